@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 from keras_support import KerasTest, strategy
 
+import farandole.tensorflow as hvd
 from farandole import errors
 from farandole.tensorflow.strategy import _patches, _private_names, _tapes
 
@@ -64,6 +65,19 @@ class PatchesTest(KerasTest):
 
         x = np.arange(6, dtype=np.float32).reshape(3, 2)  # an uneven batch for two ranks
         self.alone_and_together(make, lambda model: model.fit(x, x[:, :1] ** 2, batch_size=3, verbose=0) and None)
+
+    def test_jacobians_of_variables_are_this_ranks(self):
+        class Model(keras.Sequential):
+            def train_step(self, data):
+                with tf.GradientTape() as tape:
+                    target = tf.reduce_mean(self(data, training=True), axis=0)
+                return tape.jacobian(target, self.trainable_weights[0].value)
+
+        with strategy().scope():
+            model = Model([keras.Input((2,)), keras.layers.Dense(1)])
+        rows = tf.ones((hvd.rank() + 1, 2))
+        step = tf.function(lambda: strategy().run(model.train_step, args=(rows,)))
+        np.testing.assert_allclose(np.ravel(step()), [1.0, 1.0])
 
     def test_both_modules_of_nn(self):
         """tf.compat.v1.nn has functions of its own, which must scale in a step of a model as those of tf.nn."""

@@ -123,7 +123,7 @@ PATCHES = (
     Patch(
         "tensorflow", "GradientTape.jacobian", _tapes.without_weights,
         why="the gradients of which TensorFlow makes a jacobian would be weighted",
-        test="keras_collectives_test.py",
+        test="keras_patches_test.py",
         library=TENSORFLOW,
     ),
     Patch(
