@@ -17,8 +17,8 @@ from keras_support import KerasTest, X, captured_log, strategy
 
 import farandole.tensorflow as hvd
 from farandole import errors
-from farandole.tensorflow import _strategy_code, _strategy_description, _strategy_values
-from farandole.tensorflow import _strategy_value_differences as differences
+from farandole.tensorflow.strategy import _code, _description, _values
+from farandole.tensorflow.strategy import _value_differences as differences
 
 hvd.init()
 layers = keras.layers
@@ -257,10 +257,10 @@ class ModelsTest(KerasTest):
         def asks(own, name):
             return name in {"age", "height", "size"}, name in features, sorted(own.some), len(own.some)
 
-        names, sets = _strategy_code.gone_over(goes_over.__code__)
+        names, sets = _code.iterated(goes_over.__code__)
         self.assertEqual(names, {"features", "some"})
         self.assertEqual(sets, [[repr(each) for each in frozenset({"age", "height", "size"})]])
-        self.assertEqual(_strategy_code.gone_over(asks.__code__), (set(), []))
+        self.assertEqual(_code.iterated(asks.__code__), (set(), []))
 
     def test_order_of_names(self):
         """Which decide what data or losses of a name go to."""
@@ -422,12 +422,12 @@ class ModelsTest(KerasTest):
     def test_tables_are_written_down_late(self):
         """A table of many words is digested as a whole; its words are written down only where digests differ."""
         layer = layers.StringLookup(vocabulary=WORDS)
-        late = _strategy_values.comparable(layer.lookup_table)
-        self.assertEqual(late.digest, _strategy_values.comparable(layers.StringLookup(vocabulary=WORDS).lookup_table).digest)
+        late = _values.comparable(layer.lookup_table)
+        self.assertEqual(late.digest, _values.comparable(layers.StringLookup(vocabulary=WORDS).lookup_table).digest)
         self.assertNotEqual(
-            late.digest, _strategy_values.comparable(layers.StringLookup(vocabulary=WORDS[::-1]).lookup_table).digest
+            late.digest, _values.comparable(layers.StringLookup(vocabulary=WORDS[::-1]).lookup_table).digest
         )
-        description = _strategy_description.Description(True)
+        description = _description.Description(True)
         description.add_layer("", layer, layer.name)
         self.assertIs(description.digest(), description.digest())
         self.assertIn(["", "vocabulary", {"table from 1": [repr(word) for word in WORDS]}], description.in_full()[1])

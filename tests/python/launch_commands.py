@@ -15,8 +15,9 @@ import support
 
 support.need("numpy")
 
-from farandole import _hosts, _launch_checks, _launch_commands, _launchers, _run_as_horovod, _run_config, _run_options
-from farandole import _run_pages, errors
+from farandole import errors
+from farandole._horovod import run_script
+from farandole.launch import _checks, _commands, _config, _hosts, _launchers, _options, _pages
 
 ALLOCATION = {"SLURM_JOB_ID": "7", "SLURM_TASKS_PER_NODE": "2(x2)"}
 FREE = "--bind-to none --map-by slot"
@@ -134,8 +135,8 @@ def launcher_of(name):
 
 
 def make(name, options, environment):
-    request = _run_options.parse([*shlex.split(options), "P"])
-    return _launch_commands.make_command(launcher_of(name), request.options, request.program, environment)
+    request = _options.parse([*shlex.split(options), "P"])
+    return _commands.make_command(launcher_of(name), request.options, request.program, environment)
 
 
 def ended(options):
@@ -143,7 +144,7 @@ def ended(options):
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
-            _run_options.parse(shlex.split(options))
+            _options.parse(shlex.split(options))
     except SystemExit as end:
         return said.getvalue() if end.code == 2 else f"status {end.code}"
     return "nothing was refused"
@@ -161,10 +162,10 @@ class CommandsTest(unittest.TestCase):
                 make(name, options, environment)
 
     def test_a_shell_takes_the_text(self):
-        command = _launch_commands.Command(["printf", "%s|", "a b", "$HOME", "it's", "*"], {"VALUE": "x y"})
+        command = _commands.Command(["printf", "%s|", "a b", "$HOME", "it's", "*"], {"VALUE": "x y"})
         done = subprocess.run(["sh", "-c", command.text()], capture_output=True, text=True, check=True)
         self.assertEqual(done.stdout, "a b|$HOME|it's|*|")
-        secret = _launch_commands.Command(["true"], {"API_TOKEN": "hush"})
+        secret = _commands.Command(["true"], {"API_TOKEN": "hush"})
         self.assertEqual(secret.text(), 'env API_TOKEN="$API_TOKEN" true')
 
     def test_options_without_effect_of_launchers(self):
@@ -183,19 +184,19 @@ class OptionsTest(unittest.TestCase):
     def test_notes(self):
         for options, texts in NOTES.items():
             with self.subTest(options=options):
-                notes = _run_options.parse([*shlex.split(options), "x"]).notes
+                notes = _options.parse([*shlex.split(options), "x"]).notes
                 self.assertEqual(len(notes), len(texts), notes)
                 for note, text in zip(notes, texts):
                     self.assertIn(text, note)
 
     def test_the_program_keeps_its_options(self):
         for options in ("-np 2", "-np=2 --", "-np 2 --mpi"):
-            request = _run_options.parse([*options.split(), "python", "train.py", "-np", "9", "--gloo"])
+            request = _options.parse([*options.split(), "python", "train.py", "-np", "9", "--gloo"])
             self.assertEqual(request.program, ["python", "train.py", "-np", "9", "--gloo"])
             self.assertEqual((request.options.ranks, request.notes), (2, []))
 
     def test_settings(self):
-        request = _run_options.parse(
+        request = _options.parse(
             "-np 1 --timeline-filename t.json --timeline-mark-cycles --no-stall-check --no-autotune --log-level debug x".split()
         )
         self.assertEqual(
@@ -207,12 +208,12 @@ class OptionsTest(unittest.TestCase):
         )  # fmt: skip
 
     def test_actions(self):
-        self.assertEqual(_run_options.parse(["--check-build"]).action, "check-build")
-        self.assertEqual(_run_options.parse(["--print", "-np", "1", "x"]).action, "print")
-        self.assertEqual(_run_options.parse(["-np", "1", "x"]).action, "run")
+        self.assertEqual(_options.parse(["--check-build"]).action, "check-build")
+        self.assertEqual(_options.parse(["--print", "-np", "1", "x"]).action, "print")
+        self.assertEqual(_options.parse(["-np", "1", "x"]).action, "run")
 
     def test_every_option_of_horovodrun(self):
-        known = _run_options.make_parser()._option_string_actions
+        known = _options.make_parser()._option_string_actions
         for name in HOROVODRUN.split():
             self.assertIn(name, known)
 
@@ -264,7 +265,7 @@ class ConfigTest(unittest.TestCase):
             "autotune": {"enabled": True, "log_file": "a b.csv"},
             "logging": {"level": "INFO", "with_timestamp": False},
         }
-        arguments = _run_config.arguments_of(content, "c.yaml")
+        arguments = _config.arguments_of(content, "c.yaml")
         self.assertEqual(
             arguments,
             [
@@ -272,11 +273,11 @@ class ConfigTest(unittest.TestCase):
                 "--autotune-log-file=a b.csv", "--log-level=INFO", "--log-without-timestamp",
             ],
         )  # fmt: skip
-        _run_options.make_parser().parse_args(arguments)
+        _options.make_parser().parse_args(arguments)
 
     def test_all_options_exist(self):
-        known = _run_options.make_parser()._option_string_actions
-        for options in _run_config._SECTIONS.values():
+        known = _options.make_parser()._option_string_actions
+        for options in _config._SECTIONS.values():
             for option in options.values():
                 for name in option if isinstance(option, tuple) else [option]:
                     self.assertIn(name, known)
@@ -290,7 +291,7 @@ class ConfigTest(unittest.TestCase):
             "{'controller': 'lsf'}": "controller is mpi or gloo",
         }.items():
             with self.assertRaisesRegex(errors.InvalidArgument, text):
-                _run_config.arguments_of(eval(content), "c.yaml")
+                _config.arguments_of(eval(content), "c.yaml")
 
     def test_the_command_line_goes_before_the_file(self):
         try:
@@ -302,7 +303,7 @@ class ConfigTest(unittest.TestCase):
             path = os.path.join(directory, "c.yaml")
             with open(path, "w") as file:
                 file.write("params:\n  fusion_threshold_mb: 32\nlogging:\n  level: INFO\n")
-            request = _run_options.parse(["-np", "1", "--fusion-threshold-mb", "1", "--config-file", path, "x"])
+            request = _options.parse(["-np", "1", "--fusion-threshold-mb", "1", "--config-file", path, "x"])
         self.assertEqual(request.options.settings, {"FARANDOLE_FUSION_BYTES": "1048576", "FARANDOLE_LOG": "info"})
 
 
@@ -389,8 +390,8 @@ esac
         self.addCleanup(lambda: subprocess.run(["rm", "-r", self.directory], check=True))
 
     def prepare(self, mpi, options, **environment):
-        request = _run_options.parse([*shlex.split(options), "x"])
-        _launch_checks.prepare(launcher_of(mpi), request.options, environment)
+        request = _options.parse([*shlex.split(options), "x"])
+        _checks.prepare(launcher_of(mpi), request.options, environment)
         if not os.path.exists(f"{self.ssh}.log"):
             return ""
         with open(f"{self.ssh}.log") as file:
@@ -422,13 +423,13 @@ class HorovodrunTest(unittest.TestCase):
             "bash -c 'python x.py'": "bash -c 'python x.py'",
             "python": "python",
         }.items():
-            self.assertEqual(_run_as_horovod.wrapped(shlex.split(program)), shlex.split(expected))
+            self.assertEqual(run_script.wrapped(shlex.split(program)), shlex.split(expected))
 
     def test_installed_only_where_no_other_is(self):
         with tempfile.TemporaryDirectory() as directory:
             path = os.path.join(directory, "horovodrun")
             for _ in range(2):
-                self.assertIn(path, _run_as_horovod.install(directory))
+                self.assertIn(path, run_script.install(directory))
             done = subprocess.run([path, "-np", "2"], capture_output=True, text=True)
             self.assertEqual(done.returncode, 2)
             self.assertIn("usage: horovodrun", done.stderr)
@@ -437,16 +438,16 @@ class HorovodrunTest(unittest.TestCase):
             with open(path, "w") as file:
                 file.write("#!/usr/bin/python3\nfrom horovod.runner.launch import run_commandline\n")
             with self.assertRaisesRegex(errors.InvalidArgument, "is not Farandole's"):
-                _run_as_horovod.install(directory)
+                run_script.install(directory)
 
 
 class PagesTest(unittest.TestCase):
     def options(self):
-        parser = _run_options.make_parser()
+        parser = _options.make_parser()
         return [each for each in parser._actions if each.help != "==SUPPRESS=="]
 
     def test_all_options_are_in_the_page(self):
-        page = _run_pages.manual_page()
+        page = _pages.manual_page()
         for action in self.options():
             for name in action.option_strings:
                 self.assertIn(f"\\fB{name}\\fR".replace("-", "\\-"), page)
@@ -468,7 +469,7 @@ class PagesTest(unittest.TestCase):
                 os.mkdir(os.path.join(directory, "subdirectory"))
                 open(os.path.join(directory, "a_file"), "w").close()
                 script = (
-                    f"{_run_pages.bash_completion()}\nCOMP_WORDS=(farandole-run {words})\n"
+                    f"{_pages.bash_completion()}\nCOMP_WORDS=(farandole-run {words})\n"
                     "COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _farandole_run; echo \"${COMPREPLY[*]-}\""
                 )
                 done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, cwd=directory)

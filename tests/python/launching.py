@@ -79,7 +79,7 @@ class FunctionTest(unittest.TestCase):
         trace = str(caught.exception)
         self.assertIn("launching.py", trace)
         self.assertIn('raise KeyError("no such thing")', trace)
-        self.assertNotIn("_run_task.py", trace)
+        self.assertNotIn("launch/_task.py", trace)
         with self.assertRaisesRegex(RuntimeError, "no result came from rank 0|SystemExit: 3"):
             farandole.run(sys.exit, (3,))
 

@@ -14,7 +14,8 @@ support.need("numpy")
 
 import farandole
 import farandole.numpy as collectives
-from farandole import _horovod_environment, elastic, errors, objects
+from farandole import elastic, errors, objects
+from farandole._horovod import environment as horovod_environment
 
 FIRST = farandole.ProcessSet([0])
 
@@ -135,7 +136,7 @@ def check_after_the_end():
 
 class HorovodVariablesTest(support.RankedTest):
     def test_translation(self):
-        settings, ignored = _horovod_environment.translate(
+        settings, ignored = horovod_environment.translate(
             {
                 "HOROVOD_FUSION_THRESHOLD": "1048576",
                 "HOROVOD_STALL_CHECK_TIME_SECONDS": "5",
@@ -152,11 +153,11 @@ class HorovodVariablesTest(support.RankedTest):
             settings, {"FARANDOLE_FUSION_BYTES": "1048576", "FARANDOLE_WARN_AFTER": "5", "FARANDOLE_LOG": "debug"}
         )
         self.assertEqual(ignored, ["HOROVOD_AUTOTUNE", "HOROVOD_CYCLE_TIME"])
-        self.assertEqual(_horovod_environment.translate({"HOROVOD_STALL_CHECK_DISABLE": "0"}), ({}, []))
-        timeline, _ = _horovod_environment.translate({"HOROVOD_TIMELINE": "a", "HOROVOD_TIMELINE_MARK_CYCLES": "1"})
+        self.assertEqual(horovod_environment.translate({"HOROVOD_STALL_CHECK_DISABLE": "0"}), ({}, []))
+        timeline, _ = horovod_environment.translate({"HOROVOD_TIMELINE": "a", "HOROVOD_TIMELINE_MARK_CYCLES": "1"})
         self.assertEqual(timeline, {"FARANDOLE_TIMELINE": "a", "FARANDOLE_TIMELINE_CYCLES": "on"})
-        self.assertEqual(_horovod_environment.translate({"HOROVOD_TIMELINE": "DYNAMIC"}), ({}, []))
-        odd, _ = _horovod_environment.translate(
+        self.assertEqual(horovod_environment.translate({"HOROVOD_TIMELINE": "DYNAMIC"}), ({}, []))
+        odd, _ = horovod_environment.translate(
             {
                 "HOROVOD_FUSION_THRESHOLD": "0",
                 "HOROVOD_LOG_LEVEL": "loud",
@@ -164,7 +165,7 @@ class HorovodVariablesTest(support.RankedTest):
             }
         )
         self.assertEqual(odd, {"FARANDOLE_FUSION_BYTES": "1"})
-        week, _ = _horovod_environment.translate({"HOROVOD_STALL_CHECK_DISABLE": "1"})
+        week, _ = horovod_environment.translate({"HOROVOD_STALL_CHECK_DISABLE": "1"})
         self.assertEqual(week, {"FARANDOLE_WARN_AFTER": "604800"})
 
 

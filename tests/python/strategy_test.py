@@ -13,7 +13,8 @@ import tensorflow as tf
 
 import farandole.tensorflow as hvd
 from farandole import errors
-from farandole.tensorflow import _private_names, _strategy_seeds, mpi_ops
+from farandole.tensorflow import mpi_ops
+from farandole.tensorflow.strategy import _private_names, _seeds
 
 STRATEGY = None
 
@@ -321,13 +322,13 @@ class DatasetsTest(support.RankedTest):
         random.seed(hvd.rank())
         np.random.seed(hvd.rank())
         tf.random.set_seed(5)
-        _strategy_seeds.agree()
+        _seeds.agree()
         drawn = (random.random(), float(np.random.random()), float(tf.random.uniform([])))
         self.assertEqual(set(hvd.allgather_object(drawn)), {drawn})
         # What is the same already stays: the program has seeded it.
         random.seed(17)
         np.random.seed(17)
-        _strategy_seeds.agree()
+        _seeds.agree()
         self.assertEqual(random.random(), random.Random(17).random())
         self.assertEqual(np.random.random(), np.random.RandomState(17).random())
         shuffled = self.gathered(
@@ -386,16 +387,16 @@ class PrivateNamesTest(support.RankedTest):
     def test_tensorflow(self):
         import importlib
 
-        for module, attributes in _private_names.TENSORFLOW:
+        for module, attributes in _private_names.NAMES_OF_TENSORFLOW:
             for attribute in attributes:
                 self.missing(
                     importlib.import_module(module),
                     attribute,
-                    lambda: _private_names._found("TensorFlow", "x", "y", _private_names.TENSORFLOW),
+                    lambda: _private_names._find_all(_private_names.TENSORFLOW, _private_names.NAMES_OF_TENSORFLOW),
                 )
 
     def test_what_is_overridden_is_called_so(self):
-        from farandole.tensorflow._strategy_extended import Extended
+        from farandole.tensorflow.strategy._extended import Extended
 
         base = tf.compat.v1.distribute.StrategyExtended
         for name in _private_names.EXTENDED:
@@ -447,7 +448,7 @@ class PrivateNamesTest(support.RankedTest):
 
         self.assertEqual(keras.config.backend(), "tensorflow")
         _private_names.check_keras()
-        for module, attributes in _private_names.KERAS:
+        for module, attributes in _private_names.NAMES_OF_KERAS:
             for attribute in attributes:
                 self.missing(importlib.import_module(module), attribute, _private_names.check_keras)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Farandole: one model, trained on many processors.
+"""Farandole: trains one model on many processors.
 
     import farandole
     import farandole.numpy as collectives
@@ -7,8 +7,8 @@
     farandole.init()
     total = collectives.allreduce([1.0, 2.0], op=farandole.Sum)
 
-Start it with mpirun, or without MPI as docs/quickstart.md says. `farandole.tensorflow` has the same names as Horovod's
-TensorFlow API; `farandole.numpy` needs no framework. Errors are in `farandole.errors`.
+Start the program with mpirun, or without MPI as docs/quickstart.md says. `farandole.tensorflow` has the names of
+Horovod's TensorFlow API. `farandole.numpy` needs no framework. The errors are in `farandole.errors`.
 """
 
 from . import _engine
@@ -43,7 +43,7 @@ from ._lifecycle import (
     start_timeline,
     stop_timeline,
 )
-from ._run_function import run
+from .launch._function import run
 from .process_sets import (
     ProcessSet,
     add_process_set,
@@ -57,5 +57,5 @@ __version__ = _engine.lib.farandole_version().decode()
 
 
 def version() -> str:
-    """Version of the library."""
+    """Version of Farandole's library, such as "0.1.0"."""
     return __version__

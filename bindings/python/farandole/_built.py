@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this copy of Farandole was built with, by the names of Horovod's queries."""
+"""Build options of this copy of Farandole, under the names of Horovod's queries."""
 
 import contextlib
 import ctypes
@@ -18,17 +18,17 @@ def _has_plugin(prefix: str) -> bool:
 
 
 def mpi_built() -> bool:
-    """Whether there is a plug-in for an MPI."""
+    """True if a plug-in for MPI is installed."""
     return _has_plugin("mpi_")
 
 
 def mpi_enabled() -> bool:
-    """Whether the job was joined by MPI. False before `init`."""
+    """True if the job was joined by MPI. False before `init`."""
     return not _engine.describe().get("mpi", "none").startswith(_WITHOUT_MPI)
 
 
 def mpi_threads_supported() -> bool:
-    """Whether the MPI of the job lets several threads call it at once (MPI_THREAD_MULTIPLE).
+    """True if the job's MPI allows concurrent calls of several threads (MPI_THREAD_MULTIPLE).
 
     Raises InvalidArgument before `init` and without MPI.
     """
@@ -36,12 +36,12 @@ def mpi_threads_supported() -> bool:
     if not mpi_enabled():
         raise errors.InvalidArgument("this job was not joined by MPI")
     level = ctypes.c_int()
-    # The symbols of the MPI that the plug-in uses are global. 3 is MPI_THREAD_MULTIPLE in Open MPI and in MPICH.
+    # The plug-in has loaded MPI with global symbols. 3 is MPI_THREAD_MULTIPLE in Open MPI and in MPICH.
     return ctypes.CDLL(None).MPI_Query_thread(ctypes.byref(level)) == 0 and level.value == 3
 
 
 def gloo_enabled() -> bool:
-    """False: Gloo is not used. Its place is taken by Farandole's own transports."""
+    """False: Farandole uses its own transports instead of Gloo."""
     return False
 
 
@@ -51,7 +51,7 @@ def gloo_built() -> bool:
 
 
 def nccl_built() -> int:
-    """0: this version has no GPU part."""
+    """0: this version has no GPU support in TensorFlow."""
     return 0
 
 
@@ -66,7 +66,7 @@ def ccl_built() -> bool:
 
 
 def cuda_built() -> bool:
-    """Whether there is a plug-in for CUDA."""
+    """True if a plug-in for CUDA is installed."""
     return _has_plugin("cuda")
 
 
@@ -76,12 +76,13 @@ def rocm_built() -> bool:
 
 
 def version_line(program: str) -> str:
-    """What --version prints: the same line as that of the programs in C++."""
+    """The output of --version, in the form that the C++ programs use."""
     return f"{program} (Farandole) {_engine.lib.farandole_version().decode()}"
 
 
 def info() -> Dict[str, Any]:
-    """What is built, found and chosen: of the core, of Python and of TensorFlow. Before `init` what is known then."""
+    """Facts about the build, the settings and, after `init`, the
+    job; about Python and TensorFlow. Local, non-blocking."""
     described = dict(_engine.describe())
     described["python"] = sys.version.split()[0]
     for package in ("numpy", "tensorflow", "keras"):
@@ -93,7 +94,7 @@ def info() -> Dict[str, Any]:
 
 
 def _version_of(package: str) -> Any:
-    # What is imported knows best.
+    # Prefer the imported module's version.
     module = sys.modules.get(package)
     if module is not None:
         return getattr(module, "__version__", None)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pickles of functions that keep the name of their file.
+"""Pickles functions together with the names of their files.
 
-Since 3.1.3 cloudpickle replaces the file name of what it sends by value with "<dynamic-code>", so a traceback on the
-receiving rank would show neither the file nor the source lines of the user's function.
+Since version 3.1.3 cloudpickle replaces the file name of a function that it pickles by value with "<dynamic-code>". A
+traceback on the receiving rank would then show neither the file nor the source lines of the user's function.
 """
 
 import collections
@@ -16,7 +16,7 @@ def _with_file(make: Callable[..., types.CodeType], arguments: Tuple[Any, ...], 
 
 
 def dumps(obj: Any) -> bytes:
-    """cloudpickle's pickle of an object. Raises ImportError without cloudpickle, and what cloudpickle raises."""
+    """cloudpickle's pickle of an object. Raises ImportError without cloudpickle, and cloudpickle's errors."""
     import cloudpickle
 
     def reduce(code: types.CodeType) -> Tuple[Any, ...]:

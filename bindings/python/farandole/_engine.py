@@ -1,58 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine's C interface (farandole/engine.h) for Python.
+"""Calls the engine's C interface (farandole/engine.h) from Python.
 
-ctypes lets go of the interpreter's lock while it is in the library, so no call here keeps other threads from running.
+ctypes releases the interpreter's lock during calls of the library, so other threads run meanwhile.
+_engine_interface.py, which is generated from the header, has the structures and functions.
 """
 
 import ctypes
-import enum
 import json
 import operator
 import os
-from ctypes import POINTER, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
+from ctypes import c_int32, c_void_p
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 from . import _files, errors
-
-GLOBAL_SET = 0
-
-
-class ReduceOp(enum.IntEnum):
-    """farandole_reduce_op."""
-
-    Sum = 0
-    Product = 1
-    Min = 2
-    Max = 3
-    Average = 4
-    Adasum = 5
-
-
-class Collective(enum.IntEnum):
-    """farandole_collective."""
-
-    Allreduce = 0
-    Allgather = 1
-    Broadcast = 2
-    Alltoall = 3
-    ReduceScatter = 4
-    Barrier = 5
-
-
-class Waiting(enum.IntEnum):
-    """farandole_waiting."""
-
-    Nobody = 0
-    Caller = 1
-    Program = 2
-
+from ._engine_interface import (  # noqa: F401
+    DTYPES,
+    FUNCTIONS,
+    GLOBAL_SET,
+    Collective,
+    Counters,
+    InitOptions,
+    JoinDoneFunction,
+    Place,
+    ReduceOp,
+    Request,
+    Tensor,
+    TensorAllocateFunction,
+    TensorDoneFunction,
+    Waiting,
+)
 
 Sum, Product, Min, Max, Average, Adasum = ReduceOp
 
 
 def choose_op(average: Optional[bool], op: Optional[int]) -> int:
-    """The operation that is meant by `op` and Horovod's older `average`: Average if there is neither."""
+    """Resolves `op` and Horovod's older argument `average` to an operation. Average if neither is given. Raises
+    InvalidArgument if both are."""
     if average is None:
         return ReduceOp.Average if op is None else _reduce_op(op)
     if op is not None:
@@ -69,7 +53,7 @@ def _reduce_op(op: int) -> ReduceOp:
 
 
 def checked_root(root: int, process_set: int) -> int:
-    """The number of a rank from which a process set can receive. Raises InvalidArgument for others."""
+    """The root's rank as an int. Raises InvalidArgument unless it is a member of the process set."""
     ranks = process_set_ranks(process_set) or []
     try:
         number = operator.index(root)
@@ -81,184 +65,31 @@ def checked_root(root: int, process_set: int) -> int:
 
 
 def refuse(name: str, process_set: int, why: BaseException, by_order: bool = False) -> None:
-    """In the place of a request that this rank can not make: other ranks that make it are told why, see
-    farandole_refuse."""
+    """Reports that this rank cannot make a request. Peers that make the
+    request raise Mismatch with the reason, see farandole_refuse."""
     request = Request(name=name.encode(), process_set=process_set, by_order=int(by_order))
     lib.farandole_refuse(ctypes.byref(request), f"{type(why).__name__}: {why}".encode())
 
 
-# The name of a numpy type, and farandole_dtype. bfloat16 is a type of the package ml_dtypes.
-DTYPES = {
-    "bool": 0,
-    "uint8": 1,
-    "int8": 2,
-    "uint16": 3,
-    "int16": 4,
-    "int32": 5,
-    "int64": 6,
-    "float16": 7,
-    "bfloat16": 8,
-    "float32": 9,
-    "float64": 10,
-    "uint32": 11,
-    "uint64": 12,
-}
-
-
-class _Structure(ctypes.Structure):
-    """Begins with its own size, as every structure of the interface does."""
-
-    def __init__(self, **fields):
-        super().__init__(struct_bytes=ctypes.sizeof(type(self)), **fields)
-
-
-class InitOptions(_Structure):
-    _fields_ = [
-        ("struct_bytes", c_size_t),
-        ("expected_size", c_int32),
-        ("has_mpi_communicator", c_int32),
-        ("mpi_communicator", c_int32),
-    ]
-
-
-class Place(_Structure):
-    _fields_ = [("struct_bytes", c_size_t)] + [
-        (name, c_int32)
-        for name in (
-            "rank",
-            "size",
-            "local_rank",
-            "local_size",
-            "host_index",
-            "host_count",
-            "cross_rank",
-            "cross_size",
-            "is_homogeneous",
-        )
-    ]
-
-
-class Result(_Structure):
-    _fields_ = [
-        ("struct_bytes", c_size_t),
-        ("error", c_void_p),
-        ("shape", POINTER(c_int64)),
-        ("dimensions", c_int32),
-        ("received_splits", POINTER(c_int64)),
-        ("received_splits_count", c_int32),
-    ]
-
-
-AllocateFunction = ctypes.CFUNCTYPE(c_void_p, c_void_p, POINTER(c_int64), c_int32)
-DoneFunction = ctypes.CFUNCTYPE(None, c_void_p, POINTER(Result))
-JoinedFunction = ctypes.CFUNCTYPE(None, c_void_p, c_void_p, c_int32)
-
-
-class Tensor(_Structure):
-    _fields_ = [
-        ("struct_bytes", c_size_t),
-        ("dtype", c_int),
-        ("dimensions", c_int32),
-        ("shape", POINTER(c_int64)),
-        ("input", c_void_p),
-        ("output", c_void_p),
-        ("splits", POINTER(c_int64)),
-        ("splits_count", c_int32),
-        ("context", c_void_p),
-        ("allocate", AllocateFunction),
-        ("done", DoneFunction),
-    ]
-
-
-class Request(_Structure):
-    _fields_ = [
-        ("struct_bytes", c_size_t),
-        ("name", c_char_p),
-        ("collective", c_int),
-        ("op", c_int),
-        ("root", c_int32),
-        ("process_set", c_int32),
-        ("prescale", c_double),
-        ("postscale", c_double),
-        ("tensors", POINTER(Tensor)),
-        ("tensor_count", c_int32),
-        ("caller_waits", c_int32),
-        ("generation", c_uint64),
-        ("about", c_char_p),
-        ("by_order", c_int32),
-        ("has_factors", c_int32),
-    ]
-
-
-class Counters(_Structure):
-    _fields_ = [("struct_bytes", c_size_t)] + [
-        (name, c_uint64)
-        for name in (
-            "requests",
-            "negotiations",
-            "named",
-            "buckets",
-            "packed_tensors",
-            "packed_bytes",
-            "reduced_bytes",
-            "broken_buckets",
-            "sent_bytes",
-        )
-    ]
-
-
-# A function that can fail takes a farandole_error** last and returns 0 or 1.
-_ERROR = POINTER(c_void_p)
-_SIGNATURES = {
-    "farandole_error_get_kind": (c_int, [c_void_p]),
-    "farandole_error_kind_name": (c_char_p, [c_int]),
-    "farandole_error_text": (c_char_p, [c_void_p]),
-    "farandole_error_free": (None, [c_void_p]),
-    "farandole_init": (c_int, [POINTER(InitOptions), _ERROR]),
-    "farandole_shutdown": (c_int, [_ERROR]),
-    "farandole_is_initialized": (c_int, []),
-    "farandole_check_not_forked": (c_int, [_ERROR]),
-    "farandole_abort": (None, [c_char_p]),
-    "farandole_get_place": (None, [POINTER(Place)]),
-    "farandole_describe": (c_void_p, []),
-    "farandole_text_free": (None, [c_void_p]),
-    "farandole_version": (c_char_p, []),
-    "farandole_library_path": (c_char_p, []),
-    "farandole_log": (None, [c_int32, c_char_p]),
-    "farandole_add_process_set": (c_int, [POINTER(c_int32), c_int32, POINTER(c_int32), _ERROR]),
-    "farandole_remove_process_set": (c_int, [c_int32, _ERROR]),
-    "farandole_process_set_ranks": (c_int32, [c_int32, POINTER(c_int32), c_int32]),
-    "farandole_process_sets": (c_int32, [POINTER(c_int32), c_int32]),
-    "farandole_submit": (c_int, [POINTER(Request), _ERROR]),
-    "farandole_refuse": (None, [POINTER(Request), c_char_p]),
-    "farandole_wait_until": (None, [POINTER(c_int32)]),
-    "farandole_join": (c_int, [c_int32, c_void_p, JoinedFunction, _ERROR]),
-    "farandole_start_timeline": (c_int, [c_char_p, c_int32, _ERROR]),
-    "farandole_stop_timeline": (c_int, [_ERROR]),
-    "farandole_window_allocate": (c_void_p, [c_size_t]),
-    "farandole_window_free": (c_int, [c_void_p]),
-    "farandole_get_counters": (None, [POINTER(Counters)]),
-}
-
-
-# Of the version whose interface this is. By this name the op library and the plug-ins find the copy that is loaded here.
+# Contains the version of the interface. The op library and the
+# plug-ins find the library that is loaded here by this name.
 SONAME = "libfarandole.so.0.1"
 
 
 def _own_library() -> Optional[Path]:
-    """The package's own copy; a distribution's package has none and takes the system's."""
+    """The library in the package. None in a distribution's package, which uses the system's library."""
     return next(filter(Path.exists, _files.candidates("lib", SONAME)), None)
 
 
 def library_for_linking() -> str:
-    """The path of the library that is loaded, or its name if the loader has found it."""
+    """Path of the loaded library, or its name if the loader has found it."""
     own = _own_library()
     return SONAME if own is None else str(own)
 
 
 def _load() -> ctypes.CDLL:
     try:
-        # Its symbols are its own: whatever else a process has loaded, nobody's get in each other's way.
+        # RTLD_LOCAL: the library's symbols do not collide with those of any other library in the process.
         library = ctypes.CDLL(library_for_linking(), mode=os.RTLD_NOW | os.RTLD_LOCAL)
     except OSError as error:
         if _own_library() is not None:
@@ -268,7 +99,7 @@ def _load() -> ctypes.CDLL:
             "Farandole's sources, not the built package. Run 'pip install .' at the root of the sources, or put "
             f"<build directory>/python on PYTHONPATH after building with CMake ({error})"
         ) from None
-    for name, (result, arguments) in _SIGNATURES.items():
+    for name, (result, arguments) in FUNCTIONS.items():
         function = getattr(library, name)
         function.restype = result
         function.argtypes = arguments
@@ -279,14 +110,14 @@ lib = _load()
 
 
 def exception_of(error: int) -> errors.Error:
-    """The exception for a farandole_error, which stays the caller's."""
+    """Makes the exception for a farandole_error. Does not free the error."""
     kind = lib.farandole_error_kind_name(lib.farandole_error_get_kind(error)).decode()
     text = lib.farandole_error_text(error).decode(errors="replace")
     return errors.class_of(kind)(text)
 
 
 def call(name: str, *arguments: Any) -> None:
-    """Calls a function that can fail, without its last argument, and raises what it reports."""
+    """Calls a function that can fail. Leaves out its last argument, the error, and raises the error as an exception."""
     error = c_void_p()
     if getattr(lib, name)(*arguments, ctypes.byref(error)) == 0:
         return
@@ -307,7 +138,7 @@ def need_initialized() -> None:
 
 
 def place() -> Place:
-    """Where this process is. Raises InvalidArgument before init()."""
+    """Rank, size and host of this process. Raises InvalidArgument before init()."""
     need_initialized()
     result = Place()
     lib.farandole_get_place(ctypes.byref(result))
@@ -315,7 +146,7 @@ def place() -> Place:
 
 
 def describe() -> Dict[str, Any]:
-    """What is built, found and chosen."""
+    """Facts about the build, the settings and, after init(), the job."""
     text = lib.farandole_describe()
     try:
         return json.loads(ctypes.string_at(text).decode())
@@ -324,7 +155,7 @@ def describe() -> Dict[str, Any]:
 
 
 def log(level: str, text: str) -> None:
-    """Writes to the log of the core: level is debug, info, warning or error."""
+    """Writes to the core's log. level: debug, info, warning or error."""
     lib.farandole_log(["debug", "info", "warning", "error"].index(level), text.encode())
 
 
@@ -338,7 +169,7 @@ def process_sets() -> List[int]:
 
 
 def process_set_ranks(process_set: int) -> Optional[List[int]]:
-    """Ranks of a set in ascending order. None: there is no such set."""
+    """Ranks of a process set in ascending order. None if there is no such set."""
     count = lib.farandole_process_set_ranks(process_set, None, 0)
     if count < 0:
         return None

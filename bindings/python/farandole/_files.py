@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the parts of this package lie that are no Python code."""
+"""Locations of the package's files other than Python code."""
 
 import os
 import sys
@@ -8,7 +8,7 @@ from typing import Iterator
 
 
 def candidates(*parts: str) -> Iterator[Path]:
-    """Where a file of the package may be. An editable install has two places: the sources, and what was built."""
+    """Paths where a file of the package may be. An editable install has two directories: sources and build."""
     for directory in sys.modules[__package__].__path__:
         yield Path(directory).absolute().joinpath(*parts)
 
@@ -22,11 +22,11 @@ def header_dir() -> Path:
     raise ImportError("farandole/engine.h is not in the package; reinstall Farandole")
 
 
-# What launchers call the number of a process.
+# Variables in which launchers pass a process its rank.
 _RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "FARANDOLE_RANK", "RANK")
 
 
 def is_first_rank() -> bool:
-    """Whether this is rank 0, or no job's, as far as launchers tell a process that has not joined yet."""
+    """True if this process is rank 0 or in no job, according to the launcher's variables. Works before `init`."""
     ranks = (os.environ.get(name) for name in _RANKS)
     return next((rank for rank in ranks if rank), "0") == "0"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tracebacks that begin with the program's own lines, where this package has started the program."""
+"""Hides frames of this package from tracebacks of programs that the package has started."""
 
 import os
 import sys
@@ -19,8 +19,8 @@ def _is_a_starter(trace: TracebackType) -> bool:
 
 
 def without_starters(trace: Optional[TracebackType]) -> Optional[TracebackType]:
-    """`trace` without the frames up to the one of this package that starts the program, and those between it and the
-    program. All of it if it has no such frame, or no other after it."""
+    """`trace` without its first frames: those of this package that start the program, and of runpy. Returns the whole
+    trace if no frame would remain, or none is this package's."""
     first = trace
     while first is not None and not _is_own(first):
         first = first.tb_next
@@ -30,7 +30,7 @@ def without_starters(trace: Optional[TracebackType]) -> Optional[TracebackType]:
 
 
 def hide_starters() -> None:
-    """From now on an uncaught exception is printed without them. Calling it again does nothing."""
+    """Prints uncaught exceptions without these frames from now on. Idempotent."""
     previous = sys.excepthook
     if getattr(previous, "hides_starters", False):
         return
@@ -38,7 +38,7 @@ def hide_starters() -> None:
     def hook(kind, value, trace):
         trace = without_starters(trace)
         if value is not None:
-            value.__traceback__ = trace  # Python prints this one
+            value.__traceback__ = trace  # Python prints the traceback of the value
         previous(kind, value, trace)
 
     hook.hides_starters = True

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Start and end of the job, and where this process is in it."""
+"""Start and end of the job, and this process's place in the job."""
 
 import atexit
 import contextlib
@@ -13,17 +13,18 @@ import traceback
 from ctypes import byref
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
-from . import _engine, _missing_scope, _horovod_environment, _work, errors, objects
+from . import _engine, _missing_scope, _work, errors, objects
+from ._horovod import environment
 from .process_sets import ProcessSet, forget_all, register_all
 
-_warned: Set[str] = set()  # texts of warn_once
+_warned: Set[str] = set()  # texts that warn_once has logged
 _hooks_of = 0  # id of the process that has installed the hooks below
-_MOST_ABORT_BYTES = 1900  # of the 2019 in the message to the other ranks, in which rank, host and process stand too
-# What TensorFlow raises where an op of a function fails.
+_MAX_ABORT_BYTES = 1900  # the message has 2019 bytes, which also hold the rank, the host and the process
+# Beginning of TensorFlow's message if an op of a function fails.
 _GRAPH_ERROR = "Graph execution error:"
 _FRAME = re.compile(r'^ *File "(.*)", line (\d+)', re.MULTILINE)
 _IN_USER_CODE = ": in user code:"
-# Files that the program's author has not written.
+# Parts of paths of files that are not the program's.
 _LIBRARIES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}", "__autograph_generated_file", "<")
 
 
@@ -32,21 +33,26 @@ def init(
     process_sets: Optional[Union[str, Sequence[ProcessSet]]] = None,
     expected_size: int = 0,
 ) -> None:
-    """Joins the job that mpirun or Slurm started, or that FARANDOLE_RANK, FARANDOLE_SIZE and FARANDOLE_JOB (over several
-    hosts FARANDOLE_RENDEZVOUS), or torchrun's variables name, else a job of this process alone. All processes call it; blocks until they have. Does nothing if the job is joined already.
+    """Joins the job that mpirun or Slurm started, or that torchrun's variables or FARANDOLE_RANK, FARANDOLE_SIZE and
+    FARANDOLE_JOB (over several hosts FARANDOLE_RENDEZVOUS) name; otherwise a job of this process alone.
+
+        farandole.init()
+        print(farandole.rank(), farandole.size())
+
+    Collective: all processes call it. Blocks until all have. No-op if the job is joined already.
 
     comm: None for all processes, or an mpi4py communicator whose processes become the job.
-    process_sets: sets to make at once, the same on all ranks; "dynamic" is accepted and means none. More can be added
-        at any time. What can not be made is an InvalidArgument on all ranks, also where one rank's list is wrong.
-    expected_size: number of ranks that there must be; 0 for any.
+    process_sets: process sets to create, the same on all ranks; add_process_set can create more later. "dynamic" is
+        accepted and means none. If some rank's list is invalid, or lists differ, all ranks raise the error.
+    expected_size: required number of ranks; 0 for any.
 
-    From then on an uncaught exception of this process ends the job on all ranks with its text, and the end of the
-    interpreter leaves the job by a clean shutdown.
+    After `init`, an uncaught exception of this process ends the job on all ranks with the exception's text, and the end
+    of the interpreter leaves the job by a clean shutdown.
 
-    A process that is forked from this one is no rank: every call there raises InvalidArgument and says so, except that
-    it may call `init` itself: alone, or with FARANDOLE_RANK, FARANDOLE_SIZE and FARANDOLE_JOB of its own in another job.
+    A process that is forked from this process is no rank, and every call in the child raises InvalidArgument. The child
+    may call `init` itself: alone, or with FARANDOLE_RANK, FARANDOLE_SIZE and FARANDOLE_JOB of its own in another job.
 
-    Raises InvalidArgument, Unsupported, TransportError.
+    Raises InvalidArgument, Mismatch, Unsupported, TransportError.
     """
     sets, problem = _given_sets(process_sets)
     options = _checked_options(comm, expected_size)
@@ -56,8 +62,8 @@ def init(
         if sets:
             raise errors.InvalidArgument("the job is joined already; make further process sets with add_process_set()")
         return
-    ignored = _horovod_environment.apply()
-    forget_all()  # a forked child still has its parent's
+    ignored = environment.apply()
+    forget_all()  # a forked child still has its parent's process sets
     _work.names.clear()
     with _interrupts_end_the_process():
         _engine.call("farandole_init", byref(options))
@@ -77,7 +83,7 @@ def init(
 
 @contextlib.contextmanager
 def _interrupts_end_the_process() -> Iterator[None]:
-    """Ctrl-C while nothing is joined yet: Python's own handler would only run once C code has returned."""
+    """Lets Ctrl-C end the process during the join. Python's own handler would only run once the C code has returned."""
     in_main_thread = threading.current_thread() is threading.main_thread()
     if not in_main_thread or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
@@ -90,8 +96,8 @@ def _interrupts_end_the_process() -> Iterator[None]:
 
 
 def _given_sets(sets: Any) -> Tuple[List[ProcessSet], str]:
-    """The sets that init() was given, and why they can not be made, if so: raised once all ranks know of it, as the
-    others would wait for this one."""
+    """(The process sets that init() was given, why they are invalid or ""). The error is raised later, once all ranks
+    know of it, because peers would wait for this rank."""
     if sets is None or (isinstance(sets, str) and sets.lower() == "dynamic"):
         return [], ""
     try:
@@ -109,8 +115,8 @@ def _given_sets(sets: Any) -> Tuple[List[ProcessSet], str]:
 
 
 def _refused_sets(sets: List[ProcessSet], problem: str) -> Optional[errors.Error]:
-    """What all ranks raise instead of making the sets: some rank's can not be made, or the ranks were given different
-    ones. Collective."""
+    """The error that all ranks raise instead of creating the process sets: a rank's list is invalid, or lists differ.
+    None if the sets can be created. Collective."""
     ranks = [each.ranks or [] for each in sets]
     everybody = list(range(size()))
     if not problem and everybody in ranks:
@@ -143,7 +149,7 @@ def _checked_options(comm: Any, expected_size: int) -> _engine.InitOptions:
 
 def _after_start(ignored: List[str]) -> None:
     place = _engine.place()
-    started = _horovod_environment.launched_size()
+    started = environment.launched_size()
     if place.size == 1 and started > 1:
         raise errors.Unsupported(
             f"horovodrun started {started} processes that do not find each other; start them with mpirun -np {started}"
@@ -155,12 +161,12 @@ def _after_start(ignored: List[str]) -> None:
 
 
 def shutdown() -> None:
-    """Leaves the job. Blocks until all ranks have called it; what is pending here fails.
+    """Leaves the job. Blocks until all ranks have called `shutdown`; pending collectives of this rank fail.
 
-    `init` may be called again, in a job of MPI only if the program has initialised MPI itself (with mpi4py): MPI can be
-    initialised once in a process.
+    `init` may be called again, but in a job of MPI only if the program has initialised MPI itself (with mpi4py),
+    because MPI can be initialised only once per process.
 
-    After a fault of the job it does not wait. Does nothing before `init`.
+    After a fault of the job, returns without waiting. No-op before `init`.
     """
     if _engine.is_initialized():
         try:
@@ -170,17 +176,18 @@ def shutdown() -> None:
 
 
 def abort(text: str) -> None:
-    """Ends the job: everything that is pending or comes later fails on all ranks with PeerLost, this rank and `text`, of
-    which the middle is left out where it has more than 1900 bytes. Does not block and does not end this process."""
+    """Ends the job: all pending and later collectives fail on all ranks with PeerLost, which names this rank and
+    contains `text`. Of a text above 1900 bytes the middle is cut out. Non-blocking; does not end this process. Raises
+    InvalidArgument before `init`."""
     _engine.need_initialized()
     _engine.lib.farandole_abort(_shortened(text.encode()))
 
 
 def _shortened(text: bytes) -> bytes:
-    """Its beginning, which says what has happened, and its end, which says where."""
-    if len(text) <= _MOST_ABORT_BYTES:
+    """The beginning of the text, which says what has happened, and its end, which says where."""
+    if len(text) <= _MAX_ABORT_BYTES:
         return text
-    half = _MOST_ABORT_BYTES // 2
+    half = _MAX_ABORT_BYTES // 2
     note = f" [… {len(text) - 2 * half} bytes …] ".encode()
     return text[:half].decode(errors="ignore").encode() + note + text[-half:].decode(errors="ignore").encode()
 
@@ -203,34 +210,35 @@ def _install_hooks() -> None:
 
 
 def _abort_for(kind: type, value: BaseException, trace: Any) -> None:
-    # After a fault of the job the others have heard of it, and of its first cause.
+    # After a fault of the job, the other ranks know of the fault and its first cause already.
     if _hooks_of != os.getpid() or not _engine.is_initialized() or isinstance(value, errors.HorovodInternalError):
         return
     abort(_described(kind, value, trace))
 
 
 def _print_cause(kind: type, value: BaseException, trace: Any) -> None:
-    """The cause in one line, before the traceback, which in libraries is long: in a job it is one of several."""
+    """Prints the cause in one line before the traceback: tracebacks
+    of libraries are long, and several ranks may print."""
     if _hooks_of == os.getpid() and _engine.is_initialized() and size() > 1:
         print(f"rank {rank()}: {_described(kind, value, trace)}", file=sys.stderr)
 
 
 def _described(kind: type, value: BaseException, trace: Any) -> str:
-    """What was raised, and where in the program."""
+    """The exception in words, with the file and line of the program."""
     text = "".join(traceback.format_exception_only(kind, value)).strip()
     frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(trace)]
     if f": {_GRAPH_ERROR}" in text:
         frames += _frames_in(text)
         text = f"{kind.__name__}: {_cause_in_graph(text)}"
-    elif _IN_USER_CODE in text:  # AutoGraph: the traceback of what it has made of the program
+    elif _IN_USER_CODE in text:  # AutoGraph appends the traceback of the converted program
         frames += _frames_in(text)
         text = _cause_in_user_code(text)
-    # Where the program was, not where it waits in here or in a library.
+    # The last frame of the program, rather than of this package or of a library.
     own = os.path.dirname(os.path.abspath(__file__)) + os.sep
     outside = [frame for frame in frames if not frame[0].startswith(own)]
     written = [frame for frame in outside if not any(part in frame[0] for part in _LIBRARIES)]
     for name, line in (written or outside)[-1:]:
-        # What has happened on another rank has a place of its own in it.
+        # The text of an error from another rank contains another place.
         text += f"; raised at {name}:{line}" if isinstance(value, errors.Error) else f" ({name}:{line})"
     return text
 
@@ -240,14 +248,14 @@ def _frames_in(text: str) -> List[Tuple[str, int]]:
 
 
 def _cause_in_user_code(text: str) -> str:
-    """The error with all of its lines, which stands below the lines of code in the text of AutoGraph."""
+    """The error, with all of its lines, which AutoGraph writes below the lines of code."""
     last = list(_FRAME.finditer(text))[-1:]
     below = text[last[0].end() :].split("\n\n", 1) if last else []
     return textwrap.dedent(below[1]).strip() if len(below) == 2 and below[1].strip() else text
 
 
 def _cause_in_graph(text: str) -> str:
-    """The message of an op, which TensorFlow writes below the graph's own traceback and above the name of the op."""
+    """The message of an op, which TensorFlow writes between the graph's traceback and the name of the op."""
     lines = text.split("\n\t [[", 1)[0].splitlines()
     return next((line.strip() for line in reversed(lines) if line.strip()), text)
 
@@ -262,39 +270,39 @@ def _at_exit() -> None:
 
 
 def is_initialized() -> bool:
-    """Whether this process is in a job. False in a process that was forked from a rank."""
+    """True if this process is in a job. False in a process that was forked from a rank."""
     return _engine.is_initialized()
 
 
 def rank() -> int:
-    """0-based index of this process in the job. This and what follows raise InvalidArgument before `init`."""
+    """0-based index of this process in the job. Raises InvalidArgument before `init`, like all functions below."""
     return _engine.place().rank
 
 
 def warn_once(text: str) -> None:
-    """Rank 0 logs a warning, unless this process has logged the same one before."""
+    """Logs a warning on rank 0, unless this process has logged the same text before."""
     if rank() == 0 and text not in _warned:
         _warned.add(text)
         _engine.log("warning", text)
 
 
 def size() -> int:
-    """Number of ranks."""
+    """Number of ranks in the job."""
     return _engine.place().size
 
 
 def local_rank() -> int:
-    """Index among the ranks of this host."""
+    """0-based index among the ranks of this host."""
     return _engine.place().local_rank
 
 
 def local_size() -> int:
-    """Number of ranks of this host."""
+    """Number of ranks on this host."""
     return _engine.place().local_size
 
 
 def cross_rank() -> int:
-    """Index among the ranks of all hosts that have this local rank."""
+    """0-based index among the ranks, one per host, that have this local rank."""
     return _engine.place().cross_rank
 
 
@@ -304,29 +312,29 @@ def cross_size() -> int:
 
 
 def is_homogeneous() -> bool:
-    """Whether every host has the same number of ranks."""
+    """True if every host has the same number of ranks."""
     return bool(_engine.place().is_homogeneous)
 
 
 def counters() -> Dict[str, int]:
-    """What the engine has done since `init`: the fields of farandole_counters in engine.h."""
+    """Statistics of the engine since `init`: the fields of farandole_counters in engine.h."""
     return _engine.counters()
 
 
 def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
-    """From now on rank 0 writes into this file when each named tensor was negotiated, waited and moved; chrome://tracing and
-    Perfetto open it, at any time. It is replaced; one that was being written is ended. On other ranks nothing happens, so all
-    or only rank 0 may call it.
+    """Starts a timeline: rank 0 writes into a file when each named tensor was negotiated, waited and moved.
+    chrome://tracing and Perfetto open the file at any time. Replaces the file, and ends a timeline that is being
+    written. No-op on other ranks, so either all ranks or rank 0 alone may call this function.
 
-    mark_cycles: mark each negotiation too.
+    mark_cycles: also marks each negotiation.
 
-    FARANDOLE_TIMELINE does the same from `init` on. Raises InvalidArgument before `init`, and on rank 0 if the file can not
-    be written.
+    FARANDOLE_TIMELINE starts a timeline at `init`. Raises InvalidArgument before `init`, and on rank 0 if the file
+    cannot be written.
     """
     _engine.call("farandole_start_timeline", os.fsencode(file_path), int(bool(mark_cycles)))
 
 
 def stop_timeline() -> None:
-    """Ends the file once all is written, as `shutdown` does. Does nothing if there is none. Raises InvalidArgument before
-    `init`."""
+    """Ends the timeline once everything is written, as `shutdown` does. No-op without a timeline. Raises
+    InvalidArgument before `init`."""
     _engine.call("farandole_stop_timeline")

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells that a Keras model is trained by each rank alone, because the program has forgotten the strategy's scope.
+"""Warns if each rank trains a Keras model on its own because the program has forgotten the strategy's scope.
 
-Nothing else would: each rank trains with all data, as if the others were not there. Keras may be imported before or after
-the job is joined, or never, and is not imported here.
+Without the warning, each rank would train with all data, as if it had no peers. Keras may be imported before or after
+the job is joined, or never; this module does not import Keras.
 """
 
-import functools
 import importlib.abc
 import importlib.util
 import sys
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 from . import _engine
+from ._replacing import replace
 
 _TEXT = """each of {size} ranks trains or evaluates this model alone, with all data, because it was made outside of \
 strategy.scope(). Add these lines, and make the model in the last one:
@@ -21,11 +21,11 @@ strategy.scope(). Add these lines, and make the model in the last one:
 If every rank is meant to have a model of its own, this is no fault."""
 
 _has_warned = False
-_requests_of_strategies = 0  # collectives that the program has not asked for
+_requests_of_strategies = 0  # collectives that strategies have run on their own account
 
 
 def watch() -> None:
-    """Watches Keras' fit and evaluate from now on. For one rank of the job, after it has been joined."""
+    """Watches Keras' fit and evaluate from now on. Called on one rank, after it has joined the job."""
     keras = sys.modules.get("keras")
     if keras is None:
         sys.meta_path.insert(0, _Finder())
@@ -34,7 +34,7 @@ def watch() -> None:
 
 
 def ignore_collectives_so_far() -> None:
-    """They are not the program's own."""
+    """Does not count the collectives so far as the program's own."""
     global _requests_of_strategies
     _requests_of_strategies = _requests()
 
@@ -44,7 +44,7 @@ def _requests() -> int:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds Keras as the others do, once, and watches it as soon as it is there."""
+    """Import hook that delegates to the other finders, and patches Keras once it is imported."""
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> Any:
         if fullname != "keras":
@@ -64,25 +64,24 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def _watch(keras: Any) -> None:
-    """Puts a callback that looks into each list of callbacks."""
+    """Patches CallbackList, once."""
     callback_list = getattr(getattr(keras, "callbacks", None), "CallbackList", None)
     is_watched = hasattr(callback_list, "_farandole_watches")
     if callback_list is None or is_watched or not hasattr(keras, "config") or keras.config.backend() != "tensorflow":
         return
     callback_list._farandole_watches = True
-    base = callback_list.set_model
+    replace(callback_list, "set_model", set_model)
 
-    @functools.wraps(base)
-    def set_model(self: Any, model: Any) -> None:
-        if model and not _has_warned and _is_alone(model, self.callbacks):
-            self.callbacks.append(_look(keras))
-        base(self, model)
 
-    callback_list.set_model = set_model
+def set_model(base: Callable[..., Any], self: Any, model: Any) -> None:
+    """CallbackList.set_model: adds a callback that observes training, if nothing keeps the ranks together."""
+    if model and not _has_warned and _is_alone(model, self.callbacks):
+        self.callbacks.append(_make_observer())
+    base(self, model)
 
 
 def _is_alone(model: Any, callbacks: Any) -> bool:
-    """Whether neither a strategy nor Horovod's API can be seen that would keep the ranks together."""
+    """True if the model has no strategy of this package, no callback and no optimizer of Horovod's API."""
     strategy = getattr(model, "distribute_strategy", None)
     optimizer = getattr(model, "optimizer", None)
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)
@@ -91,10 +90,12 @@ def _is_alone(model: Any, callbacks: Any) -> bool:
     return not is_ours and not getattr(type(optimizer), "_farandole_reduces", False)
 
 
-def _look(keras: Any) -> Any:
-    class Look(keras.callbacks.Callback):
-        """Whether a training step, or the program before it evaluates, has had to do with the other ranks: by a
-        gradient tape of Horovod's API, for instance, or by collectives of its own."""
+def _make_observer() -> Any:
+    import keras
+
+    class Observer(keras.callbacks.Callback):
+        """Warns if a training step, or the program before it evaluates, has run no collective: neither by a gradient
+        tape of Horovod's API, for example, nor one of its own."""
 
         requests: Optional[int] = None  # None: not training
 
@@ -109,7 +110,7 @@ def _look(keras: Any) -> Any:
             if self.requests is None and _requests() == _requests_of_strategies:
                 _warn()
 
-    return Look()
+    return Observer()
 
 
 def _warn() -> None:

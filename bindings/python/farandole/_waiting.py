@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waiting inside the library, such that a signal still ends it.
+"""Waits inside the library in such a way that signals still end the wait.
 
 A thread that waits in C code does not run Python's signal handlers. While the main thread waits, a small thread listens
-for signals on Python's wake-up file descriptor and ends the wait; the handler then runs, and the wait is taken up again
-if it raised nothing.
+for signals on Python's wake-up file descriptor and ends the wait. The handler then runs, and the wait continues unless
+the handler has raised.
 
-A thread that is in the library also runs its callbacks, which are Python. A handler that ran there and raised would be
-lost, and the callback with it. So handlers are put off until the thread is out of them.
+A thread that is in the library also runs callbacks, which are Python code. A handler that raised within a callback
+would lose the exception and the callback. Handlers are therefore deferred until the thread has left the callbacks.
 """
 
-import _signal  # what `signal` wraps: that looks numbers up in enumerations, which takes ten times as long
+import _signal  # `signal` wraps this module in lookups of enumerations, which take ten times as long
 import contextlib
 import ctypes
 import os
@@ -22,7 +22,7 @@ from ._threads import start_thread
 
 
 def _call_all(calls: Sequence[Tuple[Callable[..., Any], Tuple[Any, ...]]]) -> None:
-    """Each of them, also where one before it raises, or a handler that is due."""
+    """Makes all calls, even if one of them raises, or a pending signal handler does."""
     if calls:
         function, arguments = calls[0]
         try:
@@ -32,9 +32,9 @@ def _call_all(calls: Sequence[Tuple[Callable[..., Any], Tuple[Any, ...]]]) -> No
 
 
 class _Handlers:
-    """The program's signal handlers, put off while the main thread is in the library; may be nested."""
+    """Defers the program's signal handlers while the main thread is in the library. May be nested."""
 
-    # Those whose handlers raise in programs, as a rule.
+    # Signals whose handlers usually raise in programs.
     _NUMBERS = tuple(map(int, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM, signal.SIGUSR1, signal.SIGUSR2)))
 
     def __init__(self):
@@ -54,7 +54,7 @@ class _Handlers:
             self._put_back_all()
 
     def run(self) -> None:
-        """Those of signals that have arrived, as outside of the library. What they raise passes through."""
+        """Runs the handlers of signals that have arrived, as if outside of the library. Passes on their exceptions."""
         if not self._arrived:
             return
         depth, self._depth = self._depth, 0  # a handler may call the library
@@ -65,7 +65,7 @@ class _Handlers:
         self._put_off_all()
 
     def put_back(self) -> None:
-        """In a forked child, whose parent's main thread is in the library."""
+        """Restores the handlers in a forked child whose parent's main thread is in the library."""
         for number, handler in self._handlers.items():
             _signal.signal(number, handler)
 
@@ -76,7 +76,7 @@ class _Handlers:
                 if callable(handler):
                     self._handlers[number] = handler
                     _signal.signal(number, self._note)
-        except BaseException:  # of a handler that was not put off yet
+        except BaseException:  # raised by a handler that was not deferred yet
             self._put_back_all()
             raise
 
@@ -99,19 +99,19 @@ def _is_main_thread() -> bool:
 
 
 def in_library() -> ContextManager[Any]:
-    """Around calls of the library that may run callbacks."""
+    """A context for calls of the library that may run callbacks: defers signal handlers."""
     return _handlers if _is_main_thread() else _NOTHING
 
 
 class _Listener:
-    """The thread that hears of signals. One per process; a forked child makes its own."""
+    """Thread that reads signals from the wake-up file. One per process; a forked child creates its own."""
 
     def __init__(self):
         self._reading, self.writing = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self.writing, False)
         self._end_wait: Optional[Callable[[], None]] = None
         self._previous = -1
-        self._depth = 0  # a handler that runs in a wait may wait
+        self._depth = 0  # a handler that runs during a wait may wait, too
         start_thread(self._run, "farandole-signals")
 
     def _run(self) -> None:
@@ -122,7 +122,7 @@ class _Listener:
                 try:
                     os.write(previous, signals)
                 except OSError:
-                    pass  # its owner's pipe is full or closed, which is not ours to report
+                    pass  # the owner's pipe is full or closed; the owner's problem
             if end_wait is not None:
                 end_wait()
 
@@ -138,7 +138,7 @@ class _Listener:
             signal.set_wakeup_fd(self._previous, warn_on_full_buffer=False)
 
     def listen(self, end_wait: Optional[Callable[[], None]]) -> Optional[Callable[[], None]]:
-        """Returns what was to be called before."""
+        """Sets the function to call on a signal. Returns the previous function."""
         previous, self._end_wait = self._end_wait, end_wait
         return previous
 
@@ -155,7 +155,7 @@ def _get_listener() -> _Listener:
 
 
 def _leave_parents_listener() -> None:
-    """In a forked child: its signals are not the parent's."""
+    """In a forked child: stops receiving the parent's signals."""
     global _listener
     if _listener is None:
         return
@@ -167,7 +167,7 @@ def _leave_parents_listener() -> None:
 
 
 def _leave_parents_signals() -> None:
-    """In a forked child."""
+    """In a forked child: restores signal handling."""
     global _handlers
     _leave_parents_listener()
     with contextlib.suppress(ValueError):  # not the main thread
@@ -178,22 +178,22 @@ def _leave_parents_signals() -> None:
 os.register_at_fork(after_in_child=_leave_parents_signals)
 
 
-def caller_is_alone() -> bool:
-    """Whether no other thread of Python can submit anything while this one waits."""
+def is_only_thread() -> bool:
+    """True if no other Python thread can submit a request while this thread waits."""
     return all(
         thread is threading.current_thread() or thread.name.startswith(_THREADS_OF_OURS)
         for thread in threading.enumerate()
     )
 
 
-def of_caller() -> _engine.Waiting:
-    """How a thread waits that does nothing else until its request is done."""
-    return _engine.Waiting.Caller if caller_is_alone() else _engine.Waiting.Program
+def waiting_of_caller() -> _engine.Waiting:
+    """The farandole_waiting of a thread that does nothing else until its request is done."""
+    return _engine.Waiting.Caller if is_only_thread() else _engine.Waiting.Program
 
 
 def wait(flag: ctypes.c_int32, is_done: Callable[[], bool]) -> None:
-    """Blocks until `is_done()`; whoever makes it true sets `flag` to 1 afterwards. Other threads run meanwhile. In the
-    main thread an exception of a signal handler (Ctrl-C) ends the wait."""
+    """Blocks until `is_done()`. The code that makes it true must set `flag` to 1 afterwards. Other threads run
+    meanwhile. In the main thread, an exception of a signal handler (Ctrl-C) ends the wait."""
     if not _is_main_thread():
         _wait(flag, is_done, lambda: None)
         return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests of numpy arrays to the engine, and the wait for them."""
+"""Submits numpy arrays to the engine, and waits for results."""
 
 import collections
 import ctypes
@@ -16,17 +16,18 @@ from . import _engine, _waiting, errors
 from ._engine import Collective
 from .process_sets import ProcessSet, id_of
 
-# What the engine holds, by the number that it is handed as context. Keeps arrays alive until their `done`.
+# (Work, index of the array) by context, the number that the
+# engine passes to callbacks. Keeps arrays alive until `done`.
 _pending: Dict[int, Tuple[Any, int]] = {}
 _contexts = itertools.count(1)
 
 
 def dtype_of(array: np.ndarray) -> int:
-    """farandole_dtype of an array. Raises InvalidArgument for types that no collective can move."""
+    """farandole_dtype of an array. Raises InvalidArgument for types that collectives do not support."""
     return _number_of(array.dtype)
 
 
-@functools.lru_cache(maxsize=64)  # numpy takes 4 µs to spell a type
+@functools.lru_cache(maxsize=64)  # numpy takes 4 µs to make the name of a type
 def _number_of(dtype: np.dtype) -> int:
     number = _engine.DTYPES.get(dtype.name)
     if number is None or not dtype.isnative:
@@ -42,9 +43,9 @@ def _integers(values: Sequence[int]) -> Any:
 
 
 class Work:
-    """A request that was handed over. `wait()` gives its result; it may be called again.
+    """A submitted request. `wait()` returns its result, and may be called again.
 
-    The engine reads the inputs and writes the outputs until then: leave them alone.
+    The engine reads the inputs and writes the outputs until the request is finished: do not touch the arrays before.
     """
 
     def __init__(self, inputs: List[np.ndarray], outputs: List[Optional[np.ndarray]], result: Callable[["Work"], Any]):
@@ -58,14 +59,14 @@ class Work:
         self._done_flag = c_int32(0)
 
     def done(self) -> bool:
-        """Whether `wait` would return at once. Does not move the engine on."""
+        """True if `wait` would return immediately. Non-blocking; does not make progress."""
         return not self._left
 
     def wait(self) -> Any:
-        """Blocks until the request is finished and returns its result.
+        """Blocks until the request is finished, and returns its result.
 
-        Raises what became of it: Mismatch, PeerLost, Timeout, … An exception of a signal handler (Ctrl-C) ends the
-        wait, not the request.
+        Raises the request's error: Mismatch, PeerLost, Timeout, … An exception of a signal handler (Ctrl-C) ends the
+        wait but not the request.
         """
         if self._left:
             _waiting.wait(self._done_flag, self.done)
@@ -109,29 +110,30 @@ def _joined(context: int, error: Optional[int], last_rank: int) -> None:
     work.finish(index, _engine.exception_of(error) if error else None)
 
 
-# C code calls these until the process ends.
-_ALLOCATE = _engine.AllocateFunction(_allocate)
-_DONE = _engine.DoneFunction(_done)
-_JOINED = _engine.JoinedFunction(_joined)
+# C code calls these until the process ends, so they must stay alive.
+_ALLOCATE = _engine.TensorAllocateFunction(_allocate)
+_DONE = _engine.TensorDoneFunction(_done)
+_JOINED = _engine.JoinDoneFunction(_joined)
 
 
 class Names:
-    """Names for requests without one: the n-th in a process set is the same on all of its ranks, whatever they call.
+    """Names for requests without a name: the n-th request in a process set has the same name on all of its ranks.
 
-    Which name a call has follows from the number of calls before it, which all ranks count alike, and from nothing
-    else: what has ended by then differs between ranks, and so does the order in which they wait. After COUNT calls the
-    names come again, so that ranks need not agree on new ones for ever. A request whose name is pending still, because
-    more than COUNT were begun and not waited for, or because another rank is late, stays behind in the engine until the
-    earlier one has ended here. That can not hold up a program that would end otherwise: the earlier one ends when all
-    ranks have called it, which each of them does before the later one (see Inbox::enter_name).
+    The name of a request depends only on the number of requests before, which all ranks count alike. It does not depend
+    on which requests have ended, or in which order a rank waits, because both differ between ranks. Names are reused
+    after COUNT requests, so that the ranks need not agree on new names forever. A request whose name is still pending,
+    because more than COUNT requests were started without a wait or because another rank is late, stays in the engine's
+    queue until the earlier request has ended on this rank. That cannot block a program that would end otherwise: the
+    earlier request ends when all ranks have made it, which each of them does before the later request (see
+    Inbox::enter_name).
 
-    Ranks that call different things at one point raise Mismatch there, and meet again at the next.
+    Ranks that make different requests at the same point raise Mismatch there, and match again from the next request on.
 
-    Ranks that have joined have made fewer calls than the others. When all have joined they count from 0 again.
+    Ranks that have joined have made fewer requests than the others. When all have joined, the counts start at 0 again.
     """
 
-    # Divided by 1 to 8, 10, 12, …: in a loop of so many calls each name comes for the same tensor each time, which ranks
-    # then know. So many cost a negotiation nothing that could be measured.
+    # Divisible by 1 to 8, 10, 12, …: in a loop of so many requests each name always belongs to the same tensor, which
+    # ranks then recognise. So many names add no measurable cost to a negotiation.
     COUNT = 840
 
     def __init__(self):
@@ -145,7 +147,7 @@ class Names:
         return f"noname.{number}"
 
     def restart(self, process_set: int) -> None:
-        """When all ranks of the set have joined."""
+        """Restarts the count when all ranks of the set have joined."""
         with self._lock:
             self._counts.pop(process_set, None)
 
@@ -157,8 +159,9 @@ class Names:
 names = Names()
 
 
-def _start_anew() -> None:
-    """In a forked child: nobody there finishes what the parent has handed over, or unlocks what its threads hold."""
+def _reset_after_fork() -> None:
+    """In a forked child: fails the parent's pending requests,
+    which nobody would finish, and replaces the parent's locks."""
     global names
     names = Names()
     if not _pending:
@@ -171,17 +174,19 @@ def _start_anew() -> None:
     _pending.clear()
 
 
-os.register_at_fork(after_in_child=_start_anew)
+os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 class Call:
-    """A call that other ranks make too, from before its arguments are looked at until the engine has it.
+    """Context of a call that other ranks make, too: from before its arguments are checked until the engine has the
+    request.
 
         with Call(process_set, name) as call:
-            …what may raise…
+            …code that may raise…
             return call.submit(work, Collective.Allreduce)
 
-    What is raised within is told to the ranks that make the call, which would wait for this one: they raise Mismatch.
+    An exception within the context is reported to peers that make the same call. They raise Mismatch instead of
+    waiting.
     """
 
     def __init__(self, process_set: ProcessSet, name: Optional[str] = None):
@@ -189,13 +194,13 @@ class Call:
         self.process_set = id_of(process_set)
         self._by_order = name is None
         self._name = names.next(self.process_set) if name is None else str(name)
-        self._is_told = False
+        self._is_known = False
 
     def __enter__(self) -> "Call":
         return self
 
     def __exit__(self, kind: Any, error: Optional[BaseException], trace: Any) -> None:
-        if isinstance(error, Exception) and not self._is_told:
+        if isinstance(error, Exception) and not self._is_known:
             _engine.refuse(self._name, self.process_set, error, self._by_order)
 
     def submit(
@@ -210,10 +215,10 @@ class Call:
         about: str = "",
         caller_waits: bool = False,
     ) -> Work:
-        """Hands `work` over. Raises what farandole_submit reports.
+        """Submits `work`. Raises the error of farandole_submit.
 
-        about: what else must be the same on all ranks, for people.
-        caller_waits: whether this thread waits for it at once.
+        about: a text that must be equal on all ranks, for error messages.
+        caller_waits: True if this thread waits for the result immediately.
         """
         count = max(len(work.inputs), 1)
         tensors = (_engine.Tensor * count)()
@@ -230,14 +235,14 @@ class Call:
             postscale=postscale,
             tensors=ctypes.cast(tensors, POINTER(_engine.Tensor)),
             tensor_count=count,
-            caller_waits=_waiting.of_caller() if caller_waits else _engine.Waiting.Nobody,
+            caller_waits=_waiting.waiting_of_caller() if caller_waits else _engine.Waiting.Nobody,
             about=about.encode(),
             by_order=int(self._by_order),
             has_factors=1,
         )
         for index, context in enumerate(contexts):
             _pending[context] = (work, index)
-        self._is_told = True  # by the engine, whatever comes of it
+        self._is_known = True  # from here on the engine informs the peers
         try:
             with _waiting.in_library():
                 _engine.call("farandole_submit", byref(request))

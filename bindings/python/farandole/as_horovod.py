@@ -43,7 +43,7 @@ def main(arguments: List[str]) -> None:
     sys.argv = program
     if as_module:
         sys.path.insert(0, os.getcwd())
-        # Horovod's own programs are modules of Farandole.
+        # Programs of Horovod, such as compute_worker, correspond to modules of Farandole.
         runpy.run_module(names.MODULES.get(program[0]) or program[0], run_name="__main__", alter_sys=True)
     else:
         sys.path.insert(0, os.path.dirname(os.path.abspath(program[0])))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the TensorFlow ops ahead: `python -m farandole.build_ops`.
+"""Builds the TensorFlow ops ahead of time: `python -m farandole.build_ops`.
 
-The first import of farandole.tensorflow builds them otherwise, which needs a C++ compiler there and then.
+Otherwise the first import of farandole.tensorflow builds them, which needs a C++ compiler on that machine.
 """
 
 import argparse
@@ -13,7 +13,8 @@ from typing import List
 
 from . import _built, _engine, _files
 
-# Not `python FILE`: modules beside FILE have names of packages (keras), and the interpreter would look there first.
+# runpy and not `python FILE`: the directory of FILE has modules
+# with names of packages (keras), which Python would import.
 _RUN = "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Horovod's elastic names, for a job whose ranks stay the same.
+"""Horovod's elastic API for a job with fixed ranks.
 
-Programs written for elastic Horovod run: state is sent from rank 0, committed and restored. What they do not get is
-ranks that come, or a job that survives one that goes: a lost rank ends the job with PeerLost.
+Programs written for elastic Horovod run unchanged: state is broadcast from rank 0, committed and restored. But no ranks
+join later, and a lost rank ends the job with PeerLost.
 """
 
 import functools
@@ -16,7 +16,7 @@ __all__ = ["HorovodInternalError", "HostsUpdatedInterrupt", "ObjectState", "Stat
 
 
 class State:
-    """What ranks keep alike. Subclasses say how to `save`, `restore` and `sync` it."""
+    """State that must be equal on all ranks. Subclasses implement `save`, `restore` and `sync`."""
 
     def __init__(self, bcast_object: Callable[[Any], Any] = broadcast_object, get_rank: Callable[[], int] = rank):
         self._bcast_object = bcast_object
@@ -24,7 +24,7 @@ class State:
         self._reset_callbacks: List[Callable[[], None]] = []
 
     def register_reset_callbacks(self, callbacks: List[Callable[[], None]]) -> None:
-        """Functions to call when the decorated function is started again."""
+        """Adds functions to call when the decorated function is restarted."""
         self._reset_callbacks.extend(callbacks)
 
     def on_reset(self) -> None:
@@ -33,34 +33,35 @@ class State:
             callback()
 
     def commit(self) -> None:
-        """Saves the state, so that `restore` comes back to it."""
+        """Saves the state for a later `restore`."""
         self.save()
         self.check_host_updates()
 
     def on_hosts_updated(self, timestamp: Any, update_res: Any) -> None:
-        """Does nothing: hosts neither come nor go."""
+        """No-op, because the hosts of a job are fixed."""
 
     def check_host_updates(self) -> None:
-        """Does nothing: the hosts of a job stay the same."""
+        """No-op, because the hosts of a job are fixed."""
 
     def save(self) -> None:
-        """Keeps a copy of the state in memory."""
+        """Stores a copy of the state in memory."""
         raise NotImplementedError
 
     def restore(self) -> None:
-        """Goes back to the last copy."""
+        """Returns to the last saved state."""
         raise NotImplementedError
 
     def sync(self) -> None:
-        """Takes over the state of rank 0. Collective."""
+        """Broadcasts the state of rank 0. Collective."""
         raise NotImplementedError
 
     def reset(self) -> None:
-        """Called before the decorated function is started again."""
+        """Called before the decorated function is restarted."""
 
 
 class ObjectState(State):
-    """State of plain objects: each keyword argument becomes an attribute. They must travel (`farandole.objects`)."""
+    """State of plain objects: each keyword argument becomes an
+    attribute. `farandole.objects` says which objects travel."""
 
     def __init__(self, bcast_object: Callable[[Any], Any] = broadcast_object, get_rank=rank, **kwargs: Any):
         super().__init__(bcast_object, get_rank)
@@ -74,7 +75,7 @@ class ObjectState(State):
         self._set_attributes()
 
     def sync(self) -> None:
-        # Also without attributes: another rank may have some, and would wait.
+        # Even without attributes: another rank may have some, and would wait.
         self._saved_state = self._bcast_object(self._saved_state)
         self._set_attributes()
 
@@ -84,9 +85,9 @@ class ObjectState(State):
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorator of a function whose first argument is a `State`: it is called after the state has been synchronised.
+    """Decorator of a function whose first argument is a `State`. Synchronises the state, then calls the function.
 
-    A HostsUpdatedInterrupt that the program raises starts the function again. A failed job is not taken up again:
+    A HostsUpdatedInterrupt that the program raises restarts the function. A failed job is not restarted:
     HorovodInternalError and its subclasses (PeerLost, Timeout, …) reach the caller.
     """
 
@@ -106,6 +107,6 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[..., Any]:
-    """`run` under the name that Horovod's modules use; `reset` restarts Horovod there and has no use here."""
+    """`run` under the name of Horovod's modules. `reset`, which restarts Horovod, is ignored."""
     del reset
     return run(func)

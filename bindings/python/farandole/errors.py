@@ -1,37 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can go wrong, as exceptions.
+"""Exceptions of the package.
 
-There is one class for each kind of error of the core, with the same name. `HorovodInternalError` is the base of those
-after which no collective of the job can succeed any more: a lost rank, a deadline, a transport or a device that failed.
-After the other kinds the job can go on.
+Each kind of error of the core has a class of the same name. After an error whose class is derived from
+`HorovodInternalError` (a lost rank, a deadline, a transport or a device that failed), no collective of the job can
+succeed any more. After any other error the job can go on.
 """
 
 
 class Error(RuntimeError):
-    """Base of everything that Farandole raises by itself."""
+    """Base class of all errors that Farandole raises."""
 
-    # By this AutoGraph knows that it can make one from a text: what a `tf.function` raises while it is traced keeps its class.
+    # AutoGraph recognises by this __init__ that it can re-create an exception from its text, and keeps the class of an
+    # exception that a `tf.function` raises during tracing.
     __init__ = Exception.__init__
 
 
 class HorovodInternalError(Error):
-    """The job has failed: every later collective fails too. Programs written for Horovod catch it by this name."""
+    """The job has failed, and every later collective fails, too. Programs written for Horovod catch this class."""
 
 
 class InvalidArgument(Error, ValueError):
-    """What was asked for can not work, whatever the other ranks do. Nothing was sent."""
+    """The call cannot work, whatever the other ranks do. Nothing was sent."""
 
 
 class Unsupported(Error, NotImplementedError):
-    """What was asked for is not part of this version, or not possible here; the text says what to use instead."""
+    """The call is not supported in this version, or not here. The text says what to use instead."""
 
 
 class Mismatch(Error):
-    """The ranks did not ask for the same. Raised on all of them; no data was touched."""
+    """The calls of the ranks differ. Raised on all ranks; no data was changed."""
 
 
 class DuplicateName(Error):
-    """A tensor of this name is pending already in this process set."""
+    """A tensor of this name is already pending in the process set."""
 
 
 class Timeout(HorovodInternalError):
@@ -39,7 +40,7 @@ class Timeout(HorovodInternalError):
 
 
 class PeerLost(HorovodInternalError):
-    """A rank ended, left, or gave up while others needed it; the text names it."""
+    """A rank has ended, left the job, or aborted while other ranks needed it. The text names the rank."""
 
 
 class TransportError(HorovodInternalError):
@@ -51,18 +52,18 @@ class DeviceError(HorovodInternalError):
 
 
 class DataError(Error):
-    """Data that was read, from a file or from another rank, is not what it should be."""
+    """Data from a file or from another rank are malformed."""
 
 
 class InternalError(Error):
-    """Farandole contradicts itself: an error of its own."""
+    """An internal invariant does not hold: a bug in Farandole."""
 
 
 class HostsUpdatedInterrupt(RuntimeError):
-    """Horovod raises this when hosts come or go. Farandole's jobs have a fixed set of ranks, so it never does; a
-    program may raise it inside a function decorated with `elastic.run` to start that function again.
+    """Horovod raises this exception when hosts come or go. In Farandole the ranks of a job are fixed, so only the
+    program can raise it: inside a function decorated with `elastic.run`, it restarts that function.
 
-    `skip_sync`: whether state is left as it is instead of being sent from rank 0 again.
+    skip_sync: keeps the state instead of broadcasting rank 0's state again.
     """
 
     def __init__(self, skip_sync: bool = False):
@@ -86,5 +87,6 @@ _CLASSES = {
 
 
 def class_of(kind_name: str) -> type:
-    """The class for a kind of the core, by its name ("Mismatch", …); `InternalError` for names of newer versions."""
+    """The class for a kind of error of the core, by name ("Mismatch",
+    …). `InternalError` for unknown names of newer versions."""
     return _CLASSES.get(kind_name, InternalError)

@@ -1,16 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives of numpy arrays, without any framework.
+"""Collectives of numpy arrays, without a framework.
 
-Ranks that use the same `name` mean the same tensor, in whatever order they come to it. Without a name, the n-th call of
-a kind in a process set is the same on all its ranks. A call with arguments that can not work raises InvalidArgument and
-counts as a call: the other ranks raise Mismatch, with this rank and the reason.
+    import farandole.numpy as collectives
 
-Whatever `numpy.asarray` accepts may be passed; the types are bool, 8 to 64 bit integers, float16,
-float32, float64, and bfloat16 of the package ml_dtypes. Calls without `_async` block, let other threads run meanwhile,
-and raise what went wrong, the same on all ranks. Those with `_async` return a `Work`; the arrays belong to the library until it is waited for.
+    total = collectives.allreduce([1.0, 2.0], op=collectives.Sum)
+    work = collectives.allgather_async(rows)
+    ...                                                   # compute meanwhile
+    everyone = work.wait()
 
-`out` may be the input itself, but must not overlap it, or another array of the call, otherwise: InvalidArgument. Arrays made by
-`window` are reduced without a copy.
+Arguments may be anything that `numpy.asarray` accepts. Types: bool, integers of 8 to 64 bits, float16, float32,
+float64, and bfloat16 of the package ml_dtypes.
+
+Calls block, let other threads run meanwhile, and raise the same error on all ranks. Calls with `_async` return a
+`Work`: do not touch the arrays until `work.wait()` has returned.
+
+`name` matches the calls of the ranks, in any order. Without a name, the n-th call in a process set matches the n-th
+call of every other rank. A call with invalid arguments raises InvalidArgument and counts as a call: peers raise
+Mismatch, which names this rank and the reason.
+
+`out` may be the input itself. Any other overlap of `out` with the input, or with another array of the call, is
+InvalidArgument. Arrays from `window` are reduced without a copy.
 """
 
 import ctypes
@@ -105,23 +114,23 @@ def _nothing(work: Work) -> None:
     return None
 
 
-def _of_no_arrays() -> Work:
-    """A group of no arrays, which no rank hears of."""
+def _empty_group() -> Work:
+    """The finished Work of a group without arrays, which involves no communication."""
     work = Work([], [], _all_outputs)
     work.finish(0, None)
     return work
 
 
 def _blocking(begin: "Callable[_P, Work]", result: "Type[_R]", documentation: str) -> "Callable[_P, _R]":
-    """The blocking form of an `_async` function: its arguments, and the result of its work.
+    """Makes the blocking form of an `_async` function: the same arguments; returns the result of the work.
 
-    `_caller_waits`, which only this passes, is no argument for users, and help() shows neither form with it.
+    Hides the argument `_caller_waits`, which only this function passes, in the signatures of both forms.
     """
     signature = inspect.signature(begin)
     shown = signature.replace(parameters=[each for each in signature.parameters.values() if each.name[0] != "_"])
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        with _waiting.in_library():  # once for both
+        with _waiting.in_library():  # for the submission and the wait
             return begin(*args, **kwargs, _caller_waits=True).wait()
 
     call.__name__ = call.__qualname__ = begin.__name__[: -len("_async")]
@@ -143,7 +152,7 @@ def allreduce_async(
     *,
     _caller_waits: bool = False,
 ) -> Work:
-    """As `allreduce`; `wait()` gives the array."""
+    """As `allreduce`, but non-blocking: `wait()` returns the array."""
     with Call(process_set, name) as call:
         array = _input(tensor)
         return call.submit(
@@ -165,10 +174,11 @@ allreduce = _blocking(
     op: Average (the default), Sum, Min, Max, Product or Adasum, which takes floating-point types only. `average=False`
         is Horovod's older form of op=Sum.
     prescale_factor, postscale_factor: factors of the inputs and of the result. Products of integers, and their average,
-        are cut off toward zero. Neither they nor Average take bool.
-    out: array that takes the result; may be `tensor`, else apart from it. None makes one.
+        are truncated toward zero. Factors and Average do not support bool.
+    out: array for the result, which may be `tensor`. None: a new array.
 
-    Raises Mismatch if the ranks disagree; `out` is unchanged then. Collective: all ranks of the process set.
+    Collective over the process set. Blocks. A rank sends about 2 · (size - 1) / size times the bytes of a large array.
+    Raises Mismatch if the ranks disagree (`out` stays unchanged), PeerLost and Timeout when the job has failed.
     """,
 )
 
@@ -185,9 +195,9 @@ def grouped_allreduce_async(
     *,
     _caller_waits: bool = False,
 ) -> Work:
-    """As `grouped_allreduce`; `wait()` gives the list."""
+    """As `grouped_allreduce`, but non-blocking: `wait()` returns the list."""
     if not len(tensors):
-        return _of_no_arrays()
+        return _empty_group()
     with Call(process_set, name) as call:
         inputs = [_input(tensor) for tensor in tensors]
         outs: Sequence[Any] = [None] * len(inputs) if out is None else out
@@ -206,9 +216,10 @@ def grouped_allreduce_async(
 grouped_allreduce = _blocking(
     grouped_allreduce_async,
     List[np.ndarray],
-    """Reduces each of `tensors` over the ranks, all together: none before all are ready on all ranks.
+    """Reduces each of `tensors` over the ranks in one collective, once all arrays are ready on all ranks. Small arrays
+    together are much faster than in separate calls.
 
-    Arguments are those of `allreduce`. An empty list gives an empty list.
+    Arguments and errors as for `allreduce`. Returns an empty list for an empty list.
     """,
 )
 
@@ -220,7 +231,7 @@ def allgather_async(
     *,
     _caller_waits: bool = False,
 ) -> Work:
-    """As `allgather`; `wait()` gives the array."""
+    """As `allgather`, but non-blocking: `wait()` returns the array."""
     with Call(process_set, name) as call:
         work = Work([_input(tensor)], [None], _first_output)
         return call.submit(work, Collective.Allgather, caller_waits=_caller_waits)
@@ -229,9 +240,11 @@ def allgather_async(
 allgather = _blocking(
     allgather_async,
     np.ndarray,
-    """The arrays of all ranks, one after the other along the first dimension, which may differ from rank to rank.
+    """Concatenates the arrays of all ranks along the first dimension, which may differ between ranks. Every rank gets
+    the result.
 
-    Raises Mismatch if the ranks disagree on the other dimensions or the type.
+    A rank sends and receives about (size - 1) / size times the bytes of a large result. Raises Mismatch if the ranks
+    disagree on any other dimension or on the type, otherwise the errors of `allreduce`.
     """,
 )
 
@@ -243,9 +256,9 @@ def grouped_allgather_async(
     *,
     _caller_waits: bool = False,
 ) -> Work:
-    """As `grouped_allgather`; `wait()` gives the list."""
+    """As `grouped_allgather`, but non-blocking: `wait()` returns the list."""
     if not len(tensors):
-        return _of_no_arrays()
+        return _empty_group()
     with Call(process_set, name) as call:
         work = Work([_input(tensor) for tensor in tensors], [None] * len(tensors), _all_outputs)
         return call.submit(work, Collective.Allgather, caller_waits=_caller_waits)
@@ -254,7 +267,7 @@ def grouped_allgather_async(
 grouped_allgather = _blocking(
     grouped_allgather_async,
     List[np.ndarray],
-    """Gathers each of `tensors` as `allgather` does, all together. An empty list gives an empty list.""",
+    """Gathers each of `tensors` as `allgather` does, in one collective. Returns an empty list for an empty list.""",
 )
 
 
@@ -268,7 +281,7 @@ def broadcast_async(
     _caller_waits: bool = False,
     _in_place: bool = False,
 ) -> Work:
-    """As `broadcast`; `wait()` gives the array."""
+    """As `broadcast`, but non-blocking: `wait()` returns the array."""
     with Call(process_set, name) as call:
         if _in_place and not isinstance(tensor, np.ndarray):
             raise errors.InvalidArgument(f"broadcast_ overwrites a numpy array; got {type(tensor).__name__}")
@@ -284,11 +297,13 @@ def broadcast_async(
 broadcast = _blocking(
     broadcast_async,
     np.ndarray,
-    """The array of rank `root_rank` (a rank of the job, also in a process set), on every rank.
+    """Returns the array of rank `root_rank` on every rank. The root is a rank of the job, even if `process_set` is
+    given.
 
-    tensor: of the same shape and type on all ranks; only the root's values matter.
+    tensor: of the same shape and type on all ranks. Only the root's values are used.
 
-    Raises Mismatch if the ranks disagree, also on the root; `out` is unchanged then.
+    Every rank but the root receives the array once. Raises Mismatch if the ranks disagree, for example on the root
+    (`out` stays unchanged), InvalidArgument if the root is not a member of the process set.
     """,
 )
 
@@ -296,7 +311,7 @@ broadcast = _blocking(
 def broadcast_(
     tensor: np.ndarray, root_rank: int, name: Optional[str] = None, process_set: ProcessSet = global_process_set
 ) -> np.ndarray:
-    """Overwrites `tensor` with that of rank `root_rank`, and returns it."""
+    """Overwrites `tensor` with the array of rank `root_rank`, and returns `tensor`. Errors as for `broadcast`."""
     return broadcast_async(tensor, root_rank, name, process_set, _caller_waits=True, _in_place=True).wait()
 
 
@@ -308,7 +323,7 @@ def alltoall_async(
     *,
     _caller_waits: bool = False,
 ) -> Work:
-    """As `alltoall`; `wait()` gives what that returns."""
+    """As `alltoall`, but non-blocking: `wait()` returns the result of `alltoall`."""
 
     def result(work: Work) -> Any:
         output = work.outputs[0]
@@ -326,10 +341,14 @@ def alltoall_async(
 alltoall = _blocking(
     alltoall_async,
     Union[np.ndarray, Tuple[np.ndarray, np.ndarray]],
-    """Sends rows of the first dimension to each rank and returns those that came, in the order of the ranks.
+    """Sends a slice of the first dimension to each rank, and concatenates the received slices in the order of the
+    ranks.
 
-    splits: number of rows for each rank of the process set; None deals them out evenly. If given, the result is a pair
-        of the rows and the number that came from each rank.
+    splits: number of rows for each rank of the process set; None: equal slices. If given, the result is a pair of the
+        rows and the number of rows from each rank.
+
+    A rank sends each row that is not its own once. Raises Mismatch if the ranks disagree on any other dimension or on the
+    type, InvalidArgument if `splits` does not fit `tensor`.
     """,
 )
 
@@ -344,7 +363,7 @@ def reducescatter_async(
     *,
     _caller_waits: bool = False,
 ) -> Work:
-    """As `reducescatter`; `wait()` gives the array."""
+    """As `reducescatter`, but non-blocking: `wait()` returns the array."""
     with Call(process_set, name) as call:
         return call.submit(
             Work([_input(tensor)], [None], _first_output),
@@ -359,8 +378,12 @@ def reducescatter_async(
 reducescatter = _blocking(
     reducescatter_async,
     np.ndarray,
-    """Reduces `tensor` over the ranks and deals out the rows of the result: each rank gets its part of the first
-    dimension, the first ranks one row more if they do not divide evenly. `op` as for `allreduce`, but Adasum.""",
+    """Reduces `tensor` over the ranks and scatters the rows of the result: each rank gets a part of the first
+    dimension, each of the first ranks an extra row if the rows do not divide evenly.
+
+    Arguments and errors as for `allreduce`, without Adasum. A rank sends about (size - 1) / size times the bytes of a
+    large array, half as much as `allreduce`.
+    """,
 )
 
 
@@ -374,9 +397,9 @@ def grouped_reducescatter_async(
     *,
     _caller_waits: bool = False,
 ) -> Work:
-    """As `grouped_reducescatter`; `wait()` gives the list."""
+    """As `grouped_reducescatter`, but non-blocking: `wait()` returns the list."""
     if not len(tensors):
-        return _of_no_arrays()
+        return _empty_group()
     with Call(process_set, name) as call:
         return call.submit(
             Work([_input(tensor) for tensor in tensors], [None] * len(tensors), _all_outputs),
@@ -391,21 +414,22 @@ def grouped_reducescatter_async(
 grouped_reducescatter = _blocking(
     grouped_reducescatter_async,
     List[np.ndarray],
-    """Reduces each of `tensors` as `reducescatter` does, all together. An empty list gives an empty list.""",
+    """Reduces and scatters each of `tensors` as `reducescatter` does, in one collective. Returns an empty list for an
+    empty list.""",
 )
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
-    """Blocks until all ranks of the process set have called it."""
+    """Blocks until all ranks of the process set have called `barrier`."""
     with Call(process_set) as call:
         work = call.submit(Work([], [], _nothing), Collective.Barrier, caller_waits=True)
     work.wait()
 
 
 def join(process_set: ProcessSet = global_process_set) -> int:
-    """This rank has no more data: until all ranks have joined it takes part in the others' allreduces without changing
-    their results (an average counts it as zeros). Blocks, and returns the rank that joined last. Calls without a name are
-    counted anew from then on."""
+    """Declares that this rank has no more data. Blocks until all ranks have joined; meanwhile this rank takes part in
+    the allreduces of its peers without changing their results (in an average it counts as zeros). Returns the rank that
+    joined last. Restarts the count of calls without a name."""
     number = id_of(process_set)
     last_rank = _work.submit_join(Work([], [], lambda work: work.last_rank), number).wait()
     _work.names.restart(number)
@@ -413,20 +437,21 @@ def join(process_set: ProcessSet = global_process_set) -> int:
 
 
 def poll(work: Work) -> bool:
-    """Whether `synchronize(work)` would return at once."""
+    """True if `synchronize(work)` would return immediately. Non-blocking."""
     return work.done()
 
 
 def synchronize(work: Work) -> Any:
-    """Waits for an asynchronous call and returns its result: `work.wait()`."""
+    """Blocks until an asynchronous call has finished, and returns its result, like `work.wait()`."""
     return work.wait()
 
 
 def window(shape: Union[int, Sequence[int]], dtype: Any = np.float32) -> np.ndarray:
-    """A new array, not filled, in memory that the ranks of this host share: collectives on it need no copies.
+    """Allocates an uninitialised array in memory that the ranks of this host share. Collectives on the array need no
+    copies.
 
-    An ordinary array where there is no such memory: before `init`, and where FARANDOLE_SHARED_MEMORY is off. The memory
-    is given back when nothing refers to the array any more; it stays valid after `shutdown`.
+    Returns an ordinary array if there is no such memory: before `init`, and with FARANDOLE_SHARED_MEMORY=off. The
+    memory is freed with the last reference to the array, and stays valid after `shutdown`.
     """
     dimensions = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
     dtype = np.dtype(dtype)
@@ -435,6 +460,6 @@ def window(shape: Union[int, Sequence[int]], dtype: Any = np.float32) -> np.ndar
     if not memory:
         return np.empty(dimensions, dtype)
     buffer = (ctypes.c_char * payload_bytes).from_address(memory)
-    # Not at the end of the interpreter: arrays that are still in use then keep their memory.
+    # Not at the end of the interpreter: arrays that are still in use keep their memory.
     weakref.finalize(buffer, _engine.lib.farandole_window_free, memory).atexit = False
     return np.ndarray(dimensions, dtype, buffer=buffer)

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python objects between ranks.
+"""Broadcasts and gathers Python objects.
 
-They travel as JSON with the bytes of numpy arrays behind it: None, bool, int, float, complex, str, bytes, list, tuple,
-dict, set, frozenset, numpy arrays and scalars, and what is made of them. Reading such a message runs no code of the
-sender. Other objects travel as pickles, which do run the sender's code, only if every rank asks for it by
-`pickle=True`.
+    config = farandole.objects.broadcast_object(config)             # rank 0's, on every rank
+    results = farandole.objects.allgather_object({"loss": loss})    # a list with one object per rank
+
+Objects travel as JSON, followed by the bytes of numpy arrays. Supported: None, bool, int, float, complex, str, bytes,
+list, tuple, dict, set, frozenset, numpy arrays and scalars, and combinations of these. Reading such a message runs no
+code of the sender. Other objects need pickle=True on every rank; a pickle does run the sender's code.
 """
 
 import io
@@ -23,12 +25,12 @@ from .process_sets import ProcessSet, global_process_set
 _PLAIN = b"J"
 _PICKLE = b"P"
 _ERROR = b"E"
-_HEADER = struct.Struct("<cq")  # which of these, and the length of the JSON
-_ALIGNMENT = 64  # of the bytes of arrays within a message
+_HEADER = struct.Struct("<cq")  # one of the kinds above, and the length of the JSON
+_ALIGNMENT = 64  # in bytes, of arrays within a message
 
 
 class _Encoder:
-    """Turns an object into a tree that JSON can write, and collects the bytes of arrays."""
+    """Converts an object to a tree that JSON can write, and collects the bytes of arrays."""
 
     def __init__(self):
         self.blobs = io.BytesIO()
@@ -57,7 +59,8 @@ class _Encoder:
                 f"an array of {array.dtype} does not travel in the safe format; use an array of numbers or text, or "
                 "pass pickle=True on all ranks, which runs the sender's code on them"
             )
-        # The names of numpy's own types say their byte order; those of ml_dtypes, such as bfloat16, have none.
+        # The `str` of numpy's own types contains the byte order.
+        # Types of ml_dtypes, such as bfloat16, only have a name.
         dtype = array.dtype.name if array.dtype.kind == "V" else array.dtype.str
         return {"dtype": dtype, "shape": list(array.shape), "at": self._put(array.tobytes())}
 
@@ -100,10 +103,10 @@ def _decode(node: Any, blobs: memoryview) -> Any:
 
 
 def dumps(obj: Any, pickle: bool = False) -> bytes:
-    """The message of an object. Raises InvalidArgument for what the safe format does not hold."""
+    """Converts an object to a message. Raises InvalidArgument for objects that the safe format does not support."""
     if pickle:
         try:
-            pickled = _code_pickle.dumps(obj)  # also functions and classes of the main program
+            pickled = _code_pickle.dumps(obj)  # supports functions and classes of the main program, too
         except ImportError:  # cloudpickle is optional
             pickled = pickle_module.dumps(obj)
         return _HEADER.pack(_PICKLE, 0) + pickled
@@ -113,7 +116,7 @@ def dumps(obj: Any, pickle: bool = False) -> bytes:
 
 
 def loads(message: Any, pickle: bool = False) -> Any:
-    """The object of a message. Raises what its sender could not send, and Unsupported for pickles nobody asked for."""
+    """Converts a message to an object. Raises the sender's error, and Unsupported for an unexpected pickle."""
     view = memoryview(message)
     kind, length = _HEADER.unpack_from(view)
     body = view[_HEADER.size :]
@@ -130,7 +133,8 @@ def loads(message: Any, pickle: bool = False) -> Any:
 
 
 def _message(obj: Any, pickle: bool, who: str) -> np.ndarray:
-    """As an array. What can not be sent becomes a message that says so: the other ranks wait for one."""
+    """The message as an array. If the object cannot be sent, a
+    message with the error: the other ranks wait for a message."""
     try:
         message = dumps(obj, pickle)
     except Exception as error:
@@ -145,18 +149,19 @@ def broadcast_object(
     process_set: ProcessSet = global_process_set,
     pickle: bool = False,
 ) -> Any:
-    """The object of rank `root_rank`, on every rank; a copy on the others. What they pass is ignored.
+    """Returns the object of rank `root_rank` on every rank; other ranks get a copy, and the object that they pass is
+    ignored.
 
-    pickle: whether the object travels as a pickle, see above; the same on all ranks.
+    pickle: sends the object as a pickle, see the top of this module. The same on all ranks.
 
-    Raises InvalidArgument on all ranks if it does not travel, Mismatch on all if they disagree on the root or `pickle`.
-    Collective: all ranks of the process set; blocks.
+    Collective over the process set. Blocks. Raises InvalidArgument on all ranks if the object cannot be sent, Mismatch
+    on all ranks if they disagree on the root or on `pickle`.
     """
     with Call(process_set, name or None) as call:
         root = _engine.checked_root(root_rank, call.process_set)
         is_root = root == _engine.place().rank
         message = _message(obj, pickle, f"rank {root}") if is_root else np.empty(0, np.uint8)
-        # The length is not known elsewhere: the root's part of an allgather is all there is.
+        # Other ranks do not know the length. An allgather in which only the root sends data needs no length.
         work = call.submit(
             Work([message], [None], lambda work: work.outputs[0]),
             Collective.Allgather,
@@ -170,7 +175,7 @@ def broadcast_object(
 def allgather_object(
     obj: Any, name: Optional[str] = None, process_set: ProcessSet = global_process_set, pickle: bool = False
 ) -> List[Any]:
-    """The objects of all ranks of the process set, in their order. Otherwise as `broadcast_object`."""
+    """The objects of all ranks of the process set, in their order. Arguments and errors as for `broadcast_object`."""
     with Call(process_set, name or None) as call:
         message = _message(obj, pickle, f"rank {_engine.place().rank}")
         work = call.submit(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Process sets: groups of ranks that run collectives among themselves, by the names that Horovod's users know."""
+"""Process sets: groups of ranks that run collectives among themselves. The names are Horovod's."""
 
 import ctypes
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Union
@@ -9,10 +9,14 @@ from ._horovod.common_util import is_iterable
 
 
 class ProcessSet:
-    """Some ranks of the job.
+    """A group of ranks of the job.
 
-    Made from any iterable of ranks, in any order, and then passed to `init(process_sets=[…])` or `add_process_set`. From
-    then on `process_set_id` is a number; before, and after `remove_process_set`, it is None. `ranks` is sorted.
+        even = farandole.add_process_set([0, 2])
+        if even.included():
+            total = collectives.allreduce(x, process_set=even)
+
+    Created from any iterable of ranks, in any order, then passed to `init(process_sets=[…])` or `add_process_set`. That
+    sets `process_set_id`; before, and after `remove_process_set`, the id is None. `ranks` is sorted.
     """
 
     def __init__(self, ranks_or_comm: Iterable[int]):
@@ -22,7 +26,7 @@ class ProcessSet:
                 "ProcessSet(comm.allgather(hvd.rank()))"
             )
         is_list = is_iterable(ranks_or_comm) and not isinstance(ranks_or_comm, (str, bytes))
-        ranks = list(ranks_or_comm) if is_list else []  # an iterator can be read once
+        ranks = list(ranks_or_comm) if is_list else []  # an iterator can be read only once
         if not is_list or not all(_is_integer(rank) for rank in ranks):
             given = ranks if is_list else ranks_or_comm
             raise errors.InvalidArgument(f"a process set is made from a list of ranks, not from {given!r}")
@@ -32,7 +36,7 @@ class ProcessSet:
 
     @classmethod
     def of_id(cls, process_set_id: int) -> "ProcessSet":
-        """The set with this number. Raises InvalidArgument if there is none."""
+        """The set with this id. Raises InvalidArgument if no set has the id."""
         _engine.need_initialized()
         ranks = _engine.process_set_ranks(process_set_id)
         if ranks is None:
@@ -44,14 +48,15 @@ class ProcessSet:
         return made
 
     def size(self) -> Optional[int]:
-        """Number of its ranks. None if it is not registered. Raises InvalidArgument before init()."""
+        """Number of ranks in the set. None if the set is not registered. Raises InvalidArgument before init()."""
         ranks = self._current_ranks()
         return None if ranks is None else len(ranks)
 
     def rank(self) -> Optional[int]:
-        """Position of this process in it. None if it is not registered. Raises InvalidArgument on other ranks.
+        """Index of this process in the set. None if the set is not registered. Raises InvalidArgument if this process
+        is not a member.
 
-        Collectives that name a rank, such as broadcast, mean the rank of the job, not this position.
+        Collectives with a root, such as broadcast, take the rank in the job, not this index.
         """
         ranks = self._current_ranks()
         if ranks is None:
@@ -62,7 +67,7 @@ class ProcessSet:
         return ranks.index(own)
 
     def included(self) -> Optional[bool]:
-        """Whether this process is in it. None if the ranks are not known yet."""
+        """True if this process is a member. None if the ranks are not known yet."""
         if self.process_set_id is None and self.ranks is None:
             return None
         ranks = self.ranks if self.process_set_id is None else self._current_ranks()
@@ -87,22 +92,22 @@ def _is_integer(value: Any) -> bool:
 
 global_process_set = ProcessSet([])
 global_process_set.process_set_id = _engine.GLOBAL_SET
-# Sets that were made by add_process_set or init, by their number.
+# Sets that add_process_set or init have registered, by id.
 _registered: Dict[int, ProcessSet] = {}
 
 
 def id_of(process_set: ProcessSet) -> int:
-    """Number of a registered set, for a request. Raises InvalidArgument if it is not registered."""
+    """Id of a registered set, for a request. Raises InvalidArgument if the set is not registered."""
     if process_set.process_set_id is None:
         raise errors.InvalidArgument(f"{process_set} is not registered; pass it to init() or add_process_set() first")
     return process_set.process_set_id
 
 
 def add_process_set(process_set: Union[ProcessSet, Iterable[int]]) -> ProcessSet:
-    """Makes a process set. All ranks of the job call it with the same ranks, also those that are not in it; blocks
-    until they have.
+    """Registers a process set and returns it. Collective over the whole job: all ranks call it with the same ranks,
+    including ranks that are not members. Blocks until all have.
 
-    Raises InvalidArgument if there is a set of these ranks already.
+    Raises InvalidArgument if a set of these ranks exists already.
     """
     _engine.need_initialized()
     if not isinstance(process_set, ProcessSet):
@@ -120,17 +125,18 @@ def add_process_set(process_set: Union[ProcessSet, Iterable[int]]) -> ProcessSet
 
 
 def add_new(ranks: Sequence[int]) -> Optional[int]:
-    """Makes a process set of these ranks, in ascending order, and returns its number; None if there is one already."""
+    """Registers a set of ranks in ascending order and returns its id. None if there is such a set already."""
     known = _engine.process_sets()
     made = ctypes.c_int32()
     _engine.call("farandole_add_process_set", (ctypes.c_int32 * len(ranks))(*ranks), len(ranks), ctypes.byref(made))
-    return None if made.value in known else made.value  # the ranks agree on that
+    return None if made.value in known else made.value  # the same on all ranks
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:
-    """Removes a process set. All ranks of the job call it; blocks until they have. What is pending in the set fails.
+    """Removes a process set. Collective over the whole job; blocks until all ranks have called it. Pending collectives
+    in the set fail.
 
-    False, and nothing is done, for the set of all ranks and for one that is not registered.
+    Returns False, and does nothing, for the set of all ranks and for a set that is not registered.
     """
     number = process_set.process_set_id
     if number is None or number == _engine.GLOBAL_SET:
@@ -144,32 +150,32 @@ def remove_process_set(process_set: ProcessSet) -> bool:
 
 
 def process_set_by_id(process_set_id: int) -> ProcessSet:
-    """The set with this number, as it was registered. Raises InvalidArgument if there is none."""
+    """The registered set with this id. Raises InvalidArgument if no set has the id."""
     if process_set_id == _engine.GLOBAL_SET:
         return global_process_set
     return _registered.get(process_set_id) or ProcessSet.of_id(process_set_id)
 
 
 def process_sets() -> List[ProcessSet]:
-    """All process sets, by their numbers."""
+    """All process sets in the order of their ids."""
     return [process_set_by_id(number) for number in sorted(_engine.process_sets())]
 
 
 def is_process_set_included(process_set: ProcessSet = global_process_set) -> bool:
-    """Whether this process is in the set."""
+    """True if this process is a member of the set."""
     return bool(process_set.included())
 
 
 def register_all(sets: Sequence[ProcessSet]) -> None:
-    """After the engine's start: fills in the set of all ranks and makes those that init() was given, which all ranks have
-    compared."""
+    """After the engine has started: sets the ranks of the global set
+    and registers the sets of init(), which the ranks have compared."""
     global_process_set.ranks = _engine.process_set_ranks(_engine.GLOBAL_SET)
     for each in sets:
         add_process_set(each)
 
 
 def forget_all() -> None:
-    """After the engine's end: no set but that of all ranks has a number."""
+    """After the engine has stopped: only the global set keeps its id."""
     for each in _registered.values():
         each.process_set_id = None
     _registered.clear()

@@ -13,44 +13,40 @@ import sys
 import types
 from typing import Any, List
 
-from . import (
-    _hosts,
-    _launch_checks,
-    _launch_commands,
-    _run_as_horovod,
-    _run_function,
-    _run_options,
-    _run_pages,
-    errors,
-)
+from . import errors
 from ._built import info
+from ._horovod import run_script
+from .launch import _checks, _commands, _function, _hosts, _options, _pages
 
 
 def main(arguments: List[str], name: str) -> None:
-    """Becomes the launcher, so that its status, its signals and its output are those of the job. `name`: this program's."""
-    request = _run_options.parse(arguments, name)
+    """Runs the command line. Replaces this process by the launcher, so that status, signals and output are the job's.
+
+    name: of this program, for messages.
+    """
+    request = _options.parse(arguments, name)
     if request.action == "check-build":
         print(json.dumps(info(), indent=2, default=str))
     elif request.action == "man-page":
-        print(_run_pages.manual_page(), end="")
+        print(_pages.manual_page(), end="")
     elif request.action == "bash-completion":
-        print(_run_pages.bash_completion(), end="")
+        print(_pages.bash_completion(), end="")
     else:
         try:
             if request.action == "as-horovod":
-                print(_run_as_horovod.install())
+                print(run_script.install())
             else:
                 _start(request, name)
         except (errors.Error, OSError) as error:
             sys.exit(f"{name}: {error}")
 
 
-def _start(request: _run_options.Request, name: str) -> None:
+def _start(request: _options.Request, name: str) -> None:
     options, program = request.options, request.program
-    if name == _run_as_horovod.NAME:
-        program = _run_as_horovod.wrapped(program)
-    launcher = _launch_checks.find(options)
-    command = _launch_commands.make_command(launcher, options, program, os.environ)
+    if name == run_script.NAME:
+        program = run_script.wrapped(program)
+    launcher = _checks.find(options)
+    command = _commands.make_command(launcher, options, program, os.environ)
     for note in [*request.notes, *command.notes]:
         print(f"{name}: {note}", file=sys.stderr)
     if request.action == "print":
@@ -60,7 +56,7 @@ def _start(request: _run_options.Request, name: str) -> None:
         where = f" on {_hosts.text_of(options.hosts)}" if options.hosts else ""
         print(f"{name}: {options.ranks} ranks{where} by {launcher.described()}", file=sys.stderr)
         print(command.text(), file=sys.stderr, flush=True)
-    _launch_checks.prepare(launcher, options, os.environ)
+    _checks.prepare(launcher, options, os.environ)
     os.execvpe(command.words[0], command.words, {**os.environ, **command.settings})
 
 
@@ -71,14 +67,14 @@ def farandole_run() -> None:
 
 def horovodrun() -> None:
     """The program horovodrun, which `farandole-run --as-horovod` installs."""
-    main(sys.argv[1:], _run_as_horovod.NAME)
+    main(sys.argv[1:], run_script.NAME)
 
 
 class _CallableModule(types.ModuleType):
-    """`import farandole.run` puts this module in the place of the function of the same name, which it then calls."""
+    """Makes the module callable: `import farandole.run` replaces the attribute `run`, a function, by this module."""
 
     def __call__(self, *arguments: Any, **named: Any) -> List[Any]:
-        return _run_function.run(*arguments, **named)
+        return _function.run(*arguments, **named)
 
 
 if __name__ == "__main__":

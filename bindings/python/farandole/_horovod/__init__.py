@@ -1,2 +1,3 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`import horovod…` finds Farandole: the table of names, the modules made from it, and what Horovod has beside its API."""
+"""Makes `import horovod…` find Farandole: the table of names,
+modules made from the table, and Horovod's helper modules."""

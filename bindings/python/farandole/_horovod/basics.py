@@ -7,9 +7,9 @@ from .. import _built, _engine, _lifecycle, errors, process_sets
 
 
 class HorovodBasics:
-    """Start, end and place of this process, what is built, and queries of process sets by their numbers.
+    """Start and end of the job, place of this process, build options, and queries of process sets by id.
 
-    The arguments say where Horovod has its library, and do not matter here.
+    The arguments locate Horovod's library, and are ignored.
     """
 
     Average, Sum, Adasum = _engine.Average, _engine.Sum, _engine.Adasum
@@ -35,7 +35,8 @@ class HorovodBasics:
     cuda_built, rocm_built = staticmethod(_built.cuda_built), staticmethod(_built.rocm_built)
 
     def _process_set_rank(self, process_set_id: int) -> int:
-        """Position of this process in a set. ValueError if it is not in it, or there is no such set."""
+        """Index of this process in a set. Raises ValueError if
+        this process is not a member, or there is no such set."""
         ranks = self._ranks(process_set_id)
         own = _lifecycle.rank()
         if own not in ranks:
@@ -43,7 +44,8 @@ class HorovodBasics:
         return ranks.index(own)
 
     def _process_set_size(self, process_set_id: int) -> int:
-        """Number of ranks of a set, also of one without this process. ValueError if there is no such set."""
+        """Number of ranks in a set. Works in processes that are
+        not members. Raises ValueError if there is no such set."""
         return len(self._ranks(process_set_id))
 
     @staticmethod
@@ -58,24 +60,24 @@ class HorovodBasics:
         return ranks
 
     def _get_process_set_ids_and_ranks(self) -> Dict[int, List[int]]:
-        """The ranks of all sets, that of all ranks (number 0) among them."""
+        """Ranks of all sets by id, including the set of all ranks (id 0)."""
         _engine.need_initialized()
         return {number: self._ranks(number) for number in sorted(_engine.process_sets())}
 
     def _add_process_set_impl(self, ranks: Sequence[int]) -> Optional[int]:
-        """Makes a set, as add_process_set does, and returns its number; None if there is one of these ranks."""
+        """add_process_set that returns the set's id; None if there is a set of these ranks already."""
         return process_sets.add_new(sorted(ranks))
 
     def _remove_process_set_impl(self, process_set_id: int) -> Optional[int]:
-        """Removes a set, as remove_process_set does, and returns its number; None for 0 and if there is none."""
+        """remove_process_set that returns the set's id; None for 0 and for an unknown id."""
         if process_set_id == _engine.GLOBAL_SET or process_set_id not in _engine.process_sets():
             return None
         process_sets.remove_process_set(process_sets.process_set_by_id(process_set_id))
         return process_set_id
 
     def _comm_process_set_id(self, comm: Any) -> int:
-        """The number of the set with the processes of an mpi4py communicator. ValueError if there is none. Collective
-        among these processes."""
+        """Id of the set with the processes of an mpi4py communicator. Raises ValueError if there is no such set.
+        Collective over these processes."""
         ranks = sorted(comm.allgather(_lifecycle.rank()))
         for number, members in self._get_process_set_ids_and_ranks().items():
             if members == ranks:

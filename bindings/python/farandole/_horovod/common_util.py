@@ -15,7 +15,7 @@ EXTENSIONS = ["tensorflow", "torch", "mxnet"]
 
 
 def _cache(f: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorator: a call with the same arguments gives the first one's result. What raised is tried again."""
+    """Decorator: caches results by arguments. Exceptions are not cached."""
     results: dict = {}
 
     @functools.wraps(f)
@@ -29,12 +29,12 @@ def _cache(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def get_ext_suffix() -> str:
-    """How the file names of Python's extension modules end."""
+    """File name suffix of Python's extension modules."""
     return sysconfig.get_config_var("EXT_SUFFIX") or ".so"
 
 
 def get_extension_full_path(pkg_path: str, *args: str) -> str:
-    """File of an extension module: `args` are folders and a name, from the folder of the file `pkg_path` on."""
+    """Path of an extension module. args: folders and a name, relative to the folder of the file `pkg_path`."""
     if not args:
         raise AssertionError("give the name of an extension module")
     *folders, name = args
@@ -47,8 +47,8 @@ def _is_there(ext_base_name: str) -> bool:
 
 
 def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Whether a framework ("tensorflow", "torch", "mxnet") and Farandole's part for it are installed. Neither is
-    imported."""
+    """True if a framework ("tensorflow", "torch", "mxnet") and
+    Farandole's part for the framework are installed. Imports neither."""
     is_there = ext_base_name in EXTENSIONS and _is_there(ext_base_name)
     if verbose:
         print(f"Farandole for {ext_base_name}: {'there' if is_there else 'not there'}")
@@ -56,8 +56,8 @@ def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
 
 
 def check_extension(ext_name: str, ext_env_var: str, pkg_path: str, *args: str) -> None:
-    """Raises ImportError if the framework that ends `ext_name` ("horovod.tensorflow"), or Farandole's part for it, is
-    not installed. The other arguments say where Horovod has its library, and do not matter here."""
+    """Raises ImportError if the framework at the end of `ext_name` ("horovod.tensorflow"), or Farandole's part for the
+    framework, is not installed. The other arguments locate Horovod's library, and are ignored."""
     del ext_env_var, pkg_path, args
     framework = ext_name.rpartition(".")[2]
     if not extension_available(framework):
@@ -65,8 +65,8 @@ def check_extension(ext_name: str, ext_env_var: str, pkg_path: str, *args: str) 
 
 
 def gpu_available(ext_base_name: str = "tensorflow", verbose: bool = False) -> bool:
-    """Whether a framework sees a GPU. Horovod asks in a process of its own; this process keeps what TensorFlow allocates
-    when it looks, which is nothing."""
+    """True if a framework sees a GPU. Horovod asks in a process of its own. This function asks in this process, because
+    TensorFlow allocates nothing for that."""
     found = False
     if ext_base_name == "tensorflow" and extension_available(ext_base_name):
         import tensorflow as tf
@@ -78,31 +78,31 @@ def gpu_available(ext_base_name: str = "tensorflow", verbose: bool = False) -> b
 
 
 def mpi_built(verbose: bool = False) -> bool:
-    """Whether there is a plug-in for an MPI."""
-    return _told("MPI", _built.mpi_built(), verbose)
+    """True if a plug-in for MPI is installed."""
+    return _reported("MPI", _built.mpi_built(), verbose)
 
 
 def gloo_built(verbose: bool = False) -> bool:
     """False."""
-    return _told("Gloo", _built.gloo_built(), verbose)
+    return _reported("Gloo", _built.gloo_built(), verbose)
 
 
 def nccl_built(verbose: bool = False) -> int:
     """0."""
-    return _told("NCCL", _built.nccl_built(), verbose)
+    return _reported("NCCL", _built.nccl_built(), verbose)
 
 
 def ddl_built(verbose: bool = False) -> bool:
     """False."""
-    return _told("DDL", _built.ddl_built(), verbose)
+    return _reported("DDL", _built.ddl_built(), verbose)
 
 
 def ccl_built(verbose: bool = False) -> bool:
     """False."""
-    return _told("oneCCL", _built.ccl_built(), verbose)
+    return _reported("oneCCL", _built.ccl_built(), verbose)
 
 
-def _told(what: str, answer: Any, verbose: bool) -> Any:
+def _reported(what: str, answer: Any, verbose: bool) -> Any:
     if verbose:
         print(f"Farandole was built {'with' if answer else 'without'} {what}")
     return answer
@@ -110,7 +110,7 @@ def _told(what: str, answer: Any, verbose: bool) -> Any:
 
 @contextlib.contextmanager
 def env(**kwargs: Optional[str]) -> Iterator[None]:
-    """Environment variables within a `with`; those that are None stay as they are. Afterwards they are as before."""
+    """Sets environment variables within a `with` block; variables with the value None are not changed."""
     changed = {name: value for name, value in kwargs.items() if value is not None}
     before = {name: os.environ.get(name) for name in changed}
     os.environ.update(changed)
@@ -125,8 +125,8 @@ def env(**kwargs: Optional[str]) -> Iterator[None]:
 
 
 def get_average_backwards_compatibility_fun(reduce_ops: Any) -> Callable[[Any, Any], Any]:
-    """A function of `op` and the older `average` that returns the operation, Average or Sum of `reduce_ops` if op is
-    None. Given both it raises ValueError."""
+    """Returns a function (op, average) → operation: Average or Sum of `reduce_ops` if op is None. The function raises
+    ValueError if both are given."""
 
     def chosen(op: Any, average: Any) -> Any:
         if op is not None and average is not None:
@@ -141,24 +141,24 @@ def get_average_backwards_compatibility_fun(reduce_ops: Any) -> Callable[[Any, A
 
 
 def num_rank_is_power_2(num_rank: int) -> bool:
-    """Whether a number of ranks is a power of two."""
+    """True if a number of ranks is a power of two."""
     return num_rank > 0 and num_rank & (num_rank - 1) == 0
 
 
 def split_list(l: Sequence[Any], n: int) -> List[Sequence[Any]]:  # noqa: E741
-    """`n` parts of a list, in its order, whose lengths differ by one at most; the longer ones come first."""
+    """Splits a list into `n` consecutive parts. Lengths differ by at most one; the longer parts come first."""
     length, longer = divmod(len(l), n)
     ends = [part * length + min(part, longer) for part in range(n + 1)]
     return [l[begin:end] for begin, end in zip(ends, ends[1:])]
 
 
 def check_installed_version(name: str, version: str, exception: Any = None) -> None:
-    """Nothing: the ops are compiled for the TensorFlow that is installed, at the first import if need be."""
+    """No-op: the ops are compiled for the installed TensorFlow, at the first import if necessary."""
     del name, version, exception
 
 
 def is_iterable(x: Any) -> bool:
-    """Whether one can iterate over a value."""
+    """True if the value can be iterated over."""
     try:
         iter(x)
     except TypeError:
@@ -168,7 +168,7 @@ def is_iterable(x: Any) -> bool:
 
 @_cache
 def is_version_greater_equal_than(ver: str, target: str) -> bool:
-    """Whether a version is `target` ("major.minor.patch") or a later one. ValueError for other arguments."""
+    """True if a version is `target` ("major.minor.patch") or later. Raises ValueError for other arguments."""
     if not isinstance(ver, str) or not isinstance(target, str):
         raise ValueError(f"versions are given as text, not as {type(ver).__name__} and {type(target).__name__}")
     if target.count(".") != 2:

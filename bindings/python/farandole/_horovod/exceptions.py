@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors that only Horovod raises, for programs that name them."""
+"""Exceptions that only Horovod raises, for programs that name them."""
 
 
 class HorovodVersionMismatchError(ImportError):
-    """Horovod raises it if a framework has another version than at its build. Farandole's ops are compiled for the
-    installed TensorFlow, so it never does."""
+    """Horovod raises this error if a framework's version differs from the version at build time. Farandole never raises
+    it, because the ops are compiled for the installed TensorFlow."""
 
     def __init__(self, name: str, version: str, installed_version: str):
         super().__init__(get_version_mismatch_message(name, version, installed_version))
@@ -14,5 +14,5 @@ class HorovodVersionMismatchError(ImportError):
 
 
 def get_version_mismatch_message(name: str, version: str, installed_version: str) -> str:
-    """What HorovodVersionMismatchError says."""
+    """Text of a HorovodVersionMismatchError."""
     return f"built for {name} {installed_version}, but {name} is {version}: build again for this version"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Horovod's module `horovod._keras`: what its two modules for Keras share, for packages that take it from there.
+"""Horovod's module `horovod._keras`, the common part of its two modules for Keras, for packages that import the module.
 
-`keras` and `backend` are accepted for Horovod's sake: Keras is tf.keras.
+`keras` and `backend` are accepted for compatibility with Horovod, without effect: Keras is tf.keras.
 """
 
 from typing import Any, Callable, Optional
@@ -26,7 +26,7 @@ def create_distributed_optimizer(
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """The optimizer that `farandole.tensorflow.keras.DistributedOptimizer` makes."""
+    """The same as `farandole.tensorflow.keras.DistributedOptimizer`."""
     arguments = dict(locals())
     del arguments["keras"]
     return _impl.distributed_optimizer(**arguments)
@@ -79,8 +79,8 @@ def load_model(
     custom_objects: Any,
     legacy_opts: bool = False,
 ) -> Any:
-    """A saved model with `wrap_optimizer(class)(**config)` in its optimizer's place, with the state that was saved. The
-    class is that of the optimizer in the file."""
+    """Loads a model and replaces its optimizer by `wrap_optimizer(class)(**config)`, with the saved state. The class is
+    that of the saved optimizer."""
     del keras, legacy_opts
 
     def wrap(optimizer: Any) -> Any:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`import horovod…`: modules with Horovod's names, made from the table in names.py."""
+"""Modules with Horovod's names for `import horovod…`, made from the table in names.py."""
 
 import contextlib
 import importlib
@@ -16,7 +16,8 @@ _PAGE = "docs/coming-from-horovod.md lists what there is"
 
 
 class HorovodModule(ModuleType):
-    """A module of Horovod: its names come from Farandole's modules when they are asked for; what is set stays here."""
+    """A module of Horovod. Looks up names in Farandole's modules at
+    access. Attributes that a program sets stay in this module."""
 
     def __getattr__(self, name: str) -> Any:
         if name == "__all__":
@@ -27,7 +28,7 @@ class HorovodModule(ModuleType):
         part = f"{self.__name__}.{name}"
         if part in names.MODULES and _is_there(names.MODULES[part]):
             return importlib.import_module(part)
-        # What Farandole has beside Horovod's names is there too.
+        # Names that Farandole has in addition to Horovod's are available, too.
         place = names.place(self.__name__, name)
         if place is not None and (row is None or row.state != names.MISSING):
             with contextlib.suppress(AttributeError, ModuleNotFoundError):
@@ -39,7 +40,7 @@ class HorovodModule(ModuleType):
 
 
 def missing(module: str, name: str) -> str:
-    """Why a name is not there, and what to use."""
+    """Text of the error for a missing name: why, and what to use instead."""
     row = names.find(module, name)
     if row is not None and row.state == names.MISSING:
         return f"Farandole has no {module}.{name}: {row.note}"
@@ -64,12 +65,12 @@ class _Finder(importlib.abc.MetaPathFinder):
             return None
         if fullname in names.MODULES:
             if _is_there(names.MODULES[fullname]):
-                # All are packages: `from module import name` then comes here for a name that is missing.
+                # All modules are packages, so that `from module import name` calls find_spec for a missing name.
                 return importlib.machinery.ModuleSpec(fullname, _Loader(), is_package=True)
             raise ModuleNotFoundError(
                 f"Farandole has no {fullname} ({names.MODULES[fullname]} is not part of this version); {_PAGE}"
             )
-        # Without `name`, which would tell the import system to drop the text.
+        # No `name` argument: with it, the import system would drop the text.
         instead = names.missing_module(fullname)
         module, _, name = fullname.rpartition(".")
         raise ModuleNotFoundError(f"Farandole has no {fullname}: {instead}" if instead else missing(module, name))
@@ -85,9 +86,10 @@ def _is_there(name: Optional[str]) -> bool:
 
 
 def install_as_horovod() -> None:
-    """From now on `import horovod.tensorflow as hvd` and its relatives find Farandole, also where Horovod is installed.
+    """Makes `import horovod.tensorflow as hvd`, and imports of Horovod's other modules, find Farandole from now on,
+    even if Horovod is installed. Idempotent.
 
-    Raises ImportError if Horovod itself has been imported already. Calling it again does nothing.
+    Raises ImportError if Horovod itself was imported before.
     """
     loaded = sys.modules.get("horovod")
     if loaded is not None and not isinstance(loaded, HorovodModule):
@@ -99,5 +101,5 @@ def install_as_horovod() -> None:
 
 
 def is_installed() -> bool:
-    """Whether `import horovod` finds Farandole."""
+    """True if `import horovod` finds Farandole."""
     return any(isinstance(finder, _Finder) for finder in sys.meta_path)

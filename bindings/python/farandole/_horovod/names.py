@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Horovod's public names: where each is here, and how it differs. One table, from which come the modules that
-`import horovod…` finds, the texts about what is missing, and the tables of docs/coming-from-horovod.md.
+"""Table of Horovod's public names: the corresponding name here, and differences. The modules that `import horovod…`
+finds, the texts about missing names, and the tables of docs/coming-from-horovod.md are made from this table.
 
-This file needs nothing but Python.
+This file imports nothing but Python's library.
 """
 
 from typing import Dict, List, NamedTuple, Optional
 
-VERSION = "0.28.1"  # of Horovod, whose names these are
+VERSION = "0.28.1"  # of Horovod, to which the table applies
 
 WORKS, DIFFERS, MISSING = "works", "differs", "not there"
 
@@ -16,7 +16,7 @@ class Row(NamedTuple):
     module: str
     name: str
     state: str  # WORKS, DIFFERS, MISSING
-    note: str  # how it differs, or what to use instead
+    note: str  # the difference, or what to use instead
 
 
 class Place(NamedTuple):
@@ -24,7 +24,7 @@ class Place(NamedTuple):
     name: str
 
 
-# Horovod's module, and ours in which its names are; None: it has parts only.
+# Horovod's modules, and the corresponding modules here. None: a package with submodules only.
 MODULES: Dict[str, Optional[str]] = {
     "horovod": "farandole",
     "horovod.common": "farandole",
@@ -62,7 +62,7 @@ MODULES: Dict[str, Optional[str]] = {
     "horovod._keras.elastic": "farandole.tensorflow.keras.elastic",
 }
 
-# Modules of Horovod that are not there, with all their parts, and what to use instead.
+# Modules of Horovod that are missing together with their submodules, and alternatives.
 MISSING_MODULES = {
     "horovod.data": "it loads data for PyTorch; use tf.data",
     "horovod.mxnet": "Farandole is for TensorFlow and Keras",
@@ -145,7 +145,7 @@ NAMES = {
 _FIXED_HOSTS = "the ranks of a job stay the same, so hosts neither come nor go"
 _CALLBACKS_BEHIND = f"{NAMES['horovod._keras.callbacks']} {NAMES['horovod._keras.elastic']}".split()
 _PLAIN_CALLBACK = "derive from the callback of horovod.tensorflow.keras of this name without Impl"
-# What is not there, by name or "module:name", and what to use instead.
+# Missing names, by name or "module:name", and alternatives.
 INSTEAD = {
     "MPI": "it stands for a type; mpi4py has the real one",
     "HostUpdateResult": _FIXED_HOSTS,
@@ -158,7 +158,7 @@ INSTEAD = {
 
 _ELASTIC = "[Elastic](#elastic)"
 _ON_HOST = "the ops for TensorFlow do not run on GPUs: tensors there are copied to the host and back"
-# How names differ, by name or "module:name".
+# Differences of names, by name or "module:name".
 DIFFERENCES = {
     "init": "a list of ranks as `comm` raises `Unsupported`: use process sets. `expected_size` is new",
     "shutdown": "in a job of MPI `init` after it needs a program that has initialised MPI itself (mpi4py)",
@@ -202,7 +202,7 @@ DIFFERENCES = {
 }
 
 _UTIL = "farandole._horovod.common_util"
-# Names that are elsewhere than in the module of MODULES, by name or "module:name".
+# Names whose module differs from that in MODULES, by name or "module:name".
 PLACES = {
     "__version__": "farandole._horovod.names:VERSION",
     **{name: f"farandole:{name}" for name in f"{_LIFECYCLE} is_homogeneous {_SETS}".split()},
@@ -257,12 +257,12 @@ ROWS = {module: {name: _row(module, name) for name in names.split()} for module,
 
 
 def find(module: str, name: str) -> Optional[Row]:
-    """What the table says about a name; None if Horovod has no such name."""
+    """The table's row for a name; None if Horovod has no such name."""
     return ROWS.get(module, {}).get(name)
 
 
 def place(module: str, name: str) -> Optional[Place]:
-    """Where a name of a module of Horovod is here, or would be. None in a module that has parts only."""
+    """Module and name here, or where the name would be. None in a module that only has submodules."""
     listed = name in ROWS.get(module, {})
     found = PLACES.get(f"{module}:{name}") or (PLACES.get(name) if listed else None)
     if found:
@@ -272,12 +272,12 @@ def place(module: str, name: str) -> Optional[Place]:
 
 
 def public_names(module: str) -> List[str]:
-    """The names of a module that are there, without those that begin with an underscore."""
+    """The names of a module that exist here, without those that begin with an underscore."""
     rows = ROWS.get(module, {}).values()
     return [row.name for row in rows if row.state != MISSING and not row.name.startswith("_")]
 
 
 def missing_module(name: str) -> Optional[str]:
-    """What to use instead of a module of Horovod that is not there; None if the table does not know it."""
+    """Alternative to a module of Horovod that is missing; None if the table does not know the module."""
     known = [prefix for prefix in MISSING_MODULES if name == prefix or name.startswith(prefix + ".")]
     return MISSING_MODULES[max(known, key=len)] if known else None

@@ -11,13 +11,13 @@ KUBEFLOW_MPI_EXEC = "/etc/mpi/kubexec.sh"
 
 
 def is_exportable(v: str) -> bool:
-    """Whether an environment variable of this name may be sent to other hosts."""
+    """True if an environment variable of this name may be sent to other hosts."""
     return not any(re.match(pattern, v) for pattern in IGNORE_REGEXES)
 
 
 def get_env_rank_and_size() -> Tuple[int, int]:
-    """Rank and size as the launcher wrote them into the environment, before `init`; 0 and 1 without a launcher.
-    RuntimeError if it wrote one of them only."""
+    """Rank and size from the launcher's variables, before `init`; 0 and 1
+    without a launcher. Raises RuntimeError if only one of them is set."""
     for rank_name, size_name in (
         ("HOROVOD_RANK", "HOROVOD_SIZE"),
         ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
@@ -33,5 +33,5 @@ def get_env_rank_and_size() -> Tuple[int, int]:
 
 
 def is_kubeflow_mpi() -> bool:
-    """Whether Kubeflow's MPI operator started this process."""
+    """True if Kubeflow's MPI operator has started this process."""
     return os.environ.get("OMPI_MCA_plm_rsh_agent") == KUBEFLOW_MPI_EXEC

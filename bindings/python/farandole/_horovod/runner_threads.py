@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, List, Optional
 def in_thread(
     target: Callable[..., Any], args: tuple = (), name: Optional[str] = None, daemon: bool = True, silent: bool = False
 ) -> threading.Thread:
-    """Runs `target(*args)` in a thread of its own, which it returns. silent: what it raises is dropped."""
+    """Runs `target(*args)` in a new thread, and returns the thread. silent: ignores exceptions."""
     _need_tuple(args)
 
     def quietly() -> None:
@@ -32,12 +32,13 @@ def execute_function_multithreaded(
     block_until_all_done: bool = True,
     max_concurrent_executions: int = 1000,
 ) -> Optional[Dict[int, Any]]:
-    """Runs `fn(*arguments)` for each list of arguments, in as many threads at most as `max_concurrent_executions`.
+    """Runs `fn(*arguments)` for each list of arguments, in at most `max_concurrent_executions` threads.
 
-    Returns the results by their place in `args_list`; None, at once, if it is not to block. RuntimeError if a call raised.
+    Returns the results by position in `args_list`. If it is not to block, returns None immediately. Raises RuntimeError
+    if a call has raised.
     """
     results: Dict[int, Any] = {}
-    numbers = itertools.count()  # the next place; one step is atomic
+    numbers = itertools.count()  # the next position; next() is atomic
 
     def work() -> None:
         for place in numbers:
@@ -66,9 +67,9 @@ def on_event(
     daemon: bool = True,
     silent: bool = False,
 ) -> threading.Thread:
-    """Runs `func(*args)` in a thread of its own when `event` is set, unless `stop` is set before. Returns the thread.
+    """Runs `func(*args)` in a new thread when `event` is set, unless `stop` is set before. Returns the thread.
 
-    check_stop_interval_s: how often it looks at `stop`. Without `stop` the thread must be a daemon.
+    check_stop_interval_s: seconds between checks of `stop`. Without `stop`, the thread must be a daemon.
     """
     if event is None:
         raise ValueError("event must be an event, not None")

@@ -12,7 +12,7 @@ Names, arguments and defaults are Horovod's; docs/keras.md says what differs.
 
 from typing import Any, Optional
 
-# One list of names: Horovod's two modules have the same. What is otherwise here follows.
+# Horovod's two modules for Keras have the same names. Only functions that differ are defined below.
 from ..tensorflow.keras import *  # noqa: F401, F403
 from ..tensorflow.keras import Average, Compression, _impl
 from . import callbacks, elastic
@@ -30,10 +30,11 @@ def DistributedOptimizer(  # pylint: disable=invalid-name
     num_groups: int = 0,
     groups: Any = None,
 ) -> Any:
-    """An optimizer like `optimizer`, of Keras, that reduces gradients over the ranks before it clips and applies them.
+    """Returns a Keras optimizer like `optimizer` that reduces gradients over the ranks before it clips and applies
+    them.
 
-    The arguments are those of `farandole.tensorflow.DistributedOptimizer`. Models that are saved with it load where
-    there is no Farandole.
+    Arguments are those of `farandole.tensorflow.DistributedOptimizer`. Models that are saved with the optimizer load in
+    processes without Farandole.
     """
     return _impl.distributed_optimizer(**locals())
 
@@ -47,9 +48,11 @@ def allreduce(
     op: Optional[int] = None,
     compression: Any = Compression.none,
 ) -> Any:
-    """Reduces a value (a number, array or tensor of the same shape on all ranks) over the ranks, into an array.
+    """Reduces a number, array or tensor of the same shape on all ranks. Every rank gets the result as an array.
 
-    average: True means op=Average, False op=Sum; op goes before it.
+    average: True means op=Average, False means op=Sum. Ignored if `op` is given.
+
+    Collective, blocks. Raises the errors of `farandole.tensorflow.allreduce`.
     """
     average = average if op is None else None
     return _impl.allreduce(value, name, average, prescale_factor, postscale_factor, op, compression)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Horovod's callbacks for Keras: those of farandole.tensorflow.keras.callbacks."""
+"""Horovod's callbacks for Keras, those of farandole.tensorflow.keras.callbacks."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from ..tensorflow.keras.callbacks import __all__  # noqa: F401
 
 
 class BestModelCheckpoint(_callbacks.BestModelCheckpoint):
-    """The same, without `save_weights_only`, as in Horovod."""
+    """farandole.tensorflow.keras.callbacks.BestModelCheckpoint without `save_weights_only`, as in Horovod."""
 
     def __init__(self, monitor: str = "val_loss", verbose: int = 0, mode: str = "auto", save_freq: Any = "epoch"):
         super().__init__(monitor, verbose, False, mode, save_freq)

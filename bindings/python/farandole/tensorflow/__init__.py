@@ -86,12 +86,15 @@ from .util import _cache, _executing_eagerly, _make_subgraph, refs_to_vars, vars
 from . import _interrupt, _library, elastic
 from ._errors import converted_errors
 
-# Before TensorFlow makes its first tensor, or never.
+# TensorFlow's allocator can only be replaced before TensorFlow makes its first tensor.
 _library.register_allocator()
 
 
 def init(comm: Any = None, process_sets: Any = None, expected_size: int = 0) -> None:
-    """`farandole.init`; Ctrl-C ends collectives of TensorFlow from then on."""
+    """`farandole.init`. From then on, Ctrl-C ends collectives of TensorFlow that wait for other ranks.
+
+    Collective: all ranks call `init`. Blocks until all have.
+    """
     _init(comm, process_sets, expected_size)
     _interrupt.install(_library.pending, abort)
 
@@ -101,12 +104,12 @@ if is_initialized():
 
 
 def handle_average_backwards_compatibility(op: Any, average: Any) -> int:
-    """The operation that is meant by `op` and the older `average`."""
+    """Resolves `op` and the older argument `average` to an operation. Raises InvalidArgument if both are given."""
     return _choose_op(average, op)
 
 
 def __getattr__(name: str) -> Any:
-    # Keras is imported with the first use of it, not with this module.
+    # Imports Keras at the first use of a name that needs Keras, not with this module.
     if name == "SyncBatchNormalization":
         from .sync_batch_norm import SyncBatchNormalization
 

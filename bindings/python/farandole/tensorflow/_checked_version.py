@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looks at the version of TensorFlow. Imported before what uses more of TensorFlow, which an old one may not have.
+"""Checks the version of TensorFlow. Imported before modules that need names which an old TensorFlow may not have.
 
-Raises ImportError for one that is too old, and warns of one that is newer than those that are tested.
+Raises ImportError for a version that is too old, and logs a warning for a version that is newer than the tested
+versions.
 """
 
 import tensorflow as tf

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What differs between ranks, in words."""
+"""Describes differences between ranks in words."""
 
 from typing import Any, Dict, List, Mapping
 
-_MOST_SHOWN = 3  # in a message
+_MAX_SHOWN = 3  # differences in a message
 
 
 def ranks_in_words(ranks: Any) -> str:
@@ -13,7 +13,8 @@ def ranks_in_words(ranks: Any) -> str:
 
 
 def difference(name: str, values: Mapping[int, Any]) -> str:
-    """"the loss is 'mse' on rank 0 and 'mae' on ranks 1, 2"; empty if all ranks, the keys, have the same."""
+    """"the loss is 'mse' on rank 0 and 'mae' on ranks 1, 2";
+    empty if all ranks have the same value. values: by rank."""
     ranks: Dict[str, List[int]] = {}
     for rank, value in values.items():
         ranks.setdefault(str(value), []).append(rank)
@@ -23,6 +24,6 @@ def difference(name: str, values: Mapping[int, Any]) -> str:
 
 
 def shortened(differences: List[str]) -> str:
-    """The first of them, and how many more there are."""
-    more = len(differences) - _MOST_SHOWN
-    return "; ".join(differences[:_MOST_SHOWN]) + (f"; and {more} more difference{'s' if more > 1 else ''}" if more > 0 else "")
+    """The first differences, and the number of further differences."""
+    more = len(differences) - _MAX_SHOWN
+    return "; ".join(differences[:_MAX_SHOWN]) + (f"; and {more} more difference{'s' if more > 1 else ''}" if more > 0 else "")

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of the ops as exceptions of the package.
+"""Converts errors of the ops to exceptions of the package.
 
-An op that fails gives TensorFlow the status that programs written for Horovod expect: FAILED_PRECONDITION where the ranks
-disagree, INVALID_ARGUMENT for what can not work, UNIMPLEMENTED for what there is not, else ABORTED. The kind and the text
-of the engine's error are its payload, and stand in its message. Eager calls of `farandole.tensorflow` raise the class of
-that kind, which is TensorFlow's class for the status too. Where TensorFlow raises by itself, from a `tf.function` or from
-Keras' `fit`, it is TensorFlow's class alone; `converted_errors` makes it the same class.
+An op that fails reports the status that programs written for Horovod expect: FAILED_PRECONDITION if the ranks disagree,
+INVALID_ARGUMENT for a call that cannot work, UNIMPLEMENTED for an unsupported call, otherwise ABORTED. The kind and the
+text of the engine's error are in the payload of the status and in its message. Eager calls of `farandole.tensorflow`
+raise a class that is both the package's class for the kind and TensorFlow's class for the status. If TensorFlow raises
+the error itself, from a `tf.function` or from Keras' `fit`, the exception is of TensorFlow's class only;
+`converted_errors` converts it.
 """
 
 import contextlib
@@ -19,14 +20,14 @@ from .. import errors
 
 _PAYLOAD = b"type.farandole/error"
 
-# Sessions, and Keras where it adds to a message, make another exception, without the payload. What follows our text is
-# TensorFlow's: the node, the op, where it was made.
+# Sessions, and Keras where it extends a message, create a new exception without the payload. TensorFlow appends the
+# node, the op, and where the op was made.
 _MESSAGE = re.compile(r"farandole\.errors\.(\w+): (.*?)\s*(?=\[\[\{\{|\[\[node |\[Op:|Original stack trace|\Z)", re.DOTALL)
 
 
 @functools.lru_cache(maxsize=None)
 def _class_of(kind: str, of_status: type) -> type:
-    """The package's class for the kind, that is the class of TensorFlow for the status too."""
+    """A class that is derived from the package's class for the kind and from TensorFlow's class for the status."""
     base = errors.class_of(kind)
 
     def initialize(self, node_def, op, message, *payloads):  # AutoGraph keeps the class of errors with such arguments
@@ -40,18 +41,19 @@ def _class_of(kind: str, of_status: type) -> type:
 
 
 def mismatch(text: str) -> errors.Mismatch:
-    """A Mismatch to raise, on all ranks; it is a FailedPreconditionError as those of the ops are."""
+    """A Mismatch that all ranks raise. Like the error of an op, it is also a FailedPreconditionError."""
     error = _class_of("Mismatch", tf.errors.FailedPreconditionError)(None, None, text, {})
     return known_to_all(error)
 
 
 def invalid_argument(text: str) -> errors.InvalidArgument:
-    """An InvalidArgument to raise, that is an InvalidArgumentError as those of the ops are."""
+    """An InvalidArgument to raise. Like the error of an op, it is also an InvalidArgumentError."""
     return _class_of("InvalidArgument", tf.errors.InvalidArgumentError)(None, None, text, {})
 
 
 def known_to_all(error: Any) -> Any:
-    """Marks an error of which no other rank has to be told any more: the engine has told them, or all raise it."""
+    """Marks an error that the engine has reported to all ranks,
+    or that all ranks raise: no rank must be informed again."""
     error._farandole_is_known_to_all = True
     return error
 
@@ -61,7 +63,7 @@ def is_known_to_all(error: BaseException) -> bool:
 
 
 def converted(error: BaseException) -> Optional[errors.Error]:
-    """The exception of the package for an error of our ops. None if `error` is not from them, or is one already."""
+    """The package's exception for an error of the ops. None if the error is not the ops', or is converted already."""
     if not isinstance(error, tf.errors.OpError) or isinstance(error, errors.Error):
         return None
     found = _kind_and_text(error)
@@ -73,7 +75,7 @@ def converted(error: BaseException) -> Optional[errors.Error]:
 
 def _payloads(error: tf.errors.OpError) -> dict:
     payloads = error.experimental_payloads
-    return payloads if isinstance(payloads, dict) else {}  # Keras passes the code of the error in its place
+    return payloads if isinstance(payloads, dict) else {}  # Keras passes an error code as this argument
 
 
 def _kind_and_text(error: tf.errors.OpError) -> Optional[Tuple[str, str]]:
@@ -91,12 +93,11 @@ def _bytes(value) -> bytes:
 
 @contextlib.contextmanager
 def converted_errors() -> Iterator[None]:
-    """Within it, errors of our ops are raised as classes of `farandole.errors`, which are those of `tf.errors` too.
+    """Context manager and decorator. Within it, errors of the ops are raised as classes of `farandole.errors`, which
+    are also classes of `tf.errors`.
 
         with farandole.tensorflow.converted_errors():
             model.fit(…)
-
-    It is a decorator as well.
     """
     try:
         yield
@@ -108,8 +109,8 @@ def converted_errors() -> Iterator[None]:
 
 
 def with_own_errors(base: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
-    """Takes the place of a method of a Keras model, such as fit. What its error says is what the op has said, without the
-    traceback of the graph."""
+    """Replaces a method of a Keras model, such as fit: raises errors of the ops as classes of `farandole.errors`, with
+    the op's text and without the traceback of the graph."""
     try:
         return base(self, *args, **kwargs)
     except tf.errors.OpError as error:
@@ -120,7 +121,7 @@ def with_own_errors(base: Callable[..., Any], self: Any, *args: Any, **kwargs: A
 
 
 def _with_advice(error: tf.errors.OpError) -> Optional[tf.errors.OpError]:
-    """What TensorFlow says of one process, with what to do in a job; None for other errors."""
+    """Adds advice to an error of TensorFlow that several ranks on a host cause; None for any other error."""
     if not isinstance(error, tf.errors.AlreadyExistsError) or "caching iterator" not in (error.message or ""):
         return None
     advice = (

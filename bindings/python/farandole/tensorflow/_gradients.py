@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tapes and optimizers do with a list of gradients."""
+"""Reduces lists of gradients for tapes and optimizers."""
 
 import inspect
 import warnings
@@ -14,36 +14,36 @@ from . import mpi_ops
 from ._reductions import divided, grouped_allreduce
 from .compression import Compression
 
-# In a graph, gradients are reduced in groups of this size, so that the first ones travel while backward goes on.
+# In a graph, gradients are reduced in groups of this size, so that the first groups travel during the backward pass.
 GROUP_BYTES = 8 << 20
 
 Groups = Union[None, int, List[List[Any]]]
 
 
 def variable_of(variable: Any) -> Any:
-    """The TensorFlow variable in a variable of Keras 3; other things as they are."""
+    """The TensorFlow variable of a Keras 3 variable. Any other object is returned unchanged."""
     value = getattr(variable, "value", None)
     return variable if value is None or callable(value) else value
 
 
 def key_of(variable: Any) -> Any:
-    """Identifies a variable or tensor, also where Keras has put another object around it."""
+    """A hashable identity of a variable or tensor. A Keras variable has the key of its TensorFlow variable."""
     return variable_of(variable).ref()
 
 
 def as_tensor(gradient: Any) -> Any:
-    """Arrays and numbers as tensors; tensors, IndexedSlices and None as they are."""
+    """Converts arrays and numbers to tensors. Tensors, IndexedSlices and None are returned unchanged."""
     is_one = gradient is None or isinstance(gradient, (tf.IndexedSlices, tf.Tensor))
     return gradient if is_one else tf.convert_to_tensor(gradient)
 
 
 def can_be_reduced(dtype: tf.DType) -> bool:
-    """Whether the ops take tensors of this type."""
+    """True if the ops take tensors of this type."""
     return dtype.name in _engine.DTYPES
 
 
 def _check_types(gradients: Sequence[Any], variables: Sequence[Any]) -> None:
-    """Raises Unsupported for what can not be added up, and names it."""
+    """Raises Unsupported, with the variable's name, if a gradient has a type that cannot be reduced."""
     for gradient, variable in zip(gradients, variables):
         if gradient is None or can_be_reduced(gradient.dtype):
             continue
@@ -59,9 +59,10 @@ def _check_types(gradients: Sequence[Any], variables: Sequence[Any]) -> None:
         )
 
 
-def refuse_in_a_model_of_the_strategy(what: str) -> None:
-    """Raises InvalidArgument in a step of a Keras model that was made in the scope of a MirroredStrategy. Its optimizer
-    weights the ranks by their samples and reduces; gradients that are reduced already have lost who had how many."""
+def refuse_in_model_step(what: str) -> None:
+    """Raises InvalidArgument in a step of a Keras model that was made in the scope of a
+    MirroredStrategy. The optimizer of such a model weights the ranks by their samples
+    and reduces. Gradients that were reduced before cannot be weighted any more."""
     if getattr(tf.distribute.get_replica_context(), "model_step", "") and _lifecycle.size() > 1:
         raise errors.InvalidArgument(
             f"{what} reduces gradients over the ranks, and so does every optimizer of a model that was made in the scope of a "
@@ -76,8 +77,8 @@ def reduce_but_local(
     is_local: Sequence[bool],
     divisor: Optional[int],
 ) -> List[Any]:
-    """The gradients in the same order, reduced but for those that are local, which are divided by `divisor` if there
-    is one."""
+    """Reduces the gradients that are not local. Local gradients are divided by `divisor` unless it is None. Returns all
+    gradients in the given order."""
     results = list(gradients)
     shared = [i for i, local in enumerate(is_local) if not local]
     reduced = reduce([results[i] for i in shared], [variables[i] for i in shared])
@@ -95,15 +96,15 @@ def finite_everywhere(
     name: Optional[str] = "farandole_finite",
     ignore_name_scope: bool = False,
 ) -> tf.Tensor:
-    """Whether it is true on all ranks of the set: they skip a step for gradients that are not finite together, or some
-    would wait for the others. Collective."""
+    """True if `finite` is true on all ranks of the set. Ranks skip a step for gradients that are not finite together,
+    because a rank that skips alone would leave its peers waiting. Collective."""
     finite = tf.cast(finite, tf.int32)
     options = {"process_set": process_set, "name": name, "ignore_name_scope": ignore_name_scope}
     return mpi_ops._allreduce(finite, op=Min, **options) > 0
 
 
 def _checked_groups(num_groups: int, groups: Groups) -> Groups:
-    """`groups`, or what the older `num_groups` says."""
+    """Returns `groups`, or the value of the older argument `num_groups`."""
     if num_groups != 0:
         warnings.warn("num_groups is the older form of groups", DeprecationWarning, stacklevel=4)
         groups = num_groups if groups is None else groups
@@ -115,7 +116,7 @@ def _checked_groups(num_groups: int, groups: Groups) -> Groups:
 
 
 def reducer_options(arguments: Dict[str, Any]) -> Dict[str, Any]:
-    """Of the arguments of a tape or an optimizer, by name, those of its GradientReducer, checked."""
+    """Selects and checks the arguments of a GradientReducer among the arguments of a tape or an optimizer."""
     if arguments["gradient_predivide_factor"] != 1.0 and arguments["op"] != Average:
         raise errors.InvalidArgument("gradient_predivide_factor splits the division of op=Average; other ops have none")
     taken = set(inspect.signature(GradientReducer).parameters) - {"name"}
@@ -126,7 +127,7 @@ def reducer_options(arguments: Dict[str, Any]) -> Dict[str, Any]:
 class GradientReducer:
     """Reduces lists of gradients that belong to variables. None stays None.
 
-    Const after construction but for the set of local variables.
+    Immutable after construction, except for the set of local variables.
     """
 
     def __init__(
@@ -150,7 +151,7 @@ class GradientReducer:
             "op": op,
             "process_set": process_set,
         }
-        if op == Average:  # the reduction divides by the number of ranks besides
+        if op == Average:  # besides these factors, the reduction divides by the number of ranks
             self._options["prescale_factor"] = 1.0 / gradient_predivide_factor
             self._options["postscale_factor"] = gradient_predivide_factor
         self.sparse_as_dense = sparse_as_dense
@@ -160,13 +161,13 @@ class GradientReducer:
         self._local: set = set()
         self._about = ""
 
-    def tell_passes(self, passes: int, are_averaged: bool) -> None:
-        """What is reduced are the sums of so many backward passes, or their means: the ranks agree on that too."""
+    def set_passes(self, passes: int, are_averaged: bool) -> None:
+        """Declares that the reduced values are sums, or means, of so many backward passes. The ranks compare this."""
         if passes > 1:
             self._about = f"{'mean' if are_averaged else 'sum'} of {passes} backward passes"
 
     def register_local(self, variable: Any) -> None:
-        """The gradient of this variable is not reduced: it belongs to this rank alone."""
+        """Marks a variable as local: its gradient belongs to this rank and is not reduced."""
         self._local.add(key_of(variable))
 
     def is_local(self, variable: Any) -> bool:
@@ -175,12 +176,12 @@ class GradientReducer:
     def reduce(
         self, gradients: Sequence[Any], variables: Sequence[Any], name: Optional[str] = None, about: str = ""
     ) -> List[Any]:
-        """The reduced gradients, in the same order. Those of local variables are divided by the number of ranks, as
-        their loss counts among all, unless `scale_local_gradients` is off.
+        """Returns the reduced gradients in the given order. Gradients of local variables are divided by the number of
+        ranks, as the loss of a rank is one of so many, unless `scale_local_gradients` is off. Collective.
 
-        name: what the ranks know the gradients by, with a number for each group, whatever scope they are in; None: names
-        of the graph, which Keras's automatic names are part of.
-        about: what else the ranks have to agree on, for people.
+        name: name of the gradients for all ranks, independent of name scopes; a number is appended for each group.
+            None: names of the graph, which contain Keras' automatic names.
+        about: a text that must be equal on all ranks.
         """
         dense = [self._dense(gradient) for gradient in gradients]
         if not self.process_set.included() or self.process_set.size() == 1:
@@ -214,13 +215,13 @@ class GradientReducer:
     def _reduce_group(self, gradients: List[Any], name: Optional[str], about: str) -> List[Any]:
         options = dict(self._options)
         sparse = [isinstance(gradient, tf.IndexedSlices) for gradient in gradients]
-        if any(sparse):  # their values are gathered, which has no factors; both together are 1 then
+        if any(sparse):  # slices are gathered, which has no factors; the product of both factors is 1 here
             options.pop("prescale_factor", None)
             options.pop("postscale_factor", None)
         return grouped_allreduce(gradients, name=name, ignore_name_scope=name is not None, _about=about, **options)
 
     def _split(self, places: List[int], gradients: List[Any], variables: Sequence[Any]) -> List[List[int]]:
-        """Which gradients are reduced together."""
+        """Positions of the gradients that are reduced together."""
         if self._groups is None:
             return _split_by_kind_and_size(places, gradients)
         if not isinstance(self._groups, (list, tuple)):
@@ -234,8 +235,8 @@ class GradientReducer:
 
 
 def _split_by_kind_and_size(places: List[int], gradients: List[Any]) -> List[List[int]]:
-    """Dense and sparse gradients apart. In a graph in groups of GROUP_BYTES, from the last to the first, as backward
-    makes them; in eager mode all are there already."""
+    """Separates dense and sparse gradients. In a graph, makes groups of GROUP_BYTES from the last gradient to the
+    first, the order of the backward pass. In eager mode all gradients are ready, so a single group will do."""
     sparse = [i for i in places if isinstance(gradients[i], tf.IndexedSlices)]
     groups = [sparse] if sparse else []
     group: List[int] = []

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ops of a graph remember the program's lines that made them, which TensorFlow shows where they fail: without the frames of
-this package, which would stand after them, and those that started the program."""
+"""Hides frames from the tracebacks of graph ops. TensorFlow stores with each op the
+stack that created the op, and shows the last frames if the op fails: without this
+module, frames of this package and of the launcher would cover the program's."""
 
 import contextlib
 import os
@@ -10,7 +11,7 @@ from typing import Any, FrozenSet
 
 try:
     from tensorflow.python.util.tf_stack import StackTraceFilter
-except ImportError:  # it is private to TensorFlow
+except ImportError:  # a private name of TensorFlow; without it all frames are shown
     StackTraceFilter = None
 
 _PACKAGE = __name__.partition(".")[0]
@@ -20,12 +21,13 @@ _STARTERS = frozenset([_STARTER, runpy.__file__, runpy.run_path.__code__.co_file
 
 
 def hidden() -> Any:
-    """A context in which ops are added to graphs without these frames."""
+    """A context in which ops are added to graphs without the frames of this package."""
     return contextlib.nullcontext() if StackTraceFilter is None else _Hidden()
 
 
 def _own_files() -> FrozenSet[str]:
-    """Of the frames that there are: AutoGraph runs functions of this package from files of its own, with their globals."""
+    """Files of this package's frames in the current stack. Found by module name, because AutoGraph compiles functions
+    of this package into files of its own."""
     files = {*_STARTERS, _OF_GENERATED_CODE}
     frame = sys._getframe()
     while frame is not None:

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ctrl-C while a collective waits for other ranks.
 
-Python runs signal handlers between bytecodes, so a KeyboardInterrupt would come only when the op has ended, which may
-be never. Python does write the number of each signal to a file at once (`signal.set_wakeup_fd`); a thread reads it
-there and aborts the job. The op then fails on all ranks, and this process raises KeyboardInterrupt.
+Python runs signal handlers between bytecodes. A KeyboardInterrupt would therefore come only after the op, which may
+wait forever. But Python writes the number of each signal to a file immediately (`signal.set_wakeup_fd`): a thread reads
+the file and aborts the job. The op then fails on all ranks, and this process raises KeyboardInterrupt.
 
-It must not raise it too early: the first Python code that runs then makes TensorFlow's exception for the failed op, and
-an exception of a signal handler in there becomes a RuntimeError of pybind11 that nobody understands. So Python's own
-handler of SIGINT is replaced by one that waits for the end of that code.
+KeyboardInterrupt must not come too early. The first Python code to run creates TensorFlow's exception for the failed
+op, and an exception of a signal handler in that code becomes an obscure RuntimeError of pybind11. Python's handler of
+SIGINT is therefore replaced by a handler that lets that code finish.
 """
 
 import contextlib
@@ -20,17 +20,17 @@ from typing import Any, Callable, Optional
 
 from .._threads import start_thread
 
-_installed_by = 0  # id of the process
-# Where TensorFlow makes exceptions while it is called from C++.
+_installed_by = 0  # id of the process that has installed the handler
+# Modules in which TensorFlow creates exceptions while C++ calls Python.
 _EXCEPTION_MODULES = ("tensorflow.python.eager.core", "tensorflow.python.framework.errors_impl")
 
 
 def install(pending: Callable[[], int], abort: Callable[[str], None]) -> None:
-    """Watches for SIGINT from now on. Does nothing if it does already, or outside the main thread.
+    """Watches for SIGINT from now on. Idempotent; a no-op outside of the main thread.
 
-    A collective is ended only if SIGINT has Python's own handler, or this module's in its place: a program with a
-    handler of its own decides by itself what Ctrl-C means. A wake-up file that somebody has set before goes on to get
-    the numbers of signals; somebody who sets one later takes ours away, and Ctrl-C waits for the op again.
+    SIGINT ends collectives only if its handler is Python's own or this module's: a program with a handler of its own
+    decides what Ctrl-C means. A wake-up file that was set before continues to receive signals. If the program sets a
+    wake-up file later, this module receives no signals any more, and Ctrl-C waits for the op.
     """
     global _installed_by
     if _installed_by == os.getpid() or threading.current_thread() is not threading.main_thread():
@@ -46,12 +46,12 @@ def install(pending: Callable[[], int], abort: Callable[[str], None]) -> None:
 
 
 def _raise_outside_exceptions(number: int, frame: Optional[FrameType]) -> None:
-    """Python's own handler of SIGINT, but where TensorFlow makes an exception it lets it finish: the function that has
-    called into TensorFlow then gets KeyboardInterrupt in place of that exception."""
+    """Python's handler of SIGINT, except while TensorFlow creates an exception: that code finishes, and the function
+    that called TensorFlow gets KeyboardInterrupt instead of the exception."""
     caller = frame
     while caller is not None and caller.f_globals.get("__name__") in _EXCEPTION_MODULES:
         caller = caller.f_back
-    if caller is None or caller is frame or sys.gettrace() is not None:  # a debugger has the one trace function
+    if caller is None or caller is frame or sys.gettrace() is not None:  # a debugger uses the only trace function
         signal.default_int_handler(number, frame)
 
     def raise_in_caller(_frame: FrameType, event: str, _argument: Any) -> Any:
@@ -62,11 +62,11 @@ def _raise_outside_exceptions(number: int, frame: Optional[FrameType]) -> None:
         raise KeyboardInterrupt
 
     caller.f_trace = raise_in_caller
-    sys.settrace(lambda *_: None)  # nothing else is traced
+    sys.settrace(lambda *_: None)  # does not trace other frames
 
 
 def _forget(writer: int) -> None:
-    """In a forked child: its signals are not the parent's."""
+    """In a forked child: stops receiving the parent's signals."""
     with contextlib.suppress(ValueError):
         current = signal.set_wakeup_fd(-1)
         if current != writer:

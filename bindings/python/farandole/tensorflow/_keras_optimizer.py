@@ -1,21 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keras optimizers that reduce gradients over the ranks.
 
-The wrapped optimizer's class is a subclass of the given one with its name and module, so that models saved with it load
-where there is no Farandole.
+The class of such an optimizer is a subclass of the given optimizer's class, with the same name and module, so that
+saved models load in processes without Farandole.
 """
 
+import functools
 from typing import Any, Callable, Dict, Optional
 
 import tensorflow as tf
 
 from .. import errors
-from ._gradients import GradientReducer, finite_everywhere, refuse_in_a_model_of_the_strategy
+from .._replacing import replace
+from ._gradients import GradientReducer, finite_everywhere, refuse_in_model_step
 from .gradient_aggregation import LocalGradientAggregationHelper, helper_of
 
 
 class CallableList(list):
-    """The variables of an optimizer, for programs that call `optimizer.variables()` and those that do not."""
+    """A list of variables that can also be called, for programs that write `optimizer.variables()`."""
 
     def __call__(self) -> "CallableList":
         return self
@@ -28,7 +30,7 @@ def wrap(
     average_aggregated: bool,
     name: Optional[str] = None,
 ) -> Any:
-    """An optimizer of the same configuration, which reduces. State that `optimizer` has gathered is not taken over."""
+    """Returns an optimizer of the same configuration that reduces gradients. Momenta and other state are not copied."""
     if getattr(type(optimizer), "_farandole_reduces", False):
         raise errors.InvalidArgument("this optimizer is a DistributedOptimizer already")
     base = type(optimizer)
@@ -48,7 +50,7 @@ def wrap(
             f"DistributedOptimizer wraps optimizers of Keras and of tf.compat.v1, not {base.__module__}.{base.__name__}"
         )
     config = optimizer.get_config()
-    if name is not None or not is_keras_3:  # Keras 3 writes it into files
+    if name is not None or not is_keras_3:  # Keras 3 writes the name into files
         config["name"] = name or f"Distributed{base.__name__}"
     return _class_like(base, members, make_reducer, passes, average_aggregated).from_config(config)
 
@@ -60,12 +62,12 @@ def _class_like(
     passes: int,
     average_aggregated: bool,
 ) -> type:
-    """A subclass of `base` whose objects reduce, also those that Keras makes from a configuration."""
+    """A subclass of `base` whose instances reduce, including those that Keras creates from a configuration."""
 
     def __init__(self, *args, **kwargs):
-        # Not through Keras' __setattr__, which tracks what it finds.
+        # object.__setattr__, because Keras' own __setattr__ tracks the values.
         reducer = make_reducer()
-        reducer.tell_passes(passes, average_aggregated)
+        reducer.set_passes(passes, average_aggregated)
         kind = LocalGradientAggregationHelper._OPTIMIZER_TYPE_KERAS
         helper = helper_of(reducer, passes, average_aggregated, kind)
         object.__setattr__(self, "_farandole_reducer", reducer)
@@ -73,7 +75,7 @@ def _class_like(
         base.__init__(self, *args, **kwargs)
 
     def shown(kind: type) -> str:
-        """Packages recognise wrapped optimizers by Horovod's name in the text of their class."""
+        """Horovod's name in the text of the class: packages recognise wrapped optimizers by that text."""
         return f"<class '{kind.__module__}.{kind.__qualname__}' as 'horovod._keras.{kind.__name__}'>"
 
     members.update(
@@ -98,34 +100,33 @@ def _variables(base: type, optimizer: Any) -> CallableList:
 
 
 def _allreduce(self, grads, vars):  # noqa: A002
-    """The reduced gradients; before the last of several passes, what has been summed up."""
-    refuse_in_a_model_of_the_strategy("DistributedOptimizer")
+    """The reduced gradients; before the last of several passes, the sums so far."""
+    refuse_in_model_step("DistributedOptimizer")
     reduce = self._farandole_reducer.reduce if self._agg_helper is None else self._agg_helper.compute_gradients
     return reduce(list(grads), list(vars))
 
 
+@functools.lru_cache(maxsize=None)
 def _agree_on_skipped_steps() -> None:
-    """With mixed_float16, compile() puts a LossScaleOptimizer around the optimizer, as programs do by hand. It skips a
-    step for gradients that are not finite, before they are reduced: then all ranks must skip it."""
-    kind = tf.keras.optimizers.LossScaleOptimizer
-    base = kind.check_finite
-    if getattr(base, "_farandole_agrees", False):
-        return
+    """Patches LossScaleOptimizer, once. With mixed_float16, compile() wraps the optimizer in a LossScaleOptimizer, as
+    some programs do by hand. That class skips a step if gradients are not finite, before they are reduced, so all ranks
+    must skip the step together."""
+    replace(tf.keras.optimizers.LossScaleOptimizer, "check_finite", check_finite)
 
-    def check_finite(self: Any, grads: Any) -> Any:
-        finite = base(self, grads)
-        reducer = getattr(self.inner_optimizer, "_farandole_reducer", None)
-        if reducer is None or not reducer.process_set.included() or reducer.process_set.size() == 1:
-            return finite
-        return finite_everywhere(finite, reducer.process_set)
 
-    check_finite._farandole_agrees = True
-    kind.check_finite = check_finite
+def check_finite(base: Callable[..., Any], self: Any, grads: Any) -> Any:
+    """LossScaleOptimizer.check_finite: true if the gradients of all ranks are finite."""
+    finite = base(self, grads)
+    reducer = getattr(self.inner_optimizer, "_farandole_reducer", None)
+    if reducer is None or not reducer.process_set.included() or reducer.process_set.size() == 1:
+        return finite
+    return finite_everywhere(finite, reducer.process_set)
 
 
 def _keras_3_members(base: type) -> Dict[str, Any]:
     def apply(self, grads, trainable_variables=None):
-        """Reduces the gradients over the ranks, then does what the class does: clipping sees the reduced ones."""
+        """Reduces the gradients over the ranks, then calls the
+        method of the class, which clips the reduced gradients."""
         variables = self._trainable_variables if trainable_variables is None else list(trainable_variables)
         if self._agg_helper is None:
             return base.apply(self, self._allreduce(grads, variables), trainable_variables)
@@ -141,8 +142,8 @@ def _keras_3_members(base: type) -> Dict[str, Any]:
 
 
 def _keras_2_members(base: type) -> Dict[str, Any]:
-    """tf-keras: `minimize`, and with it `fit`, computes gradients through a method of the optimizer. A loop that calls
-    only apply_gradients reduces by its tape."""
+    """Members for tf-keras, whose `minimize` and `fit` compute gradients through a method of the optimizer. A loop that
+    only calls apply_gradients must reduce by its tape."""
 
     def _compute_gradients(self, loss, var_list, grad_loss=None, tape=None):
         tape = tf.GradientTape() if tape is None else tape
@@ -157,7 +158,7 @@ def _keras_2_members(base: type) -> Dict[str, Any]:
         return self._compute_gradients(loss, var_list, None, tape)
 
     def _aggregate_gradients(self, grads_and_vars):
-        """What the class does with the gradients of its own replicas: those of the ranks are reduced already."""
+        """Skips the reduction over local replicas, because the gradients are reduced over the ranks already."""
         kept = getattr(base, "_aggregate_gradients", None) or base.aggregate_gradients
         return kept(self, grads_and_vars)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The op library in this process: found, built where there is none that fits, and loaded."""
+"""The op library of this process: finds it, builds it if none fits, and loads it."""
 
 import ctypes
 import os
@@ -24,9 +24,10 @@ def _find() -> Path:
 
 
 def load() -> Any:
-    """The module of ops (what `tf.load_op_library` gives). Builds the library if need be.
+    """The module of ops, as `tf.load_op_library` returns it. Builds the library if none fits; that takes 5 to 10
+    seconds.
 
-    Raises ImportError, with the command that would help.
+    Raises ImportError, with a command that helps.
     """
     global _ops, _path, _exports
     if _ops is None:
@@ -47,11 +48,11 @@ def load() -> Any:
 
 
 def register_allocator() -> bool:
-    """Lets TensorFlow take large CPU tensors from windows: memory that all ranks of the host have mapped, so that
-    collectives on them need no copy. Returns whether it does.
+    """Makes TensorFlow allocate large CPU tensors in windows: memory that all ranks of the host have mapped, so
+    collectives on such tensors need no copy. Returns True on success. Idempotent.
 
-    That is possible only before TensorFlow has allocated its first tensor; later it would end the process. Then
-    ordinary memory stays, and a line in the log says so. FARANDOLE_TENSORFLOW_WINDOWS=off turns it off.
+    Only possible before TensorFlow has allocated its first tensor; later it would end the process. In that case tensors
+    stay in ordinary memory, and the log says so. FARANDOLE_TENSORFLOW_WINDOWS=off disables windows.
     """
     global _allocator_is_registered
     if _allocator_is_registered is None:
@@ -75,21 +76,21 @@ def _register_allocator() -> bool:
 
 
 def _context_is_initialized() -> bool:
-    """Whether TensorFlow may have allocated a tensor. True in doubt."""
+    """True if TensorFlow may have allocated a tensor."""
     from tensorflow.python.eager import context
 
-    # There is no public question for it; `tf.config` raises from some setters when the context is initialized.
+    # There is no public query; some setters of `tf.config` raise if the context is initialised.
     return getattr(context.context(), "_context_handle", True) is not None
 
 
 def pending() -> int:
-    """Number of collectives of TensorFlow that have begun and have not ended."""
+    """Number of TensorFlow's collectives that have begun and not ended."""
     return 0 if _exports is None else _exports.farandole_tensorflow_pending()
 
 
 def memory() -> Dict[str, int]:
-    """Bytes of large CPU tensors: in use and kept for later, in windows and in ordinary memory, and the most that is
-    kept. All zero where the allocator is not registered."""
+    """Bytes of large CPU tensors: in use and kept for reuse, each in windows and in ordinary memory, and the limit of
+    kept bytes. All zero if the allocator is not registered."""
     names = ("windows_in_use", "windows_kept", "ordinary_in_use", "ordinary_kept", "limit")
     figures = (ctypes.c_int64 * len(names))()
     if _allocator_is_registered:
@@ -98,5 +99,5 @@ def memory() -> Dict[str, int]:
 
 
 def describe() -> Dict[str, Any]:
-    """What was found and chosen."""
+    """Facts about the op library for `farandole.info`."""
     return {"path": _path and str(_path), "windows": bool(_allocator_is_registered), **memory()}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Logs of Keras, of which each rank has its own, as those of all ranks."""
+"""Combines Keras' logs of all ranks."""
 
 from typing import Any, Dict, List, Optional, Sequence
 
@@ -10,7 +10,7 @@ from . import _errors
 
 
 def gathered(logs: Dict[str, Any], name: Optional[str] = None) -> List[Dict[str, Any]]:
-    """The logs of all ranks. Raises Mismatch on all of them if they have different names. Collective."""
+    """The logs of all ranks. Raises Mismatch on all ranks if names differ. Collective."""
     everyone = objects.allgather_object(logs, name=name)
     for rank, other in enumerate(everyone):
         if set(other) != set(everyone[0]):
@@ -26,14 +26,15 @@ def _listed(logs: Dict[str, Any]) -> str:
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is a number, or an array of numbers, that an average can be taken of."""
+    """True for a number or an array of numbers."""
     return isinstance(value, (int, float, np.ndarray, np.generic)) and np.asarray(value).dtype.kind in "iufV"
 
 
 def average(values: Sequence[Any], weights: Sequence[float]) -> Any:
-    """The average of the ranks' values. Where they are equal, are no numbers, or have different shapes: rank 0's.
+    """The weighted average of the ranks' values; rank 0's value if all are equal, not numbers, or of different shapes.
 
-    weights: of the ranks. Those without weight do not count, even with a NaN; if nobody has one all count alike.
+    weights: one per rank. Values of weight zero have no effect, even NaN. If all weights are zero, all ranks count
+        equally.
     """
     first = values[0]
     if not all(is_number(value) and np.shape(value) == np.shape(first) for value in values):

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The op library as a file: how it is built, and the cache where those are kept that the package does not carry.
+"""Builds the op library, and keeps builds in a cache.
 
-It is C++ against the classes of TensorFlow, so one works with exactly the TensorFlow that it was built for. The package
-carries those of the TensorFlows that were there when it was built, and the source; for any other it is built at the
-first import into a cache of the user (5 to 10 seconds, once), or ahead by `python -m farandole.build_ops`.
+The op library is C++ code that uses TensorFlow's classes, so a build works with exactly one version of TensorFlow. The
+package contains the source, and builds for the versions that were present when the package was built. For any other
+version, the first import builds the library into a cache of the user (5 to 10 seconds, once); `python -m
+farandole.build_ops` does so ahead of time.
 
-As a program this file builds it for the TensorFlow of the interpreter that runs it. It needs nothing else of the
-package, neither then nor as a module.
+As a program, this file builds the library for the TensorFlow of the interpreter that runs it. The file imports nothing
+else of the package.
 """
 
 import argparse
@@ -28,28 +29,28 @@ import time
 from pathlib import Path
 from typing import IO, Iterator, List, Optional
 
-OLDEST, NEWEST = (2, 16), (2, 21)  # the versions of TensorFlow that are tested; pyproject.toml bounds its extras alike
+OLDEST, NEWEST = (2, 16), (2, 21)  # tested versions of TensorFlow; pyproject.toml has the same bounds
 
 _HERE = Path(__file__).resolve().parent
 _STEM = "libfarandole_tensorflow_"
 _MARK = "farandole-tensorflow-build:"
 _COMPILERS = ("g++", "c++", "clang++")
-_MOST_LINES_SHOWN = 20
-_UNUSED_DAYS = 90  # after so long nobody is likely to come back for a library
-_LEFT_BEHIND_DAYS = 1  # a build that was killed leaves its temporary file
-_LONG_WAIT_SECONDS = 30  # several builds would fit in: who waits so long for another process wants to know
+_MAX_LINES_SHOWN = 20
+_UNUSED_DAYS = 90  # a library that was not used for so long is deleted
+_LEFT_BEHIND_DAYS = 1  # temporary files of killed builds are deleted after so long
+_LONG_WAIT_SECONDS = 30  # after so long, longer than several builds, a waiting process says what it waits for
 
 
 class Recipe:
-    """How the op library is built for the TensorFlow of this process.
+    """How to build the op library for the TensorFlow of this process.
 
-    It is linked with libfarandole, of whose SONAME the package has loaded a copy first: the loader takes that one,
-    wherever it lies, so one binary serves a wheel, a build tree and a distribution's package. A symbol that is missing
-    is an error when the op library is loaded (`-z now`), not in the middle of a training step.
+    The library is linked with libfarandole by SONAME. The package has loaded a copy of libfarandole first, and the
+    loader reuses that copy from any location, so a build serves a wheel, a build tree and a distribution's package.
+    With `-z now`, a missing symbol is an error when the op library is loaded, and not during a training step.
     """
 
     def __init__(self, header_dir: Path, library: str):
-        """`library`: the path of libfarandole, whose file name is its SONAME; or the SONAME, for the linker to find."""
+        """library: path of libfarandole, whose file name is the SONAME; or the SONAME, which the linker finds."""
         import tensorflow as tf
 
         self.version = tf.version.VERSION
@@ -63,8 +64,8 @@ class Recipe:
         self.was_built = False
 
     def _digest(self, git_version: str) -> str:
-        """Of everything that the binary depends on but the compiler."""
-        # The machine, because hosts of several kinds may share a home directory.
+        """Digest of everything that determines the binary, except the compiler."""
+        # Includes the machine type, because hosts of several types may share a home directory.
         facts = (git_version, os.path.basename(self.library), os.uname().machine)
         digest = hashlib.sha256("\0".join(facts).encode())
         for flag in self._compile_flags + self._link_flags:
@@ -82,7 +83,7 @@ class Recipe:
         return library.exists() and self.mark.encode() in library.read_bytes()
 
     def command(self, compiler: List[str], output: Path) -> List[str]:
-        # TensorFlow's headers are not ours to be warned about.
+        # -isystem: no warnings about TensorFlow's headers.
         flags = [f"-isystem{flag[2:]}" if flag.startswith("-I") else flag for flag in self._compile_flags]
         return [
             *compiler,
@@ -93,13 +94,13 @@ class Recipe:
         ]
 
     def build(self, compiler: List[str], output: Path, mode: int) -> None:
-        """Writes the library to `output`, at once and whole, as a file of this mode."""
-        # One translation unit: the headers of TensorFlow are most of the work.
+        """Builds the library and puts it in place atomically. mode: of the file."""
+        # A single translation unit, because TensorFlow's headers take most of the time.
         unit = "".join(f'#include "{source}"\n' for source in self.sources)
         output.parent.mkdir(parents=True, exist_ok=True)
         if not os.access(output.parent, os.W_OK):
             raise PermissionError(errno.EACCES, "it cannot be written", str(output.parent))
-        # No process id: those of several hosts, and of containers, are alike.
+        # A random name: process ids are not unique across hosts and containers.
         temporary = output.with_name(f"{output.name}.{secrets.token_hex(8)}.tmp")
         command = self.command(compiler, temporary)
         _say(
@@ -118,7 +119,7 @@ class Recipe:
 
     def _failure(self, command: List[str], errors: str) -> str:
         lines = errors.strip().splitlines()
-        shown = "\n  ".join(lines[:_MOST_LINES_SHOWN])
+        shown = "\n  ".join(lines[:_MAX_LINES_SHOWN])
         return (
             f"the op library of Farandole could not be built for TensorFlow {self.version} (it is known to work with "
             f"{supported()}):\n  {shown}\nThe command was: {shlex.join(command)}\n{_TO_USE_ONE_THAT_WORKS}"
@@ -139,9 +140,9 @@ _TO_USE_ONE_THAT_WORKS = (
 
 
 def why_not_tested(version: str) -> Optional[str]:
-    """A sentence about a TensorFlow that is newer than those that are tested, or None.
+    """A warning about a TensorFlow that is newer than the tested versions; None for a tested version.
 
-    Raises ImportError for one that is older: the ops need what came with TensorFlow 2.16 and Keras 3.
+    Raises ImportError for an older version: the ops need features of TensorFlow 2.16 and Keras 3.
     """
     numbers = re.match(r"(\d+)\.(\d+)", version)
     if numbers is None:
@@ -181,8 +182,8 @@ def need_compiler(version: str) -> List[str]:
 
 
 def _need_private(path: Path, status: os.stat_result, may_be_sticky: bool = False) -> None:
-    """Raises ImportError if somebody but this user and root may have put, or may put, code there. In a sticky directory
-    (/tmp) everybody can make files, but nobody can replace those of others."""
+    """Raises ImportError if anybody but this user and root can write the path. may_be_sticky: accepts a sticky
+    directory such as /tmp, in which users cannot replace files of other users."""
     others_write = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     if stat.S_ISLNK(status.st_mode):
         what, remedy = "is a symbolic link", f"remove the link (rm {path}), or "
@@ -200,28 +201,28 @@ def _need_private(path: Path, status: os.stat_result, may_be_sticky: bool = Fals
 
 
 def _make_private(path: Path) -> None:
-    """Makes a directory, and those above it that are missing, for this user alone."""
+    """Creates a directory, and missing parents, accessible to this user only."""
     if path.is_dir():
         return
     _make_private(path.parent)
     try:
         path.mkdir(mode=0o700)
-    except FileExistsError:  # another process was first; or it is a link to nowhere, which is refused
+    except FileExistsError:  # another process was faster; or a dangling link, which _need_private refuses
         if path.is_file():
             raise
 
 
 def _places() -> List[Path]:
-    """Where the cache may be: this user's, and what is taken where that one is of no use."""
+    """Candidates for the cache directory: the user's cache, then a fallback."""
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return [Path(home, "farandole"), Path(tempfile.gettempdir(), f"farandole-{os.geteuid()}")]
 
 
-def _why_of_no_use(path: Path) -> Optional[str]:
-    """Why nothing can be loaded from a directory of the cache, which is made if it is missing; or None.
+def _why_unusable(path: Path) -> Optional[str]:
+    """Why nothing can be loaded from a cache directory, which is created if missing; None if the directory is usable.
 
-    Raises ImportError if others can write it. What is in it need not be opened by a descriptor of it: nobody else can
-    put another one in its place, because its parent is this user's too, or sticky. The parent may be a link.
+    Raises ImportError if others can write the directory. Files may be opened by path afterwards: no other user can
+    replace the directory, because its parent belongs to this user too, or is sticky. The parent may be a link.
     """
     try:
         _make_private(path.parent)
@@ -236,7 +237,7 @@ def _why_of_no_use(path: Path) -> Optional[str]:
 
 @contextlib.contextmanager
 def _opened(path: Path, flags: int) -> Iterator[IO[bytes]]:
-    """A file of the cache. Raises ImportError if it is a link, or can be written by others."""
+    """Opens a file of the cache. Raises ImportError if the file is a link, or others can write it."""
     try:
         descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError:
@@ -250,8 +251,8 @@ def _opened(path: Path, flags: int) -> Iterator[IO[bytes]]:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Holds a lock that other processes wait for. Where the file system has none, several build the same file, and
-    each puts it in place whole."""
+    """Holds a lock between processes. On a file system without locks, several processes may build the same file; each
+    puts its build in place atomically."""
     with _opened(path, os.O_RDWR | os.O_CREAT) as file:
         long_wait = threading.Timer(
             _LONG_WAIT_SECONDS, _say, [f"still waiting for another process, which builds the ops and holds {path}"]
@@ -275,14 +276,15 @@ def _is_cached(recipe: Recipe, library: Path) -> bool:
 
 
 def from_cache(recipe: Recipe) -> Path:
-    """The library for the recipe, built if there is none: by one process of those that come at once, the others wait.
+    """Returns the library for the recipe from the cache. If missing, one process builds it while concurrent processes
+    wait.
 
-    What the binary must fit is its key. Where one fits, no compiler is asked and nothing needs to be written: compute
-    nodes may have neither a compiler nor a home directory that they can write.
+    A library whose key fits is used without a compiler and without write access: compute nodes may have neither a
+    compiler nor a writable home directory.
     """
     reasons = []
     for directory in _places():
-        reason = _why_of_no_use(directory)
+        reason = _why_unusable(directory)
         library = directory / f"{_STEM}{recipe.version}_{recipe.mark[-16:]}.so"
         if reason is None and not _is_cached(recipe, library):
             if os.access(directory, os.W_OK):
@@ -291,7 +293,7 @@ def from_cache(recipe: Recipe) -> Path:
                 reason = "it cannot be written"
         if reason is None:
             with contextlib.suppress(OSError):
-                os.utime(library)  # when it was used last
+                os.utime(library)  # marks the library as used, for _prune
             return library
         reasons.append(f"{directory} ({reason})")
     raise ImportError(
@@ -308,7 +310,8 @@ def _build_once(recipe: Recipe, library: Path) -> None:
 
 
 def _prune(directory: Path, keep: Path) -> None:
-    """Removes what nobody has used for long. Who has loaded such a library keeps it until his process ends."""
+    """Deletes libraries that were not used for long. A process that
+    has loaded a deleted library keeps it until the process ends."""
     now = time.time()
     for path in directory.glob(f"{_STEM}*"):
         days = _LEFT_BEHIND_DAYS if path.suffix == ".tmp" else _UNUSED_DAYS

@@ -17,12 +17,12 @@ Reducible = Union[tf.Tensor, tf.Variable, tf.IndexedSlices]
 
 
 def on_device(name: str) -> Any:
-    """The scope of a device; an empty name leaves the choice to TensorFlow."""
+    """The scope of a device. An empty name leaves the choice to TensorFlow."""
     return tf.device(name) if name else contextlib.nullcontext()
 
 
 def divided(value: Any, by: int) -> Any:
-    """As op=Average divides: integers are cut off toward zero."""
+    """Divides as op=Average does: integers are truncated toward zero."""
     if isinstance(value, tf.IndexedSlices):
         return tf.IndexedSlices(divided(value.values, by), value.indices, value.dense_shape)
     if value.dtype.is_integer:
@@ -38,10 +38,10 @@ def _compressed(
     name: Optional[str],
     **options: Any,
 ) -> List[tf.Tensor]:
-    """What `reduce` makes of tensors that travel compressed. `options` are the others that it takes."""
+    """Compresses the tensors, calls `reduce(sent, name=…, **options)`, and decompresses the results."""
     given = [tf.convert_to_tensor(tensor) for tensor in tensors]
     sent, contexts = zip(*[compression.compress(tensor) for tensor in given])
-    # Not of what is sent: ranks with another compression would not meet.
+    # The name comes from the uncompressed tensors, so that ranks with different compressions match and raise Mismatch.
     reduced = reduce(sent, name=name or name_from(default_name, given), **options)
     return [compression.decompress(tensor, context) for tensor, context in zip(reduced, contexts)]
 
@@ -59,14 +59,14 @@ def _check_sparse(op: int, prescale_factor: float, postscale_factor: float) -> N
 
 
 def _sparse_text(op: int, about: str) -> str:
-    """What the ranks compare of a reduction that is a gathering of slices."""
+    """Text that the ranks compare: to the engine, a reduction of slices is an allgather without an operation."""
     text = f"{choose_op(None, op).name} of IndexedSlices"
     return f"{text}, {about}" if about else text
 
 
 def _slices(given: tf.IndexedSlices, values: tf.Tensor, indices: tf.Tensor, op: int, size: int) -> tf.IndexedSlices:
-    """Slices gathered from all ranks: an index that several of them have is there several times, which adds up. So an
-    average of integers has floating-point parts, as in Horovod: cut off, they would not add up to the average."""
+    """Slices gathered from all ranks. An index of several ranks occurs several times, and its values add up. An average
+    of integers therefore has floating-point values, as in Horovod: truncated values would not add up to the average."""
     return tf.IndexedSlices(values / tf.cast(size, values.dtype) if op == Average else values, indices, given.dense_shape)
 
 
@@ -86,18 +86,23 @@ def allreduce(
 ) -> Union[tf.Tensor, tf.IndexedSlices]:
     """Reduces a tensor over the ranks; every rank gets the result.
 
+        mean = hvd.allreduce(loss)                  # the average over all ranks
+        total = hvd.allreduce(count, op=hvd.Sum)
+
     tensor: of the same shape and type on all ranks. IndexedSlices are gathered instead: the values and indices of all
-        ranks one after the other, which represents the same reduced tensor.
+        ranks are concatenated, which represents the same reduced tensor.
     average: older form of `op`: True means Average, False means Sum. Not together with `op`.
     device_dense, device_sparse: devices for the op; "" lets TensorFlow choose.
-    compression: `Compression.none`, `.fp16` or `.bf16`: the type on the way.
+    compression: `Compression.none`, `.fp16` or `.bf16`: the type in which the tensor travels.
     op: Average (if None), Sum, Min, Max, Product or Adasum; Sum and Average for IndexedSlices.
     prescale_factor, postscale_factor: factors of the inputs and of the result. Products of integers, and their average,
-        are cut off toward zero.
-    name: what ranks know the tensor by; made up from the names in the graph, or counted in eager mode, if None.
-    ignore_name_scope: the name is taken as it is, without the scopes around the call.
+        are truncated toward zero.
+    name: matches the calls of the ranks. None: made from names in the graph; in eager mode, calls are matched by their
+        order.
+    ignore_name_scope: the name does not include the name scopes around the call.
 
-    Differentiable. Raises Mismatch on all ranks if they disagree, PeerLost and Timeout when the job has failed.
+    Blocks in eager mode. Differentiable. A rank sends about 2 · (size - 1) / size times the bytes of a large tensor.
+    Raises Mismatch on all ranks if they disagree, PeerLost and Timeout when the job has failed.
     """
     op = choose_op(average, op)
     if isinstance(tensor, tf.IndexedSlices):
@@ -138,9 +143,10 @@ def grouped_allreduce(
     name: Optional[str] = None,
     _about: str = "",
 ) -> List[Union[tf.Tensor, tf.IndexedSlices]]:
-    """Reduces each of `tensors` as `allreduce` does, all together: none before all are ready on all ranks.
+    """Reduces each of `tensors` as `allreduce` does, in one collective: nothing is reduced before all tensors are ready
+    on all ranks. Small tensors together are much faster than in separate calls.
 
-    Types may be mixed. An empty list gives an empty list.
+    Types may be mixed. Returns an empty list for an empty list.
     """
     op = choose_op(average, op)
     results: List[Any] = [None] * len(tensors)
@@ -181,7 +187,7 @@ def _gather_slices(
     about: str = "",
     ignore_name_scope: bool = False,
 ) -> List[tf.IndexedSlices]:
-    """Values and indices of all of them in one op."""
+    """Gathers the values and indices of all slices in one op."""
     parts = [each.values for each in slices] + [each.indices for each in slices]
     of_ranks = (_suffixed(name, "slices"), ignore_name_scope, process_set, _sparse_text(op, about))
     gathered = mpi_ops.gather_all("FarandoleGroupedAllgather", parts, *of_ranks)
@@ -203,8 +209,9 @@ def reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> tf.Tensor:
-    """Reduces a tensor over the ranks and deals out the rows of the result: each rank gets its part of the first
-    dimension, the first ranks one row more if they do not divide evenly. Arguments as for `allreduce`."""
+    """Reduces a tensor over the ranks and scatters the rows of the result: each
+    rank gets a part of the first dimension, each of the first ranks an extra row
+    if the rows do not divide evenly. Arguments and errors as for `allreduce`."""
     with on_device(device_dense):
         return _compressed(
             _of_one(mpi_ops._reducescatter),
@@ -230,7 +237,8 @@ def grouped_reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> List[tf.Tensor]:
-    """Reduces each of `tensors` as `reducescatter` does, all together. An empty list gives an empty list."""
+    """Reduces and scatters each of `tensors` as `reducescatter` does,
+    in one collective. Returns an empty list for an empty list."""
     if not tensors:
         return []
     with on_device(device_dense):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Adding an op of the library to a graph, or running it at once."""
+"""Runs an op of the library: eagerly, or by adding the op to a graph."""
 
 import collections
 import functools
@@ -15,17 +15,17 @@ from .. import _engine, _waiting, errors
 from ..process_sets import id_of
 from . import _errors, _graph_frames
 
-# All eager calls without a name have this one. They come one at a time and in the same order on all ranks, as calls of MPI
-# do; ranks that disagree in what they call are told at once, since the name is the same.
+# The name of all eager calls without a name. Such calls run in sequence and in the same order on all ranks, like calls
+# of MPI. Because the name is the same, ranks whose calls differ get an error immediately.
 _UNNAMED = "(unnamed)"
 
-# Raised before the engine has a request. What an op raises after that is known to all ranks.
+# Errors that are raised before the engine has a request. Errors of an op are known to all ranks already.
 _NOT_SUBMITTED = (errors.Error, TypeError, ValueError, tf.errors.InvalidArgumentError, tf.errors.UnimplementedError)
 
 
 def collective(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorator of a function with the arguments `name` and `process_set`. If it runs eagerly, and raises before the
-    engine has its request, the ranks that make the same call would wait for this one: they raise Mismatch."""
+    """Decorator of a collective with arguments `name` and `process_set`. If an eager call raises before the engine has
+    the request, peers that make the same call would wait for this rank: they raise Mismatch instead."""
     signature = inspect.signature(function)
 
     @functools.wraps(function)
@@ -42,28 +42,28 @@ def collective(function: Callable[..., Any]) -> Callable[..., Any]:
 def _refuse(error: Any, signature: inspect.Signature, args: Any, kwargs: Any) -> None:
     if _errors.is_known_to_all(error) or not tf.executing_eagerly() or not _engine.is_initialized():
         return
-    _errors.known_to_all(error)  # this function may be called by another collective
+    _errors.known_to_all(error)  # `function` may be called by another decorated collective
     try:
         arguments = signature.bind(*args, **kwargs).arguments
     except TypeError:
-        return  # there is no such argument
+        return  # the arguments do not match the signature
     try:
         process_set = set_number(arguments.get("process_set"))
     except (errors.InvalidArgument, TypeError, ValueError):
-        # There is no such set: the others, if they made the call rightly, made it in another one. Most are in that of all
-        # ranks, where the next call of this rank must not take the place of this one.
+        # There is no such set. Correct ranks made the call in another set, most likely in the set of all ranks. There,
+        # this rank's next call must not be matched with their present call.
         process_set = _engine.GLOBAL_SET
     _engine.refuse(str(arguments.get("name") or _UNNAMED), process_set, error)
 
 
 def normalize_name(name: str) -> str:
-    """`name` with what TensorFlow does not allow in names of ops replaced."""
+    """`name` with underscores in place of characters that TensorFlow does not allow in names of ops."""
     return re.sub("[^a-zA-Z0-9_]", "_", name)
 
 
 def set_number(process_set: Any) -> int:
-    """Number of a process set, given as None, a number or an object. Raises InvalidArgument if it has none yet, and in a
-    job if there is no set of this number, also where a graph is made."""
+    """Number of a process set, which is given as None, a number or an object. Raises InvalidArgument if the object has
+    no number yet or, within a job, if no set has this number; also while a graph is built."""
     if process_set is None:
         return _engine.GLOBAL_SET
     number = id_of(process_set) if hasattr(process_set, "process_set_id") else int(process_set)
@@ -76,12 +76,12 @@ def set_number(process_set: Any) -> int:
 
 
 def root_number(root_rank: Any) -> int:
-    """As an attribute of 32 bits. What has more is none of the ranks, and neither is what becomes of it."""
+    """`root_rank` as a 32-bit attribute. A number out of range stays a number that is no rank."""
     return min(max(operator.index(root_rank), -1), 2**31 - 1)
 
 
 def factor_text(value: Any) -> str:
-    """All digits of a number: attributes of type float would keep seven."""
+    """A number with all digits. An attribute of type float would keep seven."""
     return repr(float(value))
 
 
@@ -92,8 +92,8 @@ def tensors_of(values: Sequence[Any]) -> List[tf.Tensor]:
 
 
 def numbered(name: str) -> str:
-    """`name`, and how often it has been asked for in the graph: also in those of the functions within it, whose ops may run
-    side by side."""
+    """`name` with a count of its uses in the outermost graph. Functions within
+    the graph share the count, because their ops may run concurrently."""
     graph = tf.compat.v1.get_default_graph()
     while getattr(graph, "outer_graph", None) is not None and graph.outer_graph.building_function:
         graph = graph.outer_graph
@@ -105,8 +105,8 @@ def numbered(name: str) -> str:
 
 
 def name_from(default_name: str, inputs: Sequence[tf.Tensor]) -> Optional[str]:
-    """Name of a collective in a graph that was given none, made of those of the first and the last input. None for
-    eager calls."""
+    """Name of a collective in a graph without a given name: `default_name`
+    and the names of the first and last input. None in eager mode."""
     if tf.executing_eagerly():
         return None
     ends = [inputs[0].name] if len(inputs) == 1 else [inputs[0].name, inputs[-1].name]
@@ -116,9 +116,9 @@ def name_from(default_name: str, inputs: Sequence[tf.Tensor]) -> Optional[str]:
 def run(
     function: Callable[..., Any], default_name: str, inputs: Sequence[tf.Tensor], name: Optional[str], /, **arguments
 ) -> Any:
-    """Runs an op of the library, or adds it to the graph, where it waits for nothing but its inputs.
+    """Runs an op of the library, or adds the op to the graph, where it only depends on its inputs.
 
-    There the op has the name `name`, else one made of `default_name` and the names of the first and the last input.
+    In a graph the op's name is `name`, or else made by `name_from`.
     """
     if tf.executing_eagerly():
         return run_named(function, name, **arguments)
@@ -130,7 +130,8 @@ def run(
 
 
 def refuse_xla(what: str) -> None:
-    """Raises Unsupported where a function is traced that XLA will compile, which would fail later, without a hint."""
+    """Raises Unsupported while XLA's compiler traces a function.
+    Otherwise compilation would fail later, without a hint."""
     if control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
         raise errors.Unsupported(
             f"{what} is in a function with jit_compile=True: XLA has no kernel for collectives between processes. Compile what "
@@ -139,13 +140,14 @@ def refuse_xla(what: str) -> None:
 
 
 def run_named(function: Callable[..., Any], name: Optional[str], /, **arguments) -> Any:
-    """Runs an op of the library now. Ranks know it by its name, or by its turn."""
+    """Runs an op of the library eagerly. `name` matches the calls of the ranks; without a name, their order does."""
     return run_eagerly(function, tensor_name=name or _UNNAMED, **arguments)
 
 
 def run_eagerly(function: Callable[..., Any], **arguments) -> Any:
+    """Runs an op eagerly. Blocks. Raises the classes of `farandole.errors`."""
     try:
-        return function(caller_waits=_waiting.caller_is_alone(), **arguments)
+        return function(caller_waits=_waiting.is_only_thread(), **arguments)
     except tf.errors.OpError as error:
         ours = _errors.converted(error)
         if ours is None:
@@ -154,8 +156,9 @@ def run_eagerly(function: Callable[..., Any], **arguments) -> Any:
 
 
 def _run_independently(result: Any) -> None:
-    """Stateful ops of a `tf.function` run one after another, in the order in which they were written. Collectives must
-    not: with another order on another rank they would wait for each other forever, and they are to overlap."""
+    """Exempts the op from automatic control dependencies. TensorFlow runs stateful
+    ops of a `tf.function` in sequence, in the order in which they were written.
+    Collectives must overlap, and ranks with different orders would wait forever."""
     manager = getattr(tf.compat.v1.get_default_graph(), "experimental_acd_manager", None)
     if manager is not None and hasattr(manager, "run_independently"):
         first = result[0] if isinstance(result, (list, tuple)) else result
@@ -163,24 +166,26 @@ def _run_independently(result: Any) -> None:
 
 
 def of_gradient(op: Any, suffix: str = "gradient") -> dict:
-    """Arguments of a collective that computes the gradient of `op`. Its name is made from that of `op`, because the
-    names of the gradients' tensors may differ between ranks, which need not all use a result."""
+    """Arguments of the collective that computes the gradient of `op`. Its name is made from the name of `op`: names of
+    gradient tensors may differ between ranks, because not every rank need use a result."""
     ignore_name_scope = op.get_attr("ignore_name_scope")
-    forward = getattr(op.outputs[0], "op", None)  # None: it ran eagerly, and so does this
+    forward = getattr(op.outputs[0], "op", None)  # None: the op ran eagerly, and so does its gradient
     name = forward and f"{forward.name}_{suffix}"
     if name and ignore_name_scope:
-        # Several tapes may ask for it, each in a scope of its own, which is no part of the name.
+        # Several tapes may compute this gradient, each within a
+        # name scope of its own, which must not be part of the name.
         name = numbered(name.rpartition("/")[2])
     return {"name": name, "ignore_name_scope": ignore_name_scope, "process_set": op.get_attr("process_set")}
 
 
 def is_in_strategy() -> bool:
-    """Whether MirroredStrategy.run has called what is running. Each rank's loss is then its part of one, and gradients are
-    those of that one; Horovod defines some otherwise."""
+    """True within a function that MirroredStrategy.run calls. There, each rank's loss is a part of one loss, and
+    gradients are those of that loss; Horovod defines the gradients of some collectives differently."""
     return hasattr(tf.distribute.get_replica_context(), "function_name")
 
 
 def need_sum_or_average(op: Any, what: str) -> None:
+    """Raises NotImplementedError unless the reduction of `op` is Sum, Average or Adasum, which have gradients."""
     if op.get_attr("reduce_op") not in (_engine.Sum, _engine.Average, _engine.Adasum):
         raise NotImplementedError(
             f"{what} has a gradient for Sum, Average and Adasum, not for "
@@ -189,7 +194,7 @@ def need_sum_or_average(op: Any, what: str) -> None:
 
 
 def dense(gradients: Sequence[Any], like: Sequence[tf.Tensor]) -> List[tf.Tensor]:
-    """Gradients as tensors: zeros where there is none, because the other ranks may have one."""
+    """Gradients as tensors. Zeros replace a missing gradient, because other ranks may have that gradient."""
     return [
         tf.zeros_like(tensor) if gradient is None else tf.convert_to_tensor(gradient)
         for gradient, tensor in zip(gradients, like)

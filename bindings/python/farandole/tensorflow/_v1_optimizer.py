@@ -15,7 +15,7 @@ _Optimizer = tf.compat.v1.train.Optimizer
 
 
 class _Wrapper(_Optimizer):
-    """Asks the wrapped optimizer for everything that it does not do itself."""
+    """Forwards all methods of an optimizer to the wrapped optimizer."""
 
     def __init__(self, optimizer: Any, name: str, use_locking: bool):
         super().__init__(name=name, use_locking=use_locking)
@@ -35,7 +35,7 @@ class _Wrapper(_Optimizer):
 
 
 class DistributedOptimizer(_Wrapper):
-    """`compute_gradients` gives gradients that are reduced over the ranks, every `passes`-th time."""
+    """`compute_gradients` returns gradients that are reduced over the ranks, on every `passes`-th call."""
 
     def __init__(
         self,
@@ -47,23 +47,23 @@ class DistributedOptimizer(_Wrapper):
         use_locking: bool,
     ):
         super().__init__(optimizer, name, use_locking)
-        reducer.tell_passes(passes, average_aggregated)
+        reducer.set_passes(passes, average_aggregated)
         self._reducer = reducer
         kind = LocalGradientAggregationHelper._OPTIMIZER_TYPE_LEGACY
         self._agg_helper = helper_of(reducer, passes, average_aggregated, kind)
 
     def register_local_var(self, variable: Any) -> None:
-        """Leaves the gradient of this variable alone: it belongs to this rank."""
+        """Marks a variable as local: its gradient belongs to this rank and is not reduced."""
         self._reducer.register_local(variable)
 
     def compute_gradients(self, *args: Any, **kwargs: Any) -> Any:
-        """Pairs of (gradient, variable), as those of the wrapped optimizer; before the last pass the sums so far."""
+        """Pairs of (gradient, variable), as the wrapped optimizer's; before the last pass, with the sums so far."""
         gradients, variables = zip(*self._optimizer.compute_gradients(*args, **kwargs))
         reduce = self._reducer.reduce if self._agg_helper is None else self._agg_helper.compute_gradients
         return list(zip(reduce(gradients, variables), variables))
 
     def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: Optional[str] = None) -> Any:
-        """Applies them after the last pass only; `global_step` counts every pass."""
+        """Applies the gradients after the last pass. `global_step` counts every pass."""
         pairs = list(grads_and_vars)
 
         def update() -> Any:
@@ -75,8 +75,8 @@ class DistributedOptimizer(_Wrapper):
 
 
 class DistributedAdasumOptimizer(_Wrapper):
-    """Each rank applies its own gradients; every `passes`-th time what has changed since the last time is combined by
-    Adasum."""
+    """Each rank applies its own gradients. On every `passes`-th call,
+    the ranks combine their changes since the last time by Adasum."""
 
     def __init__(self, optimizer: Any, passes: int, compression: Any, name: str, use_locking: bool):
         super().__init__(optimizer, name, use_locking)
@@ -91,7 +91,7 @@ class DistributedAdasumOptimizer(_Wrapper):
         self._make_variables(variables)
         with tf.control_dependencies([] if tf.executing_eagerly() else [zeros_where_missing(self._variables)]):
             is_first = tf.equal(self._counter.read_value(), 0)
-            # What the variables were before the first of the passes.
+            # The values before the first of the passes.
             kept = [
                 start.assign(tf.where(is_first, variable, start.read_value()))
                 for start, variable in zip(self._starts, variables)
@@ -132,7 +132,7 @@ class DistributedAdasumOptimizer(_Wrapper):
 
 
 def _operations(values: List[Any]) -> List[Any]:
-    """What to depend on in a graph; nothing in eager mode, where all has happened."""
+    """Ops for control dependencies. Empty in eager mode, where all ops have run."""
     if tf.executing_eagerly():
         return []
     return [value.op if hasattr(value, "op") else value for value in values if value is not None]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fewer bits on the way: gradients are sent in 16 bits and come back in their own type."""
+"""Compression of gradients: they travel in 16 bits, and the result has their own type again."""
 
 from typing import Any, Tuple
 
@@ -7,7 +7,7 @@ import tensorflow as tf
 
 
 class Compressor:
-    """`compress` gives what is sent and a context, from which `decompress` makes what came of the type it was."""
+    """Interface. `compress` returns (tensor to send, context); `decompress` restores the type with the context."""
 
     @staticmethod
     def compress(tensor: tf.Tensor) -> Tuple[tf.Tensor, Any]:
@@ -19,7 +19,7 @@ class Compressor:
 
 
 class NoneCompressor(Compressor):
-    """Sends tensors as they are."""
+    """Sends tensors unchanged."""
 
     @staticmethod
     def compress(tensor: tf.Tensor) -> Tuple[tf.Tensor, Any]:
@@ -31,7 +31,7 @@ class NoneCompressor(Compressor):
 
 
 class _CastCompressor(Compressor):
-    """Sends floating-point tensors of 32 and 64 bits in another type; other tensors as they are."""
+    """Sends 32- and 64-bit floating-point tensors in a shorter type, other tensors unchanged."""
 
     sent_as: tf.DType
 
@@ -48,19 +48,19 @@ class _CastCompressor(Compressor):
 
 
 class FP16Compressor(_CastCompressor):
-    """IEEE half precision: 11 bits of precision, overflows beyond 65504."""
+    """IEEE half precision: 11 significant bits; overflows above 65504."""
 
     sent_as = tf.float16
 
 
 class BF16Compressor(_CastCompressor):
-    """bfloat16: the range of float32 with 8 bits of precision. Not in Horovod."""
+    """bfloat16: 8 significant bits with the range of float32. Not in Horovod."""
 
     sent_as = tf.bfloat16
 
 
 class Compression:
-    """What to pass as `compression`."""
+    """Values of the argument `compression`."""
 
     none = NoneCompressor
     fp16 = FP16Compressor

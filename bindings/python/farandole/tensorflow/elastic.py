@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Horovod's elastic names for TensorFlow, for a job whose ranks stay the same (see `farandole.elastic`)."""
+"""Horovod's elastic API for TensorFlow. The ranks of a job do not change, see `farandole.elastic`."""
 
 from typing import Any, Callable, List, Optional, Sequence
 
@@ -16,12 +16,12 @@ __all__ = ["TensorFlowKerasState", "TensorFlowState", "run"]
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
-    """As `farandole.elastic.run`; errors of the ops come as classes of `farandole.errors`."""
+    """`farandole.elastic.run` that converts errors of the ops to classes of `farandole.errors`."""
     return elastic.run(converted_errors()(func))
 
 
 class _VariablesState(ObjectState):
-    """Variables that are saved, restored and sent together with plain objects."""
+    """Saves, restores and broadcasts variables together with plain objects."""
 
     def __init__(self, **kwargs: Any):
         if not tf.executing_eagerly():
@@ -34,7 +34,7 @@ class _VariablesState(ObjectState):
         raise NotImplementedError
 
     def _save_variables(self) -> None:
-        # Copies: the memory of an eager variable may be written in place.
+        # Copies, because the memory of an eager variable may be written in place.
         self._values = [variable.numpy().copy() for variable in self._variables()]
 
     def save(self) -> None:
@@ -53,7 +53,7 @@ class _VariablesState(ObjectState):
 
 
 class TensorFlowState(_VariablesState):
-    """State of a list of variables, and of plain objects as keyword arguments."""
+    """State of a list of variables and, as keyword arguments, of plain objects."""
 
     def __init__(self, variables: Optional[Sequence[Any]] = None, session: Any = None, **kwargs: Any):
         if variables is None or session is not None:
@@ -68,7 +68,7 @@ class TensorFlowState(_VariablesState):
 
 
 class TensorFlowKerasState(_VariablesState):
-    """State of a Keras model and its optimizer, and of plain objects as keyword arguments."""
+    """State of a Keras model, its optimizer and, as keyword arguments, plain objects."""
 
     def __init__(self, model: Any, optimizer: Any = None, backend: Any = None, **kwargs: Any):
         if not getattr(model, "built", True):

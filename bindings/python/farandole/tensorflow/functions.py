@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Variables and objects of one rank, on all ranks."""
+"""Broadcasts and gathers variables and Python objects."""
 
 from typing import Any, Callable, List, Optional, Sequence
 
@@ -20,15 +20,17 @@ def broadcast_variables(
     process_set: ProcessSet = global_process_set,
     inplace: bool = False,
 ) -> Optional[tf.Operation]:
-    """Overwrites variables with the values they have on rank `root_rank`.
+    """Overwrites variables with their values on rank `root_rank`.
 
-    variables: of TensorFlow or of Keras; the same number, types and shapes on all ranks, in the same order.
-    inplace: accepted for Horovod's sake; variables are overwritten in place anyway.
+        hvd.broadcast_variables(model.variables, root_rank=0)
 
-    In a graph of TensorFlow 1 it returns the operation to run. Collective: all ranks of the process set.
+    variables: of TensorFlow or Keras; the same number, types and shapes on all ranks, in the same order.
+    inplace: accepted for compatibility with Horovod. Variables are always overwritten in place.
 
-    Raises Mismatch on all ranks if they disagree. In eager mode their names are compared too: not the names themselves,
-    which may differ, but where the same names come in another order.
+    Collective over the process set. Blocks in eager mode. In a graph of TensorFlow 1, returns the op to run.
+
+    Raises Mismatch on all ranks if they disagree. In eager mode that includes variables with the same names in a
+    different order; names that differ altogether are accepted.
     """
     del inplace
     by_device: dict = {}
@@ -47,14 +49,14 @@ def broadcast_variables(
 
 
 def _compare_order(names: List[str], process_set: Any) -> None:
-    """Raises Mismatch, on all ranks, if they have other numbers of variables, or the same ones in another order."""
+    """Raises Mismatch, on all ranks, if numbers of variables differ, or the same names come in different orders."""
     members = process_set_by_id(set_number(process_set))
     if not members.included() or members.size() == 1:
         return
     of_ranks = dict(zip(members.ranks, objects.allgather_object(names, process_set=members)))
     first = of_ranks[members.ranks[0]]
     what = difference("the number of variables", {rank: len(each) for rank, each in of_ranks.items()})
-    # With other names altogether they may be the same variables.
+    # Variables with different names may well correspond to each other, so only the order of equal names counts.
     alike = {rank: each for rank, each in of_ranks.items() if each != first and sorted(each) == sorted(first)}
     if alike and not what:
         place = next(i for i, name in enumerate(first) if any(each[i] != name for each in alike.values()))
@@ -64,7 +66,7 @@ def _compare_order(names: List[str], process_set: Any) -> None:
 
 
 def _broadcast_bytes(variable: Any, root_rank: int, process_set: ProcessSet) -> Any:
-    """For types that no reduction knows, such as complex numbers."""
+    """Broadcasts a variable of a type that the ops do not support, such as complex numbers, as bytes."""
     dtype = variable.dtype.base_dtype
     if not (dtype.is_integer or dtype.is_complex):
         raise errors.InvalidArgument(f"variable {variable.name} of {dtype.name} can not be sent")
@@ -79,9 +81,9 @@ def _broadcast_bytes(variable: Any, root_rank: int, process_set: ProcessSet) -> 
 
 
 def broadcast_global_variables(root_rank: int) -> tf.Operation:
-    """The operation that overwrites all global variables of a graph of TensorFlow 1 with those of rank `root_rank`.
+    """The op that overwrites all global variables of a graph of TensorFlow 1 with their values on rank `root_rank`.
 
-    Raises RuntimeError in eager mode, where there is no such list: use `broadcast_variables`.
+    Raises Unsupported, which is a RuntimeError, in eager mode: use `broadcast_variables`.
     """
     if tf.executing_eagerly():
         raise errors.Unsupported(
@@ -92,8 +94,8 @@ def broadcast_global_variables(root_rank: int) -> tf.Operation:
 
 
 class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
-    """For sessions of TensorFlow 1: all global variables start with the values of rank `root_rank`, also when they were
-    read from a checkpoint there."""
+    """For sessions of TensorFlow 1: overwrites all global variables with their values on rank `root_rank` when a
+    session is created, also if that rank has read them from a checkpoint."""
 
     def __init__(self, root_rank: int, device: str = ""):
         super().__init__()
@@ -118,10 +120,12 @@ def broadcast_object(
     process_set: ProcessSet = global_process_set,
     pickle: bool = False,
 ) -> Any:
-    """The object of rank `root_rank`, on every rank; see `farandole.objects` for what travels.
+    """Returns the object of rank `root_rank` on every rank; `farandole.objects` says which objects travel.
 
-    session: accepted for Horovod's sake; no session is needed.
-    pickle: whether it travels as a pickle, which runs the sender's code on the other ranks; the same on all ranks.
+    session: accepted for compatibility with Horovod, without effect.
+    pickle: sends the object as a pickle, which runs the sender's code on the other ranks. The same on all ranks.
+
+    Collective over the process set. Blocks.
     """
     del session
     return objects.broadcast_object(obj, root_rank, name, process_set, pickle)
@@ -134,7 +138,7 @@ def broadcast_object_fn(
     process_set: ProcessSet = global_process_set,
     pickle: bool = False,
 ) -> Callable[[Any], Any]:
-    """`broadcast_object` with these arguments, as a function of the object that may be called many times."""
+    """Returns a function of the object that calls `broadcast_object` with these arguments."""
     return lambda obj: broadcast_object(obj, root_rank, session, name, process_set, pickle)
 
 
@@ -145,6 +149,7 @@ def allgather_object(
     process_set: ProcessSet = global_process_set,
     pickle: bool = False,
 ) -> List[Any]:
-    """The objects of all ranks of the process set, in their order. Otherwise as `broadcast_object`."""
+    """The objects of all ranks of the process set, in their order.
+    Arguments as for `broadcast_object`. Collective, blocks."""
     del session
     return objects.allgather_object(obj, name, process_set, pickle)

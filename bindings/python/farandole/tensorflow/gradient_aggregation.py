@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several backward passes on one rank before gradients are reduced."""
+"""Accumulates gradients of several backward passes on a rank, before they are reduced."""
 
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
@@ -11,15 +11,15 @@ from ._gradients import as_tensor, key_of, reduce_but_local, variable_of
 
 
 def zeros_variable(shape: Any, dtype: tf.DType, name: str, collection: str) -> Any:
-    """A variable that is not trained; in a graph of TensorFlow 1 it belongs to `collection`."""
+    """A variable that is not trainable. In a graph of TensorFlow 1 the variable belongs to `collection`."""
     return tf.compat.v1.Variable(
         tf.zeros(shape, dtype), trainable=False, collections=[collection], use_resource=True, name=name
     )
 
 
 def zeros_where_missing(variables: Sequence[Any]) -> Any:
-    """In a graph of TensorFlow 1, the operation that gives these variables zeros if no initializer has been run on the
-    last of them: the script may have made its initializer before they were there."""
+    """In a graph of TensorFlow 1: an op that sets the variables to zero if the last of them is uninitialised. Scripts
+    may create their initializer op before these variables exist."""
     return tf.cond(
         tf.compat.v1.is_variable_initialized(variables[-1]),
         lambda: tf.group(),
@@ -28,17 +28,18 @@ def zeros_where_missing(variables: Sequence[Any]) -> Any:
 
 
 class LocalGradientAggregationHelper:
-    """Sums up the gradients of `backward_passes_per_step` backward passes, then reduces the sums over the ranks.
+    """Sums the gradients of `backward_passes_per_step` backward passes, then reduces the sums over the ranks.
 
-    Its variables are made with the first gradients, and programs may look at them: `counter`, of the passes since
-    gradients were last reduced, and `locally_aggregated_grads`, the sums by the places of their gradients. In graphs of
-    TensorFlow 1 they are local variables, and get zeros when they are first used without having been initialised.
+    The first gradients create two variables, which programs may read: `counter`, the number of passes since gradients
+    were last reduced, and `locally_aggregated_grads`, the sums by position of the gradient. In graphs of TensorFlow 1
+    they are local variables, which are set to zero at first use unless they were initialised.
 
-    allreduce_func: reduces a list of gradients that belong to a list of variables, both its arguments.
-    sparse_as_dense: IndexedSlices become tensors; without it they raise InvalidArgument.
-    average_aggregated_gradients: divides what has been reduced by the number of passes.
-    scale_local_gradients: gradients of local variables are divided by the number of ranks of `process_set`.
-    rank, name: accepted for Horovod's sake. optimizer_type: in graphs of TensorFlow 1, for which optimizers.
+    allreduce_func: (gradients, variables) → reduced gradients.
+    sparse_as_dense: converts IndexedSlices to tensors. Otherwise they raise InvalidArgument.
+    average_aggregated_gradients: divides the reduced sums by the number of passes.
+    scale_local_gradients: divides gradients of local variables by the number of ranks of `process_set`.
+    optimizer_type: the class of optimizers in graphs of TensorFlow 1, one of the constants below.
+    rank, name: accepted for compatibility with Horovod, without effect.
     """
 
     _OPTIMIZER_TYPE_KERAS = "optimizer_type_keras"
@@ -72,12 +73,12 @@ class LocalGradientAggregationHelper:
         self._in_v1_graph = False
 
     def register_local_var(self, var: Any) -> None:
-        """The gradient of this variable is not reduced: it belongs to this rank alone."""
+        """Marks a variable as local: its gradient belongs to this rank and is not reduced."""
         self._local.add(key_of(var))
 
     def compute_gradients(self, grads: Sequence[Any], vars: Sequence[Any]) -> List[Any]:  # noqa: A002
-        """Adds the gradients of one pass; None stays None. Returns the reduced sums after the last pass; before it the
-        sums so far or, in a graph of TensorFlow 1, what was given. Collective after the last pass."""
+        """Adds the gradients of one pass; None stays None. After the last pass, returns the reduced sums; that call is
+        collective. Before, returns the sums so far or, in a graph of TensorFlow 1, the given gradients."""
         gradients = [self._dense(gradient) for gradient in grads]
         places = [i for i, gradient in enumerate(gradients) if gradient is not None]
         self._make_variables(places, gradients, vars)
@@ -104,8 +105,8 @@ class LocalGradientAggregationHelper:
         return results
 
     def apply_gradients(self, apply_grads_closure: Callable[[], Any], optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        """Calls the closure after the last pass only; after the others counts the optimizer's iterations, if it has any,
-        and `global_step` of `kwargs`. args: the pairs of gradient and variable first."""
+        """Calls the closure after the last pass. After any other pass, increments the optimizer's iterations, if any,
+        and `global_step` of `kwargs`. args: starts with the pairs of gradient and variable."""
         step = kwargs.get("global_step")
 
         def skip() -> Any:
@@ -113,7 +114,7 @@ class LocalGradientAggregationHelper:
             counters = [each for each in (iterations, step) if each is not None]
             return [tf.compat.v1.assign_add(variable_of(each), 1) for each in counters]
 
-        if self.counter is None:  # no gradients of these passes have been computed
+        if self.counter is None:  # compute_gradients was never called
             return apply_grads_closure()
         if tf.executing_eagerly() or not self._in_v1_graph:
             return _either(tf.equal(self.counter, 0), apply_grads_closure, skip)
@@ -153,7 +154,7 @@ class LocalGradientAggregationHelper:
         if self._in_v1_graph and self.optimizer_type == self._OPTIMIZER_TYPE_KERAS:
             made = [*self.locally_aggregated_grads.values(), self.counter]
             tf.compat.v1.keras.backend.get_session(op_input_list=()).run(tf.compat.v1.variables_initializer(made))
-        # A function orders reads and writes of variables in graphs of TensorFlow 1 too.
+        # A tf.function orders reads and writes of variables also within a graph of TensorFlow 1.
         self._step = tf.function(self._add, autograph=False)
 
     def _add(self, *gradients: tf.Tensor) -> List[tf.Tensor]:
@@ -162,14 +163,14 @@ class LocalGradientAggregationHelper:
             zeros_where_missing([*totals, self.counter])
         is_first = tf.equal(self.counter, 0)
         for total, gradient in zip(totals, gradients):
-            # Not by clearing sums first, nor by a product: what was there may be infinite.
+            # tf.where and neither a reset nor a product with zero, because the old sum may be infinite.
             total.assign(tf.where(is_first, gradient, total + gradient))
         self.counter.assign((self.counter + 1) % self.backward_passes_per_step)
         return [*[total.read_value() for total in totals], tf.equal(self.counter, 0)]
 
 
 class LocalGradientAggregationHelperEager(LocalGradientAggregationHelper):
-    """The same, with the arguments that Horovod's has in eager mode."""
+    """LocalGradientAggregationHelper with the arguments of Horovod's class of this name."""
 
     def __init__(
         self,
@@ -191,7 +192,7 @@ class LocalGradientAggregationHelperEager(LocalGradientAggregationHelper):
 
 
 def helper_of(reducer: Any, passes: int, average: bool, optimizer_type: str) -> Optional[LocalGradientAggregationHelper]:
-    """What sums up the gradients that `reducer` reduces, which knows the local variables itself; None for one pass."""
+    """The helper that accumulates gradients for `reducer`, which knows the local variables. None for a single pass."""
     if passes <= 0:
         raise errors.InvalidArgument(f"backward_passes_per_step must be positive, not {passes}")
     if passes == 1:
@@ -202,7 +203,7 @@ def helper_of(reducer: Any, passes: int, average: bool, optimizer_type: str) -> 
 
 
 def _either(condition: Any, true_fn: Callable[[], Any], false_fn: Callable[[], Any]) -> Any:
-    """`tf.cond` for branches that return lists of tensors, or what nobody needs."""
+    """`tf.cond` for branches that return lists of tensors, or results that are ignored."""
     if tf.executing_eagerly():
         return true_fn() if bool(condition) else false_fn()
 

@@ -1,25 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
 """The collectives as TensorFlow ops, under the names of Horovod's module `mpi_ops`.
 
-Everything here works eagerly and in `tf.function`, and has gradients. Common to all:
+    total = mpi_ops.allgather(tf.ones([hvd.rank() + 1, 3]))  # shape [1 + 2 + … + size, 3] on every rank
 
-- `tensor` is anything that becomes a tensor of bool, int8 to int64, uint8 to uint64, float16, bfloat16, float32, float64.
-- `name` tells the ranks which tensors belong together. In a `tf.function` it becomes the name of the op, and without
-  one the name is made from the tensor's; ops run as soon as their inputs are there, in any order, and several at once.
-  Eager calls without a name belong together by their order, which must be the same on all ranks; those of several
-  threads need names. A name may be used again when its op has ended.
-- `ignore_name_scope`: name scopes around the op are no part of the name.
-- `process_set`: the ranks that take part, a `ProcessSet` or its number; None for all. Only its members call.
-- `about`, of some: what else must be the same on all ranks and can not be seen from the tensors, for people.
+All functions work eagerly and in a `tf.function`, and have gradients unless they say otherwise. An eager call blocks
+until the result is there. In a `tf.function` ops run as soon as their inputs are ready, in any order and concurrently.
 
-An eager call raises the classes of `farandole.errors`: Mismatch on all ranks where they disagree; InvalidArgument for
-what can not work, which is Mismatch on the ranks that make the call well; DuplicateName here alone; and then the job can
-go on; PeerLost, Timeout, TransportError when it can not. They are classes of `tf.errors` too: FailedPreconditionError;
-InvalidArgumentError (also DuplicateName); UnimplementedError (Unsupported); AbortedError (when the job can not go on).
-From a `tf.function` they come as those alone; see `converted_errors`.
+Arguments of several functions:
 
-Where Horovod's gradient of a collective is not that of the sum of all ranks' losses, it is so here too, but not in a
-function that `MirroredStrategy.run` calls.
+- `tensor`: any value that TensorFlow converts to a tensor of bool, int8 to int64, uint8 to uint64, float16, bfloat16,
+  float32 or float64.
+- `name` matches the calls of the ranks. In a `tf.function` it becomes the name of the op; without a name, one is made
+  from the tensor's name. Eager calls without a name are matched by their order, which must be the same on all ranks;
+  calls from several threads need names. A name may be reused when its op has ended.
+- `ignore_name_scope`: name scopes around the op are not part of the name.
+- `process_set`: the ranks that take part, a `ProcessSet` or its number; None for all. Only members call.
+- `about`: a text that must be equal on all ranks, for facts that the tensors do not show. Error messages contain the
+  text.
+
+Errors of eager calls are classes of `farandole.errors`, each of which is also a class of `tf.errors`:
+
+- Mismatch (FailedPreconditionError) on all ranks if they disagree. InvalidArgument (InvalidArgumentError) for a call
+  that cannot work; ranks that make the call correctly get Mismatch. DuplicateName (InvalidArgumentError) on this rank
+  only. Unsupported (UnimplementedError). The job can go on after these.
+- PeerLost, Timeout, TransportError (AbortedError): the job cannot go on.
+
+A `tf.function` raises the classes of `tf.errors` only; see `converted_errors`.
+
+Gradients follow Horovod, whose gradients of some collectives are not those of the sum of all ranks' losses. In a
+function that `MirroredStrategy.run` calls, all gradients are those of the sum.
 """
 
 from typing import Any, Dict, List, Optional, Sequence
@@ -29,7 +38,7 @@ from tensorflow.python.framework import ops
 from tensorflow.python.ops import resource_variable_ops
 
 from .. import _engine, _work
-from .._horovod.basics import basics as _basics  # Horovod's programs look for it here
+from .._horovod.basics import basics as _basics  # programs for Horovod look up the name here
 from . import _errors, _graph_frames, _library, _running
 
 Sum, Average, Min, Max, Product, Adasum = (
@@ -44,7 +53,7 @@ Sum, Average, Min, Max, Product, Adasum = (
 _LIB = _library.load()
 
 
-# ---- What several have in common -----------------------------------------------------------------------------------
+# ---- Helpers -------------------------------------------------------------------------------------------------------
 
 
 def run_all(
@@ -57,7 +66,8 @@ def run_all(
     about: str = "",
     **options: Any,
 ) -> List[tf.Tensor]:
-    """Runs an op of several tensors together; of none there is nothing to run. `options` are its further attributes."""
+    """Runs an op on several tensors together. Returns an empty
+    list for an empty list. `options`: further attributes."""
     tensors = _running.tensors_of(tensors)
     if not tensors:
         return []
@@ -73,7 +83,7 @@ def gather_all(
     process_set: Any = None,
     about: str = "",
 ) -> List[tf.Tensor]:
-    """Allgathers of several tensors together."""
+    """Gathers several tensors together."""
     operation = _LIB.farandole_allgather
     return run_all(operation, default_name, tensors, name, ignore_name_scope, process_set, about)
 
@@ -97,9 +107,9 @@ def _allreduce(
     process_set=None,
     about: str = "",
 ) -> tf.Tensor:
-    """`postscale_factor` · (the sum over the ranks of `prescale_factor` · `tensor`), or another `op`; the shape is
-    the same on all ranks. Adasum takes floating-point types only; Average, and the factors, all but bool. Products and
-    quotients of integers are cut off toward zero.
+    """Reduces a tensor over the ranks: `postscale_factor` · Σ `prescale_factor` · `tensor` for Sum, and likewise for
+    any other `op`. The shape is equal on all ranks. Adasum takes floating-point types only; Average and factors take
+    every type but bool. Products and quotients of integers are truncated toward zero.
 
     The gradient is an allreduce with the same `op` and factors.
     """
@@ -119,7 +129,8 @@ def _grouped_allreduce(
     process_set=None,
     about: str = "",
 ) -> List[tf.Tensor]:
-    """Allreduces of several tensors, of any types and shapes: none is reduced before all are ready on all ranks."""
+    """Reduces several tensors of any types and shapes. No tensor
+    is reduced before all tensors are ready on all ranks."""
     options = _reduction(op, prescale_factor, postscale_factor)
     of_ranks = (name, ignore_name_scope, process_set, about)
     return run_all(_LIB.farandole_allreduce, "FarandoleGroupedAllreduce", tensors, *of_ranks, **options)
@@ -142,9 +153,10 @@ def _allreduce_gradient(op, *gradients):
 
 @_running.collective
 def allgather(tensor, name: Optional[str] = None, ignore_name_scope: bool = False, process_set=None) -> tf.Tensor:
-    """The tensors of all ranks, concatenated along the first dimension, which may differ from rank to rank.
+    """Concatenates the tensors of all ranks along the first dimension, which may differ between ranks.
 
-    The gradient is this rank's part of the average over the ranks of the result's gradient, as Horovod defines it.
+    Every rank receives the tensors of all other ranks. The gradient is this rank's slice of the result's gradient,
+    averaged over the ranks, as Horovod defines it.
     """
     return gather_all("FarandoleAllgather", [tensor], name, ignore_name_scope, process_set)[0]
 
@@ -153,7 +165,7 @@ def allgather(tensor, name: Optional[str] = None, ignore_name_scope: bool = Fals
 def grouped_allgather(
     tensors: Sequence[Any], name: Optional[str] = None, ignore_name_scope: bool = False, process_set=None
 ) -> List[tf.Tensor]:
-    """Allgathers of several tensors, when all of them are ready on all ranks."""
+    """Gathers several tensors as `allgather` does, once all of them are ready on all ranks."""
     return gather_all("FarandoleGroupedAllgather", tensors, name, ignore_name_scope, process_set)
 
 
@@ -175,11 +187,11 @@ def _allgather_gradient(op, *gradients):
 def broadcast(
     tensor, root_rank: int, name: Optional[str] = None, ignore_name_scope: bool = False, process_set=None
 ) -> tf.Tensor:
-    """The tensor of rank `root_rank` (of the job, also where `process_set` is given). All ranks give one of its type
-    and shape.
+    """Returns the tensor of rank `root_rank`, counted in the whole job even if `process_set` is given. All ranks pass a
+    tensor of the same type and shape.
 
-    The gradient on the root is the average over the ranks of the result's gradient, as Horovod defines it, and zero
-    elsewhere.
+    The gradient on the root is the result's gradient, averaged over the ranks, as Horovod defines it. On other ranks
+    the gradient is zero.
     """
     tensors = [tf.convert_to_tensor(tensor)]
     return _running.run(
@@ -204,12 +216,12 @@ def _broadcast_gradient(op, *gradients):
 
 @_running.collective
 def broadcast_(variables: Sequence[tf.Variable], root_rank: int, name: Optional[str] = None, process_set=None):
-    """Gives variables the values that they have on rank `root_rank`, in place and all together.
+    """Overwrites variables with their values on rank `root_rank`, in place and in one collective.
 
-    All ranks give as many variables, of the same types and shapes, in the same order. Returns their new values; in a
-    `tf.function` what uses the variables afterwards sees the new values.
+    All ranks pass the same number of variables, with equal types and shapes, in the same order. Returns the new values.
+    In a `tf.function`, reads that follow see the new values. Not differentiable.
 
-    Reference variables of TensorFlow 1 (`use_resource=False`) are broadcast one by one, after the others.
+    Reference variables of TensorFlow 1 (`use_resource=False`) are broadcast one at a time, after all other variables.
     """
     variables = list(variables)
     if not variables:
@@ -218,7 +230,7 @@ def broadcast_(variables: Sequence[tf.Variable], root_rank: int, name: Optional[
     if references:
         by_resource = [each for each in variables if resource_variable_ops.is_resource_variable(each)]
         values = iter(broadcast_(by_resource, root_rank, name, process_set))
-        # The name of each is that of the variable.
+        # Each broadcast has the name of its variable.
         assigned = iter(
             [each.assign(broadcast(each.read_value(), root_rank, process_set=process_set)) for each in references]
         )
@@ -233,7 +245,7 @@ def broadcast_(variables: Sequence[tf.Variable], root_rank: int, name: Optional[
         return [variable.read_value() for variable in variables]
     name = name or "_".join(["FarandoleBroadcastVariables", variables[0].name, variables[-1].name])
     _running.refuse_xla("FarandoleBroadcastVariables")
-    # Not independent of the ops around it: those that read or write the variables keep their order.
+    # Keeps automatic control dependencies: ops that read or write the variables stay in order.
     with _graph_frames.hidden():
         done = _LIB.farandole_broadcast_variables(name=_running.normalize_name(name), **arguments)
     with tf.control_dependencies([done]):
@@ -245,12 +257,14 @@ def broadcast_(variables: Sequence[tf.Variable], root_rank: int, name: Optional[
 
 @_running.collective
 def alltoall(tensor, splits=None, name: Optional[str] = None, ignore_name_scope: bool = False, process_set=None):
-    """Sends parts of `tensor`, cut along the first dimension, to the ranks, and concatenates what comes from them.
+    """Cuts `tensor` along the first dimension, sends a slice to each rank, and concatenates the received slices.
 
-    splits: integers (int32 or int64), rows for each rank of the set, in its order. None: equal parts.
-    Returns the tensor, and where `splits` is given also the rows that came from each rank, with its type.
+    splits: integers (int32 or int64), the number of rows for each rank of the set in order. None: equal slices.
 
-    The gradient takes every row back to where it came from.
+    Returns the received tensor. If `splits` is given, returns (tensor, number of rows received from each rank), the
+    latter with the type of `splits`.
+
+    The gradient sends every row back to the rank that it came from.
     """
     tensor = tf.convert_to_tensor(tensor)
     given = tf.constant([], tf.int32) if splits is None else tf.convert_to_tensor(splits)
@@ -290,10 +304,10 @@ def _reducescatter(
     process_set=None,
     about: str = "",
 ) -> tf.Tensor:
-    """Reduces as `_allreduce` does and deals out the rows of the result: the same number to each rank, and one more to
-    the first ranks if they are uneven.
+    """Reduces as `_allreduce` does and scatters the rows of the result: the same number to each rank, and an extra row
+    to each of the first ranks if the rows do not divide evenly.
 
-    The gradient is an allgather, times the number of ranks for Sum, as Horovod defines it.
+    The gradient is an allgather, multiplied by the number of ranks for Sum, as Horovod defines it.
     """
     options = _reduction(op, prescale_factor, postscale_factor)
     of_ranks = (name, ignore_name_scope, process_set, about)
@@ -311,7 +325,7 @@ def _grouped_reducescatter(
     process_set=None,
     about: str = "",
 ) -> List[tf.Tensor]:
-    """Reduce-scatters of several tensors, when all of them are ready on all ranks."""
+    """Reduces and scatters several tensors, once all of them are ready on all ranks."""
     options = _reduction(op, prescale_factor, postscale_factor)
     of_ranks = (name, ignore_name_scope, process_set, about)
     return run_all(_LIB.farandole_reducescatter, "FarandoleGroupedReducescatter", tensors, *of_ranks, **options)
@@ -337,10 +351,11 @@ def _reducescatter_gradient(op, *gradients):
 
 
 def join(process_set=None) -> tf.Tensor:
-    """This rank has no more data: until all ranks have joined it takes part in the others' allreduces without changing
-    their results (an average counts it as zeros). Returns the rank that joined last, an int32 scalar.
+    """Declares that this rank has no more data. Blocks until all ranks have joined; meanwhile this rank takes part in
+    the allreduces of its peers without changing their results (in an average it counts as zeros). Returns the rank that
+    joined last, an int32 scalar. Not differentiable.
 
-    The other collectives raise Mismatch meanwhile.
+    Any other collective raises Mismatch meanwhile.
     """
     number = _running.set_number(process_set)
     if tf.executing_eagerly():
@@ -352,7 +367,7 @@ def join(process_set=None) -> tf.Tensor:
 
 
 def barrier(process_set=None, name: Optional[str] = None) -> Optional[tf.Operation]:
-    """Waits until all ranks of the set have come here. In a graph it is an op, which returns."""
+    """Blocks until all ranks of the set have called `barrier`. In a graph, returns an op that blocks."""
     number = _running.set_number(process_set)
     if tf.executing_eagerly():
         return _running.run_named(_LIB.farandole_barrier, name, process_set=number)
@@ -360,8 +375,8 @@ def barrier(process_set=None, name: Optional[str] = None) -> Optional[tf.Operati
     return _LIB.farandole_barrier(process_set=number, name=_running.normalize_name(name or "FarandoleBarrier"))
 
 
-# ---- Where this process is -----------------------------------------------------------------------------------------
-# Ops that ask when they run, so that a graph can be made in one job and run in another.
+# ---- Rank and size -------------------------------------------------------------------------------------------------
+# Ops that read the values when they run, so that a graph can be built in one job and run in another.
 
 
 def size_op(process_set_id: int = 0, name: Optional[str] = None) -> tf.Tensor:
@@ -370,7 +385,7 @@ def size_op(process_set_id: int = 0, name: Optional[str] = None) -> tf.Tensor:
 
 
 def process_set_included_op(process_set_id: int = 0, name: Optional[str] = None) -> tf.Tensor:
-    """Whether this process is in a process set: 1 or 0; -1 before init(), -2 for a set that does not exist."""
+    """1 if this process is in the process set, otherwise 0; -1 before init(), -2 for a set that does not exist."""
     return _LIB.farandole_process_set_included(process_set=process_set_id, name=name)
 
 

@@ -29,18 +29,21 @@ def DistributedOptimizer(  # pylint: disable=invalid-name
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """An optimizer like `optimizer` that reduces gradients over the ranks first.
+    """Returns an optimizer like `optimizer` that reduces gradients over the ranks before it applies them.
 
-    optimizer: of Keras 3, of tf-keras, or of tf.compat.v1. With Keras 3, `apply` and all that leads to it (`fit`,
-        `apply_gradients`) reduces: use a plain tape with it. With tf-keras, `minimize` and `fit` reduce; with
-        tf.compat.v1, `compute_gradients` and `minimize`.
-    name: of the new optimizer; None takes the old one's with "Distributed" before it for tf.compat.v1.
-    use_locking: of tf.compat.v1 optimizers.
-    backward_passes_per_step: gradients of so many passes are summed up on this rank, then reduced and applied.
-    average_aggregated_gradients: divides them by that number.
-    op: Average, Sum, or Adasum. Adasum with tf.compat.v1 combines what the optimizer changed, not gradients.
+        optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.01 * hvd.size()))
 
-    The other arguments are those of `DistributedGradientTape`.
+    optimizer: of Keras 3, of tf-keras, or of tf.compat.v1. With Keras 3, `apply` reduces, and so do `fit` and
+        `apply_gradients`, which call `apply`: use a plain tape. With tf-keras, `minimize` and `fit` reduce. With
+        tf.compat.v1, `compute_gradients` and `minimize` reduce.
+    name: of the new optimizer. None: for tf.compat.v1, "Distributed" and the class; otherwise the old name.
+    use_locking: for tf.compat.v1 optimizers.
+    backward_passes_per_step: number of backward passes whose gradients a rank sums before they are reduced and applied.
+    average_aggregated_gradients: divides the sums by that number.
+    op: Average, Sum, or Adasum. With Adasum, which needs tf.compat.v1, the ranks combine updates and not gradients.
+
+    The other arguments are those of `DistributedGradientTape`. Raises InvalidArgument for arguments that do not go
+    together.
     """
     options = reducer_options(locals())
     if op == Adasum and average_aggregated_gradients:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batch normalisation over the batches of all ranks."""
+"""Batch normalisation with statistics over all ranks."""
 
 import inspect
 from typing import Any, Tuple
@@ -10,15 +10,18 @@ from .. import _lifecycle, errors
 from .._engine import Sum
 from . import mpi_ops
 
-# tf-keras, which TF_USE_LEGACY_KERAS chooses, has a fused form of its own and another signature.
+# tf-keras, which TF_USE_LEGACY_KERAS selects, has a fused implementation and a different signature.
 _IS_LEGACY = "keep_dims" in inspect.signature(tf.keras.layers.BatchNormalization._moments).parameters
 
 
 class SyncBatchNormalization(tf.keras.layers.BatchNormalization):
-    """`tf.keras.layers.BatchNormalization` that takes mean and variance over the batches of all ranks in training.
+    """`tf.keras.layers.BatchNormalization` that computes mean and variance over the batches of all ranks in training.
 
-    Ranks count by the number of their samples, so batches may differ in size or be empty. Arguments are those of the
-    base class; `fused` may only be False, and `renorm` and `virtual_batch_size` are not combined with it.
+    Ranks are weighted by their numbers of samples, so batches may differ in size or be empty. Arguments are those of
+    the base class. Raises InvalidArgument for fused=True and synchronized=True. Does not support `renorm` and
+    `virtual_batch_size`.
+
+    Collective in training: one small allreduce per call of the layer.
     """
 
     def __init__(self, fused: bool = False, **kwargs: Any):
@@ -41,7 +44,7 @@ class SyncBatchNormalization(tf.keras.layers.BatchNormalization):
         samples = tf.cast(tf.size(inputs) / tf.size(mean), mean.dtype)
         if mask is not None:
             samples *= tf.reduce_mean(tf.cast(mask, mean.dtype))
-        # Mean and variance of an empty batch are NaN; it counts nothing.
+        # Mean and variance of an empty batch are NaN. The batch has weight zero.
         sums = [
             tf.reshape(tf.math.multiply_no_nan(part, samples), [-1]) for part in (mean, variance + tf.math.square(mean))
         ]

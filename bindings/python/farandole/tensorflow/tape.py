@@ -8,19 +8,19 @@ import tensorflow as tf
 from .. import errors
 from .._engine import Average
 from ..process_sets import ProcessSet, global_process_set
-from ._gradients import GradientReducer, Groups, reducer_options, refuse_in_a_model_of_the_strategy
+from ._gradients import GradientReducer, Groups, reducer_options, refuse_in_model_step
 from .compression import Compression
 
 
 class _DistributedGradientTape(tf.GradientTape):
-    """Records with the tape that it was made from. `gradient` reduces; the other results are this rank's."""
+    """Wraps the tape that it was made from. `gradient` reduces over the ranks; other results are this rank's own."""
 
     def __init__(self, tape: tf.GradientTape, reducer: GradientReducer):  # pylint: disable=super-init-not-called
         self._wrapped = tape
         self._reducer = reducer
 
     def register_local_source(self, source: Any) -> None:
-        """Leaves the gradient of this variable alone: it belongs to this rank."""
+        """Marks a variable as local: its gradient belongs to this rank and is not reduced."""
         self._reducer.register_local(source)
 
     def gradient(
@@ -33,10 +33,12 @@ class _DistributedGradientTape(tf.GradientTape):
     ) -> Any:
         """The gradients of `target`, reduced over the ranks, in the structure of `sources`.
 
-        use_generic_names: ranks know the gradients by numbers instead of by names of the graph; for ranks whose
-            graphs differ.
+        use_generic_names: names the gradients by numbers instead of by names of the graph, for ranks with different
+            graphs.
+
+        Collective. Raises the errors of `allreduce`.
         """
-        refuse_in_a_model_of_the_strategy("DistributedGradientTape")
+        refuse_in_model_step("DistributedGradientTape")
         gradients = self._wrapped.gradient(target, sources, output_gradients, unconnected_gradients)
         flat_sources = tf.nest.flatten(sources)
         flat_gradients = [gradients] if len(flat_sources) == 1 and not _is_nested(sources) else _flatten(gradients)
@@ -46,7 +48,7 @@ class _DistributedGradientTape(tf.GradientTape):
     def get_local_and_global_gradients(
         self, target: Any, sources: Sequence[Any], output_gradients: Any = None, use_generic_names: bool = False
     ) -> Tuple[List[Tuple[Any, Any]], List[Tuple[Any, Any]]]:
-        """Pairs of (source, gradient): those of local sources, and those that were reduced."""
+        """([(source, gradient) of each local source], [(source, reduced gradient) of any other source]). Collective."""
         gradients = self.gradient(target, sources, output_gradients, use_generic_names=use_generic_names)
         pairs = list(zip(sources, gradients))
         local = [pair for pair in pairs if self._reducer.is_local(pair[0])]
@@ -72,11 +74,11 @@ class _DistributedGradientTape(tf.GradientTape):
         return self._wrapped.watched_variables()
 
     def jacobian(self, *args: Any, **kwargs: Any) -> Any:
-        """Of this rank, not reduced."""
+        """This rank's jacobian, not reduced."""
         return self._wrapped.jacobian(*args, **kwargs)
 
     def batch_jacobian(self, *args: Any, **kwargs: Any) -> Any:
-        """Of this rank, not reduced."""
+        """This rank's jacobian, not reduced."""
         return self._wrapped.batch_jacobian(*args, **kwargs)
 
 
@@ -85,7 +87,7 @@ def _is_nested(sources: Any) -> bool:
 
 
 def _flatten(gradients: Any) -> List[Any]:
-    # IndexedSlices are one gradient, not three tensors.
+    # IndexedSlices count as one gradient, not as three tensors.
     return tf.nest.flatten(gradients, expand_composites=False)
 
 
@@ -102,18 +104,23 @@ def DistributedGradientTape(  # pylint: disable=invalid-name
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
 ) -> tf.GradientTape:
-    """A tape that reduces the gradients of `gradtape` over the ranks.
+    """Returns a tape that reduces the gradients of `gradtape` over the ranks.
 
-    gradtape: a tf.GradientTape, used already or not yet.
+        with tf.GradientTape() as tape:
+            loss = loss_of(model(x), y)
+        tape = hvd.DistributedGradientTape(tape)
+        gradients = tape.gradient(loss, model.trainable_variables)
+
+    gradtape: a tf.GradientTape, before or after it has recorded.
     device_dense, device_sparse, compression, op: as for `allreduce`.
-    sparse_as_dense: IndexedSlices become tensors first.
-    gradient_predivide_factor: for op=Average: gradients are divided by this factor before the sum, and the sum by
-        number of ranks / factor.
+    sparse_as_dense: converts IndexedSlices to tensors.
+    gradient_predivide_factor: with op=Average, divides gradients by this factor before the sum, and the sum by
+        (number of ranks / factor).
     num_groups: older form of `groups`.
-    groups: a number of groups to reduce together, or a list of lists of variables; variables in none of them are on
-        their own. None: all together in eager mode, groups of some MiB in a graph.
-    process_set: whose ranks take part. On other ranks gradients stay as they are.
-    scale_local_gradients: gradients of local sources are divided by the number of ranks.
+    groups: the number of groups of gradients that are reduced together, or a list of lists of variables; any other
+        variable is reduced on its own. None: a single group in eager mode, groups of 8 MiB in a graph.
+    process_set: the ranks that take part. Other ranks get their own gradients.
+    scale_local_gradients: divides gradients of local sources by the number of ranks.
     """
     options = reducer_options(locals())
     return _DistributedGradientTape(gradtape, GradientReducer("DistributedGradientTape", **options))
@@ -133,7 +140,7 @@ def PartialDistributedGradientTape(  # pylint: disable=invalid-name
     local_layers: Optional[Any] = None,
     scale_local_gradients: bool = True,
 ) -> tf.GradientTape:
-    """As `DistributedGradientTape`, but the gradients of `local_layers` (a Keras layer or several) are not reduced."""
+    """`DistributedGradientTape` that does not reduce the gradients of `local_layers`, a Keras layer or several."""
     arguments = dict(locals())
     layers = [] if arguments.pop("local_layers") is None else local_layers
     layers = [layers] if hasattr(layers, "trainable_weights") else list(layers)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small helpers that packages written for Horovod take from its module `horovod.tensorflow.util`."""
+"""Helpers that packages written for Horovod import from its module `horovod.tensorflow.util`."""
 
 import functools
 from typing import Any, Callable
@@ -8,7 +8,7 @@ import tensorflow as tf
 
 
 def _executing_eagerly() -> bool:
-    """Whether ops run at once: not within a graph or a `tf.function`."""
+    """True if ops run immediately, and not in a graph or a `tf.function`."""
     return tf.executing_eagerly()
 
 
@@ -18,7 +18,7 @@ def _make_subgraph(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _cache(f: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorator: a call with the same arguments, in eager mode or in a graph again, gives the first one's result."""
+    """Decorator: caches results by arguments, separately for eager mode and graphs."""
     results: dict = {}
 
     @functools.wraps(f)
@@ -32,10 +32,10 @@ def _cache(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def vars_to_refs(vars: Any) -> Any:  # noqa: A002  pylint: disable=redefined-builtin
-    """Variables as what can be hashed: lists become tuples, at every depth."""
+    """Variables as hashable references. Lists become tuples, at every depth."""
     return tuple(vars_to_refs(each) for each in vars) if isinstance(vars, list) else vars.ref()
 
 
 def refs_to_vars(refs: Any) -> Any:
-    """The variables that were given to `vars_to_refs`."""
+    """The inverse of `vars_to_refs`."""
     return [refs_to_vars(each) for each in refs] if isinstance(refs, tuple) else refs.deref()

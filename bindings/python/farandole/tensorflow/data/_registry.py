@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the processes of a data service find each other: who dispatches, which workers are there, when it ends.
+"""Rendezvous of the processes of a data service: a registry of dispatchers and workers, and of the end of the service.
 
-Messages are lines of JSON over TCP. Nothing that is received is run, and each side proves with HMAC-SHA256, over a
-random number of the other's, that it knows the key.
+Messages are lines of JSON over TCP. Received data are never executed. Each side proves that it knows the key by an
+HMAC-SHA256 over a random number of the other side.
 """
 
 import fcntl
@@ -19,9 +19,9 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, 
 
 from ..._threads import start_thread
 
-_MOST_BYTES = 65536  # of a line
+_MAX_LINE_BYTES = 65536
 _SIOCGIFADDR = 0x8915  # Linux: the address of an interface
-_SECONDS_TO_SAY = 30  # that a process may take for its part of a conversation, beside what it asked to wait for
+_SECONDS_TO_SAY = 30  # for a process to send or receive a message, in addition to the time that the request may wait
 _ERRORS = {kind.__name__: kind for kind in (IndexError, ValueError, TimeoutError)}
 
 Addresses = Mapping[str, Sequence[Tuple[str, int]]]
@@ -33,16 +33,15 @@ def make_secret_key() -> bytes:
 
 
 def own_address() -> str:
-    """The IPv4 address under which other hosts reach this one, as far as it can tell: of the interface or network in
-    FARANDOLE_NETWORK_INTERFACE, else that of the route to far networks, else of the first interface; 127.0.0.1 without a
-    network."""
+    """The IPv4 address under which other hosts probably reach this host. In this order: of the interface or network in
+    FARANDOLE_NETWORK_INTERFACE, of the route to distant networks, of the first interface, 127.0.0.1."""
     own = _interface_addresses()
     choice = os.environ.get("FARANDOLE_NETWORK_INTERFACE")
     if choice:
         chosen = [address for name, address in own if name == choice or _is_in_network(address, choice)]
         if chosen:
             return chosen[0]
-    # Networks of clusters may have no route to others.
+    # A cluster's network may have no route to other networks.
     others = [address for _, address in own if not ipaddress.ip_address(address).is_loopback]
     return _address_of_route() or (others or ["127.0.0.1"])[0]
 
@@ -50,7 +49,7 @@ def own_address() -> str:
 def _address_of_route() -> Optional[str]:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
         try:
-            asked.connect(("192.0.2.1", 9))  # sends nothing: it asks for the route to an address that is nobody's
+            asked.connect(("192.0.2.1", 9))  # sends nothing; only selects a route. The address is reserved, and unused
         except OSError:
             return None
         return asked.getsockname()[0]
@@ -63,7 +62,7 @@ def _interface_addresses() -> List[Tuple[str, str]]:
         for _, name in socket.if_nameindex():
             try:
                 answer = fcntl.ioctl(asked, _SIOCGIFADDR, struct.pack("256s", os.fsencode(name)))
-            except OSError:  # it has none
+            except OSError:  # the interface has no IPv4 address
                 continue
             found.append((name, socket.inet_ntoa(answer[20:24])))  # of a struct ifreq with a sockaddr_in
     return found
@@ -72,7 +71,7 @@ def _interface_addresses() -> List[Tuple[str, str]]:
 def _is_in_network(address: str, network: str) -> bool:
     try:
         return ipaddress.ip_address(address) in ipaddress.ip_network(network, strict=False)
-    except ValueError:  # it is the name of an interface
+    except ValueError:  # `network` is the name of an interface
         return False
 
 
@@ -81,7 +80,7 @@ def _sign(key: bytes, *parts: str) -> str:
 
 
 def _read_line(stream: Any) -> str:
-    line = stream.readline(_MOST_BYTES)
+    line = stream.readline(_MAX_LINE_BYTES)
     if not line.endswith(b"\n"):
         raise ConnectionError("the connection ended before its message did")
     return line[:-1].decode()
@@ -102,7 +101,7 @@ class _Conversation(socketserver.StreamRequestHandler):
             _write_line(self.wfile, nonce)
             text, signature = _read_line(self.rfile), _read_line(self.rfile)
             if not hmac.compare_digest(_sign(service.key, "ask", nonce, text).encode(), signature.encode()):
-                return  # it does not have the key: not even told so
+                return  # the client does not know the key; no answer
             asked = json.loads(text)
             try:
                 said = {"result": service.answer(asked)}
@@ -112,7 +111,7 @@ class _Conversation(socketserver.StreamRequestHandler):
             _write_line(self.wfile, text)
             _write_line(self.wfile, _sign(service.key, "answer", nonce, asked["nonce"], text))
         except (OSError, ValueError, KeyError, TypeError):
-            return  # gone, or nothing that can be understood
+            return  # the client is gone, or its message is malformed
 
 
 class _Server(socketserver.ThreadingTCPServer):
@@ -121,10 +120,10 @@ class _Server(socketserver.ThreadingTCPServer):
 
 
 class ComputeService:
-    """Listens on a port of its own in threads of this process, until `shutdown`."""
+    """The registry. Listens on a port of its own, in threads of this process, until `shutdown`."""
 
     def __init__(self, dispatchers: int, workers_per_dispatcher: int, key: bytes, nics: Any = None):
-        """`nics` is Horovod's and has no effect: it listens on all interfaces.
+        """nics: accepted for compatibility with Horovod, without effect; the service listens on all interfaces.
 
         Raises ValueError if a number is less than 1.
         """
@@ -135,7 +134,7 @@ class ComputeService:
             )
         self.key = key
         self._workers_per_dispatcher = workers_per_dispatcher
-        # Guarded by the condition, which tells of each change.
+        # The condition guards all members below, and is notified of each change.
         self._changed = threading.Condition()
         self._dispatchers: List[Optional[str]] = [None] * dispatchers
         self._workers: List[Set[int]] = [set() for _ in range(dispatchers)]
@@ -147,7 +146,7 @@ class ComputeService:
         self._thread = start_thread(self._server.serve_forever, "farandole data service")
 
     def addresses(self) -> Dict[str, List[Tuple[str, int]]]:
-        """Where it listens: address and port, in the order in which to try them."""
+        """(address, port) pairs by interface, in the order in which clients should try them."""
         port = self.get_port()
         return {"host": [(own_address(), port)], "lo": [("127.0.0.1", port)]}
 
@@ -155,16 +154,16 @@ class ComputeService:
         return self._server.server_address[1]
 
     def shutdown(self) -> None:
-        """Ends the wait of everybody who waits for it, and the service when all have been told. May be called again."""
+        """Ends the service, once all clients that wait have their answers. Idempotent. Blocks."""
         with self._changed:
             self._ends = True
             self._changed.notify_all()
         self._server.shutdown()
-        self._server.server_close()  # waits for the conversations
+        self._server.server_close()  # joins the threads of the connections
         self._thread.join()
 
     def answer(self, asked: Mapping[str, Any]) -> Any:
-        """Raises IndexError, ValueError, TimeoutError with a text for whoever asked."""
+        """Executes a request. Raises IndexError, ValueError, TimeoutError with a text for the client."""
         with self._changed:
             return getattr(self, "_on_" + asked["what"])(*asked["arguments"])
 
@@ -209,7 +208,7 @@ class ComputeService:
         self._changed.notify_all()
 
     def _on_shut_down(self) -> None:
-        # The end waits for this conversation too.
+        # In a thread of its own, because shutdown() waits for this connection, too.
         start_thread(self.shutdown, "farandole data service end", daemon=False)
 
     def _on_end(self) -> None:
@@ -229,7 +228,8 @@ class ComputeService:
 
 
 class ComputeClient:
-    """Asks a ComputeService. Each call blocks until it has answered; raises ConnectionError if it is not there."""
+    """Sends requests to a ComputeService. Each call blocks until
+    the answer. Raises ConnectionError without a service."""
 
     def __init__(self, compute_addresses: Addresses, key: bytes, verbose: int = 1):
         self._compute_addresses = compute_addresses
@@ -240,32 +240,35 @@ class ComputeClient:
         return self._compute_addresses
 
     def register_dispatcher(self, dispatcher_id: int, dispatcher_address: str) -> None:
-        """Raises IndexError, and ValueError if it is registered with another address."""
+        """Publishes a dispatcher's address. Raises IndexError, and ValueError if a different address is registered."""
         self._ask("register_dispatcher", dispatcher_id, dispatcher_address)
 
     def wait_for_dispatcher_registration(self, dispatcher_id: int, timeout: float) -> str:
-        """The dispatcher's address. timeout: seconds. Raises IndexError, TimeoutError."""
+        """Blocks until the dispatcher is registered. Returns its
+        address. timeout: seconds. Raises IndexError, TimeoutError."""
         return self._ask("dispatcher", dispatcher_id, timeout, seconds=timeout)
 
     def register_worker_for_dispatcher(self, dispatcher_id: int, worker_id: int) -> None:
-        """Raises IndexError."""
+        """Adds a worker to a dispatcher. Raises IndexError."""
         self._ask("register_worker", dispatcher_id, worker_id)
 
     def wait_for_dispatcher_worker_registration(self, dispatcher_id: int, timeout: float) -> None:
-        """Waits for all workers of the dispatcher. timeout: seconds. Raises IndexError, TimeoutError."""
+        """Blocks until all workers of the dispatcher are registered.
+        timeout: seconds. Raises IndexError, TimeoutError."""
         self._ask("workers", dispatcher_id, timeout, seconds=timeout)
 
     def end_dispatcher(self, dispatcher_id: int, timeout: float) -> bool:
-        """Lets the workers of a dispatcher stop before it does: they would ask it for more until they give up. timeout:
-        seconds to wait for them. Whether all have stopped. Raises IndexError."""
+        """Makes the workers of a dispatcher stop before the dispatcher does; otherwise they would retry until they give
+        up. timeout: seconds to wait for the workers. True if all have stopped. Raises IndexError."""
         return self._ask("dispatcher_over", dispatcher_id, timeout, seconds=timeout)
 
     def wait_for_end_of_dispatcher(self, dispatcher_id: int) -> bool:
-        """Blocks until the dispatcher is about to end, or the service has ended. Whether the latter. Raises IndexError."""
+        """Blocks until the dispatcher is about to end, or the
+        service has ended. True for the latter. Raises IndexError."""
         return self._ask("end_of_dispatcher", dispatcher_id, seconds=None)
 
     def tell_stopped(self, dispatcher_id: int, worker_id: int) -> None:
-        """Raises IndexError."""
+        """Reports that a worker has stopped. Raises IndexError."""
         self._ask("worker_stopped", dispatcher_id, worker_id)
 
     def shutdown(self) -> None:
@@ -273,7 +276,7 @@ class ComputeClient:
         self._ask("shut_down")
 
     def wait_for_shutdown(self) -> None:
-        """Blocks until somebody has ended the service."""
+        """Blocks until the service has ended."""
         self._ask("end", seconds=None)
 
     def _ask(self, what: str, *arguments: Any, seconds: Optional[float] = 0) -> Any:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job of processes that prepare data, with tf.data's service, for the ranks of another job that trains.
+"""Runs a tf.data service in a job of its own, which prepares data for the ranks of a training job.
 
-`python -m farandole.tensorflow.data.compute_worker FILE` under mpirun starts the former and writes FILE, which tells
-the latter where it is. Each rank of the first job runs a worker. Dispatchers run there, or on the ranks that train:
+`python -m farandole.tensorflow.data.compute_worker FILE` under mpirun starts the first job and writes FILE, from which
+the training job reads the addresses. Each rank of the first job runs a worker. Dispatchers run in the first job or on
+the training ranks. In the training job:
 
 with tf_data_service(TfDataServiceConfig.read(FILE), hvd.rank()) as service:
     dataset = dataset.apply(tf.data.experimental.service.distribute("distributed_epoch", service))
@@ -23,18 +24,18 @@ from ... import numpy as collectives
 from ._registry import ComputeClient, own_address
 
 _SIDES = ("compute", "training")
-_SECONDS_BETWEEN_LOOKS = 0.1
+_SECONDS_BETWEEN_POLLS = 0.1
 
 
 @dataclasses.dataclass(frozen=True)
 class TfDataServiceConfig:
-    """Where a data service is, and how it is divided.
+    """Addresses and layout of a data service.
 
-    dispatchers: 1 for all ranks that train, or one for each of them.
-    workers_per_dispatcher: each a rank of the job that prepares data.
+    dispatchers: 1 for all training ranks, or one per training rank.
+    workers_per_dispatcher: ranks of the data job per dispatcher.
     dispatcher_side: "compute" or "training", the job that runs the dispatchers.
-    addresses: of the process that knows who is there; by interface, pairs of address and port.
-    key: whoever has it can talk to that process.
+    addresses: (address, port) pairs of the process that runs the ComputeService, by interface.
+    key: secret that authenticates clients of that process.
     timeout: seconds to wait for dispatchers and workers.
     """
 
@@ -49,7 +50,7 @@ class TfDataServiceConfig:
         return ComputeClient(self.addresses, self.key, verbose=verbose)
 
     def to_dict(self) -> Mapping[str, Any]:
-        """Of what JSON has; the key as hexadecimal digits."""
+        """A dictionary that JSON can hold; the key as hexadecimal digits."""
         return {**self.__dict__, "key": binascii.hexlify(self.key).decode()}
 
     @staticmethod
@@ -60,7 +61,7 @@ class TfDataServiceConfig:
         return TfDataServiceConfig(**{**config, "addresses": addresses, "key": binascii.unhexlify(config["key"])})
 
     def write(self, filename: str) -> None:
-        """The file can be read by this user only, because it has the key, and appears with all that is in it."""
+        """Writes the file atomically, readable for this user only, because the file holds the key."""
         new = f"{filename}.{os.getpid()}.new"
         with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
             json.dump(self.to_dict(), file)
@@ -68,9 +69,9 @@ class TfDataServiceConfig:
 
     @staticmethod
     def read(filename: str, wait_for_file_creation: bool = False) -> "TfDataServiceConfig":
-        """Waits for the file if it is told to, without end. Raises FileNotFoundError."""
+        """Reads the file. wait_for_file_creation: blocks until the file exists. Raises FileNotFoundError otherwise."""
         while wait_for_file_creation and not os.path.exists(filename):
-            time.sleep(_SECONDS_BETWEEN_LOOKS)
+            time.sleep(_SECONDS_BETWEEN_POLLS)
         with open(filename, encoding="utf-8") as file:
             return TfDataServiceConfig.from_dict(json.load(file))
 
@@ -80,9 +81,9 @@ def _check_side(config: TfDataServiceConfig) -> None:
         raise ValueError(f"the dispatchers' side must be one of {', '.join(_SIDES)}, not {config.dispatcher_side!r}")
 
 
-def _meet(where: str) -> None:
-    """Waits for all ranks, beside whatever other threads do."""
-    collectives.allreduce([0], op=collectives.Sum, name=f"farandole.data_service.{where}")
+def _barrier(name: str) -> None:
+    """Blocks until all ranks have come here. Named, so that collectives of other threads may run meanwhile."""
+    collectives.allreduce([0], op=collectives.Sum, name=f"farandole.data_service.{name}")
 
 
 @contextlib.contextmanager
@@ -95,18 +96,18 @@ def _dispatcher(
     server = tf.data.experimental.service.DispatchServer()
     try:
         protocol, address = server.target.split("://")
-        # It names itself localhost, which is another one for processes of other hosts.
+        # TensorFlow names the server localhost, which other hosts cannot reach.
         compute.register_dispatcher(index, f"{protocol}://{own_address()}:{address.rsplit(':', 1)[1]}")
         yield
     finally:
         before_end()
-        server._server.stop()  # TensorFlow has no public way
+        server._server.stop()  # there is no public method
 
 
 @contextlib.contextmanager
 def tf_data_service(compute_config: TfDataServiceConfig, rank: int) -> Iterator[str]:
-    """In the job that trains: the address of the dispatcher for this rank, once all its workers are there. Runs the
-    dispatcher until the end of the block if that is this job's business.
+    """In the training job: yields the address of this rank's dispatcher, once all workers of that dispatcher are there.
+    If dispatchers run on the training ranks, runs this rank's dispatcher until the end of the block.
 
     Raises TimeoutError, ConnectionError, ValueError.
     """
@@ -116,7 +117,7 @@ def tf_data_service(compute_config: TfDataServiceConfig, rank: int) -> Iterator[
     runs_here = compute_config.dispatcher_side == "training" and index == rank
 
     def end() -> None:
-        with contextlib.suppress(ConnectionError, IndexError):  # the service may have been ended in the block
+        with contextlib.suppress(ConnectionError, IndexError):  # the program may have ended the service in the block
             compute.end_dispatcher(index, compute_config.timeout)
 
     with _dispatcher(compute, index, runs_here, end):
@@ -134,14 +135,14 @@ def send_to_data_service(
     reuse_dataset: bool = False,
     round_robin: bool = False,
 ) -> tf.data.Dataset:
-    """The dataset, prepared up to here by the data service; also a method of `tf.data.Dataset`.
+    """Returns the dataset, whose elements the data service computes up to here. Also a method of `tf.data.Dataset`.
 
-    rank, size: of this process, and of the job that trains.
+    rank, size: of this process, and of the training job.
     processing_mode: of TensorFlow's data service.
-    reuse_dataset: all ranks take from one run through the data; else each has a run of its own.
-    round_robin: with `reuse_dataset`, ranks take their turns; the dataset must have no end.
+    reuse_dataset: all ranks share one pass over the data. Otherwise each rank has a pass of its own.
+    round_robin: with `reuse_dataset`, ranks take elements in turns; the dataset must be infinite.
 
-    Raises RuntimeError where dispatchers run on the side of training: their lives end with `tf_data_service`.
+    Raises RuntimeError if dispatchers run on the training ranks, because they end with `tf_data_service`.
     """
     if compute_config.dispatcher_side == "training":
         raise RuntimeError(
@@ -164,10 +165,10 @@ tf.data.Dataset.send_to_data_service = send_to_data_service
 
 
 def compute_worker_fn(compute_config: TfDataServiceConfig, timeout: Optional[int] = None) -> None:
-    """In the job that prepares data: a worker on this rank, and a dispatcher where this job has them and this rank is
-    the first of its workers. Blocks until the service is shut down. Collective: all ranks of the job call it.
+    """In the data job: runs a worker on this rank, and a dispatcher if this job runs dispatchers and this rank is the
+    first of a dispatcher's workers. Blocks until the service is shut down. Collective: all ranks of the job.
 
-    timeout: seconds that a worker tries to reach its dispatcher; TensorFlow's default without it.
+    timeout: seconds in which a worker tries to reach its dispatcher; None: TensorFlow's default.
 
     Raises TimeoutError, ConnectionError, ValueError.
     """
@@ -182,7 +183,7 @@ def compute_worker_fn(compute_config: TfDataServiceConfig, timeout: Optional[int
         worker = tf.data.experimental.service.WorkerServer(
             tf.data.experimental.service.WorkerConfig(
                 dispatcher_address=address.split("://")[1],
-                worker_address=f"{own_address()}:%port%",  # TensorFlow puts in the port that it has found
+                worker_address=f"{own_address()}:%port%",  # TensorFlow inserts the port
                 heartbeat_interval_ms=1000,
                 dispatcher_timeout_ms=timeout * 1000 if timeout else None,
             )
@@ -191,13 +192,13 @@ def compute_worker_fn(compute_config: TfDataServiceConfig, timeout: Optional[int
         try:
             compute.register_worker_for_dispatcher(index, rank)
             is_over = compute.wait_for_end_of_dispatcher(index)
-            # Stopping holds Python's lock, which the thread that tells the others may need.
-            _meet("told")
+            # stop() holds Python's lock, which the thread of the ComputeService may need to answer other workers.
+            _barrier("told")
         finally:
             worker._server.stop()
         if not is_over:
             with contextlib.suppress(ConnectionError):
                 compute.tell_stopped(index, rank)
                 compute.wait_for_shutdown()
-        # A worker stops while its dispatcher is there.
-        _meet("stopped")
+        # Workers must stop before their dispatcher, which ends with this function.
+        _barrier("stopped")

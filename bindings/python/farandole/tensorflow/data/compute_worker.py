@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prepares data for the ranks of another job:
+"""Prepares data for the ranks of a training job:
 
 mpirun -np 4 python -m farandole.tensorflow.data.compute_worker FILE [--dispatchers 2] [--dispatcher-side training]
 
-Writes FILE, from which that job makes a TfDataServiceConfig, and runs until that job ends the service:
+Writes FILE, from which the training job reads a TfDataServiceConfig, and runs until that job ends the service:
 TfDataServiceConfig.read(FILE).compute_client().shutdown().
 """
 
@@ -16,7 +16,7 @@ from .compute_service import TfDataServiceConfig, compute_worker_fn
 
 
 def main(dispatchers: int, dispatcher_side: str, configfile: str, timeout: int = 60) -> None:
-    """Blocks until the service is shut down. Collective. Raises ValueError if ranks can not be divided evenly."""
+    """Blocks until the service is shut down. Collective. Raises ValueError if ranks cannot be divided evenly."""
     _lifecycle.init()
     size = _lifecycle.size()
     if dispatchers < 1 or size % dispatchers:
@@ -35,9 +35,9 @@ def main(dispatchers: int, dispatcher_side: str, configfile: str, timeout: int =
                 timeout=timeout,
             )
             config.write(configfile)
-        # Not from the file: it may be an older one, or not be on the other hosts.
-        told = objects.broadcast_object(config and config.to_dict(), name="farandole.data_service")
-        compute_worker_fn(TfDataServiceConfig.from_dict(told), timeout)
+        # Broadcast and not read from the file, which may be an older file, or missing on other hosts.
+        received = objects.broadcast_object(config and config.to_dict(), name="farandole.data_service")
+        compute_worker_fn(TfDataServiceConfig.from_dict(received), timeout)
     finally:
         if service is not None:
             service.shutdown()

@@ -64,10 +64,11 @@ def DistributedOptimizer(  # pylint: disable=invalid-name
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """An optimizer like `optimizer`, of Keras, that reduces gradients over the ranks before it clips and applies them.
+    """Returns a Keras optimizer like `optimizer` that reduces gradients over the ranks before it clips and applies
+    them.
 
-    The arguments are those of `farandole.tensorflow.DistributedOptimizer`. Models that are saved with it load where
-    there is no Farandole.
+    Arguments are those of `farandole.tensorflow.DistributedOptimizer`. Models that are saved with the optimizer load in
+    processes without Farandole.
     """
     return _impl.distributed_optimizer(**locals())
 
@@ -86,9 +87,9 @@ def PartialDistributedOptimizer(  # pylint: disable=invalid-name
     local_layers: Any = None,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """As `DistributedOptimizer`, but the gradients of `local_layers`, a layer or several, are not reduced.
+    """`DistributedOptimizer` that does not reduce the gradients of `local_layers`, a layer or several.
 
-    scale_local_gradients: they are divided by the number of ranks.
+    scale_local_gradients: divides these gradients by the number of ranks.
     """
     arguments = dict(locals())
     del arguments["local_layers"]
@@ -106,9 +107,11 @@ def allreduce(
     op: Optional[int] = None,
     compression: Any = Compression.none,
 ) -> Any:
-    """Reduces a value (a number, array or tensor of the same shape on all ranks) over the ranks, into an array.
+    """Reduces a number, array or tensor of the same shape on all ranks. Every rank gets the result as an array.
 
-    average: True means op=Average, False op=Sum; not together with op.
+    average: True means op=Average, False means op=Sum. Not together with `op`.
+
+    Collective, blocks. Raises the errors of `farandole.tensorflow.allreduce`.
     """
     return _impl.allreduce(**locals())
 
@@ -120,10 +123,11 @@ def load_model(
     compression: Any = Compression.none,
     legacy_opts: bool = False,
 ) -> Any:
-    """A saved model whose optimizer is a DistributedOptimizer, with the state that was saved.
+    """Loads a model and makes its optimizer a DistributedOptimizer, with the saved state.
 
-    custom_optimizers: classes of optimizers that Keras does not have. custom_objects: names and what they mean, as for
-    Keras' own load_model. legacy_opts: accepted for Horovod's sake; the file says of what class the optimizer is.
+    custom_optimizers: optimizer classes that are not Keras' own.
+    custom_objects: as for Keras' own load_model.
+    legacy_opts: accepted for compatibility with Horovod, without effect: the file says which class the optimizer has.
     """
     del legacy_opts
 

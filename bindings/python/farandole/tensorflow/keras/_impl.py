@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What farandole.keras and farandole.tensorflow.keras share.
+"""Implementation that farandole.keras and farandole.tensorflow.keras share.
 
-Keras is tf.keras: Keras 3, or tf-keras where TF_USE_LEGACY_KERAS=1 says so.
+Keras is tf.keras: Keras 3, or tf-keras with TF_USE_LEGACY_KERAS=1.
 """
 
 from typing import Any, Callable, Dict, List, Optional
@@ -21,14 +21,14 @@ IS_LEGACY = not hasattr(tf.keras, "ops")
 
 
 def distributed_optimizer(optimizer: Any, **arguments: Any) -> Any:
-    """farandole.tensorflow.DistributedOptimizer, for Keras' optimizers only."""
+    """farandole.tensorflow.DistributedOptimizer, for optimizers of Keras only."""
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
         raise errors.InvalidArgument("this takes optimizers of Keras; use farandole.tensorflow.DistributedOptimizer")
     return DistributedOptimizer(optimizer, **arguments)
 
 
 def register_layers(optimizer: Any, local_layers: Any) -> None:
-    """Leaves the gradients of these layers, or of this one, to each rank."""
+    """Marks the variables of a layer, or of several, as local: their gradients are not reduced."""
     layers = [] if local_layers is None else local_layers
     for layer in [layers] if isinstance(layers, tf.keras.layers.Layer) else layers:
         if not isinstance(layer, tf.keras.layers.Layer):
@@ -40,21 +40,21 @@ def register_layers(optimizer: Any, local_layers: Any) -> None:
 
 
 def _evaluated(value: Any) -> Any:
-    """As an array where that is possible; in a graph of TensorFlow 1 by Keras' session."""
+    """The value as an array if possible. In a graph of TensorFlow 1, runs Keras' session."""
     if tf.executing_eagerly():
         return value.numpy() if hasattr(value, "numpy") else value
     return _session().run(value)
 
 
 def done(operation: Any) -> None:
-    """Runs an operation of a graph of TensorFlow 1; in eager mode there is none, and all has happened."""
+    """Runs an op of a graph of TensorFlow 1. A no-op for None, which eager calls return."""
     if operation is not None:
         _session().run(operation)
 
 
 def number_in(variable: Any) -> float:
-    """The number in a variable of an optimizer, or that stands for one before its variables are made."""
-    if IS_LEGACY:  # also in a graph of TensorFlow 1
+    """The number in a variable of an optimizer, which may be a plain number before the variables exist."""
+    if IS_LEGACY:  # works in a graph of TensorFlow 1, too
         return float(tf.keras.backend.get_value(variable))
     return float(np.asarray(variable_of(variable)))
 
@@ -87,28 +87,30 @@ def allreduce(
 
 
 def allgather(value: Any, name: Optional[str] = None) -> Any:
-    """The values of all ranks as one array, one after the other along the first dimension, which may differ."""
+    """Concatenates the values of all ranks along the first dimension,
+    which may differ. Returns an array. Collective, blocks."""
     return _evaluated(mpi_ops.allgather(tf.convert_to_tensor(value), name=name))
 
 
 def broadcast(value: Any, root_rank: int, name: Optional[str] = None) -> Any:
-    """The value of rank `root_rank`, as an array; all ranks pass one of its type and shape."""
+    """The value of rank `root_rank` as an array. All ranks pass
+    a value of the same type and shape. Collective, blocks."""
     return _evaluated(mpi_ops.broadcast(tf.convert_to_tensor(value), root_rank, name=name))
 
 
 def reducescatter(value: Any, name: Optional[str] = None, op: int = Average) -> Any:
-    """Reduces a value over the ranks and gives this rank its rows of the result, as an array."""
+    """Reduces a value over the ranks and returns this rank's rows of the result, as an array. Collective, blocks."""
     return _evaluated(tensor_reducescatter(tf.convert_to_tensor(value), op=op, name=name))
 
 
 def broadcast_global_variables(root_rank: int) -> Any:
-    """In a graph of TensorFlow 1 all global variables get the values of rank `root_rank`. Raises Unsupported in eager
-    mode, where there is no such list: use `BroadcastGlobalVariablesCallback`."""
+    """In a graph of TensorFlow 1: overwrites all global variables with their values on rank `root_rank`. Raises
+    Unsupported in eager mode: use `BroadcastGlobalVariablesCallback`."""
     return _session().run(functions.broadcast_global_variables(root_rank))
 
 
 def is_random_state(variable: Any) -> bool:
-    """Whether a random generator of Keras 3 draws from it: those of different ranks should differ."""
+    """True for the state of a random generator of Keras 3, which must differ between ranks."""
     return getattr(variable, "name", "").rpartition("/")[2] == "seed_generator_state"
 
 
@@ -123,7 +125,7 @@ def load_model(
     custom_objects: Optional[Dict[str, Any]],
     wrap: Callable[[Any], Any],
 ) -> Any:
-    """Loads a compiled model and puts `wrap(optimizer)` in its optimizer's place, with the state that was saved."""
+    """Loads a compiled model and replaces its optimizer by `wrap(optimizer)`, with the saved state."""
     objects = {kind.__name__: kind for kind in custom_optimizers or []}
     objects.update(custom_objects or {})
     model = tf.keras.models.load_model(filepath, custom_objects=objects)
@@ -133,10 +135,10 @@ def load_model(
     made = wrap(saved)
     if hasattr(made, "build"):
         made.build(model.trainable_variables)
-    elif hasattr(made, "_create_all_weights"):  # the older optimizers of tf-keras
+    elif hasattr(made, "_create_all_weights"):  # an older optimizer of tf-keras
         made._create_all_weights(model.trainable_variables)
     state, places = optimizer_variables(saved), optimizer_variables(made)
-    if state:  # a model that was never trained has none
+    if state:  # empty for a model that was never trained
         if len(state) != len(places):
             raise errors.DataError(
                 f"{filepath} has {len(state)} variables of {type(saved).__name__}, which needs {len(places)}: it was "
@@ -149,7 +151,7 @@ def load_model(
 
 
 def average_logs(logs: Optional[Dict[str, Any]]) -> None:
-    """Averages the numbers of a dictionary over the ranks, in place. Collective."""
+    """Replaces the numbers in a dictionary by their averages over the ranks. Collective."""
     numbers = {name: float(value) for name, value in (logs or {}).items() if np.ndim(value) == 0}
     if _lifecycle.size() == 1:
         return
@@ -159,7 +161,7 @@ def average_logs(logs: Optional[Dict[str, Any]]) -> None:
 
 
 def without_jit(model: Any) -> None:
-    """XLA has no kernel for a reduction between processes: Keras 3 must not compile the training step with it."""
+    """Turns off compilation by XLA, which has no kernel for reductions between processes."""
     if not IS_LEGACY and getattr(model, "jit_compile", False) and _lifecycle.size() > 1:
         model.jit_compile = False
 

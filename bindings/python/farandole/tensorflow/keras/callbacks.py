@@ -21,14 +21,14 @@ __all__ = [
 
 
 class BroadcastGlobalVariablesCallback(tf.keras.callbacks.Callback):
-    """After the first batch, when all variables exist, those of the model and of its optimizer get the values of rank
-    `root_rank`.
+    """Broadcasts the variables of the model and of its optimizer from rank `root_rank` after the first batch, when all
+    variables exist.
 
-    Programs that start from a checkpoint need to load it on that rank only. The states of random generators of Keras 3
-    stay what they are on each rank, so that dropout differs.
+    So a program that starts from a checkpoint needs to load the checkpoint on that rank only. The states of Keras 3's
+    random generators are not broadcast, so dropout differs between ranks.
 
     device: for the op; "" lets TensorFlow choose.
-    local_variables: a variable or several that each rank keeps.
+    local_variables: a variable, or several, that are not broadcast.
     """
 
     def __init__(self, root_rank: int, device: str = "", local_variables: Any = None):
@@ -45,7 +45,7 @@ class BroadcastGlobalVariablesCallback(tf.keras.callbacks.Callback):
             self.register_local_var(variable)
 
     def register_local_var(self, var: Any) -> None:
-        """Leaves this variable alone."""
+        """Excludes a variable from the broadcast."""
         if not isinstance(variable_of(var), tf.Variable):
             raise errors.InvalidArgument(f"local variables must be variables, not {type(var).__name__}")
         self._local.add(key_of(var))
@@ -65,10 +65,9 @@ class BroadcastGlobalVariablesCallback(tf.keras.callbacks.Callback):
 
 
 class MetricAverageCallback(tf.keras.callbacks.Callback):
-    """At the end of each epoch the logs become their averages over the ranks.
+    """Replaces the logs at the end of each epoch by their averages over the ranks, without weights.
 
-    It comes before callbacks that use them, such as ReduceLROnPlateau and ModelCheckpoint. Ranks count alike, whatever
-    the numbers of their samples.
+    Put this callback before callbacks that use logs, such as ReduceLROnPlateau and ModelCheckpoint. Collective.
     """
 
     def __init__(self, device: str = ""):
@@ -81,13 +80,13 @@ class MetricAverageCallback(tf.keras.callbacks.Callback):
 
 
 class LearningRateScheduleCallback(tf.keras.callbacks.Callback):
-    """From epoch `start_epoch` until before `end_epoch` (None: to the end) the learning rate is `initial_lr` times
-    `multiplier`.
+    """Sets the learning rate to `initial_lr` times `multiplier`, from epoch `start_epoch` until before `end_epoch`
+    (None: to the end).
 
-    multiplier: a function of the epoch, or a number that is raised to the power of the epochs since `start_epoch`.
-    staircase: True sets the rate at the start of each epoch; False with each batch, for which the epoch is a fraction.
-    momentum_correction: for optimizers with momentum, what they have gathered so far is scaled as the rate is.
-    steps_per_epoch: for staircase=False, where Keras does not know the number of batches.
+    multiplier: a function of the epoch, or a number that is raised to the power of (epoch - start_epoch).
+    staircase: True sets the rate at the start of each epoch, False before each batch, with a fraction of an epoch.
+    momentum_correction: scales accumulated momentum together with the rate.
+    steps_per_epoch: needed for staircase=False if Keras does not know the number of batches.
     """
 
     def __init__(
@@ -111,7 +110,7 @@ class LearningRateScheduleCallback(tf.keras.callbacks.Callback):
         self.momentum_correction = momentum_correction
         self.steps_per_epoch = steps_per_epoch
         self.current_epoch = 0
-        self._momentum: Optional[float] = None  # to be set again after the batch
+        self._momentum: Optional[float] = None  # value to restore after the batch
 
     def on_train_begin(self, logs: Any = None) -> None:
         if not self.staircase and not self.steps_per_epoch:
@@ -160,8 +159,8 @@ class LearningRateScheduleCallback(tf.keras.callbacks.Callback):
             self._correct_momentum(optimizer, new / old)
 
     def _correct_momentum(self, optimizer: Any, ratio: float) -> None:
-        """The next step has its momentum times `ratio`: what the momentum multiplies is scaled by it, or, where it is a
-        variable, the momentum itself for one step."""
+        """Scales the momentum term of the next step by `ratio`: scales the velocities or, if the momentum is a
+        variable, the momentum for one step."""
         optimizer = getattr(optimizer, "inner_optimizer", optimizer)
         momentum = getattr(optimizer, "momentum", None)
         if momentum is None or (isinstance(momentum, (int, float)) and momentum == 0):
@@ -176,10 +175,10 @@ class LearningRateScheduleCallback(tf.keras.callbacks.Callback):
 
 
 class LearningRateWarmupCallback(LearningRateScheduleCallback):
-    """Within `warmup_epochs` the learning rate rises evenly, with each batch, from `initial_lr` / number of ranks to
-    `initial_lr`, as "Accurate, Large Minibatch SGD" (Goyal et al., 2017) describes.
+    """Raises the learning rate linearly, with each batch of the first `warmup_epochs`, from `initial_lr` / number of
+    ranks to `initial_lr`, as described in "Accurate, Large Minibatch SGD" (Goyal et al., 2017).
 
-    verbose: 1 lets rank 0 say when it is done.
+    verbose: with 1, rank 0 prints a line at the end of the warm-up.
     """
 
     def __init__(
@@ -191,7 +190,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
         verbose: int = 0,
     ):
         def multiplier(epoch: float) -> float:
-            # One batch ahead, so that the rate is a round number with the last batch of an epoch.
+            # One batch ahead, so that the rate reaches round numbers at the last batch of an epoch.
             epoch += 1 / self.steps_per_epoch
             size = _lifecycle.size()
             return (epoch * (size - 1) / warmup_epochs + 1) / size
@@ -206,8 +205,8 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
 
 
 class BestModelCheckpoint(tf.keras.callbacks.ModelCheckpoint):
-    """A ModelCheckpoint that keeps the best model. Its `filepath` is set later, before training starts, and it is given
-    to rank 0 only."""
+    """A ModelCheckpoint that keeps the best model. The program sets
+    `filepath` before training, and passes the callback on rank 0 only."""
 
     def __init__(
         self,
@@ -217,7 +216,7 @@ class BestModelCheckpoint(tf.keras.callbacks.ModelCheckpoint):
         mode: str = "auto",
         save_freq: Any = "epoch",
     ):
-        # Keras asks for the name of a file here.
+        # Keras needs a file name at construction.
         ending = ".weights.h5" if save_weights_only else ".keras"
         super().__init__(
             filepath=f"unset{ending}",

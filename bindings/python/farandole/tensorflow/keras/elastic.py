@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Horovod's elastic names for Keras, for a job whose ranks stay the same (see `farandole.elastic`)."""
+"""Horovod's elastic API for Keras. The ranks of a job do not change, see `farandole.elastic`."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ __all__ = ["CommitStateCallback", "KerasState", "UpdateBatchStateCallback", "Upd
 
 
 class KerasState(TensorFlowKerasState):
-    """State of a model, its optimizer, and of plain objects as keyword arguments."""
+    """State of a model, its optimizer and, as keyword arguments, plain objects."""
 
     def __init__(self, model: Any, optimizer: Any = None, **kwargs: Any):
         super().__init__(model, optimizer=optimizer, **kwargs)
@@ -44,8 +44,8 @@ class CommitStateCallback(tf.keras.callbacks.Callback):
 
 
 class UpdateBatchStateCallback(tf.keras.callbacks.Callback):
-    """Keeps the number of the last batch in `state.batch`, which is 0 again at the end of an epoch. After a restart the
-    first epoch is shown shorter by the batches that were done."""
+    """Stores the number of the last batch in `state.batch`, which is reset to 0 at the end of an epoch. After a
+    restart, Keras shows the first epoch shorter by the batches that were done."""
 
     def __init__(self, state: Any):
         super().__init__()
@@ -69,7 +69,7 @@ class UpdateBatchStateCallback(tf.keras.callbacks.Callback):
 
 
 class UpdateEpochStateCallback(tf.keras.callbacks.Callback):
-    """Keeps the number of epochs that were done, over all restarts, in `state.epoch`."""
+    """Stores the number of completed epochs, over all restarts, in `state.epoch`."""
 
     def __init__(self, state: Any):
         super().__init__()
