@@ -55,7 +55,7 @@ void ProgressThread::start() {
   }
 }
 
-void ProgressThread::take_attached(Works& works) {
+void ProgressThread::take_attached(WorkList& works) {
   const std::lock_guard lock(mutex_);
   std::erase_if(attached_, [](const auto& work) { return work.expired(); });
   for (const auto& work : attached_) {
@@ -63,7 +63,7 @@ void ProgressThread::take_attached(Works& works) {
   }
 }
 
-Progressable::State ProgressThread::advance(const Works& works) {
+Progressable::State ProgressThread::advance(const WorkList& works) {
   auto best = Progressable::State::kIdle;
   if (const ProgressGate::Passage passage(gate_); passage) {
     for (const auto& work : works) best = std::max(best, work->advance());
@@ -71,7 +71,7 @@ Progressable::State ProgressThread::advance(const Works& works) {
   return best;
 }
 
-void ProgressThread::poll_health(const Works& works) {
+void ProgressThread::poll_health(const WorkList& works) {
   if (const ProgressGate::Passage passage(gate_); passage) {
     for (const auto& work : works) work->poll_health();
   }
@@ -79,7 +79,7 @@ void ProgressThread::poll_health(const Works& works) {
 
 void ProgressThread::run(const std::stop_token& stop) {
   Waiter waiter(doorbell_, options_);
-  Works works;
+  WorkList works;
   while (!stop.stop_requested()) {
     const std::uint32_t seen = own_.rings();
     waiter.look();
