@@ -48,7 +48,7 @@ Agreement make_agreement(const Settings& settings) {
   Agreement agreement;
   agreement.settings = encode_agreed(settings);
   try {
-    if (!settings.tuning.empty()) agreement.tuning = read_file(settings.tuning);
+    if (!settings.collectives.tuning.empty()) agreement.tuning = read_file(settings.collectives.tuning);
   } catch (const DataError& error) {
     agreement.problem = error.what();
   }

@@ -81,11 +81,11 @@ std::optional<std::string> why_child() {
 [[noreturn]] void contradiction(const Settings& settings, std::string_view other) {
   throw InvalidArgument(
       fmt::format("FARANDOLE_MPI={}, but {}; unset FARANDOLE_MPI, or start the program with the mpirun of that MPI",
-                  settings.mpi, other));
+                  settings.launch.mpi, other));
 }
 
 std::string forced_plugin(const Settings& settings) {
-  return settings.mpi == "auto" || settings.mpi == "off" ? std::string() : "mpi_" + settings.mpi;
+  return settings.launch.mpi == "auto" || settings.launch.mpi == "off" ? std::string() : "mpi_" + settings.launch.mpi;
 }
 
 BackendChoice choose_for_communicator(const Settings& settings, const std::vector<LoadedMpi>& mpis,
@@ -96,7 +96,7 @@ BackendChoice choose_for_communicator(const Settings& settings, const std::vecto
         "an MPI communicator was passed, but this process has loaded no libmpi that is initialised; call MPI_Init "
         "first, and link MPI as a shared library");
   }
-  if (settings.mpi == "off") contradiction(settings, "an MPI communicator was passed");
+  if (settings.launch.mpi == "off") contradiction(settings, "an MPI communicator was passed");
   if (const std::string forced = forced_plugin(settings); !forced.empty() && forced != mpi->plugin) {
     contradiction(settings,
                   fmt::format("the communicator that was passed belongs to {} ({})", product(mpi->plugin), mpi->path));
@@ -144,7 +144,7 @@ BackendChoice choose_by_environment(const Settings& settings, const std::vector<
       contradiction(settings, fmt::format("the launcher of {} started this process ({})", product(launcher.plugin),
                                           launcher.evidence));
     }
-    return choice(forced, fmt::format("FARANDOLE_MPI={}", settings.mpi));
+    return choice(forced, fmt::format("FARANDOLE_MPI={}", settings.launch.mpi));
   }
   const bool loads_one = mpis.size() == 1;
   if (knows && loads_one && mpis.front().plugin != launcher.plugin) {

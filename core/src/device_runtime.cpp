@@ -29,8 +29,8 @@ std::atomic<const DeviceAvailability*> loaded_devices{nullptr};
 DeviceAvailability load_devices(const Settings& settings) {
   try {
     const PluginLibrary plugin = load_plugin(kDevicePluginName, kDevicePlugin, settings);
-    const DeviceHostApi host{sizeof(DeviceHostApi), build_id(), settings.cuda_library.c_str(),
-                             settings.nccl_library.c_str()};
+    const DeviceHostApi host{sizeof(DeviceHostApi), build_id(), settings.devices.cuda_library.c_str(),
+                             settings.devices.nccl_library.c_str()};
     DeviceAvailability devices;
     const SignalsDiverted from_threads_of_driver;
     devices.runtime = reinterpret_cast<DeviceEntry>(plugin.entry)(&host, &devices.reason);
@@ -61,7 +61,7 @@ const DeviceAvailability& devices_of_child(pid_t parent) {
 }  // namespace
 
 const DeviceAvailability& device_runtime(const Settings& settings) {
-  if (settings.cuda == "off") {
+  if (settings.devices.cuda == "off") {
     static const DeviceAvailability off{nullptr, "FARANDOLE_CUDA=off"};
     return off;
   }

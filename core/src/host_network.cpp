@@ -107,12 +107,12 @@ class Joining {
     problem = first_of(reach_neighbour(), &Outcome::problem, topology_);
     if (!problem.empty()) return refuse(problem);
     return {std::move(network_), topology_,
-            fmt::format("{}: {} hosts; this process listens at {}", settings_.network, topology_.host_count(),
+            fmt::format("{}: {} hosts; this process listens at {}", settings_.network.transport, topology_.host_count(),
                         tcp::to_text(offers[static_cast<std::size_t>(group_.process())].addresses.addresses.front()))};
   }
 
  private:
-  bool is_auto() const { return settings_.network == "auto"; }
+  bool is_auto() const { return settings_.network.transport == "auto"; }
   std::string group_name() const { return std::string(group_.transport().name()); }
 
   tcp::JobSecret share_secret() {
@@ -125,8 +125,8 @@ class Joining {
     write_text(mine.fabric, find_fabric());
     try {
       network_ = std::make_unique<tcp::TcpNetwork>(tcp::TcpNetwork::Options{
-          group_.process(), group_.process_count(), secret.key, secret.job, settings_.network_interface,
-          settings_.peer_timeout,
+          group_.process(), group_.process_count(), secret.key, secret.job, settings_.network.interface,
+          settings_.network.peer_timeout,
           [topology = topology_](int process) { return topology.describe(topology.first_rank_of(process)); }});
       mine.addresses = network_->listens_at();
     } catch (const Error& error) {
@@ -165,7 +165,7 @@ class Joining {
           fmt::format("FARANDOLE_NETWORK is {}, but not all processes of this job can use it; {}; "
                       "FARANDOLE_NETWORK_INTERFACE chooses "
                       "another network of the hosts, FARANDOLE_NETWORK=mpi the one of MPI",
-                      settings_.network, problem));
+                      settings_.network.transport, problem));
     }
     if (group_.process() == 0) {
       log(LogLevel::kWarning,
@@ -201,7 +201,7 @@ HostNetwork choose_host_network(const Settings& settings, ProcessGroup& group, c
   const std::string_view own = group.transport().name();
   if (topology.host_count() == 1) return HostNetwork("none (one host)");
   if (own == "tcp") return HostNetwork("tcp (the processes have met over it)");
-  if (settings.network == "mpi") return HostNetwork(fmt::format("{} (FARANDOLE_NETWORK=mpi)", own));
+  if (settings.network.transport == "mpi") return HostNetwork(fmt::format("{} (FARANDOLE_NETWORK=mpi)", own));
   return Joining(settings, group, topology).run();
 }
 

@@ -55,7 +55,7 @@ Job::Job(const WorldOptions& options)
 }
 
 void Job::name_in_log(std::string_view process_name) const {
-  if (one_world_->names_the_log()) configure_log(parse_log_level(settings_.log_level), process_name);
+  if (one_world_->names_the_log()) configure_log(parse_log_level(settings_.process.log_level), process_name);
 }
 
 Job::~Job() {
@@ -148,7 +148,7 @@ void Job::ring_all() {
 
 /// A fault is told all the same where there is no record.
 void Job::write_flight_records(const std::string& text) const {
-  const std::string& directory = settings_.flight_directory;
+  const std::string& directory = settings_.faults.flight_directory;
   if (directory == "off") return;
   try {
     std::vector<PrivateFile> files;

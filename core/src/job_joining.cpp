@@ -52,7 +52,7 @@ void Job::join(const WorldOptions& options) {
     mark_joined(choice.launched);
     connection_.process = group()->process();
     connection_.description = fmt::format("{} ({})", backend.version(), choice.reason);
-    const bool is_meant = settings_.mpi != "auto" || options.mpi_communicator;
+    const bool is_meant = settings_.launch.mpi != "auto" || options.mpi_communicator;
     const std::string foreign = is_meant ? std::string() : describe_foreign_launcher(getenv, backend.version());
     if (!foreign.empty() && process() == 0) log(LogLevel::kWarning, foreign);
     if (options.replicas > 1 && group()->thread_use() == ThreadUse::kMainThreadOnly) {
@@ -65,7 +65,7 @@ void Job::join(const WorldOptions& options) {
 
 void Job::check_size(const WorldOptions& options, int launched_size) const {
   const int processes = group() != nullptr ? group()->process_count() : 1;
-  if (!options.alone && launched_size > 0 && launched_size != processes && settings_.mpi != "off") {
+  if (!options.alone && launched_size > 0 && launched_size != processes && settings_.launch.mpi != "off") {
     throw InvalidArgument(fmt::format(
         "the launcher started {} processes, but {} sees {}: the program was started by the launcher of another MPI; "
         "start it with the mpirun that belongs to this MPI, or set FARANDOLE_MPI (`off` where no MPI shall be used)",
@@ -81,8 +81,8 @@ std::vector<Part> Job::gather(const Part& mine) const {
 
 void Job::exchange_peer_info(const WorldOptions& options) {
   // By this process's own settings: what holds for all is agreed on when each knows its peers.
-  const bool may_share = group() != nullptr && group()->process_count() > 1 && settings_.shared_memory != "off";
-  const HostProof proof(settings_.host_id, /*publishes=*/may_share);
+  const bool may_share = group() != nullptr && group()->process_count() > 1 && settings_.shared_memory.mode != "off";
+  const HostProof proof(settings_.launch.host_id, /*publishes=*/may_share);
   // Found where /proc is missing; bound before the peers look.
   const bool has_peers = group() != nullptr && group()->process_count() > 1;
   const auto presence = has_peers ? sockets::announce_presence(proof.claim().nonce) : sockets::UniqueDescriptor();
@@ -153,8 +153,8 @@ void Job::warn_if_alone_without_proc(const HostProof::Claim& own, std::size_t pr
 Job::HostProbe Job::probe_host(const HostProof& proof, std::span<PeerInfo> all, bool may_share) {
   HostProbe around;
   around.neighbour = process();
-  SharedMemory::Options memory{/*sharing=*/1, /*copies=*/settings_.single_copy_bytes > 0,
-                               static_cast<std::uint64_t>(settings_.window_bytes)};
+  SharedMemory::Options memory{/*sharing=*/1, /*copies=*/settings_.shared_memory.single_copy_bytes > 0,
+                               static_cast<std::uint64_t>(settings_.shared_memory.window_bytes)};
   for (int p = 0; p < static_cast<int>(all.size()); ++p) {
     PeerInfo& other = all[static_cast<std::size_t>(p)];
     if (!proof.shares_machine_with(other.claim) && !finds_without_proc(proof.claim(), other)) continue;
@@ -187,8 +187,8 @@ void Job::agree() {
 
 /// Maps the memory of the other processes of this host, and lets all processes know what worked where.
 void Job::share_memory(std::span<const HostProbe> all) {
-  shares_memory_.assign(static_cast<std::size_t>(topology_->host_count()), settings_.shared_memory != "off");
-  if (settings_.shared_memory == "off" || group() == nullptr) return;
+  shares_memory_.assign(static_cast<std::size_t>(topology_->host_count()), settings_.shared_memory.mode != "off");
+  if (settings_.shared_memory.mode == "off" || group() == nullptr) return;
   const int host = topology_->process(process()).host_index;
   struct Outcome {
     char problem[400] = {};

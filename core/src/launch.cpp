@@ -136,23 +136,24 @@ struct TorchVariables {
 };
 
 bool is_told_its_rank(const Settings& settings, const TorchVariables& torch) {
-  return settings.rank >= 0 || settings.size >= 0 || !settings.rendezvous.empty() ||
-         (!settings.job.empty() && !torch.is_complete());
+  return settings.launch.rank >= 0 || settings.launch.size >= 0 || !settings.launch.rendezvous.empty() ||
+         (!settings.launch.job.empty() && !torch.is_complete());
 }
 
 std::string told_text(const Settings& settings) {
-  return settings.rendezvous.empty() ? fmt::format("{} of {} in {}", settings.rank, settings.size, settings.job)
-                                     : fmt::format("{} of {} at {}", settings.rank, settings.size, settings.rendezvous);
+  return settings.launch.rendezvous.empty()
+             ? fmt::format("{} of {} in {}", settings.launch.rank, settings.launch.size, settings.launch.job)
+             : fmt::format("{} of {} at {}", settings.launch.rank, settings.launch.size, settings.launch.rendezvous);
 }
 
 bool is_forced(const Settings& settings) {
-  return settings.mpi != "auto" && settings.mpi != "off";
+  return settings.launch.mpi != "auto" && settings.launch.mpi != "off";
 }
 
 /// The user says which rank this process is, whatever started it.
 Launch launch_as_told(const Settings& settings, const LaunchFacts& facts) {
-  const bool has_rendezvous = !settings.rendezvous.empty();
-  if (settings.rank < 0 || settings.size < 0 || (settings.job.empty() && !has_rendezvous)) {
+  const bool has_rendezvous = !settings.launch.rendezvous.empty();
+  if (settings.launch.rank < 0 || settings.launch.size < 0 || (settings.launch.job.empty() && !has_rendezvous)) {
     const auto shown = [](const std::string& text) { return text.empty() ? "not set" : fmt::format("'{}'", text); };
     const auto number = [](std::int64_t value) { return value < 0 ? "not set" : std::to_string(value); };
     throw InvalidArgument(fmt::format(
@@ -160,20 +161,22 @@ Launch launch_as_told(const Settings& settings, const LaunchFacts& facts) {
         "starts "
         "needs the first two, and FARANDOLE_RENDEZVOUS=host:port over several hosts or FARANDOLE_JOB on one; or start "
         "the program with mpirun or torchrun, without them",
-        number(settings.rank), number(settings.size), shown(settings.rendezvous), shown(settings.job)));
+        number(settings.launch.rank), number(settings.launch.size), shown(settings.launch.rendezvous),
+        shown(settings.launch.job)));
   }
   if (facts.has_communicator || is_forced(settings)) {
     throw InvalidArgument(
         fmt::format("FARANDOLE_RANK is set, which is for jobs without MPI, but {}; give one of them up",
                     facts.has_communicator ? std::string("an MPI communicator was passed")
-                                           : fmt::format("FARANDOLE_MPI={}", settings.mpi)));
+                                           : fmt::format("FARANDOLE_MPI={}", settings.launch.mpi)));
   }
   Launch launch;
   launch.way = has_rendezvous ? Launch::Way::kTcp : Launch::Way::kLocal;
-  launch.launched = {static_cast<int>(settings.rank), static_cast<int>(settings.size), settings.rendezvous,
-                     told_text(settings)};
-  launch.reason = fmt::format("FARANDOLE_RANK is {} of {} {}", settings.rank, settings.size,
-                              has_rendezvous ? "at " + settings.rendezvous : fmt::format("in job '{}'", settings.job));
+  launch.launched = {static_cast<int>(settings.launch.rank), static_cast<int>(settings.launch.size),
+                     settings.launch.rendezvous, told_text(settings)};
+  launch.reason = fmt::format(
+      "FARANDOLE_RANK is {} of {} {}", settings.launch.rank, settings.launch.size,
+      has_rendezvous ? "at " + settings.launch.rendezvous : fmt::format("in job '{}'", settings.launch.job));
   return launch;
 }
 
@@ -224,8 +227,8 @@ Launch launch_by_pmix(const Variables& read, const LaunchFacts& facts) {
 Launch launch_as_started(const Settings& settings, const Variables& read, const LaunchFacts& facts,
                          const Parent& parent, const TorchVariables& torch, bool has_torch) {
   const bool is_inherited = !parent.pid.empty();
-  if (settings.mpi == "pmix" && !is_inherited) return launch_by_pmix(read, facts);
-  const bool may_use_mpi = settings.mpi != "off";
+  if (settings.launch.mpi == "pmix" && !is_inherited) return launch_by_pmix(read, facts);
+  const bool may_use_mpi = settings.launch.mpi != "off";
   const bool is_running = facts.has_communicator || (facts.is_mpi_running && may_use_mpi);
   Launch launch;
   if (may_use_mpi && !is_inherited) launch.mpi = find_mpi_launcher(read);

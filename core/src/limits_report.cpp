@@ -68,7 +68,7 @@ std::string count_limit(int resource) {
 
 std::vector<LimitReport> report_limits(const Settings& settings) {
   const ProcessLimits limits = process_limits();
-  const ArenaPlan plan = plan_arena(limits, 2, static_cast<std::uint64_t>(settings.window_bytes));
+  const ArenaPlan plan = plan_arena(limits, 2, static_cast<std::uint64_t>(settings.shared_memory.window_bytes));
   const bool is_too_small = plan.arena_bytes < kSmallestArena;
   const std::string arenas = is_too_small ? "ranks of a host exchange messages, which is slower"
                                           : fmt::format("with 2 ranks on this host windows of one rank take at most {}",

@@ -41,8 +41,8 @@ Peers::Peers(Job& job)
       process_(job.process()),
       stragglers_(topology_, process_,
                   [&job](int rank, std::uint32_t communicator) { return job.entered(rank, communicator); }),
-      cycles_(topology_, process_, job.settings().warn_after, environment()),
-      liveness_(job.settings().liveness),
+      cycles_(topology_, process_, job.settings().faults.warn_after, environment()),
+      liveness_(job.settings().faults.liveness),
       shutdown_(topology_, process_, [&job](int p, const ControlMessage& control) { job.group()->post(p, control); }) {}
 
 ProcessGroup& Peers::group() const {
@@ -255,8 +255,9 @@ void Peers::process_has_left(int process) {
 
 void Peers::leave() {
   const Settings& settings = job_.settings();
-  StallMonitor stall(settings.warn_after, settings.timeout);
-  next_question_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(kFirstQuestion * settings.warn_after);
+  StallMonitor stall(settings.faults.warn_after, settings.faults.timeout);
+  next_question_ =
+      Clock::now() + std::chrono::duration_cast<Clock::duration>(kFirstQuestion * settings.faults.warn_after);
   shutdown_.begin();
   for (;; group().rest()) {
     poll();

@@ -29,7 +29,7 @@ std::string own_path() {
 /// Where plug-ins are looked for, before the loader's own path.
 std::vector<std::filesystem::path> plugin_directories(const Settings& settings) {
   std::vector<std::filesystem::path> directories;
-  if (!settings.plugin_directory.empty()) directories.emplace_back(settings.plugin_directory);
+  if (!settings.process.plugin_directory.empty()) directories.emplace_back(settings.process.plugin_directory);
   if (const std::string path = own_path(); path.find('/') != std::string::npos) {
     std::error_code error;
     const std::filesystem::path file = std::filesystem::canonical(path, error);

@@ -153,7 +153,7 @@ bool has_f16c() {
 #endif
 
 Isa choose_isa() {
-  const std::string bound = Settings::from_environment().isa;
+  const std::string bound = Settings::from_environment().process.isa;
   for (const Isa isa : {Isa::kAvx512, Isa::kAvx2}) {
     const bool allowed = bound == "auto" || bound == name(isa) || (bound == "avx512" && isa == Isa::kAvx2);
     if (allowed && is_supported(isa)) return isa;

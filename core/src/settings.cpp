@@ -109,32 +109,32 @@ bool is_bytes(const SettingInfo& info) {
                                     expected_text(info)));
 }
 
-// Sets the member that `info` describes from a text.
+// Sets the field of `info` from a text. @throws InvalidArgument  the text is no valid value
 void assign(Settings& settings, const SettingInfo& info, std::string_view text) {
   const auto in_range = [&](double value) { return value >= info.minimum && value <= info.maximum; };
-  std::visit(Overloaded{[&](std::string Settings::*member) {
+  std::visit(Overloaded{[&](const SettingField<std::string>& field) {
                           const auto& choices = info.choices;
                           const bool known = std::find(choices.begin(), choices.end(), text) != choices.end();
-                          // A text without choices may be empty only where that means "not set".
-                          const bool allowed = choices.empty() ? !text.empty() || (Settings{}.*member).empty() : known;
+                          // A text without choices may be empty only if an empty text means "not set".
+                          const bool allowed = choices.empty() ? !text.empty() || field.get({}).empty() : known;
                           if (!allowed) throw_wrong_value(info, text);
-                          settings.*member = std::string(text);
+                          field.get_mutable(settings) = std::string(text);
                         },
-                        [&](std::int64_t Settings::*member) {
+                        [&](const SettingField<std::int64_t>& field) {
                           const auto value = is_bytes(info) ? read_bytes(text) : read_integer(text);
                           if (!value || !in_range(static_cast<double>(*value))) throw_wrong_value(info, text);
-                          settings.*member = *value;
+                          field.get_mutable(settings) = *value;
                         },
-                        [&](bool Settings::*member) {
+                        [&](const SettingField<bool>& field) {
                           if (text != "on" && text != "off") throw_wrong_value(info, text);
-                          settings.*member = text == "on";
+                          field.get_mutable(settings) = text == "on";
                         },
-                        [&](Seconds Settings::*member) {
+                        [&](const SettingField<Seconds>& field) {
                           const auto value = read_seconds(text);
                           if (!value || !in_range(value->count())) throw_wrong_value(info, text);
-                          settings.*member = *value;
+                          field.get_mutable(settings) = *value;
                         }},
-             info.member);
+             info.field);
 }
 
 const SettingInfo* find_setting(std::string_view variable) {
@@ -169,10 +169,10 @@ bool is_service_link(std::string_view variable) {
 }
 
 void check_rank_and_size(const Settings& settings) {
-  if (settings.size == 0) throw InvalidArgument("FARANDOLE_SIZE is 0; a job has at least one rank.");
-  if (settings.rank >= 0 && settings.size >= 0 && settings.rank >= settings.size) {
+  if (settings.launch.size == 0) throw InvalidArgument("FARANDOLE_SIZE is 0; a job has at least one rank.");
+  if (settings.launch.rank >= 0 && settings.launch.size >= 0 && settings.launch.rank >= settings.launch.size) {
     throw InvalidArgument(fmt::format("FARANDOLE_RANK is {} but FARANDOLE_SIZE is {}; ranks are numbered from 0 to {}.",
-                                      settings.rank, settings.size, settings.size - 1));
+                                      settings.launch.rank, settings.launch.size, settings.launch.size - 1));
   }
 }
 
@@ -219,35 +219,37 @@ Settings Settings::parse(std::span<const std::string> variables) {
     assign(settings, *info, variable.substr(equals + 1));
   }
   check_rank_and_size(settings);
-  check_device_setting(settings.device);
+  check_device_setting(settings.devices.ordinals);
   return settings;
 }
 
 std::string value_text(const Settings& settings, const SettingInfo& info) {
-  if (info.secret && !(settings.*std::get<std::string Settings::*>(info.member)).empty()) return "(secret)";
-  return std::visit(
-      Overloaded{[&](std::string Settings::*member) { return settings.*member; },
-                 [&](std::int64_t Settings::*member) {
-                   return is_bytes(info) ? bytes_text(settings.*member) : std::to_string(settings.*member);
+  const std::string text = std::visit(
+      Overloaded{[&](const SettingField<std::string>& field) { return field.get(settings); },
+                 [&](const SettingField<std::int64_t>& field) {
+                   const std::int64_t value = field.get(settings);
+                   return is_bytes(info) ? bytes_text(value) : std::to_string(value);
                  },
-                 [&](bool Settings::*member) { return std::string(settings.*member ? "on" : "off"); },
-                 [&](Seconds Settings::*member) { return fmt::format("{}", (settings.*member).count()); }},
-      info.member);
+                 [&](const SettingField<bool>& field) { return std::string(field.get(settings) ? "on" : "off"); },
+                 [&](const SettingField<Seconds>& field) { return fmt::format("{}", field.get(settings).count()); }},
+      info.field);
+  return info.secret && !text.empty() ? "(secret)" : text;
 }
 
 std::string expected_text(const SettingInfo& info) {
   if (!info.choices.empty()) return fmt::format("one of {}", fmt::join(info.choices, ", "));
-  return std::visit(
-      Overloaded{[](std::string Settings::*) { return std::string("a text"); },
-                 [&](std::int64_t Settings::*) {
-                   const auto minimum = static_cast<std::int64_t>(info.minimum);
-                   const auto maximum = static_cast<std::int64_t>(info.maximum);
-                   if (!is_bytes(info)) return fmt::format("a number from {} to {}", minimum, maximum);
-                   return fmt::format("bytes from {} to {}", bytes_text(minimum), bytes_text(maximum));
-                 },
-                 [](bool Settings::*) { return std::string("on or off"); },
-                 [&](Seconds Settings::*) { return fmt::format("seconds from {} to {}", info.minimum, info.maximum); }},
-      info.member);
+  return std::visit(Overloaded{[](const SettingField<std::string>&) { return std::string("a text"); },
+                               [&](const SettingField<std::int64_t>&) {
+                                 const auto minimum = static_cast<std::int64_t>(info.minimum);
+                                 const auto maximum = static_cast<std::int64_t>(info.maximum);
+                                 if (!is_bytes(info)) return fmt::format("a number from {} to {}", minimum, maximum);
+                                 return fmt::format("bytes from {} to {}", bytes_text(minimum), bytes_text(maximum));
+                               },
+                               [](const SettingField<bool>&) { return std::string("on or off"); },
+                               [&](const SettingField<Seconds>&) {
+                                 return fmt::format("seconds from {} to {}", info.minimum, info.maximum);
+                               }},
+                    info.field);
 }
 
 std::string encode_agreed(const Settings& settings) {
