@@ -191,7 +191,7 @@ std::vector<Way> Tuner::ways_of(Collective collective, const Shape& shape) const
     const std::pair<std::string, int> entry(algorithm, segments);
     if (std::find(names.begin(), names.end(), entry) == names.end()) names.push_back(entry);
   };
-  const auto usual = static_cast<std::size_t>(ranks_.settings().segment_bytes);
+  const auto usual = static_cast<std::size_t>(ranks_.settings().collectives.segment_bytes);
   for (const Algorithm& algorithm : algorithms()) {
     // The comparison of calls is a barrier by itself, and with shared memory not one by messages.
     if (collective == Collective::kBarrier && ranks_.shares_memory()) break;
@@ -278,7 +278,7 @@ std::vector<double> Tuner::compare(const Shape& shape, std::vector<Way>& ways, b
 void Tuner::find_one_shot_bytes() {
   const std::vector<std::size_t> sizes = limit_sizes(kFirstOneShot, kLastOneShot, 2);
   if (sizes.empty()) return;
-  const auto slice_bytes = static_cast<std::size_t>(ranks_.settings().slice_bytes);
+  const auto slice_bytes = static_cast<std::size_t>(ranks_.settings().shared_memory.slice_bytes);
   std::vector<Way> ways;
   ways.push_back(shared_memory_way(sizes.back(), slice_bytes));
   ways.push_back(shared_memory_way(0, slice_bytes));
@@ -297,8 +297,9 @@ void Tuner::find_one_shot_bytes() {
 void Tuner::find_slice_bytes() {
   const std::vector<std::size_t> sizes = limit_sizes(kFirstPartSize, kLastPartSize, 8);
   if (sizes.empty()) return;
-  const auto usual = static_cast<std::size_t>(ranks_.settings().slice_bytes);
-  const auto one_shot = table_.one_shot_bytes.value_or(static_cast<std::size_t>(ranks_.settings().one_shot_bytes));
+  const auto usual = static_cast<std::size_t>(ranks_.settings().shared_memory.slice_bytes);
+  const auto one_shot =
+      table_.one_shot_bytes.value_or(static_cast<std::size_t>(ranks_.settings().shared_memory.one_shot_bytes));
   constexpr std::size_t kSmallest = 64 << 10, kLargest = 2 << 20;
   std::vector<Way> ways;
   ways.push_back(shared_memory_way(one_shot, usual));

@@ -228,12 +228,12 @@ Communicator Communicator::of_world(World& world, int replica) {
   if (group.endpoint->used_ids()[kWorldId] != 0) {
     throw InvalidArgument("the communicator of this world exists already; use its duplicate()");
   }
-  const std::string& file = group.endpoint->settings().tuning;
+  const std::string& file = group.endpoint->settings().collectives.tuning;
   if (!file.empty()) {
     group.table = std::make_shared<TuningTable>(TuningTable::parse(group.endpoint->tuning_text(), file));
   }
   group.endpoint->set_left(false);
-  group.compares = group.endpoint->settings().check;
+  group.compares = group.endpoint->settings().collectives.check;
   group.id = kWorldId;
   group.rank = group.endpoint->rank();
   for (int rank = 0; rank < world.size(); ++rank) group.members.push_back(rank);
@@ -291,7 +291,7 @@ Communicator Communicator::split(int color, int key, const CommunicatorOptions& 
   group.endpoint = parent.endpoint;
   group.table = options.table == nullptr ? parent.table : std::make_shared<TuningTable>(*options.table);
   group.progress = options.progress;
-  group.compares = options.compare || settings().check;
+  group.compares = options.compare || settings().collectives.check;
   group.watches = options.watch;
   group.name = options.name;
   group.id = static_cast<std::uint16_t>(free - used.begin());

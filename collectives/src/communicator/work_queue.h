@@ -131,7 +131,8 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   const std::string label_ = group_.describe();  // for messages: made once, because threads that sleep need it
   std::mutex mutex_;                             // guards everything below, and the operations
   std::deque<std::shared_ptr<Work::State>> pending_;
-  StallMonitor stall_{group_.endpoint->settings().warn_after, group_.endpoint->settings().timeout};  // of the first one
+  StallMonitor stall_{group_.endpoint->settings().faults.warn_after,
+                      group_.endpoint->settings().faults.timeout};  // of the first one
   std::uint64_t next_sequence_ = group_.first_sequence;
   std::uint64_t in_flight_ = kLanes;                               // operations at a time
   std::atomic<Clock::time_point> next_look_{Clock::time_point()};  // of poll()

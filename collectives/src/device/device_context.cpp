@@ -32,7 +32,8 @@ Device& open_device(DeviceRuntime& runtime, const Endpoint& endpoint) {
   const RankInfo& self = endpoint.topology().rank(endpoint.rank());
   const auto devices = static_cast<int>(runtime.devices().size());
   try {
-    return runtime.open(device_of_rank(endpoint.settings().device, self.local_rank, self.local_size, devices));
+    return runtime.open(
+        device_of_rank(endpoint.settings().devices.ordinals, self.local_rank, self.local_size, devices));
   } catch (const DeviceError& error) {
     throw InvalidArgument(
         fmt::format("{} cannot open its device: {}", endpoint.topology().describe(endpoint.rank()), error.what()));
@@ -113,7 +114,7 @@ DeviceContext::Opened DeviceContext::open() {
 }
 
 void DeviceContext::run_now(const std::string& what, std::function<void()> work) {
-  const Seconds timeout = endpoint_->settings().timeout;
+  const Seconds timeout = endpoint_->settings().faults.timeout;
   const Deadline deadline = timeout.count() > 0 ? Deadline::after(timeout) : Deadline::never();
   thread_.run_now(std::move(work), [&] {
     endpoint_->check_fault();

@@ -33,7 +33,7 @@ namespace {
 
 /// Whether the settings or the table, which are the same on all ranks, name the algorithm.
 bool is_named(const Group& group) {
-  if (group.endpoint->settings().allreduce == "vendor") return true;
+  if (group.endpoint->settings().collectives.allreduce == "vendor") return true;
   if (!group.table_fits) return false;
   const auto& entries = group.table->of(Collective::kAllreduce);
   return std::any_of(entries.begin(), entries.end(), [](const auto& entry) { return entry.algorithm == "vendor"; });

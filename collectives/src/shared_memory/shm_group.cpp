@@ -24,7 +24,7 @@ std::size_t block_bytes(int size, int lanes, std::size_t slot_bytes) {
 }
 
 std::size_t least_single_copy(const Endpoint& endpoint) {
-  const auto set = static_cast<std::size_t>(endpoint.settings().single_copy_bytes);
+  const auto set = static_cast<std::size_t>(endpoint.settings().shared_memory.single_copy_bytes);
   return set > 0 && endpoint.memory().can_copy() ? set : std::numeric_limits<std::size_t>::max();
 }
 
@@ -37,8 +37,8 @@ ShmGroup::ShmGroup(const Group& group)
       slot_bytes_(std::max(group.slice_bytes / kLineBytes * kLineBytes, group.members.size() * kLineBytes)),
       one_shot_bytes_(std::min(group.one_shot_bytes, slot_bytes_)),
       single_copy_bytes_(least_single_copy(endpoint_)),
-      by_address_(endpoint_.settings().shared_memory == "on"),
-      recent_outputs_(static_cast<std::size_t>(endpoint_.settings().non_temporal_bytes)) {
+      by_address_(endpoint_.settings().shared_memory.mode == "on"),
+      recent_outputs_(static_cast<std::size_t>(endpoint_.settings().shared_memory.non_temporal_bytes)) {
   const Topology& topology = endpoint_.topology();
   const RankInfo& self = topology.rank(endpoint_.rank());
   for (int member = 0; member < group.size(); ++member) {

@@ -18,7 +18,7 @@ bool has_counts(Collective collective) {
 
 /// How processes read what is in no window.
 std::string explain_single_copies(Collective collective, const Group& group) {
-  const std::int64_t least = group.endpoint->settings().single_copy_bytes;
+  const std::int64_t least = group.endpoint->settings().shared_memory.single_copy_bytes;
   if (reduces(collective) || least == 0) return "";
   if (!group.endpoint->memory().can_copy()) return "; the kernel does not let the processes read each other's memory";
   return fmt::format("; between processes the kernel copies chunks from {} bytes out of other memory", least);

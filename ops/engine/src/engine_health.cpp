@@ -18,8 +18,8 @@ constexpr double kIdleFraction = 1.0 / 6;
 EngineHealth::EngineHealth(int rank, Endpoint& endpoint)
     : endpoint_(endpoint),
       rank_(rank),
-      stall_(endpoint.settings().warn_after, endpoint.settings().timeout),
-      idle_(kIdleFraction * endpoint.settings().warn_after) {}
+      stall_(endpoint.settings().faults.warn_after, endpoint.settings().faults.timeout),
+      idle_(kIdleFraction * endpoint.settings().faults.warn_after) {}
 
 void EngineHealth::poll_peers() {
   try {

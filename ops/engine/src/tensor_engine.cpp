@@ -91,9 +91,9 @@ TensorEngine::~TensorEngine() {
 /// A job does not end for a file that can not be written.
 void TensorEngine::start_timeline_of_settings() {
   const Settings& settings = endpoint_.settings();
-  if (settings.timeline == "off") return;
+  if (settings.engine.timeline == "off") return;
   try {
-    start_timeline(settings.timeline, settings.timeline_cycles);
+    start_timeline(settings.engine.timeline, settings.engine.timeline_cycles);
   } catch (const InvalidArgument& error) {
     log(LogLevel::kWarning, error.what());
   }

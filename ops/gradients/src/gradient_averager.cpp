@@ -71,9 +71,9 @@ class GradientAverager::State {
         algorithm_(options.algorithm) {
     options_.algorithm = algorithm_;
     const Settings& settings = communicator_.settings();
-    if (options_.bucket_bytes == 0) options_.bucket_bytes = static_cast<std::size_t>(settings.bucket_bytes);
+    if (options_.bucket_bytes == 0) options_.bucket_bytes = static_cast<std::size_t>(settings.gradients.bucket_bytes);
     if (options_.last_bucket_bytes == 0) {
-      options_.last_bucket_bytes = static_cast<std::size_t>(settings.last_bucket_bytes);
+      options_.last_bucket_bytes = static_cast<std::size_t>(settings.gradients.last_bucket_bytes);
     }
     compare_with_other_ranks(check_memory());
     open_device();

@@ -19,7 +19,7 @@ using Json = nlohmann::ordered_json;
 
 /// @throws DataError  it is nested more deeply than any file of ours   @throws nlohmann::json::exception  it is no JSON
 inline Json parse_json(std::string_view text) {
-  if (const int depth = json_depth(text); depth > kDeepestJson) {
+  if (const int depth = json_depth(text); depth > kMaxJsonDepth) {
     throw DataError(fmt::format("lists and objects lie {} deep in each other", depth));
   }
   return Json::parse(text);

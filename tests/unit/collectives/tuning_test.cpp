@@ -210,7 +210,7 @@ TEST_F(ChoiceFromATable, IsOfTheMemoryOfTheCall) {
 TEST_F(ChoiceFromATable, GivesWayToTheCallerAndToSettings) {
   query_.segments = 3;
   EXPECT_EQ(selected(70000).segments, 3);
-  settings_.allreduce = "ring";
+  settings_.collectives.allreduce = "ring";
   EXPECT_EQ(name(10), "ring");
   query_.forced = "circulant";
   EXPECT_EQ(name(10), "circulant");
@@ -245,7 +245,7 @@ TEST_F(ChoiceFromATable, NoSegmentsMeansFromTheSize) {
   table.of(Collective::kAllreduce) = {{1 << 30, "ring", 0, 1}};
   query_.table = &table;
   EXPECT_EQ(selected(4 << 20).segments, 4);
-  settings_.segment_bytes = 64 << 10;
+  settings_.collectives.segment_bytes = 64 << 10;
   EXPECT_EQ(selected(4 << 20).segments, 16);
 }
 
@@ -260,9 +260,9 @@ TEST_F(ChoiceFromATable, SizesThatNeedNoSearchEndWhereTheTableSaysSomethingElse)
   EXPECT_EQ(select_short_vectors(query_, settings_).below_bytes, kAnySize);
   query_.table = nullptr;
   EXPECT_EQ(select_short_vectors(query_, settings_).below_bytes, kAnySize);
-  settings_.allreduce = "ring";
+  settings_.collectives.allreduce = "ring";
   EXPECT_EQ(select_short_vectors(query_, settings_).below_bytes, 0U);
-  settings_.allreduce = "shared_memory";
+  settings_.collectives.allreduce = "shared_memory";
   EXPECT_EQ(select_short_vectors(query_, settings_).below_bytes, kAnySize);
   query_.shares_memory = false;
   EXPECT_EQ(select_short_vectors(query_, settings_).below_bytes, 0U);

@@ -41,7 +41,7 @@ class Directory {
 
 Settings with_tuning(const std::string& path) {
   Settings settings;
-  settings.tuning = path;
+  settings.collectives.tuning = path;
   return settings;
 }
 
