@@ -17,14 +17,11 @@
 namespace farandole {
 namespace {
 
-constexpr const char* kEnded =
-    "the World of this communicator has ended: keep the World for as long as its communicators are used";
-
 // How long a fault waits for its flight records.
 constexpr std::chrono::milliseconds kLongestRecording{2000};
 
 void mark_in_child(Job& job) {
-  job.become_forked_child();
+  job.fault().set_forked_child();
 }
 using JobsInChildren = ForkedChildren<Job, mark_in_child>;
 
@@ -42,7 +39,7 @@ Job::Job(const WorldOptions& options)
   const int first = topology_->first_rank_of(process());
   name_in_log(fmt::format("rank {} {}", first, topology_->process(process()).hostname));
   inproc_ = std::make_unique<InprocTransport>(first, options.replicas,
-                                              [this, first](int rank) { endpoint(rank - first).ring(); });
+                                              [this, first](int rank) { endpoint(rank - first).progress().ring(); });
   for (int i = 0; i < options.replicas; ++i) endpoints_.push_back(std::make_unique<Endpoint>(*this, first + i));
   waiting_ = waiting_options(/*progress_thread=*/false);
   const ThreadUse threads = group() != nullptr ? group()->thread_use() : ThreadUse::kAnyThread;
@@ -50,6 +47,7 @@ Job::Job(const WorldOptions& options)
     progress_ = std::make_unique<ProgressThread>(waiting_options(/*progress_thread=*/true), memory_->header().progress,
                                                  /*rests=*/threads == ThreadUse::kOneThreadAtATime);
   }
+  fault_.set_place(topology_->describe(first));
   one_world_->set_place(topology_->describe(first));
   JobsInChildren::add(this);
 }
@@ -64,12 +62,13 @@ Job::~Job() {
 
 void Job::end() {
   try {
-    if (std::uncaught_exceptions() > exceptions_at_start_) endpoints_.front()->give_up("failed with an exception");
+    if (std::uncaught_exceptions() > exceptions_at_start_)
+      endpoints_.front()->faults().give_up("failed with an exception");
     // Ranks of this process may wait for each other: while one is closed the progress thread moves the rest on.
     if (progress_ && endpoints_.size() > 1) progress_->wake();
-    for (const auto& endpoint : endpoints_) endpoint->close_attached();
+    for (const auto& endpoint : endpoints_) endpoint->progress().close_attached();
     progress_.reset();
-    if (group() != nullptr && !has_fault()) peers_->leave();
+    if (group() != nullptr && !fault_.exists()) peers_->leave();
   } catch (const std::exception& error) {
     log(LogLevel::kError, std::string("leaving the job failed: ") + error.what());
   }
@@ -77,7 +76,7 @@ void Job::end() {
 }
 
 void Job::retire() {
-  fault_.set_ended(kEnded);
+  fault_.set_ended();
   connection_.between_hosts.reset();
   connection_.group.reset();
   memory_->unmap_peers();
@@ -86,7 +85,7 @@ void Job::retire() {
 
 Transport& Job::route(int peer) {
   if (is_here(peer)) return *inproc_;
-  if (group() == nullptr) check_fault();
+  if (group() == nullptr) fault_.check();
   const bool is_on_this_host = topology_->rank(peer).host_index == topology_->process(process()).host_index;
   Transport* const between_hosts = is_on_this_host ? nullptr : connection_.between_hosts->transport();
   return between_hosts != nullptr ? *between_hosts : group()->transport();
@@ -101,26 +100,8 @@ Waiter::Options Job::waiting_options(bool progress_thread) const {
           .polled = group() != nullptr && group()->transport().is_polled()};
 }
 
-void Job::check_process() const {
-  if (is_forked_child()) {
-    throw InvalidArgument(describe_forked_child(topology_->describe(topology_->first_rank_of(process()))));
-  }
-}
-
-void Job::check_fault(const std::string& doing) const {
-  if (!fault_.is_seen()) return;
-  check_process();
-  fault_.raise(doing);
-}
-
-void Job::check_world() const {
-  if (!fault_.is_seen()) return;
-  check_process();
-  if (fault_.has_ended()) throw InvalidArgument(kEnded);
-}
-
 void Job::poison(int rank, ErrorKind kind, const std::string& text, bool tell) {
-  if (is_forked_child()) return;
+  if (fault_.is_forked_child()) return;
   // A thread that sees the fault may release memory that a stopped peer still writes, and may end the process. Peers
   // that learn of it end, and then the launcher ends this process: what it has to say comes before.
   const auto before = [&] {
@@ -131,19 +112,8 @@ void Job::poison(int rank, ErrorKind kind, const std::string& text, bool tell) {
   if (fault_.set(kind, text, before)) ring_all();
 }
 
-void Job::set_left(int rank, bool left) {
-  if (is_forked_child()) return;
-  peers_->stragglers().set_left(rank, left);
-  ring_all();
-}
-
-std::uint64_t Job::entered(int rank, std::uint32_t communicator) const {
-  const Endpoint& asked = *endpoints_[static_cast<std::size_t>(topology_->rank(rank).replica)];
-  return communicator < kMaxCommunicators ? asked.entered_[communicator].load(std::memory_order_relaxed) : 0;
-}
-
 void Job::ring_all() {
-  for (const auto& endpoint : endpoints_) endpoint->ring();
+  for (const auto& endpoint : endpoints_) endpoint->progress().ring();
 }
 
 /// A fault is told all the same where there is no record.

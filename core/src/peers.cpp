@@ -40,7 +40,9 @@ Peers::Peers(Job& job)
       topology_(job.topology()),
       process_(job.process()),
       stragglers_(topology_, process_,
-                  [&job](int rank, std::uint32_t communicator) { return job.entered(rank, communicator); }),
+                  [&job](int rank, std::uint32_t communicator) {
+                    return job.endpoint(job.topology().rank(rank).replica).late_ranks().entered(communicator);
+                  }),
       cycles_(topology_, process_, job.settings().faults.warn_after, environment()),
       liveness_(job.settings().faults.liveness),
       shutdown_(topology_, process_, [&job](int p, const ControlMessage& control) { job.group()->post(p, control); }) {}
@@ -90,7 +92,7 @@ void Peers::throw_if_a_process_has_died() {
 }
 
 void Peers::poll() {
-  if (job_.group() == nullptr || job_.is_forked_child()) return;
+  if (job_.group() == nullptr || job_.fault().is_forked_child()) return;
   const std::unique_lock lock(look_mutex_, std::try_to_lock);
   if (!lock) return;
   read_control_messages();
@@ -208,20 +210,20 @@ void Peers::post_to_all(const ControlMessage& control) {
 
 void Peers::ask(int rank, std::uint32_t communicator, std::uint64_t sequence, std::span<const int> awaited,
                 std::span<const int> others) {
-  if (job_.group() == nullptr || job_.is_forked_child()) return;
+  if (job_.group() == nullptr || job_.fault().is_forked_child()) return;
   ControlMessage control = make_control_message(ControlMessage::Kind::kQuery, process_, rank);
   control.communicator = communicator;
   for (const int process : stragglers_.ask(communicator, sequence, awaited, others)) group().post(process, control);
 }
 
 void Peers::search_cycle(int rank) {
-  if (!job_.is_forked_child()) cycles_.search(rank);
+  if (!job_.fault().is_forked_child()) cycles_.search(rank);
 }
 
 WaitCycles::Environment Peers::environment() {
   const auto endpoint = [this](int rank) -> Endpoint& { return job_.endpoint(topology_.rank(rank).replica); };
   WaitCycles::Environment here;
-  here.blocked = [endpoint](int rank) -> BlockedCalls& { return endpoint(rank).blocked(); };
+  here.blocked = [endpoint](int rank) -> BlockedCalls& { return endpoint(rank).late_ranks().blocked(); };
   here.entered = [this](int rank, std::uint32_t communicator) { return stragglers_.entered(rank, communicator); };
   here.missing = [this](std::uint32_t communicator, std::uint64_t sequence, const std::vector<int>& members) {
     return stragglers_.missing(communicator, sequence, members);
@@ -235,7 +237,7 @@ WaitCycles::Environment Peers::environment() {
     group().post(topology_.rank(rank).process, control);
   };
   here.found = [endpoint](int rank, const std::string& text, bool is_certain) {
-    is_certain ? endpoint(rank).poison(ErrorKind::kMismatch, text) : log(LogLevel::kWarning, text);
+    is_certain ? endpoint(rank).faults().poison(ErrorKind::kMismatch, text) : log(LogLevel::kWarning, text);
   };
   return here;
 }
@@ -261,7 +263,7 @@ void Peers::leave() {
   shutdown_.begin();
   for (;; group().rest()) {
     poll();
-    job_.check_fault("while leaving the job: ");
+    job_.fault().check("while leaving the job: ");
     if (shutdown_.advance() && group().is_flushed()) break;
     ask_before_leaving(Clock::now());
     stall.check([&] {

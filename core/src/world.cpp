@@ -11,7 +11,7 @@ namespace farandole {
 
 World::World(const WorldOptions& options) : job_(std::make_shared<Job>(options)) {}
 World::~World() {
-  if (job_->is_forked_child()) {
+  if (job_->fault().is_forked_child()) {
     // Its threads, connections and mappings are the parent's.
     keep_until_the_end(std::move(job_));
   } else {
@@ -20,7 +20,7 @@ World::~World() {
 }
 
 Job& World::job() const {
-  job_->check_process();
+  job_->fault().check_process();
   return *job_;
 }
 
