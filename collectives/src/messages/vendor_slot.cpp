@@ -25,7 +25,7 @@ struct VendorSlot::Making {
       problem = std::current_exception();
     }
     done.store(true, std::memory_order_release);
-    group.endpoint->ring();
+    group.endpoint->progress().ring();
   }
 };
 
@@ -42,12 +42,12 @@ bool is_named(const Group& group) {
 }  // namespace
 
 VendorSlot::VendorSlot(const Group& group) : group_(group) {
-  if (!group_.endpoint->usable_from_any_thread() && is_named(group_)) begin();
+  if (!group_.endpoint->progress().usable_from_any_thread() && is_named(group_)) begin();
 }
 
 void VendorSlot::begin() {
   making_ = std::make_shared<Making>();
-  if (!group_.endpoint->usable_from_any_thread()) {
+  if (!group_.endpoint->progress().usable_from_any_thread()) {
     making_->run(group_);
     return;
   }
@@ -56,7 +56,7 @@ void VendorSlot::begin() {
 
 VendorCollectives* VendorSlot::collectives() {
   if (made_ != nullptr) return made_;
-  if (!making_ && !group_.endpoint->usable_from_any_thread()) {
+  if (!making_ && !group_.endpoint->progress().usable_from_any_thread()) {
     throw Unsupported(
         "the algorithm vendor, with an MPI that only the main thread may call, must be named by "
         "FARANDOLE_ALLREDUCE=vendor "

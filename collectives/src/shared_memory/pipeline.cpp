@@ -156,7 +156,7 @@ bool Pipeline::run(const ShmPlan::Step& step) {
   if (plan_.is_active(step.stage, host_.rank())) {
     const bool touches = plan_.touches_buffers() && host_.by_address();
     if (touches) mine.touching.store(1, std::memory_order_seq_cst);
-    const bool is_done = (!touches || !group_.endpoint->has_fault()) && work_on(step);
+    const bool is_done = (!touches || !group_.endpoint->faults().exist()) && work_on(step);
     if (non_temporal_) complete_non_temporal_stores();
     if (touches) mine.touching.store(0, std::memory_order_release);
     if (!is_done) return false;
@@ -321,8 +321,8 @@ bool Pipeline::fetch(int local, std::size_t element, std::byte* to, std::size_t 
   if (error == 0) return true;
   if (error == ESRCH) return false;
   // A rank that has failed says so before its memory goes.
-  group_.endpoint->poll_health();
-  if (group_.endpoint->has_fault()) return false;
+  group_.endpoint->faults().poll();
+  if (group_.endpoint->faults().exist()) return false;
   throw TransportError(
       fmt::format("{}: {} bytes of the input of rank {} could not be read: {}; it must stay until the "
                   "collective is done (FARANDOLE_SINGLE_COPY_BYTES=0 for memory of a device)",

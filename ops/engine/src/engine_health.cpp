@@ -23,9 +23,9 @@ EngineHealth::EngineHealth(int rank, Endpoint& endpoint)
 
 void EngineHealth::poll_peers() {
   try {
-    endpoint_.poll_health();
+    endpoint_.faults().poll();
   } catch (const std::exception& error) {
-    endpoint_.poison(ErrorKind::kTransportError, error.what());
+    endpoint_.faults().poison(ErrorKind::kTransportError, error.what());
   }
 }
 
@@ -49,7 +49,7 @@ void EngineHealth::check_stall(const ProcessSets& sets, Clock::time_point now) {
         },
         now);
   } catch (const Timeout& error) {
-    endpoint_.poison(error.kind(), error.what());
+    endpoint_.faults().poison(error.kind(), error.what());
   }
 }
 

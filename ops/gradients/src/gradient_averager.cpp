@@ -89,7 +89,7 @@ class GradientAverager::State {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
   ~State() {
-    if (communicator_.endpoint().is_forked_child()) return;
+    if (communicator_.endpoint().faults().is_forked_child()) return;
     // Buckets in flight write to memory that is about to go.
     if (std::uncaught_exceptions() > exceptions_at_start_ && has_pending()) {
       communicator_.abort("an exception ended the training step while gradients were being reduced");
@@ -98,7 +98,7 @@ class GradientAverager::State {
   }
 
   void ready(std::size_t index) {
-    communicator_.endpoint().check_process();
+    communicator_.endpoint().faults().check_process();
     if (index >= spans_.size()) {
       throw InvalidArgument(fmt::format("gradient {} does not exist; there are {}", index, spans_.size()));
     }
@@ -115,7 +115,7 @@ class GradientAverager::State {
   }
 
   void wait() {
-    communicator_.endpoint().check_process();
+    communicator_.endpoint().faults().check_process();
     for (std::size_t i = spans_.size(); i-- > 0;) {
       if (!is_ready_[i]) ready(i);
     }
