@@ -9,14 +9,14 @@
 #include <optional>
 #include <utility>
 
-#include "agreement.h"
 #include "farandole/internal/fixed_text.h"
 #include "farandole/internal/limits.h"
 #include "farandole/internal/log.h"
-#include "gather_parts.h"
-#include "job.h"
-#include "launch.h"
-#include "peer_message_checks.h"
+#include "faults/peer_message_checks.h"
+#include "job/agreement.h"
+#include "job/gather_parts.h"
+#include "job/job.h"
+#include "launch/launch.h"
 #include "sockets/presence.h"
 
 namespace farandole {

@@ -4,7 +4,7 @@
 #include <set>
 #include <vector>
 
-#include "job.h"
+#include "job/job.h"
 
 namespace farandole {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "straggler_queries.h"
+#include "faults/straggler_queries.h"
 
 #include <fmt/format.h>
 

@@ -13,10 +13,10 @@
 #include <limits>
 #include <type_traits>
 
+#include "arithmetic/reduce_tables.h"
 #include "farandole/core/float_mode.h"
 #include "farandole/core/settings.h"
 #include "farandole/internal/average.h"
-#include "reduce_tables.h"
 
 namespace farandole {
 namespace {

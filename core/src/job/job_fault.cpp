@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "job_fault.h"
+#include "job/job_fault.h"
 
-#include "one_world.h"
+#include "job/one_world.h"
 
 namespace farandole {
 namespace {

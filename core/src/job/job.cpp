@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "job.h"
+#include "job/job.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -12,7 +12,7 @@
 #include "farandole/internal/forked_children.h"
 #include "farandole/internal/log.h"
 #include "farandole/internal/standard_descriptors.h"
-#include "private_file.h"
+#include "faults/private_file.h"
 
 namespace farandole {
 namespace {

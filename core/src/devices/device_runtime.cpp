@@ -10,7 +10,7 @@
 #include "farandole/internal/library_thread.h"
 #include "farandole/sdk/backend.h"
 #include "farandole/sdk/device.h"
-#include "plugin.h"
+#include "launch/plugin.h"
 
 namespace farandole {
 

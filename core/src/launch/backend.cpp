@@ -16,9 +16,9 @@
 
 #include "farandole/core/error.h"
 #include "farandole/internal/loaded_libraries.h"
-#include "launch.h"
+#include "launch/launch.h"
+#include "launch/plugin.h"
 #include "local/local_process_group.h"
-#include "plugin.h"
 #include "pmix/pmix_backend.h"
 #include "tcp/tcp_backend.h"
 

@@ -5,7 +5,7 @@
 
 #include "farandole/internal/endpoint.h"
 #include "farandole/internal/forked_children.h"
-#include "job.h"
+#include "job/job.h"
 
 namespace farandole {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "wait_cycles.h"
+#include "faults/wait_cycles.h"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "clean_shutdown.h"
+#include "faults/clean_shutdown.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "liveness.h"
+#include "faults/liveness.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

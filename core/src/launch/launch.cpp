@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launch.h"
+#include "launch/launch.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

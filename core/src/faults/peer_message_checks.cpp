@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "peer_message_checks.h"
+#include "faults/peer_message_checks.h"
 
 #include <fmt/format.h>
 
 #include <cstring>
 
-#include "clean_shutdown.h"
 #include "farandole/core/error.h"
+#include "faults/clean_shutdown.h"
 
 namespace farandole {
 namespace {

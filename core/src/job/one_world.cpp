@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "one_world.h"
+#include "job/one_world.h"
 
 #include <fmt/format.h>
 #include <unistd.h>

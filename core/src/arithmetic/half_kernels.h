@@ -11,7 +11,7 @@
 #include <array>
 #include <type_traits>
 
-#include "reduce_kernels.h"
+#include "arithmetic/reduce_kernels.h"
 
 namespace farandole::kernels {
 

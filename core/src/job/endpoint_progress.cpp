@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "job.h"
+#include "job/job.h"
 
 namespace farandole {
 

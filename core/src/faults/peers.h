@@ -9,12 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "clean_shutdown.h"
 #include "farandole/core/error.h"
 #include "farandole/internal/deadline.h"
-#include "liveness.h"
-#include "straggler_queries.h"
-#include "wait_cycles.h"
+#include "faults/clean_shutdown.h"
+#include "faults/liveness.h"
+#include "faults/straggler_queries.h"
+#include "faults/wait_cycles.h"
 
 namespace farandole {
 

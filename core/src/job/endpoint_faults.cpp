@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "job.h"
+#include "job/job.h"
 
 namespace farandole {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agreement.h"
+#include "job/agreement.h"
 
 #include <fmt/core.h>
 

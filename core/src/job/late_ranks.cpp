@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "farandole/internal/late_ranks.h"
 
-#include "job.h"
+#include "job/job.h"
 
 namespace farandole {
 

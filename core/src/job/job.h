@@ -16,11 +16,11 @@
 #include "farandole/core/world.h"
 #include "farandole/internal/endpoint.h"
 #include "farandole/internal/limits.h"
-#include "host_network.h"
+#include "faults/peers.h"
 #include "inproc/inproc_transport.h"
-#include "job_fault.h"
-#include "one_world.h"
-#include "peers.h"
+#include "job/host_network.h"
+#include "job/job_fault.h"
+#include "job/one_world.h"
 
 namespace farandole {
 

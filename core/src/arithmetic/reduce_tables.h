@@ -5,8 +5,8 @@
 #include <array>
 #include <type_traits>
 
-#include "half_kernels.h"
-#include "reduce_kernels.h"
+#include "arithmetic/half_kernels.h"
+#include "arithmetic/reduce_kernels.h"
 
 namespace farandole::kernels {
 

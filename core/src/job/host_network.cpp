@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host_network.h"
+#include "job/host_network.h"
 
 #include <fmt/format.h>
 
@@ -17,7 +17,7 @@
 #include "farandole/internal/deadline.h"
 #include "farandole/internal/fixed_text.h"
 #include "farandole/internal/log.h"
-#include "gather_parts.h"
+#include "job/gather_parts.h"
 
 namespace farandole {
 namespace {

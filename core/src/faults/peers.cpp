@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "peers.h"
+#include "faults/peers.h"
 
 #include <fmt/format.h>
 
@@ -12,8 +12,8 @@
 #include "farandole/internal/fixed_text.h"
 #include "farandole/internal/log.h"
 #include "farandole/internal/stall_monitor.h"
-#include "job.h"
-#include "peer_message_checks.h"
+#include "faults/peer_message_checks.h"
+#include "job/job.h"
 
 namespace farandole {
 namespace {
