@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agreement.h"
+#include "job/agreement.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
