@@ -140,8 +140,8 @@ struct LaunchSettings {
   /// user, or at the same address, at the same time.
   std::string job;
 
-  /// Host and port at which the processes of a job on several hosts meet, such as "node1:29500": the host of rank 0,
-  /// and a port that is free there, as is one of the next 8.
+  /// Host and port at which the processes of a job on several hosts meet, such as "node1:29500": the host of rank 0
+  /// and a port; this port and at least one of the 8 ports after it must be free.
   std::string rendezvous;
 
   /// Processes with different texts count as being on different hosts. For trying multi-host jobs on one machine.

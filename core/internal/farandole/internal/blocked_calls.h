@@ -41,8 +41,8 @@ class BlockedCalls {
     std::uint64_t id_ = 0;
   };
 
-  /// Notes that the calling thread uses the rank: begins, awaits or tests a collective. Costs one load if only one
-  /// thread ever uses the rank.
+  /// Notes that the calling thread uses the rank: begins, awaits or tests a collective. Costs a load while a
+  /// single thread uses the rank.
   void note_thread() {
     static thread_local const char self = 0;
     const void* first = first_thread_.load(std::memory_order_relaxed);

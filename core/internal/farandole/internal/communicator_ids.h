@@ -14,7 +14,7 @@ namespace farandole {
 /// all of them, while each rank holds `creation_mutex`. Thread-safe.
 class CommunicatorIds {
  public:
-  /// Which ids are in use, by id: 1 if in use, else 0.
+  /// Flags by id: 1 if the id is in use, else 0.
   std::vector<std::uint8_t> used() const {
     const std::lock_guard lock(mutex_);
     return used_;

@@ -18,8 +18,8 @@ class EndpointFaults {
  public:
   EndpointFaults(Job& job, int rank) : job_(job), rank_(rank) {}
 
-  /// @throws Error  the job's fault, if there is one   @throws InvalidArgument  the World has ended, or as
-  /// check_process Costs one load while there is no fault.
+  /// Returns if calls may go on. Costs one load while there is no fault.
+  /// @throws Error  the job's fault   @throws InvalidArgument  the World has ended, or as check_process
   void check() const;
   /// @throws InvalidArgument  the World has ended, or as check_process. For functions that work despite a fault.
   void check_world() const;

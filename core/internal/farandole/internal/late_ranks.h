@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which ranks a collective is waiting for.
+// Progress of ranks in collectives, to find the ranks that a collective waits for.
 #pragma once
 
 #include <atomic>
