@@ -14,10 +14,10 @@
 namespace farandole {
 namespace {
 
-// Stays in a level-1 cache while all inputs are added.
+// Elements that are summed over all inputs before the next ones. The block of sums stays in a level-1 cache.
 constexpr std::size_t kAveragedBlock = 512;
 
-/// What a sum becomes; made of the factor once.
+/// Functor that turns a sum into an average of type T. The divisor is derived from the factor once.
 template <class T>
 class Quotient {
  public:
@@ -32,10 +32,10 @@ class Quotient {
 
  private:
   const double factor_;
-  const kernels::QuotientType<Wide> divisor_;  // 0: none
+  const kernels::QuotientType<Wide> divisor_;  // 0 if the factor is not 1/n
 };
 
-/// Calls `visitor` with a zero of each type that has a wider sum.
+/// Calls `visitor(T{})` for the stored type T of `dtype`, an integer type with a wider sum.
 template <class Visitor>
 void with_summed_type(DType dtype, const Visitor& visitor) {
   with_stored_type(dtype, [&](auto zero) {
@@ -54,7 +54,7 @@ double user_factor(double factor, DType dtype) {
   if (factor == 1.0) return factor;
   if (dtype != DType::kF16 && dtype != DType::kBF16 && dtype != DType::kF32) return factor;
   const FloatMode mode;
-  const volatile double given = factor;  // see FloatMode: from memory, to memory
+  const volatile double given = factor;  // volatile: keeps the conversion inside the scope of FloatMode
   const volatile auto rounded = static_cast<float>(given);
   return rounded;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels for f16 on processors that convert it: blocks are widened to float in a level-1 cache, combined there by the
-// float kernels, and narrowed. The processor's conversions give the bits of float16.h, at about five times the speed.
+// Kernels for f16 on processors with conversion instructions: a block is widened to float in a level-1 cache, combined
+// there by the float kernels, and narrowed. The instructions give the same bits as float16.h at about five times the
+// speed.
 #pragma once
 
 #if defined(__x86_64__)
@@ -39,7 +40,7 @@ struct HalfConversion<Isa::kAvx2> {
 
 template <>
 struct HalfConversion<Isa::kAvx512> {
-  // g++ 12 takes the unmasked forms for reads of an uninitialised register.
+  // Masked forms with all lanes, because g++ 12 warns of an uninitialised register in the unmasked forms.
   static constexpr __mmask16 kAllLanes = 0xffff;
   [[FARANDOLE_AVX512]] static void widen_all(float* out, const Half* in, std::size_t count) {
     std::size_t i = 0;
@@ -63,7 +64,7 @@ struct alignas(64) HalfBlock {
   std::array<float, 512> values;
 };
 
-/// The kernel of Combine<In, Out, Op, kInputs> where In or Out is Half and the other is Half or float.
+/// Kernel of Combine<In, Out, Op, kInputs> for pairs of Half and float in which In or Out is Half.
 template <Isa isa, class In, class Out, class Op, int kInputs>
 void combine_halves(void* out, const void* const* inputs, std::size_t first, std::size_t count) {
   std::array<HalfBlock, kInputs> wide;
@@ -107,7 +108,7 @@ void scale_halves(void* out, const void* in, std::size_t count, double factor) {
   }
 }
 
-/// The kernel of ScaleSums<Half>.
+/// Kernel of ScaleSums<Half>.
 template <Isa isa>
 void scale_half_sums(void* out, const void* in, std::size_t count, double factor) {
   HalfBlock wide;

@@ -45,20 +45,20 @@ const KernelSet& kernels_of(Isa isa, DType dtype, ReduceOp op) {
   return table_of(isa).combine[static_cast<std::size_t>(dtype)][static_cast<std::size_t>(kind)];
 }
 
-// Elements of each input that are combined before the next ones: with 8 bytes each, the scratch memory of a tree of
-// depth 4 stays within a level-1 cache.
+// Elements per block. All inputs are combined block by block; with elements of 8 bytes the scratch memory of a tree of
+// depth 4 fits in a level-1 cache.
 constexpr std::size_t kBlockElements = 512;
 struct alignas(64) Scratch {
   std::array<std::byte, kBlockElements * sizeof(double)> bytes;
 };
 
-// Inputs in the left subtree of a tree over `inputs` >= 2: the largest power of two below that.
+// Number of inputs in the left subtree of a tree over `inputs` >= 2: the largest power of two below `inputs`.
 std::size_t left_inputs(std::size_t inputs) {
   return std::bit_floor(inputs - 1);
 }
 
-// Combines one block, elements [first, first + count) of every input, and returns where the result lies: in `scratch`,
-// or in the input itself if there is one and it needs no conversion.
+// Combines a block, elements [first, first + count) of every input. Returns the address of the result: `scratch`, or the
+// block in the input if there is a single input that needs no conversion.
 const void* combine_block(const KernelSet& kernels, std::span<const void* const> inputs, std::size_t first,
                           std::size_t count, std::size_t element_bytes, Scratch& scratch) {
   if (inputs.size() == 1) {
@@ -79,7 +79,7 @@ const void* combine_block(const KernelSet& kernels, std::span<const void* const>
   return scratch.bytes.data();
 }
 
-// Not inlined: calls with few inputs and elements would pay for its scratch memory.
+// Not inlined: calls with few inputs and elements would pay for the scratch memory.
 [[gnu::noinline]] void reduce_tree(const KernelSet& kernels, void* out, std::span<const void* const> inputs,
                                    std::size_t count, std::size_t element_bytes) {
   Scratch left_scratch;
@@ -94,7 +94,7 @@ const void* combine_block(const KernelSet& kernels, std::span<const void* const>
   }
 }
 
-/// The sum in f32, multiplied and rounded once. Not inlined: other reductions would pay for its scratch memory.
+/// Sums in f32, multiplies, and rounds once. Not inlined: other reductions would pay for the scratch memory.
 [[gnu::noinline]] void average_halves(void* out, std::span<const void* const> inputs, std::size_t count,
                                       double factor) {
   const FloatMode mode;
@@ -142,7 +142,7 @@ T neutral_element(ReduceOp op) {
 }
 
 #if defined(__x86_64__)
-// Not among the names that clang's __builtin_cpu_supports knows.
+// Checks F16C by cpuid, because clang's __builtin_cpu_supports does not know its name.
 bool has_f16c() {
   unsigned eax = 0;
   unsigned ebx = 0;
@@ -177,7 +177,7 @@ std::string_view name(Isa isa) {
 
 bool is_supported(Isa isa) {
 #if defined(__x86_64__)
-  // The functions also ask whether the operating system saves the registers.
+  // __builtin_cpu_supports also checks that the operating system saves the registers.
   if (isa == Isa::kAvx512) {
     return __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
            __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0;
@@ -213,7 +213,7 @@ void reduce_many(void* out, std::span<const void* const> inputs, std::size_t cou
   if (inputs.size() == 2) return kernels.pair(out, inputs.data(), 0, count);
   if (inputs.size() == 4) return kernels.quad(out, inputs.data(), 0, count);
   if (inputs.size() == 1) {
-    // A bool may be stored as any byte, but results are 0 or 1: "x or x" and "x and x" are x.
+    // Normalizes bools, which may be stored as any byte, to 0 or 1: "x or x" and "x and x" are x.
     if (dtype == DType::kBool) return reduce(out, inputs[0], inputs[0], count, dtype, op, isa);
     if (out != inputs[0] && count > 0) std::memcpy(out, inputs[0], count * size_in_bytes(dtype));
     return;
@@ -274,7 +274,7 @@ void fill_neutral(void* out, std::size_t count, DType dtype, ReduceOp op) {
 
 double averaging_scale(double scale, int ranks) {
   const FloatMode mode;
-  const volatile double dividend = scale;  // see FloatMode: from memory, to memory
+  const volatile double dividend = scale;  // volatile: keeps the division inside the scope of FloatMode
   const volatile double quotient = dividend / ranks;
   return quotient;
 }

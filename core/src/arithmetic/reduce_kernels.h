@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of reduce.cpp. Every loop is a template of always-inlined code that is compiled once per instruction set,
-// inside a function that carries the target attribute; plain `target_clones` would need ifuncs, which run before thread
-// sanitizer is ready.
+// The loops of reduce.cpp. Every loop is a template of always-inlined code, compiled once per instruction set inside a
+// function with the target attribute. `target_clones` would need ifuncs, which run before thread sanitizer is ready.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +9,7 @@
 #include "farandole/core/reduce.h"
 #include "farandole/internal/arithmetic.h"
 
-// No iteration depends on another: outputs are apart from inputs, or exactly the same memory.
+// Tells the compiler that iterations are independent: an output is disjoint from each input, or is the same memory.
 #if defined(__clang__)
 #define FARANDOLE_INDEPENDENT_ITERATIONS _Pragma("clang loop vectorize(assume_safety)")
 #else
@@ -19,11 +18,11 @@
 
 namespace farandole::kernels {
 
-/// out[i] = the tree of inputs[k][first + i]. `out` may be one of them.
+/// Kernel that computes out[i] from inputs[k][first + i], combined as a tree over k. `out` may equal an input.
 using Kernel = void (*)(void* out, const void* const* inputs, std::size_t first, std::size_t count);
 using ScaleKernel = void (*)(void* out, const void* in, std::size_t count, double factor);
 
-/// Combines 1, 2 or 4 inputs of type In as ((0,1),(2,3)), and stores them as Out.
+/// Combines 1, 2 or 4 inputs of type In as ((0,1),(2,3)), and stores the results as Out.
 template <class In, class Out, class Op, int kInputs>
 struct Combine {
   [[gnu::always_inline]] static inline void run(void* out, const void* const* inputs, std::size_t first,
@@ -66,7 +65,7 @@ struct Scale {
   }
 };
 
-/// Of sums in the accumulator, rounded to T once.
+/// Scales sums of accumulator type, and rounds to T once.
 template <class T>
 struct ScaleSums {
   [[gnu::always_inline]] static inline void run(void* out, const void* in, std::size_t count, double factor) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tables of kernels, by instruction set, type and operation.
+// Tables of kernels, by instruction set, type and operation.
 #pragma once
 
 #include <array>
@@ -10,9 +10,9 @@
 
 namespace farandole::kernels {
 
-/// The kernels of one type and operation for one instruction set. T is the stored type, A what it is combined as.
+/// Kernels of a type and operation for an instruction set. T is the stored type, A the accumulator.
 struct KernelSet {
-  Kernel widen;            ///< T → A; null where they are the same
+  Kernel widen;            ///< T → A; null if T is A
   Kernel pair;             ///< T, T → T
   Kernel pair_wide;        ///< T, T → A
   Kernel quad;             ///< T, T, T, T → T
@@ -56,11 +56,11 @@ constexpr OpTable op_table() {
           kernel_set<isa, T, Max>()};
 }
 
-/// All kernels of one instruction set, indexed by DType.
+/// All kernels of an instruction set, indexed by DType.
 struct IsaTable {
   std::array<OpTable, kDTypeCount> combine;
-  std::array<ScaleKernel, kDTypeCount> scale;  ///< null for types that are no floating-point types
-  ScaleKernel scale_half_sums;                 ///< f32, times a factor → f16
+  std::array<ScaleKernel, kDTypeCount> scale;  ///< null for bool and integers
+  ScaleKernel scale_half_sums;                 ///< multiplies sums in f32 and narrows them to f16
 };
 
 template <Isa isa>

@@ -15,7 +15,7 @@ namespace farandole {
 namespace {
 
 constexpr std::string_view kAutomatic = "auto";
-/// MemorySpace has 16 bits for them.
+/// Number of ordinals that fit in the 16 bits of MemorySpace.
 constexpr int kMaxDevices = 1 << 16;
 
 std::vector<int> parse_ordinals(std::string_view setting) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads the plug-in for devices, once per process.
+// Loads the device plug-in once per process.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -20,10 +20,10 @@ constexpr std::string_view kDevicePluginName = "cuda";
 constexpr PluginKind kDevicePlugin{"farandole_device_v1", "farandole_device_build_id",
                                    "install it, or build Farandole with FARANDOLE_WITH_CUDA=ON"};
 
-/// The process that was the first to load the plug-in; a process that finds another one here is its forked child.
-/// 0: none yet.
+/// Process that loaded the plug-in first; 0: no process yet. A process that finds a different process here is a forked
+/// child of that process.
 std::atomic<pid_t> loading_process{0};
-/// What the loading has come to; null until it has ended. Released by the thread that loads, acquired by all others.
+/// Result of loading; null until loading has ended. Released by the loading thread, acquired by all threads.
 std::atomic<const DeviceAvailability*> loaded_devices{nullptr};
 
 DeviceAvailability load_devices(const Settings& settings) {
@@ -45,8 +45,8 @@ DeviceAvailability load_devices(const Settings& settings) {
   }
 }
 
-/// A driver does not work in children of the process that has initialised it. Locks nothing: a thread of the parent may
-/// have been loading at the fork.
+/// Result for a forked child: a driver does not work in children of the process that has initialised the driver.
+/// Lock-free, because a thread of the parent may have been loading at the fork.
 const DeviceAvailability& devices_of_child(pid_t parent) {
   const DeviceAvailability* const parents = loaded_devices.load(std::memory_order_acquire);
   if (parents != nullptr && parents->runtime == nullptr) return *parents;

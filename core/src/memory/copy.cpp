@@ -20,7 +20,7 @@ void copy_non_temporal(void* out, const void* in, std::size_t bytes, const void*
   std::memcpy(to, from, head);
   const std::size_t end = head + (bytes - head) / kLineBytes * kLineBytes;
   for (std::size_t i = head; i < end; i += kLineBytes) {
-    // While lines only go out, nothing else asks for those that are needed next.
+    // The hardware prefetcher does not see the stream of `next` during the copy.
     if (next != nullptr) _mm_prefetch(static_cast<const char*>(next) + i, _MM_HINT_T0);
     const auto* source = reinterpret_cast<const __m128i*>(from + i);
     auto* target = reinterpret_cast<__m128i*>(to + i);

@@ -20,10 +20,10 @@ namespace farandole {
 namespace {
 
 constexpr std::uint64_t kPageBytes = 4096;
-constexpr std::uint64_t kLargestArena = 1ULL << 40;  // address space, not memory
-// Half of the 47 bits that a process has: all arenas of a host together, since every process maps each of them.
-constexpr std::uint64_t kAllArenas = 1ULL << 46;
-// Of a limited address space the arenas take an eighth; half, where an eighth would be too little to share anything.
+constexpr std::uint64_t kMaxArenaBytes = 1ULL << 40;  // address space, not memory
+// Maximum for all arenas of a host together, because each process maps all of them: half of a process's 47 bits.
+constexpr std::uint64_t kMaxArenasBytes = 1ULL << 46;
+// The arenas take an eighth of a limited address space, or up to half if an eighth is too little to share anything.
 constexpr std::uint64_t kShareOfAddressSpace = 8;
 
 std::uint64_t resource_limit(int resource) {
@@ -40,7 +40,7 @@ std::string contents_of(const std::filesystem::path& path) {
 }
 
 std::uint64_t number_in(const std::filesystem::path& path) {
-  std::uint64_t number = kUnlimited;  // "max", and version 1's largest number, are no limits
+  std::uint64_t number = kUnlimited;  // "max", and the largest number in version 1, mean unlimited
   return std::ifstream(path) >> number ? number : kUnlimited;
 }
 
@@ -55,14 +55,15 @@ std::uint64_t machine_bytes() {
   return pages * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
-std::uint64_t whole_pages(std::uint64_t bytes) {
+std::uint64_t round_down_to_pages(std::uint64_t bytes) {
   return bytes / kPageBytes * kPageBytes;
 }
 
-/// Calls `look` with the directory of each control group of a controller, its path, and whether it is of version 2.
+/// Calls `look` for each control group of a controller that contains this process, and each ancestor of the group, with
+/// the group's directory, its path, and whether it belongs to version 2.
 void for_each_control_group(
     std::string_view proc_cgroup, const std::filesystem::path& mounts, const std::string& controller,
-    const std::function<void(const std::filesystem::path& directory, const std::string& path, bool is_second)>& look) {
+    const std::function<void(const std::filesystem::path& directory, const std::string& path, bool is_version_2)>& look) {
   std::istringstream lines{std::string(proc_cgroup)};
   for (std::string line; std::getline(lines, line);) {
     // "<number>:<controllers>:<path>"; version 2 has no controllers.
@@ -70,31 +71,32 @@ void for_each_control_group(
     const std::size_t second = line.find(':', first + 1);
     if (first == std::string::npos || second == std::string::npos) continue;
     const std::string controllers = line.substr(first + 1, second - first - 1);
-    const bool is_second = controllers.empty();
-    if (!is_second && ("," + controllers + ",").find("," + controller + ",") == std::string::npos) continue;
-    const auto mount = is_second ? mounts : mounts / controller;
-    // A container may see its own group at the mount's root although the path names more: what is not there is passed.
+    const bool is_version_2 = controllers.empty();
+    if (!is_version_2 && ("," + controllers + ",").find("," + controller + ",") == std::string::npos) continue;
+    const auto mount = is_version_2 ? mounts : mounts / controller;
+    // In a container the mount's root may be the container's own group although the path is longer: directories that do
+    // not exist are skipped.
     for (std::filesystem::path path = line.substr(second + 1);; path = path.parent_path()) {
-      look(mount / path.relative_path(), path.string(), is_second);
+      look(mount / path.relative_path(), path.string(), is_version_2);
       if (!path.has_relative_path()) break;
     }
   }
 }
 
-/// Microseconds of each period; kUnlimited: no quota.
+/// CPU time in microseconds per period; kUnlimited: no quota.
 struct QuotaOfPeriod {
   std::uint64_t quota = kUnlimited;
   std::uint64_t period = 0;
 };
 
-QuotaOfPeriod quota_in(const std::filesystem::path& directory, bool is_second) {
+QuotaOfPeriod quota_in(const std::filesystem::path& directory, bool is_version_2) {
   QuotaOfPeriod found;
-  if (is_second) {
-    std::uint64_t quota = 0, period = 0;  // "max" is no number
+  if (is_version_2) {
+    std::uint64_t quota = 0, period = 0;  // reading "max", which means no quota, fails
     if (std::ifstream(directory / "cpu.max") >> quota >> period) found = {quota, period};
     return found;
   }
-  std::int64_t quota = 0;  // -1: none
+  std::int64_t quota = 0;  // -1: no quota
   if (std::ifstream(directory / "cpu.cfs_quota_us") >> quota && quota > 0) {
     found = {static_cast<std::uint64_t>(quota), number_in(directory / "cpu.cfs_period_us")};
   }
@@ -106,7 +108,8 @@ std::uint64_t inode_of(const std::filesystem::path& directory) {
   return stat(directory.c_str(), &status) == 0 ? status.st_ino : 0;
 }
 
-/// This process's quota, and the path of the group that has it; read once, as a process moves between groups rarely.
+/// This process's quota, and the path of the group that sets it. Read once, because a process rarely moves between
+/// groups.
 const std::pair<CpuQuota, std::string>& own_quota() {
   static const auto own = [] {
     std::string owner;
@@ -121,8 +124,8 @@ const std::pair<CpuQuota, std::string>& own_quota() {
 std::uint64_t control_group_memory(std::string_view proc_cgroup, const std::filesystem::path& mounts,
                                    std::string& owner) {
   std::uint64_t least = kUnlimited;
-  const auto look = [&](const std::filesystem::path& directory, const std::string& path, bool is_second) {
-    const std::uint64_t bytes = number_in(directory / (is_second ? "memory.max" : "memory.limit_in_bytes"));
+  const auto look = [&](const std::filesystem::path& directory, const std::string& path, bool is_version_2) {
+    const std::uint64_t bytes = number_in(directory / (is_version_2 ? "memory.max" : "memory.limit_in_bytes"));
     if (bytes >= least) return;
     least = bytes;
     owner = path;
@@ -134,8 +137,8 @@ std::uint64_t control_group_memory(std::string_view proc_cgroup, const std::file
 CpuQuota control_group_cores(std::string_view proc_cgroup, const std::filesystem::path& mounts, std::string& owner) {
   constexpr std::uint64_t kMaxCores = CoreSet().size();
   CpuQuota least;
-  const auto look = [&](const std::filesystem::path& directory, const std::string& path, bool is_second) {
-    const auto [quota, period] = quota_in(directory, is_second);
+  const auto look = [&](const std::filesystem::path& directory, const std::string& path, bool is_version_2) {
+    const auto [quota, period] = quota_in(directory, is_version_2);
     if (quota == kUnlimited || quota == 0 || period == 0 || period == kUnlimited) return;
     const std::uint64_t whole = (quota - 1) / period + 1;
     const int cores = static_cast<int>(std::min(whole, kMaxCores));
@@ -203,8 +206,8 @@ ArenaPlan plan_arena(const ProcessLimits& limits, int processes, std::uint64_t w
   plan.commits_strictly = limits.commits_strictly;
   plan.windows_bytes = windows_bytes > 0 ? windows_bytes : limits.memory_bytes;
   plan.windows_owner = windows_bytes > 0 ? "FARANDOLE_WINDOW_BYTES" : limits.memory_owner;
-  // Twice the memory leaves room for holes between windows.
-  plan.arena_bytes = std::min({kLargestArena, kAllArenas / arenas, 2 * std::min(plan.windows_bytes, kLargestArena)});
+  // Twice the memory leaves room for fragmentation.
+  plan.arena_bytes = std::min({kMaxArenaBytes, kMaxArenasBytes / arenas, 2 * std::min(plan.windows_bytes, kMaxArenaBytes)});
   plan.arena_bytes = std::max(plan.arena_bytes, kSmallestArena);
   const auto bound = [&plan](std::uint64_t bytes, std::string_view owner) {
     if (bytes >= plan.arena_bytes) return;
@@ -217,7 +220,7 @@ ArenaPlan plan_arena(const ProcessLimits& limits, int processes, std::uint64_t w
           "the limit of its address space (ulimit -v)");
   }
   if (plan.is_file) bound(limits.file_bytes, "the limit of its files' sizes (ulimit -f)");
-  plan.arena_bytes = whole_pages(plan.arena_bytes);
+  plan.arena_bytes = round_down_to_pages(plan.arena_bytes);
   return plan;
 }
 

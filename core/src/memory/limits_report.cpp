@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What farandole-info says about the limits of this machine.
+// Report of the limits of this machine, for farandole-info.
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -19,7 +19,7 @@
 namespace farandole {
 namespace {
 
-/// Runs `attempt`, which returns 0 or an errno, in a child process. "works", or why not.
+/// Runs `attempt`, which returns 0 or an errno, in a child process. Returns "works", or the reason of the failure.
 std::string try_out(int (*attempt)()) {
   const pid_t child = fork();
   if (child < 0) return fmt::format("not tried: {}", std::generic_category().message(errno));

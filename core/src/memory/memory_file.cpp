@@ -19,7 +19,7 @@ constexpr unsigned kNeverExecutable = 0x0008U;  // since Linux 6.3, as in linux/
 }  // namespace
 
 int create_memory_file(const char* name) {
-  // Where vm.memfd_noexec is 2 only the first is allowed; kernels before 6.3 know only the second.
+  // If vm.memfd_noexec is 2, the kernel permits only the first call; kernels before 6.3 know only the second.
   int descriptor = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | kNeverExecutable);
   if (descriptor < 0 && errno == EINVAL) descriptor = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
   return above_standard_descriptors(descriptor);

@@ -28,7 +28,7 @@ ProgressThread::~ProgressThread() {
 
 void ProgressThread::attach(std::weak_ptr<Progressable> work) {
   const std::lock_guard lock(mutex_);
-  // Until the thread starts nobody else forgets what is gone.
+  // Until the thread has started, only this function removes expired work.
   std::erase_if(attached_, [](const auto& other) { return other.expired(); });
   attached_.push_back(std::move(work));
 }
@@ -94,7 +94,7 @@ void ProgressThread::run(const std::stop_token& stop) {
     } else if (best == Progressable::State::kWaiting) {
       if (waiter.rest()) poll_health(works);
     } else if (!stop.stop_requested()) {
-      // Nothing is pending: sleep until a thread wakes this one. The limit only bounds the harm of a lost ring.
+      // Nothing is pending: sleep until `wake`. The limit only bounds the harm of a lost ring.
       works.clear();
       own_.sleep(seen, std::chrono::seconds(1));
       waiter.reset();

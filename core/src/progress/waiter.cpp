@@ -14,19 +14,19 @@
 namespace farandole {
 namespace {
 
-// The rungs: how often a waiting thread pauses, then yields, before it sleeps. Where every rank has a core it yields
-// for some milliseconds: a core that goes to sleep comes back slower, in virtual machines above all, and a rank that
-// waits for one that computes waits that long in every training step.
+// Rungs of the ladder: the number of pauses, then of yields, before a waiting thread sleeps. If every rank has a core, a
+// thread yields for some milliseconds, because a sleeping core wakes up slowly, above all in virtual machines, and a
+// rank that waits for a computing rank would pay for that in every training step.
 constexpr int kPauses = 2000;
 constexpr int kYields = 20'000;
 constexpr int kOversubscribedYields = 200;
-// A yield that lasts this long gave the core to another thread, which wants it again: more yields would each cost that
-// thread's turn, where a sleep ends as soon as the doorbell rings.
-constexpr std::chrono::milliseconds kTurnOfAnotherThread{1};
-constexpr int kShortSleeps = 400;  // about 40 ms: a polled transfer still counts as active
-constexpr std::chrono::microseconds kShortestSleep{50};
-constexpr std::chrono::microseconds kLongestPolledSleep{5000};
-constexpr std::chrono::microseconds kLongestSleep{100'000};  // liveness of peers is looked at this often
+// A yield that takes longer than this has given the core to another thread, which will want the core again. Each further
+// yield would last as long as that thread's time slice, whereas a sleep ends as soon as the doorbell rings.
+constexpr std::chrono::milliseconds kTimeSliceOfAnotherThread{1};
+constexpr int kShortSleeps = 400;  // about 40 ms, during which a polled transfer counts as active
+constexpr std::chrono::microseconds kMinSleep{50};
+constexpr std::chrono::microseconds kMaxPolledSleep{5000};
+constexpr std::chrono::microseconds kMaxSleep{100'000};  // interval at which liveness of peers is checked
 
 void pause_once() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -75,7 +75,7 @@ void Waiter::disarm() {
 void Waiter::reset() {
   disarm();
   turns_ = 0;
-  sleep_ = kShortestSleep;
+  sleep_ = kMinSleep;
 }
 
 void Waiter::look() {
@@ -96,16 +96,16 @@ bool Waiter::rest() {
     ++turns_;
     const auto before = std::chrono::steady_clock::now();
     std::this_thread::yield();
-    if (std::chrono::steady_clock::now() - before > kTurnOfAnotherThread) turns_ = turns_awake();
+    if (std::chrono::steady_clock::now() - before > kTimeSliceOfAnotherThread) turns_ = turns_awake();
     return false;
   }
   doorbell_.sleep(seen_, sleep_);
-  // Counted up to the limit only: a thread may wait for months.
+  // Stops counting at the limit, because a thread may wait for months.
   if (options_.polled && turns_ + 1 < turns_awake() + kShortSleeps) {
     ++turns_;
     return true;
   }
-  sleep_ = std::min(2 * sleep_, options_.polled ? kLongestPolledSleep : kLongestSleep);
+  sleep_ = std::min(2 * sleep_, options_.polled ? kMaxPolledSleep : kMaxSleep);
   return true;
 }
 
@@ -115,7 +115,7 @@ CoreSet allowed_cores() {
   CPU_ZERO(&mask);
   const bool known = sched_getaffinity(0, sizeof mask, &mask) == 0;
   for (std::size_t core = 0; core < cores.size(); ++core) cores[core] = known && CPU_ISSET(core, &mask);
-  // More cores than a set holds, or none told: as many as there are.
+  // The system has more cores than a set holds, or does not tell: assume the first cores, as many as there are.
   if (cores.none()) {
     const std::size_t count = std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, cores.size());
     for (std::size_t core = 0; core < count; ++core) cores.set(core);

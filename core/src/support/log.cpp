@@ -29,13 +29,13 @@ std::string pattern(std::string_view process_name) {
   std::string text = "%Y-%m-%d %H:%M:%S.%e farandole %l";
   if (!process_name.empty()) text += " [";
   for (const char character : process_name) {
-    // A percent sign in a host name is no pattern of spdlog's.
+    // Escapes a percent sign in a host name, which spdlog would take for a pattern.
     text += character == '%' ? "%%" : std::string(1, character);
   }
   return text + (process_name.empty() ? ": %v" : "]: %v");
 }
 
-/// The sink's, which a forked child must find free.
+/// Mutex of the sink. Forks hold it, so that a forked child finds it free.
 std::mutex& sink_mutex() {
   return spdlog::details::console_mutex::mutex();
 }
