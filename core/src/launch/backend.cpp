@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which MPI this process should use, and the plug-ins that speak to it.
+// Selects the way to join a job, and loads the backend, which for MPI is a plug-in.
 #include "farandole/sdk/backend.h"
 
 #include <dlfcn.h>
@@ -33,7 +33,8 @@ constexpr std::string_view kPmix = "pmix";
 constexpr PluginKind kBackendPlugin{"farandole_backend_v1", "farandole_backend_build_id",
                                     "build Farandole where the development files of that MPI are installed"};
 
-/// The process that loaded the first plug-in; another one that finds it here is a forked child. 0: none yet.
+/// Process that loaded the first backend; 0: no process yet. A process that finds a different process here is a forked
+/// child of that process.
 std::atomic<pid_t> joining_process{0};
 
 void remember_joining() {
@@ -48,10 +49,11 @@ std::string_view product(std::string_view plugin) {
 struct LoadedMpi {
   std::string_view plugin;
   std::string path;
-  bool is_running = false;  ///< initialised, and not finalised
+  bool is_running = false;  ///< initialised and not finalised
 };
 
-/// The MPI libraries in this process. File names do not tell them apart (MPICH's may be libmpi.so.12), symbols do.
+/// Returns the MPI libraries in this process. Identifies them by symbols, because their file names may be the same
+/// (MPICH's may be libmpi.so.12).
 std::vector<LoadedMpi> loaded_mpis() {
   std::vector<LoadedMpi> mpis;
   for (const std::string& path : loaded_libraries({"libmpi.so", "libmpich.so"})) {
@@ -105,7 +107,7 @@ BackendChoice choose_for_communicator(const Settings& settings, const std::vecto
           launch.launched};
 }
 
-/// An MPI is initialised already: it is joined, whatever started the program.
+/// Joins an MPI that is initialised already, whatever started the program.
 BackendChoice choose_running(const Settings& settings, const LoadedMpi& mpi, const Launch& launch) {
   if (const std::string forced = forced_plugin(settings); !forced.empty() && forced != mpi.plugin) {
     contradiction(settings, fmt::format("this process has initialised {} ({})", product(mpi.plugin), mpi.path));
@@ -130,7 +132,8 @@ std::string only_available(const Settings& settings, const MpiLauncher& launcher
                   launcher.evidence));
 }
 
-/// No MPI is initialised: the launcher, the libmpi that the program was linked with, and FARANDOLE_MPI must agree.
+/// Selects the plug-in if no MPI is initialised. The launcher, the libmpi that the program is linked with, and
+/// FARANDOLE_MPI must agree.
 BackendChoice choose_by_environment(const Settings& settings, const std::vector<LoadedMpi>& mpis,
                                     const Launch& launch) {
   const MpiLauncher& launcher = launch.mpi;
@@ -161,7 +164,7 @@ BackendChoice choose_by_environment(const Settings& settings, const std::vector<
   return choice(only_available(settings, launcher), launcher.evidence + ", and there is one MPI plug-in");
 }
 
-/// Open MPI's components expect the symbols of their MPI to be global.
+/// Makes the symbols of the plug-in's MPI global, as Open MPI's components expect.
 void make_mpi_global(void* plugin) {
   Dl_info mpi{};
   const void* function = dlsym(plugin, "MPI_Init_thread");
@@ -205,7 +208,8 @@ BackendChoice choose_backend(const Settings& settings, const JoinOptions& option
 }
 
 Backend& load_backend(std::string_view plugin, const Settings& settings) {
-  // Before the mutex: a forked child may join a job without MPI, whatever its parent's threads were loading.
+  // Without the mutex, which a thread of the parent may have held at the fork: a forked child may join a job without
+  // MPI.
   if (plugin == kLocal || plugin == kTcp) {
     remember_joining();
     return plugin == kLocal ? local::local_backend() : tcp::tcp_backend();

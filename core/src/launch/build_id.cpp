@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this build of the library is, so that it works only with its like.
+// Identity of this build of the library: plug-ins and peers of other builds are refused.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -18,7 +18,7 @@
 namespace farandole {
 namespace {
 
-/// Where two compilers may differ about the same sources: sizes and alignments, as FNV-1a.
+/// Digest (FNV-1a) of sizes and alignments, which may differ between compilers for the same sources.
 constexpr std::uint32_t shared_layout() {
   std::uint32_t hash = 0x811c9dc5U;
   for (const std::size_t size : {sizeof(ArenaHeader), alignof(ArenaHeader), sizeof(ArenaHeader::Slot), sizeof(Doorbell),

@@ -19,12 +19,12 @@ namespace farandole {
 namespace {
 
 constexpr int kMaxProcesses = 1 << 20;
-constexpr int kLargestPort = 65535;
+constexpr int kMaxPort = 65535;
 constexpr const char* kJoinedBy = "_FARANDOLE_JOINED_BY";
 constexpr const char* kJoinedAs = "_FARANDOLE_JOINED_AS";
-constexpr std::string_view kPmixOfSlurm = "slurm.";  // its jobs are slurm.pmix.<job>.<step>
+constexpr std::string_view kPmixOfSlurm = "slurm.";  // Slurm's PMIx namespaces are slurm.pmix.<job>.<step>
 
-/// Empty counts as not set.
+/// Value of a variable; an empty value counts as not set.
 std::string text_of(const Variables& read, const char* name) {
   const char* const value = read(name);
   return value != nullptr ? value : "";
@@ -34,7 +34,7 @@ bool is_set(const Variables& read, const char* name) {
   return !text_of(read, name).empty();
 }
 
-/// -1: it is no number of these.
+/// Parses an integer from `minimum` to `maximum`; -1 if the text is anything else.
 int number_of(const std::string& text, int minimum, int maximum) {
   int value = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -61,7 +61,7 @@ MpiLauncher find_mpi_launcher(const Variables& read) {
     return {kMpich,  fmt::format("{} is set", name), rank_of(read, "PMI_RANK"), size_of(read, "PMI_SIZE"), !is_slurm,
             is_slurm};
   }
-  // SLURM_NTASKS may be the allocation's.
+  // SLURM_NTASKS may belong to the allocation instead of the step.
   const int step_size = is_slurm ? size_of(read, "SLURM_STEP_NUM_TASKS") : 0;
   const int slurm_size = step_size > 0 || !is_slurm ? step_size : size_of(read, "SLURM_NTASKS");
   const std::string pmix_job = text_of(read, "PMIX_NAMESPACE");
@@ -77,7 +77,7 @@ MpiLauncher find_mpi_launcher(const Variables& read) {
   return {};
 }
 
-/// RANK and its companions.
+/// The variables of torchrun: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT.
 struct TorchVariables {
   static constexpr std::array kNames{"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"};
   std::array<std::string, kNames.size()> values;
@@ -102,29 +102,29 @@ struct TorchVariables {
     return fmt::format("RANK={}, WORLD_SIZE={}, MASTER_ADDR={} and MASTER_PORT={}", values[0], values[1], values[2],
                        values[3]);
   }
-  /// @throws InvalidArgument  one has no sense
+  /// @throws InvalidArgument  a value is invalid
   LaunchedAs parse() const {
     const int rank = number_of(values[0], 0, kMaxProcesses - 1);
     const int size = number_of(values[1], 1, kMaxProcesses);
-    // An address of IPv6 has more of them.
+    // A single colon separates a port; an IPv6 address has several colons.
     const bool has_port = std::count(values[2].begin(), values[2].end(), ':') == 1;
-    if (rank < 0 || size < 0 || rank >= size || has_port || number_of(values[3], 1, kLargestPort) < 0) {
+    if (rank < 0 || size < 0 || rank >= size || has_port || number_of(values[3], 1, kMaxPort) < 0) {
       throw InvalidArgument(
           fmt::format("{} are set, of which a job without MPI is made; RANK must be a number from 0 to WORLD_SIZE - 1, "
                       "MASTER_ADDR a host by name or address, without a port, MASTER_PORT a number from 1 to {}; unset "
                       "them if they are for another program",
-                      shown(), kLargestPort));
+                      shown(), kMaxPort));
     }
     return {rank, size, rendezvous(), text()};
   }
-  /// Some are set, and not all.
+  /// Reason why an incomplete set of variables is ignored; empty if all or none are set.
   std::string why_ignored() const {
     const auto there = names(/*set=*/true);
     const auto missing = names(/*set=*/false);
     if (there.empty() || missing.empty() || (values[0].empty() && values[1].empty())) return {};
     return fmt::format("; without {} no job is made of {}", fmt::join(missing, " and "), fmt::join(there, " and "));
   }
-  /// Some say that there are more processes than this one.
+  /// Warning if WORLD_SIZE is above 1 but the set of variables is incomplete; else empty.
   std::string why_doubtful() const {
     const auto missing = names(/*set=*/false);
     if (missing.empty() || missing.size() > 2 || number_of(values[1], 1, kMaxProcesses) < 2) return {};
@@ -135,12 +135,12 @@ struct TorchVariables {
   }
 };
 
-bool is_told_its_rank(const Settings& settings, const TorchVariables& torch) {
+bool has_explicit_rank(const Settings& settings, const TorchVariables& torch) {
   return settings.launch.rank >= 0 || settings.launch.size >= 0 || !settings.launch.rendezvous.empty() ||
          (!settings.launch.job.empty() && !torch.is_complete());
 }
 
-std::string told_text(const Settings& settings) {
+std::string explicit_text(const Settings& settings) {
   return settings.launch.rendezvous.empty()
              ? fmt::format("{} of {} in {}", settings.launch.rank, settings.launch.size, settings.launch.job)
              : fmt::format("{} of {} at {}", settings.launch.rank, settings.launch.size, settings.launch.rendezvous);
@@ -150,8 +150,8 @@ bool is_forced(const Settings& settings) {
   return settings.launch.mpi != "auto" && settings.launch.mpi != "off";
 }
 
-/// The user says which rank this process is, whatever started it.
-Launch launch_as_told(const Settings& settings, const LaunchFacts& facts) {
+/// Case 1: FARANDOLE_RANK and its companions set the rank, whatever started this process.
+Launch launch_by_settings(const Settings& settings, const LaunchFacts& facts) {
   const bool has_rendezvous = !settings.launch.rendezvous.empty();
   if (settings.launch.rank < 0 || settings.launch.size < 0 || (settings.launch.job.empty() && !has_rendezvous)) {
     const auto shown = [](const std::string& text) { return text.empty() ? "not set" : fmt::format("'{}'", text); };
@@ -173,14 +173,15 @@ Launch launch_as_told(const Settings& settings, const LaunchFacts& facts) {
   Launch launch;
   launch.way = has_rendezvous ? Launch::Way::kTcp : Launch::Way::kLocal;
   launch.launched = {static_cast<int>(settings.launch.rank), static_cast<int>(settings.launch.size),
-                     settings.launch.rendezvous, told_text(settings)};
+                     settings.launch.rendezvous, explicit_text(settings)};
   launch.reason = fmt::format(
       "FARANDOLE_RANK is {} of {} {}", settings.launch.rank, settings.launch.size,
       has_rendezvous ? "at " + settings.launch.rendezvous : fmt::format("in job '{}'", settings.launch.job));
   return launch;
 }
 
-/// Both are there: returns what is said about it. @throws InvalidArgument  they say different things
+/// Checks that MPI's and torchrun's variables agree; returns an addition to the reason.
+/// @throws InvalidArgument  rank or size differ
 std::string agree_with_mpi(const MpiLauncher& mpi, const TorchVariables& torch) {
   const LaunchedAs theirs = torch.parse();
   const bool differs = (mpi.rank >= 0 && mpi.rank != theirs.process) || (mpi.size > 0 && mpi.size != theirs.processes);
@@ -195,10 +196,10 @@ std::string agree_with_mpi(const MpiLauncher& mpi, const TorchVariables& torch) 
   return ", which RANK and WORLD_SIZE agree with";
 }
 
-/// The process that has joined a job and started this one, if there is one, and what the variables made of it.
+/// The process that has joined a job and then started this process.
 struct Parent {
-  std::string pid;  // empty: none
-  std::string joined_as;
+  std::string pid;        // empty if there is no such process
+  std::string joined_as;  // the parent's LaunchedAs::text
 
   Parent(const Variables& read, pid_t own) {
     const std::string joined_by = text_of(read, kJoinedBy);
@@ -208,7 +209,7 @@ struct Parent {
   }
 };
 
-/// The user says that PMIx knows what this process is.
+/// Case 2: PMIx knows rank and size.
 Launch launch_by_pmix(const Variables& read, const LaunchFacts& facts) {
   if (facts.has_communicator || facts.is_mpi_running) {
     throw InvalidArgument(
@@ -222,10 +223,10 @@ Launch launch_by_pmix(const Variables& read, const LaunchFacts& facts) {
   return launch;
 }
 
-/// What the variables of launchers make of this process; the user has not said anything.
-/// @param has_torch  RANK and its companions are there, and are not those of the parent
-Launch launch_as_started(const Settings& settings, const Variables& read, const LaunchFacts& facts,
-                         const Parent& parent, const TorchVariables& torch, bool has_torch) {
+/// Cases 2 to 5: the variables of launchers decide.
+/// @param has_torch  all of torchrun's variables are set, and are not inherited from a parent that joined by them
+Launch launch_by_variables(const Settings& settings, const Variables& read, const LaunchFacts& facts,
+                           const Parent& parent, const TorchVariables& torch, bool has_torch) {
   const bool is_inherited = !parent.pid.empty();
   if (settings.launch.mpi == "pmix" && !is_inherited) return launch_by_pmix(read, facts);
   const bool may_use_mpi = settings.launch.mpi != "off";
@@ -244,7 +245,7 @@ Launch launch_as_started(const Settings& settings, const Variables& read, const 
     if (is_started && !is_forced(settings) && !facts.has_communicator && !is_within_step) {
       launch.reason = agree_with_mpi(launch.mpi, torch);
     }
-    // An MPI that nothing has started sees one process, however many torchrun has started.
+    // An MPI without a launcher sees a single process, however many processes torchrun has started.
     if (!is_started && !facts.has_communicator) launch.mpi.size = torch.parse().processes;
     return launch;
   }
@@ -269,7 +270,7 @@ Launch launch_as_started(const Settings& settings, const Variables& read, const 
   return launch;
 }
 
-/// "5.0" of "5.0.11": what is built alike.
+/// Returns the release series, whose versions are compatible: "5.0" for "5.0.11".
 std::string_view series_of(std::string_view version) {
   return version.substr(0, version.find('.', version.find('.') + 1));
 }
@@ -279,11 +280,11 @@ std::string_view series_of(std::string_view version) {
 Launch find_launch(const Settings& settings, const Variables& read, const LaunchFacts& facts) {
   const TorchVariables torch(read);
   const Parent parent(read, facts.pid);
-  const bool is_told = is_told_its_rank(settings, torch);
-  const bool inherits_told = is_told && parent.joined_as == told_text(settings);
-  const bool has_torch = torch.is_complete() && parent.joined_as != torch.text() && !inherits_told;
-  return is_told && !inherits_told ? launch_as_told(settings, facts)
-                                   : launch_as_started(settings, read, facts, parent, torch, has_torch);
+  const bool is_explicit = has_explicit_rank(settings, torch);
+  const bool inherits_explicit = is_explicit && parent.joined_as == explicit_text(settings);
+  const bool has_torch = torch.is_complete() && parent.joined_as != torch.text() && !inherits_explicit;
+  return is_explicit && !inherits_explicit ? launch_by_settings(settings, facts)
+                                           : launch_by_variables(settings, read, facts, parent, torch, has_torch);
 }
 
 std::string describe_foreign_launcher(const Variables& read, std::string_view library) {

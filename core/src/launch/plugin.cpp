@@ -17,7 +17,7 @@ namespace farandole {
 
 namespace {
 
-/// Beside the library: plug-ins are no libraries that others link.
+/// Subdirectory beside the library, because programs do not link plug-ins.
 constexpr std::string_view kPluginDirectory = "farandole";
 
 std::string own_path() {
@@ -26,7 +26,7 @@ std::string own_path() {
   return info.dli_fname;
 }
 
-/// Where plug-ins are looked for, before the loader's own path.
+/// Directories that are searched before the loader's path.
 std::vector<std::filesystem::path> plugin_directories(const Settings& settings) {
   std::vector<std::filesystem::path> directories;
   if (!settings.process.plugin_directory.empty()) directories.emplace_back(settings.process.plugin_directory);
@@ -89,7 +89,7 @@ PluginLibrary load_plugin(std::string_view name, const PluginKind& kind, const S
     throw Unsupported(
         fmt::format("no plug-in {}: looked for {} in {}and the loader's path; {}, or set "
                     "FARANDOLE_PLUGIN_DIR",
-                    name, file, looked, kind.to_get_one));
+                    name, file, looked, kind.how_to_get));
   }
   return check_plugin(name, kind, file, handle);
 }

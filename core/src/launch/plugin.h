@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The libraries of plug-ins: where they are, and whether they were built with this library's headers.
+// Finds and loads the libraries of plug-ins, and checks that they were built with this library's headers.
 #pragma once
 
 #include <string>
@@ -9,30 +9,31 @@
 
 namespace farandole {
 
-/// What all plug-ins of a kind have.
+/// Kind of a plug-in: names of its exported symbols.
 struct PluginKind {
-  const char* entry = nullptr;     ///< name of the one function, "farandole_backend_v1"
-  const char* build_id = nullptr;  ///< name of the text beside it, "farandole_backend_build_id"
-  std::string_view to_get_one;     ///< what to do where there is none, for messages
+  const char* entry = nullptr;     ///< name of the entry function, "farandole_backend_v1"
+  const char* build_id = nullptr;  ///< name of the build id, a text: "farandole_backend_build_id"
+  std::string_view how_to_get;     ///< advice for the message that there is no such plug-in
 };
 
-/// A plug-in's library, which stays loaded. None of its functions was called yet.
+/// Library of a plug-in. The library stays loaded; no function has been called yet.
 struct PluginLibrary {
   std::string path;
   void* handle = nullptr;
-  void* entry = nullptr;  ///< the function that the kind names
+  void* entry = nullptr;  ///< address of `PluginKind::entry`
 };
 
-/// Loads libfarandole_<name>.so from FARANDOLE_PLUGIN_DIR, the directory beside this library, or the loader's own path.
-/// Its symbols, and those of fmt and spdlog in it, are not global: another copy that the process has loaded would be
-/// mixed up with them. @throws Unsupported  there is none, it cannot be loaded, or belongs to another build; the
-/// message says which and where it looked
+/// Loads libfarandole_<name>.so from FARANDOLE_PLUGIN_DIR, the directory beside this library, or the loader's path. The
+/// plug-in's symbols, including its copies of fmt and spdlog, are local, so that they do not mix with another copy in
+/// the process.
+/// @throws Unsupported  there is no such plug-in, the plug-in cannot be loaded, or it belongs to another build; the
+/// message has the reason and the directories
 PluginLibrary load_plugin(std::string_view name, const PluginKind& kind, const Settings& settings);
 
-/// "plug-in … refuses this library": its entry returned nothing, although the build ids are the same.
+/// Message for a plug-in whose entry function returned null although the build ids are the same.
 std::string plugin_refusal(std::string_view name, const PluginLibrary& library);
 
-/// True if the file of the plug-in is in one of the directories; the loader's own path is not looked at.
+/// True if the plug-in's file is in FARANDOLE_PLUGIN_DIR or beside this library. Does not search the loader's path.
 bool has_plugin(std::string_view name, const Settings& settings);
 
 }  // namespace farandole
