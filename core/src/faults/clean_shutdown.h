@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the processes of a job end it together.
+// The protocol by which the processes of a job agree to end.
 #pragma once
 
 #include <cstddef>
@@ -12,45 +12,48 @@
 
 namespace farandole {
 
-/// The processes between which a clean shutdown is agreed on: the first process of each host is the parent of the other
-/// ones of its host, and process 0 the parent of the first ones.
+/// Tree of the processes that agree on a clean shutdown: the first process of each host is the parent of the host's
+/// other processes, and process 0 is the parent of the first processes of the other hosts.
 struct ShutdownTree {
   std::optional<int> parent;
   std::vector<int> children;
   static ShutdownTree of(const Topology& topology, int process);
 };
 
-/// The clean shutdown of a job, as a state machine that the control messages of the job move on. A process that
-/// wants to end reports that to its parent (kLeave) once all its children have; process 0 then lets all go on
-/// (kAllLeave), down the tree. This is done twice. After the first round all have begun to end; no process ends before
-/// all have said in the second that they know. So while a process has not said so, any other process that dies has died
-/// too early; later it knows this of its neighbours in the tree, one of which every process is. Sends 4 (P - 1)
-/// messages in all, P being the number of processes. Not thread-safe.
+/// Clean shutdown of a job, as a state machine that control messages advance.
+///
+/// Two rounds, each up and down the tree: a process that wants to end sends kLeave to its parent once all its children
+/// have sent kLeave; when process 0 has heard from all its children, kAllLeave goes down the tree. After round 1 every
+/// process knows that all want to end, but none may end before round 2 has confirmed that all know. This tells a death
+/// from a clean end: until a process has reported in round 2, every other process must be alive; from then on the
+/// process watches its neighbours in the tree, and every process is some process's neighbour. Sends 4 (P - 1) messages
+/// in all for P processes. Not thread-safe.
 class CleanShutdown {
  public:
   static constexpr std::size_t kRounds = 2;
   using Post = std::function<void(int process, const ControlMessage& control)>;
   CleanShutdown(const Topology& topology, int process, Post post);
 
-  /// This process has done with the job.
+  /// Starts the shutdown: this process does not use the job any more.
   void begin() { has_begun_ = true; }
   bool has_begun() const { return has_begun_; }
-  /// A kLeave or kAllLeave; also before this process begins.
+  /// Handles a kLeave or kAllLeave, which may arrive before `begin`.
   void handle(const ControlMessage& control);
-  /// Goes as far as it can. True: this process may end, as soon as what it has posted has left.
+  /// Advances as far as possible, non-blocking. Returns true if this process may end once its posted messages have
+  /// left.
   bool advance();
-  /// False if that process may have shut down cleanly.
+  /// False if the process may have shut down cleanly.
   bool must_be_alive(int process) const;
-  /// The last messages of a process that has ended may come after it is seen dead.
+  /// True in the last round, in which the final messages of a process may arrive after its death has been seen.
   bool is_in_last_round() const { return round_ > 0; }
-  /// The neighbours in the tree that this process waits for.
+  /// Neighbours in the tree that this process waits for.
   std::vector<int> waits_for() const;
 
  private:
   struct Round {
-    std::set<int> ready;        // children that have reported
-    bool has_reported = false;  // to the parent
-    bool is_over = false;       // the parent has said so
+    std::set<int> ready;        // children that have sent kLeave
+    bool has_reported = false;  // this process has sent kLeave to the parent
+    bool is_over = false;       // the parent has sent kAllLeave
   };
   void post(int process, ControlMessage::Kind kind) const;
   bool all_ready() const { return rounds_[round_].ready.size() == tree_.children.size(); }
@@ -60,7 +63,7 @@ class CleanShutdown {
   const Post post_;
   bool has_begun_ = false;
   std::size_t round_ = 0;
-  Round rounds_[kRounds + 1];  // the last one stays empty
+  Round rounds_[kRounds + 1];  // the last element stays empty
 };
 
 }  // namespace farandole

@@ -64,7 +64,7 @@ std::string FlightRecorder::to_json_lines() const {
                                 {"age_s", seconds(now - record.queued)},
                                 {"duration_s", nullptr}};
     if (record.finished != Clock::time_point{}) line["duration_s"] = seconds(record.finished - record.queued);
-    // A description may hold a name in any encoding; the line must be written all the same.
+    // A description may contain a name in any encoding: invalid bytes are replaced.
     lines += line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
   }
   return lines;

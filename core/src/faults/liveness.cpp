@@ -32,7 +32,7 @@ bool is_short_of_files(int error) {
   return error == EMFILE || error == ENFILE;
 }
 
-/// From the beginning of the file, however often it is asked.
+/// Reads from the beginning of the file, so that the descriptor can be read repeatedly.
 std::optional<ProcessStat> read_stat(int descriptor, int& error) {
   std::array<char, 1024> line{};
   const ssize_t bytes = pread(descriptor, line.data(), line.size(), 0);
@@ -45,8 +45,8 @@ int open_stat(std::int32_t pid) {
   return above_standard_descriptors(open(fmt::format("/proc/{}/stat", pid).c_str(), O_RDONLY | O_CLOEXEC));
 }
 
-/// The process with this number is not the one that had it.
-bool is_another(const ProcessStat& stat, const ProcessIdentity& identity) {
+/// True if another process has got the process id of `identity`.
+bool is_reused(const ProcessStat& stat, const ProcessIdentity& identity) {
   return identity.start_time != 0 && stat.start_time != identity.start_time;
 }
 
@@ -65,7 +65,7 @@ ProcessIdentity own_identity() {
 }
 
 std::optional<ProcessStat> parse_process_stat(std::string_view line) {
-  // After the state, field 3.
+  // Numbers of fields after the state, which is field 3 of the line.
   constexpr int kThreads = 17, kStartTime = 19;
   const auto name_end = line.rfind(") ");
   if (name_end == std::string_view::npos) return std::nullopt;
@@ -79,7 +79,7 @@ std::optional<ProcessStat> parse_process_stat(std::string_view line) {
     if (field == kThreads) (void)std::from_chars(line.data(), line.data() + line.size(), stat.threads);
   }
   const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), stat.start_time);
-  // A number that ends with the text may have been cut.
+  // A number at the end of the text may be truncated.
   if (error != std::errc{} || end == line.data() + line.size()) return std::nullopt;
   return stat;
 }
@@ -120,12 +120,12 @@ std::string Liveness::watch_by_pidfd(int process, const ProcessIdentity& identit
     return fmt::format("pidfd_open is refused ({}): allow it in the sandbox's system calls", text_of(errno));
   }
   by_pidfd_.emplace(process, Watched{descriptor, 0});
-  // The number may have been given away before.
+  // The kernel may have reused the number before pidfd_open.
   if (const int stat_descriptor = open_stat(identity.pid); stat_descriptor >= 0) {
     int error = 0;
     const auto stat = read_stat(stat_descriptor, error);
     close(stat_descriptor);
-    if (stat && is_another(*stat, identity)) bury(process);
+    if (stat && is_reused(*stat, identity)) mark_dead(process);
   }
   return {};
 }
@@ -135,7 +135,7 @@ std::string Liveness::watch_by_proc(int process, const ProcessIdentity& identity
   if (descriptor < 0) {
     const int error = errno;
     if (is_short_of_files(error)) return std::string(kTooManyFiles);
-    // Not there, or hidden: only then there is nobody to send a signal to.
+    // /proc may be hidden although the process exists; kill(pid, 0) tells.
     if (kill(identity.pid, 0) != 0 && errno == ESRCH) return dead_.insert(process), std::string();
     return fmt::format("/proc/{}/stat can not be read ({}): mount /proc without hidepid", identity.pid, text_of(error));
   }
@@ -146,39 +146,39 @@ std::string Liveness::watch_by_proc(int process, const ProcessIdentity& identity
     return fmt::format("/proc/{}/stat can not be understood: mount the kernel's own /proc", identity.pid);
   }
   by_proc_.emplace(process, Watched{descriptor, stat ? stat->start_time : 1});
-  if (!stat || is_another(*stat, identity)) bury(process);
+  if (!stat || is_reused(*stat, identity)) mark_dead(process);
   return {};
 }
 
 const std::set<int>& Liveness::dead(Clock::time_point now) {
-  if (!by_pidfd_.empty()) look_at_pidfds();
-  if (!by_proc_.empty() && now >= next_proc_) look_at_proc(now);
+  if (!by_pidfd_.empty()) check_pidfds();
+  if (!by_proc_.empty() && now >= next_proc_) check_proc(now);
   return dead_;
 }
 
-void Liveness::look_at_pidfds() {
+void Liveness::check_pidfds() {
   std::vector<pollfd> entries;
   for (const auto& [process, entry] : by_pidfd_) entries.push_back({entry.descriptor, POLLIN, 0});
   if (poll(entries.data(), entries.size(), 0) <= 0) return;
   auto entry = entries.begin();
   for (auto watched = by_pidfd_.begin(); watched != by_pidfd_.end(); ++entry) {
     const int process = (watched++)->first;
-    if (entry->revents != 0) bury(process);
+    if (entry->revents != 0) mark_dead(process);
   }
 }
 
-void Liveness::look_at_proc(Clock::time_point now) {
+void Liveness::check_proc(Clock::time_point now) {
   next_proc_ = now + kProcInterval;
   for (auto watched = by_proc_.begin(); watched != by_proc_.end();) {
     const auto [process, entry] = *watched++;
     int error = 0;
     const auto stat = read_stat(entry.descriptor, error);
     const bool is_gone = stat ? stat->is_dead() || stat->start_time != entry.start_time : error == ESRCH;
-    if (is_gone) bury(process);
+    if (is_gone) mark_dead(process);
   }
 }
 
-void Liveness::bury(int process) {
+void Liveness::mark_dead(int process) {
   for (auto* watched : {&by_pidfd_, &by_proc_}) {
     if (const auto found = watched->find(process); found != watched->end()) {
       close(found->second.descriptor);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether the other processes of this host still live.
+// Detects that other processes of this host have died.
 #pragma once
 
 #include <chrono>
@@ -14,60 +14,62 @@
 
 namespace farandole {
 
-/// A process id names a process only together with its PID namespace, and only until the process has ended: later
-/// another process may get the number. A start time tells the two apart.
+/// Identity of a process. A process id is valid only within its PID namespace, and only until the process has ended:
+/// the kernel may reuse the number. The start time distinguishes the processes.
 struct ProcessIdentity {
   std::int32_t pid = 0;
   std::uint64_t start_time = 0;     ///< clock ticks since the machine has started; 0: unknown
-  std::uint64_t pid_namespace = 0;  ///< its inode; 0: unknown
-  static constexpr std::uint64_t kOtherNamespace = ~std::uint64_t{0};  ///< unknown, and not this process's
+  std::uint64_t pid_namespace = 0;  ///< inode of the namespace; 0: unknown
+  static constexpr std::uint64_t kOtherNamespace = ~std::uint64_t{0};  ///< unknown, but not this process's namespace
 };
 ProcessIdentity own_identity();
 
-/// What a line of /proc/<pid>/stat says.
+/// Fields of a line of /proc/<pid>/stat.
 struct ProcessStat {
   char state = '?';
   std::uint64_t start_time = 0;
   std::uint64_t threads = 1;
-  /// A process that has ended and whose parent has not asked for its status yet is as dead as one that is gone. One
-  /// whose main thread has ended while others go on says the same of its state.
+  /// A zombie counts as dead. A process whose main thread has ended while other threads run is also in state Z, but
+  /// alive.
   bool is_dead() const { return (state == 'Z' && threads <= 1) || state == 'X' || state == 'x'; }
 };
-/// Nothing if the line is none, or cut. The name of the program may hold blanks and parentheses.
+/// Parses such a line, in which the program's name may contain blanks and parentheses. Returns nothing if the line is
+/// invalid or truncated.
 std::optional<ProcessStat> parse_process_stat(std::string_view line);
 
-/// Sees that processes of this host die: by a pidfd of each or, where the kernel refuses those, by reading
-/// /proc/<pid>/stat through a descriptor that is kept open, which sees no other process of the same number either. Not
-/// thread-safe. Costs a descriptor per process; a look costs one poll(2), or a read per process each kProcInterval.
+/// Detects deaths of processes of this host: by a pidfd for each process or, if the kernel refuses pidfds, by reading
+/// /proc/<pid>/stat through a descriptor that is kept open. Neither confuses a process with a later process of the same
+/// number. Costs a descriptor per process; a check costs one poll(2), or a read per process every kProcInterval. Not
+/// thread-safe.
 class Liveness {
  public:
-  /// How often /proc is read, at most: 5 µs per process.
+  /// Minimum interval between reads of /proc; a read costs 5 µs per process.
   static constexpr std::chrono::milliseconds kProcInterval{50};
 
-  /// @param way  a value of FARANDOLE_LIVENESS: auto, pidfd, proc, off
+  /// @param way  value of FARANDOLE_LIVENESS: auto, pidfd, proc or off
   explicit Liveness(std::string_view way);
   ~Liveness();
   Liveness(const Liveness&) = delete;
   Liveness& operator=(const Liveness&) = delete;
 
-  /// Starts to watch; a process that is not there any more is dead. Returns why its death would not be noticed and what
-  /// to do about that, or nothing.
+  /// Starts to watch a process; a process that does not exist any more counts as dead. Returns an empty text, or the
+  /// reason why the death of the process would not be detected, with advice.
   std::string watch(int process, const ProcessIdentity& identity);
-  /// The watched processes that have died so far.
+  /// Checks the watched processes, and returns all that have died so far.
   const std::set<int>& dead(Clock::time_point now = Clock::now());
-  /// "pidfd", "proc", or "nothing": what has been used so far.
+  /// Mechanism used so far: "pidfd", "proc", or "nothing".
   std::string_view used() const;
 
  private:
   struct Watched {
     int descriptor = -1;
-    std::uint64_t start_time = 0;  // by /proc; 0: the descriptor is a pidfd
+    std::uint64_t start_time = 0;  // of a process watched by /proc; unused for pidfds
   };
   std::string watch_by_pidfd(int process, const ProcessIdentity& identity);
   std::string watch_by_proc(int process, const ProcessIdentity& identity);
-  void look_at_pidfds();
-  void look_at_proc(Clock::time_point now);
-  void bury(int process);
+  void check_pidfds();
+  void check_proc(Clock::time_point now);
+  void mark_dead(int process);
 
   const bool tries_pidfd_, tries_proc_;
   std::map<int, Watched> by_pidfd_, by_proc_;  // by process

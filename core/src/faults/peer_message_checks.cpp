@@ -34,7 +34,7 @@ ControlMessage parse_control_message(std::span<const std::byte> bytes, int sende
   }
   if (control.process != sender)
     refuse(sender, fmt::format("a control message in the name of process {}", control.process));
-  // A process that leaves may have no rank to name.
+  // kIsLeaving may have no rank to name: -1.
   if (control.rank < (control.kind == ControlMessage::Kind::kIsLeaving ? -1 : 0))
     refuse(sender, fmt::format("a control message about rank {}", control.rank));
   if (control.communicator > ControlMessage::kNoCommunicator) {
@@ -49,7 +49,7 @@ ControlMessage parse_control_message(std::span<const std::byte> bytes, int sende
 
 void check_control_message(const ControlMessage& control, const Topology& topology) {
   const bool is_rank = control.rank < topology.size();
-  // How far they are each process says, and asks, for its own ranks.
+  // A query or reply must be about a rank of the sender.
   const bool is_own = control.kind == ControlMessage::Kind::kQuery || control.kind == ControlMessage::Kind::kReply;
   if (!is_rank || (is_own && topology.rank(control.rank).process != control.process)) {
     refuse(control.process, fmt::format("a control message about rank {} of {}", control.rank, topology.size()));

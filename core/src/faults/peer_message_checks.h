@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What other processes say of themselves is looked at here before anything is done by it.
+// Validates messages of other processes before this process acts on them.
 #pragma once
 
 #include "farandole/core/topology.h"
@@ -7,12 +7,12 @@
 
 namespace farandole {
 
-/// @param control  of `parse_control_message`   @throws TransportError  it speaks of ranks or communicators
-/// that there are not, or that are not its sender's to speak of
+/// Validates the ranks and rounds in a control message. @param control  result of `parse_control_message`
+/// @throws TransportError  a rank or round does not exist, or the sender may not speak for the rank
 void check_control_message(const ControlMessage& control, const Topology& topology);
 
-/// Looks at what `process` said when all met.
-/// @param replicas  its ranks   @throws TransportError  that can not be, and the message says what
+/// Validates the claim that `process` has sent while the job is joined. @param replicas  number of ranks it claims
+/// @throws TransportError  a value is impossible; the message has the value
 void check_claim(int process, const HostProof::Claim& claim, int replicas);
 
 }  // namespace farandole

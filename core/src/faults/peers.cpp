@@ -18,10 +18,11 @@
 namespace farandole {
 namespace {
 
-// What a process has said last may be seen after its death. Counts only in the last moments of a job.
+// Time to wait for the last messages of a dead process, which may arrive after its death has been seen. Needed in the
+// last round of a clean shutdown only.
 constexpr auto kLastWords = std::chrono::milliseconds(100);
-// A process that waits for its peers to leave asks them how far they are, for its warning.
-constexpr double kFirstQuestion = 0.25;  // of the time until the first warning
+// Times at which a leaving process asks the peers that it awaits how far they are, for its warning.
+constexpr double kFirstQuestion = 0.25;  // share of the time until the first warning
 constexpr auto kNextQuestion = std::chrono::seconds(1);
 
 ControlMessage make_control_message(ControlMessage::Kind kind, int process, int rank, std::string_view text = {}) {
@@ -66,7 +67,7 @@ void Peers::watch(std::span<const ProcessIdentity> identities) {
     if (problem.empty()) problem = why;
   }
   if (!problem.empty() && !group().tells_who_is_gone()) {
-    // One line for each host; its other processes have the same reason, usually.
+    // A warning by the first process of each host only; the host's other processes usually have the same reason.
     log(is_first ? LogLevel::kWarning : LogLevel::kInfo,
         fmt::format(
             "if one of {} of the {} other processes of this host dies, ranks that wait for it are not told, and "
@@ -76,7 +77,8 @@ void Peers::watch(std::span<const ProcessIdentity> identities) {
   group().while_waiting([this] { throw_if_a_process_has_died(); });
 }
 
-/// While the job is joined. Control messages are left alone, unless they say why.
+/// Used while the job is being joined. Control messages are not read, unless a process has died: then the fault that it
+/// announced is thrown.
 void Peers::throw_if_a_process_has_died() {
   const auto now = Clock::now();
   if (now < next_liveness_) return;
@@ -93,7 +95,7 @@ void Peers::throw_if_a_process_has_died() {
 
 void Peers::poll() {
   if (job_.group() == nullptr || job_.fault().is_forked_child()) return;
-  const std::unique_lock lock(look_mutex_, std::try_to_lock);
+  const std::unique_lock lock(poll_mutex_, std::try_to_lock);
   if (!lock) return;
   read_control_messages();
   const auto now = Clock::now();
@@ -126,7 +128,7 @@ std::optional<int> Peers::find_lost(Clock::time_point now) {
     lost_since_.reset();
     return std::nullopt;
   }
-  // What it said before it died tells more than that it died.
+  // The last messages of the dead process may hold the reason of its death.
   read_control_messages();
   if (!is_lost(*lost)) return std::nullopt;
   if (!shutdown_.is_in_last_round()) return lost;
@@ -201,7 +203,7 @@ void Peers::post_to_all(const ControlMessage& control) {
     try {
       group().post(p, control);
     } catch (...) {
-      // One may be gone; the rest must receive it all the same.
+      // A process may be gone; the others must receive the message nevertheless.
       if (!first) first = std::current_exception();
     }
   }
@@ -281,7 +283,8 @@ void Peers::ask_before_leaving(Clock::time_point now) {
   ask(topology_.first_rank_of(process_), ControlMessage::kNoCommunicator, 1, awaited, {});
 }
 
-/// The first ranks of processes that this one waits for and that do not leave; if those do, one that they wait for.
+/// First ranks of the processes that this process awaits and that are not leaving. If all of these are leaving, a rank
+/// for which they wait.
 std::vector<int> Peers::remaining() const {
   std::vector<int> ranks;
   for (const int p : shutdown_.waits_for()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The other processes of a job: what they say, whether they live, how far they are, and how all of them end.
+// The other processes of a job: control messages, liveness, late ranks, and the clean shutdown.
 #pragma once
 
 #include <cstdint>
@@ -20,32 +20,36 @@ namespace farandole {
 
 class Job;
 
-/// What a process knows of its peers. Any thread of the process may look, and reads their control messages then; a
-/// fault that a peer reports poisons the job, and so does a peer's death. Thread-safe but for `watch` and `leave`.
+/// This process's view of its peers. Any waiting thread calls `poll`, which reads the control messages of all peers. A
+/// fault that a peer announces poisons the job, and so does the death of a peer. Thread-safe, except for `watch` and
+/// `leave`.
 class Peers {
  public:
-  /// @param job  knows its topology and its process group, and outlives this
+  /// @param job  has a topology and a process group, and outlives this object
   explicit Peers(Job& job);
 
-  /// So that a death of another process is noticed from here on, also while the job is still being joined.
+  /// Starts to watch the other processes of the host, so that their deaths are detected, also while the job is still
+  /// being joined.
   void watch(std::span<const ProcessIdentity> identities);
-  /// Reads control messages and looks for processes that have died. Never blocks.
+  /// Reads control messages and checks for processes that have died. Non-blocking.
   void poll();
-  /// Says that this process has found a fault. Never throws.
+  /// Sends a fault that this process has found to all peers. Never throws.
   void announce_fault(int rank, ErrorKind kind, const std::string& text);
-  /// Asks how far ranks are that collective `sequence` of `communicator` waits for, and others if there is room.
+  /// Asks how far the ranks are that collective `sequence` of `communicator` waits for, and `others` if the limit
+  /// permits.
   void ask(int rank, std::uint32_t communicator, std::uint64_t sequence, std::span<const int> awaited,
            std::span<const int> others);
-  /// A rank of this process has waited for long: ends the job by a Mismatch, or warns, if ranks wait for each other.
+  /// Searches for a deadlock on behalf of a rank of this process that has waited for long. A certain deadlock poisons
+  /// the job with a Mismatch; a possible deadlock is a warning.
   void search_cycle(int rank);
   StragglerQueries& stragglers() { return stragglers_; }
-  /// Waits until all processes leave the job, but neither in silence nor for one that has died. When nothing else uses
-  /// the job any more. @throws Error  its fault
+  /// Waits until all processes leave the job; warns, and ends at deaths and deadlines. Call it when nothing else uses
+  /// the job any more. @throws Error  the job's fault, or Timeout
   void leave();
 
  private:
-  // Launchers end the survivors of a crash at once; a process that looks more often than that can still say which one
-  // died.
+  // Launchers kill the survivors of a crash immediately. With a shorter interval a survivor can still report which
+  // process died.
   static constexpr auto kLivenessInterval = std::chrono::milliseconds(1);
 
   ProcessGroup& group() const;
@@ -53,7 +57,7 @@ class Peers {
   void read_control_messages();
   void handle(const ControlMessage& control);
   void answer(const ControlMessage& query);
-  /// A process that has died too early, if any.
+  /// Returns a process that has died before its clean shutdown, if there is any.
   std::optional<int> find_lost(Clock::time_point now);
   void ask_before_leaving(Clock::time_point now);
   std::vector<int> remaining() const;
@@ -68,13 +72,13 @@ class Peers {
   const int process_;
   StragglerQueries stragglers_;
   WaitCycles cycles_;
-  std::mutex look_mutex_;  // guards what follows, and the polling of control messages
+  std::mutex poll_mutex_;  // guards the members below, and the polling of control messages
   Liveness liveness_;
   Clock::time_point next_liveness_{};
   CleanShutdown shutdown_;
   std::optional<Clock::time_point> lost_since_;
-  Clock::time_point next_question_{};  // to processes that this one waits for while it leaves
-  int remaining_elsewhere_ = -1;       // a rank that such a process waits for
+  Clock::time_point next_question_{};  // next query to the processes that this process awaits while leaving
+  int remaining_elsewhere_ = -1;       // a rank for which an awaited process waits itself, by its answer
 };
 
 }  // namespace farandole

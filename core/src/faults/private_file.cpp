@@ -34,7 +34,7 @@ bool write_all(int descriptor, std::string_view text) {
 std::string write_private_file(const std::string& directory, const std::string& name, std::string_view text) {
   std::error_code ignored;
   std::filesystem::create_directories(std::filesystem::path(directory).parent_path(), ignored);
-  (void)mkdir(directory.c_str(), 0700);  // that it is missing shows below
+  (void)mkdir(directory.c_str(), 0700);  // a failure shows in open() below
   const std::string path = fmt::format("{}/{}", directory, name);
   const std::string aside = fmt::format("{}.{}.part", path, getpid());
   const auto problem = [&path] { return fmt::format("{}: {}", path, std::generic_category().message(errno)); };
@@ -64,7 +64,7 @@ std::string write_private_files(const std::string& directory, std::vector<Privat
   try {
     start_library_thread([writing] { (*writing)(); }).detach();
   } catch (const std::system_error&) {
-    (*writing)();  // the system gives no thread
+    (*writing)();  // the system refuses a thread
   }
   if (written.wait_for(limit) == std::future_status::ready) return written.get();
   return fmt::format("{} has not taken it within {} s", directory, limit.count() / 1000.0);

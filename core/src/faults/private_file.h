@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that only this user reads and writes.
+// Writes files that only this user can read and write.
 #pragma once
 
 #include <chrono>
@@ -9,16 +9,16 @@
 
 namespace farandole {
 
-/// Puts `text` into a file that only this user can read and write, in place of what was there under that name: a link
-/// that somebody has laid there is replaced, not followed. Makes the directory, for this user alone, if it is missing.
-/// Returns why it can not, or nothing.
+/// Writes `text` to a file of mode 0600, replacing an existing file or link of that name; a link is never followed.
+/// Creates the directory with mode 0700 if it is missing. Returns an empty text, or the reason of the failure.
 std::string write_private_file(const std::string& directory, const std::string& name, std::string_view text);
 
 struct PrivateFile {
   std::string name, text;
 };
-/// The same for several files, by a thread of its own: the directory may lie on a server that does not answer, and then
-/// nothing ends a call of the system. Returns after `limit` at most, and then that thread goes on by itself.
+/// Writes several files as `write_private_file` does, in a thread of its own, because system calls may block for ever
+/// if the directory lies on a server that does not answer. Returns after `limit` at the latest, with a text that says
+/// so; the thread then continues in the background.
 std::string write_private_files(const std::string& directory, std::vector<PrivateFile> files,
                                 std::chrono::milliseconds limit);
 

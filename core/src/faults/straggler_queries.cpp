@@ -21,7 +21,7 @@ std::vector<int> StragglerQueries::ask(std::uint32_t communicator, std::uint64_t
     question.sequence = sequence;
     question.ranks.clear();
     question.named.clear();
-    // Ids of communicators are used again: an answer may be about one that is gone.
+    // Communicator ids are recycled: an old answer may be about an earlier communicator of this id.
     std::erase_if(answers_, [&](const auto& answer) { return answer.first.second == communicator; });
   }
   std::set<int> asked;

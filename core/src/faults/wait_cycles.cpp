@@ -12,16 +12,16 @@
 namespace farandole {
 namespace {
 
-// Share of FARANDOLE_WARN_AFTER that a rank must have waited before it passes a probe on. The rank that asks has waited
-// for all of it; ranks that began to wait a little later need not be asked again.
+// Share of FARANDOLE_WARN_AFTER that a rank must have waited before it passes a probe on. The origin has waited for the
+// full time; with a smaller share, ranks that began to wait a little later pass the first probe on, too.
 constexpr double kPassesOnAfter = 0.9;
-// The same, until a circle is certain: a thread that has not used Farandole yet has come by then. Ranks search with
-// each warning, after 1, 3, 7, … times FARANDOLE_WARN_AFTER.
+// Multiple of FARANDOLE_WARN_AFTER after which a cycle is certain: a thread that has not used Farandole yet would have
+// entered the collective by then. Ranks search with each warning, after 1, 3, 7, … times FARANDOLE_WARN_AFTER.
 constexpr double kCertainAfter = 5;
 constexpr const char* kAdvice =
     "ranks that share several communicators must call their collectives in the same order, or from a thread for each";
 
-/// What a rank waits for, as a value.
+/// Copy of the call in which a rank is blocked.
 struct RankWait {
   BlockedCall call;
   std::string label;
@@ -96,7 +96,7 @@ bool WaitCycles::is_first_time(int rank, const WaitProbe& probe) {
   return std::exchange(passed_on_[{rank, static_cast<int>(probe.origin)}], probe.number) != probe.number;
 }
 
-/// Adds the rank to the path, and sends the probe to all ranks that have not entered what the rank waits for.
+/// Adds the rank to the path, and sends the probe to all ranks that have not entered the rank's collective.
 void WaitCycles::pass_on(int rank, WaitProbe probe) {
   const auto wait = wait_of(environment_.blocked(rank));
   if (!wait) return;

@@ -240,7 +240,7 @@ Launch launch_by_variables(const Settings& settings, const Variables& read, cons
   if (has_mpi) {
     launch.way = Launch::Way::kMpi;
     if (!has_torch) return launch;
-    // So that programs which this process starts do not join by them.
+    // For `mark_joined`: programs that this process starts must not join by the inherited variables.
     launch.launched.text = torch.text();
     if (is_started && !is_forced(settings) && !facts.has_communicator && !is_within_step) {
       launch.reason = agree_with_mpi(launch.mpi, torch);

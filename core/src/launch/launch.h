@@ -44,7 +44,7 @@ struct Launch {
   MpiLauncher mpi;      ///< launcher whose variables are used, if any
   std::string doubt;    ///< kNone: sign that the user may have meant a job of several processes; or empty
   LaunchedAs launched;  ///< kLocal, kTcp: complete; kPmix: only the text, because PMIx knows the rest; kMpi: only the
-                        ///< text, and only if RANK and WORLD_SIZE are set and agree with MPI
+                        ///< text, if torchrun's variables are set
 };
 
 /// Determines how this process was started. The first match counts:
