@@ -18,16 +18,16 @@
 namespace farandole {
 namespace {
 
-// Far above any table that was measured, and little enough to be sent to every process.
+// Far above the size of any measured table, and small enough to be sent to every process.
 constexpr std::size_t kMaxFileBytes = 1 << 20;
-// The settings come from an environment, for which Linux has at most 6 MiB.
+// Above the size of an agreement: settings come from an environment, which Linux limits to 6 MiB, and a table of 1 MiB.
 constexpr std::uint64_t kMaxSharedBytes = 16 << 20;
 
 struct CloseFile {
   void operator()(std::FILE* file) const { std::fclose(file); }
 };
 
-/// @throws DataError
+/// @throws DataError  the file cannot be read, or is too long
 std::string read_file(const std::string& path) {
   const auto refuse = [&](const std::string& why) {
     throw DataError(fmt::format("FARANDOLE_TUNING is '{}', which rank 0 can not read: {}", path, why));
@@ -55,7 +55,7 @@ Agreement make_agreement(const Settings& settings) {
   return agreement;
 }
 
-// The length of each text, and a blank behind it; then the texts.
+// Format: the length of each text followed by a blank, then the texts.
 std::string encode(const Agreement& agreement) {
   return fmt::format("{} {} {} {}{}{}", agreement.settings.size(), agreement.tuning.size(), agreement.problem.size(),
                      agreement.settings, agreement.tuning, agreement.problem);
@@ -85,7 +85,7 @@ Agreement decode_agreement(std::string_view text) {
 
 std::string share_text(ProcessGroup& group, std::string_view text) {
   struct Piece {
-    std::uint64_t length = 0;  // of the whole text
+    std::uint64_t length = 0;  // of the complete text
     char bytes[4088] = {};
   };
   const bool is_mine = group.process() == 0;

@@ -23,7 +23,7 @@ bool EndpointFaults::exist() const {
   return job_.fault().exists();
 }
 void EndpointFaults::poison(ErrorKind kind, const std::string& text) {
-  job_.poison(rank_, kind, text, /*tell=*/true);
+  job_.poison(rank_, kind, text, /*announce=*/true);
 }
 void EndpointFaults::give_up(std::string_view how) {
   poison(ErrorKind::kPeerLost, fmt::format("{} {}", job_.topology().describe(rank_), how));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the processes of a job tell each other while they join.
+// Allgather of structs among the processes of a job, used while the job is joined.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace farandole {
 
-/// What each process passes, by process. Collective over the processes of the group; blocks.
+/// Returns the `mine` of every process, in the order of processes. Collective over the processes of the group; blocks.
 template <class Part>
 std::vector<Part> gather_parts(ProcessGroup& group, const Part& mine) {
   std::vector<Part> all(static_cast<std::size_t>(group.process_count()));

@@ -22,13 +22,14 @@
 namespace farandole {
 namespace {
 
-// Much longer than a process of a job that is not ready yet needs; a firewall that drops packets costs this, once.
+// Time limit of a connection attempt: much longer than a slow process needs to become ready. A firewall that drops
+// packets costs this time, once.
 constexpr auto kReachTime = std::chrono::seconds(10);
 
-/// Where a process listens, or why it does not.
+/// Result of listening in a process: its addresses, or the reason why it cannot listen.
 struct Offer {
   tcp::ListenAddresses addresses;
-  char fabric[32] = {};  // a faster network than TCP's
+  char fabric[32] = {};  // name of a fabric that is faster than TCP, if the host has such a fabric
   char problem[256] = {};
 };
 
@@ -36,7 +37,7 @@ struct Outcome {
   char problem[256] = {};
 };
 
-/// The first process of which `text` is not empty: "rank 3 (host node7, pid 4711): …".
+/// Describes the first process whose `text` is not empty: "rank 3 (host node7, pid 4711): …".
 template <class Part, std::size_t kSize>
 std::string first_of(const std::vector<Part>& parts, char (Part::*text)[kSize], const Topology& topology) {
   for (std::size_t p = 0; p < parts.size(); ++p) {
@@ -47,7 +48,7 @@ std::string first_of(const std::vector<Part>& parts, char (Part::*text)[kSize], 
   return {};
 }
 
-/// An InfiniBand, RoCE or Slingshot device that is in use.
+/// Name of an active InfiniBand, RoCE or Slingshot device; empty if there is no such device.
 std::string find_fabric() {
   namespace fs = std::filesystem;
   std::error_code none;
@@ -62,7 +63,8 @@ std::string find_fabric() {
   return {};
 }
 
-/// A process of the next host; each process has one of its own as far as there are so many.
+/// A process of the next host that this process tries to reach; different for the processes of a host as far as the
+/// next host has enough processes.
 int neighbour_of(int process, const Topology& topology) {
   std::vector<std::vector<int>> hosts(static_cast<std::size_t>(topology.host_count()));
   for (int p = 0; p < topology.process_count(); ++p) {
@@ -75,7 +77,7 @@ int neighbour_of(int process, const Topology& topology) {
   return next[place % next.size()];
 }
 
-/// Connects with another process. Returns why that does not work.
+/// Connects with another process. Returns an empty text, or the reason of the failure.
 std::string reach(tcp::TcpNetwork& network, int process) {
   const Deadline deadline = Deadline::after(kReachTime);
   network.link(process);
@@ -87,10 +89,11 @@ std::string reach(tcp::TcpNetwork& network, int process) {
   return {};
 }
 
-/// Joins the network; every process takes every part in it, whatever has happened to it before.
-class Joining {
+/// Set-up of TCP between hosts. Each step is collective, so every process takes part in every step even after a failure
+/// of its own.
+class NetworkSetup {
  public:
-  Joining(const Settings& settings, ProcessGroup& group, const Topology& topology)
+  NetworkSetup(const Settings& settings, ProcessGroup& group, const Topology& topology)
       : settings_(settings), group_(group), topology_(topology) {}
 
   HostNetwork run() {
@@ -135,7 +138,8 @@ class Joining {
     return gather_parts(group_, mine);
   }
 
-  /// While a process waits for what its peers have found out, it answers their calls.
+  /// Connects with a process of the next host, and gathers all outcomes. While waiting for the outcomes, answers the
+  /// connection attempts of peers.
   std::vector<Outcome> reach_neighbour() {
     Outcome mine;
     const int neighbour = neighbour_of(group_.process(), topology_);
@@ -202,7 +206,7 @@ HostNetwork choose_host_network(const Settings& settings, ProcessGroup& group, c
   if (topology.host_count() == 1) return HostNetwork("none (one host)");
   if (own == "tcp") return HostNetwork("tcp (the processes have met over it)");
   if (settings.network.transport == "mpi") return HostNetwork(fmt::format("{} (FARANDOLE_NETWORK=mpi)", own));
-  return Joining(settings, group, topology).run();
+  return NetworkSetup(settings, group, topology).run();
 }
 
 }  // namespace farandole

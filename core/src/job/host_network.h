@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which way messages between the hosts of a job go: that of its process group, or TCP connections of its own.
+// Transport between the hosts of a job: the process group's, or TCP connections of Farandole's own.
 #pragma once
 
 #include <memory>
@@ -13,16 +13,17 @@
 
 namespace farandole {
 
-/// What the processes of a job have agreed on by FARANDOLE_NETWORK.
+/// Transport between hosts on which the processes of a job have agreed (FARANDOLE_NETWORK).
 class HostNetwork {
  public:
-  /// Messages between hosts go by the process group. @param why  for people
+  /// Uses the process group's transport. @param why  reason, for messages
   explicit HostNetwork(std::string why) : description_(std::move(why)) {}
+  /// Uses TCP connections. @param why  reason, for messages
   HostNetwork(std::unique_ptr<tcp::TcpNetwork> network, const Topology& topology, std::string why);
 
-  /// For messages to ranks of other hosts; null: the process group has one.
+  /// Transport to ranks of other hosts; null if the process group's transport is used.
   Transport* transport() const { return transport_.get(); }
-  /// "tcp (auto: …)"
+  /// Transport and reason: "tcp (auto: …)".
   std::string describe() const;
 
  private:
@@ -31,10 +32,10 @@ class HostNetwork {
   std::unique_ptr<tcp::TcpTransport> transport_;
 };
 
-/// Lets the processes of a job agree. `auto` takes TCP where there are several hosts, all processes can listen and
-/// reach a process of the next host, and no host has a faster fabric, which MPI would use. Collective over the
-/// processes of the group; blocks, for 10 s at most where packets are lost.
-/// @throws Unsupported  on all processes: FARANDOLE_NETWORK is tcp, and one of them can not
+/// Selects the transport between hosts, the same on all processes. `auto` selects TCP if there are several hosts, every
+/// process can listen and can reach a process of the next host, and no host has a faster fabric, which MPI would use.
+/// Collective over the processes of the group; blocks, up to 10 s if packets are lost.
+/// @throws Unsupported  on all processes: FARANDOLE_NETWORK is tcp, and a process cannot use TCP
 HostNetwork choose_host_network(const Settings& settings, ProcessGroup& group, const Topology& topology);
 
 }  // namespace farandole

@@ -17,8 +17,8 @@
 namespace farandole {
 namespace {
 
-// How long a fault waits for its flight records.
-constexpr std::chrono::milliseconds kLongestRecording{2000};
+// Maximum time for which `poison` waits for the files of the flight records.
+constexpr std::chrono::milliseconds kMaxRecordingTime{2000};
 
 void mark_in_child(Job& job) {
   job.fault().set_forked_child();
@@ -64,7 +64,7 @@ void Job::end() {
   try {
     if (std::uncaught_exceptions() > exceptions_at_start_)
       endpoints_.front()->faults().give_up("failed with an exception");
-    // Ranks of this process may wait for each other: while one is closed the progress thread moves the rest on.
+    // Ranks of this process may wait for each other: while a rank is closed, the progress thread advances the others.
     if (progress_ && endpoints_.size() > 1) progress_->wake();
     for (const auto& endpoint : endpoints_) endpoint->progress().close_attached();
     progress_.reset();
@@ -100,14 +100,15 @@ Waiter::Options Job::waiting_options(bool progress_thread) const {
           .polled = group() != nullptr && group()->transport().is_polled()};
 }
 
-void Job::poison(int rank, ErrorKind kind, const std::string& text, bool tell) {
+void Job::poison(int rank, ErrorKind kind, const std::string& text, bool announce) {
   if (fault_.is_forked_child()) return;
-  // A thread that sees the fault may release memory that a stopped peer still writes, and may end the process. Peers
-  // that learn of it end, and then the launcher ends this process: what it has to say comes before.
+  // Runs before the fault is visible. A thread that sees the fault may release memory that a stopped peer still writes,
+  // so the memory is quarantined first. The thread may also end the process, and peers that learn of the fault end,
+  // too, whereupon the launcher kills this process; so the flight records are written before the announcement.
   const auto before = [&] {
     memory_->quarantine();
     write_flight_records(text);
-    if (tell && group() != nullptr) peers_->announce_fault(rank, kind, text);
+    if (announce && group() != nullptr) peers_->announce_fault(rank, kind, text);
   };
   if (fault_.set(kind, text, before)) ring_all();
 }
@@ -116,7 +117,7 @@ void Job::ring_all() {
   for (const auto& endpoint : endpoints_) endpoint->progress().ring();
 }
 
-/// A fault is told all the same where there is no record.
+/// Best effort: a fault is raised and announced even if the records cannot be written.
 void Job::write_flight_records(const std::string& text) const {
   const std::string& directory = settings_.faults.flight_directory;
   if (directory == "off") return;
@@ -126,7 +127,7 @@ void Job::write_flight_records(const std::string& text) const {
       const std::string name = fmt::format("rank-{}.farandole-flight.json", endpoint->rank());
       files.push_back({name, endpoint->recorder().to_json_lines()});
     }
-    const std::string problem = write_private_files(directory, std::move(files), kLongestRecording);
+    const std::string problem = write_private_files(directory, std::move(files), kMaxRecordingTime);
     log(LogLevel::kError, problem.empty()
                               ? fmt::format("{}; the last collectives of each rank are in {}", text, directory)
                               : fmt::format("{}; the flight record could not be written: {}", text, problem));

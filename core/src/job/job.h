@@ -80,8 +80,8 @@ class Job : public std::enable_shared_from_this<Job> {
   JobFault& fault() { return fault_; }
   /// Sets the job's fault unless there is one. Before any rank of this process can raise the fault, informs the other
   /// processes, and writes the flight records, waiting up to 2 s for the files.
-  /// @param rank  the rank that found the fault   @param tell  false if another process has announced the fault
-  void poison(int rank, ErrorKind kind, const std::string& text, bool tell);
+  /// @param rank  the rank that found the fault   @param announce  false if another process has announced the fault
+  void poison(int rank, ErrorKind kind, const std::string& text, bool announce);
   Peers& peers() { return *peers_; }
 
  private:

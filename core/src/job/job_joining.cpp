@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a process joins its job: the processes meet, find out which of them share a host, agree on settings, and share
-// memory.
+// Joining a job: the processes connect, find out which of them share a host, agree on settings, and share memory.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,7 +20,7 @@
 
 namespace farandole {
 
-/// What each process sends all processes when they meet.
+/// First message of each process to all processes.
 struct Job::PeerInfo {
   HostProof::Claim claim;
   CoreSet cores;
@@ -29,9 +28,9 @@ struct Job::PeerInfo {
   ProcessIdentity identity;
   int replicas = 1;
 };
-/// What each process finds out then, and sends to all.
+/// Second message of each process to all processes: results of comparing the PeerInfos.
 struct Job::HostProbe {
-  int neighbour = 0;  // the first process of the same host
+  int neighbour = 0;  // lowest process of the same host
   bool oversubscribed = false;
   SharedMemory::Claim memory;
 };
@@ -73,23 +72,23 @@ void Job::check_size(const WorldOptions& options, int launched_size) const {
   }
 }
 
-/// What each process passes, by process. Collective over the job's processes.
+/// Returns the `mine` of every process, in the order of processes. Collective over the job's processes.
 template <class Part>
 std::vector<Part> Job::gather(const Part& mine) const {
   return group() != nullptr ? gather_parts(*group(), mine) : std::vector<Part>{mine};
 }
 
 void Job::exchange_peer_info(const WorldOptions& options) {
-  // By this process's own settings: what holds for all is agreed on when each knows its peers.
+  // Uses this process's own settings: the agreed settings are known only after this exchange.
   const bool may_share = group() != nullptr && group()->process_count() > 1 && settings_.shared_memory.mode != "off";
   const HostProof proof(settings_.launch.host_id, /*publishes=*/may_share);
-  // Found where /proc is missing; bound before the peers look.
+  // Identifies this process to peers of the machine if /proc is missing. Bound before the peers search for it.
   const bool has_peers = group() != nullptr && group()->process_count() > 1;
   const auto presence = has_peers ? sockets::announce_presence(proof.claim().nonce) : sockets::UniqueDescriptor();
   std::vector<PeerInfo> all =
       gather(PeerInfo{proof.claim(), allowed_cores(), cpu_quota(), own_identity(), options.replicas});
   for (std::size_t p = 0; p < all.size(); ++p) check_claim(static_cast<int>(p), all[p].claim, all[p].replicas);
-  // The proofs must stay open until all processes have looked: this gathering is also that barrier.
+  // This gather is also a barrier: the proofs must stay open until all processes have checked them.
   const std::vector<HostProbe> found = gather(probe_host(proof, all, may_share));
 
   std::vector<int> neighbours;
@@ -131,8 +130,8 @@ bool has_same_host_id(const HostProof::Claim& one, const HostProof::Claim& other
 
 }  // namespace
 
-/// True for a process of this machine that cannot be known by /proc, here or there. If its number means another process
-/// here, or that is not known, its death cannot be looked for.
+/// Finds a process of this machine without /proc, if /proc is missing in either process. If the process id of `other`
+/// means a different process here, or nothing is known about it, marks the id as unusable for Liveness.
 bool Job::finds_without_proc(const HostProof::Claim& own, PeerInfo& other) {
   if (is_machine_known(own) && is_machine_known(other.claim)) return false;
   const std::optional<pid_t> seen = sockets::find_present(other.claim.nonce);
@@ -140,7 +139,8 @@ bool Job::finds_without_proc(const HostProof::Claim& own, PeerInfo& other) {
   return seen.has_value();
 }
 
-/// @param replicas  of this process
+/// Warns if /proc is missing and no other process of the job was found on this machine.
+/// @param replicas  number of ranks in this process
 void Job::warn_if_alone_without_proc(const HostProof::Claim& own, std::size_t processes, int replicas) const {
   if (processes == 1 || is_machine_known(own) || machine_.ranks > replicas) return;
   log(LogLevel::kWarning,
@@ -149,7 +149,7 @@ void Job::warn_if_alone_without_proc(const HostProof::Claim& own, std::size_t pr
       "FARANDOLE_DEVICE");
 }
 
-/// Finds the processes of this machine and this host, and makes the memory that those can share.
+/// Finds the processes of this machine and of this host, and creates this process's shared memory.
 Job::HostProbe Job::probe_host(const HostProof& proof, std::span<PeerInfo> all, bool may_share) {
   HostProbe around;
   around.neighbour = process();
@@ -172,7 +172,7 @@ Job::HostProbe Job::probe_host(const HostProof& proof, std::span<PeerInfo> all, 
   return around;
 }
 
-/// Takes over what process 0 says about the settings that hold for all.
+/// Adopts process 0's values of the agreed settings, and its tuning table.
 void Job::agree() {
   std::string text;
   if (process() == 0) text = encode(make_agreement(settings_));
@@ -185,7 +185,8 @@ void Job::agree() {
   tuning_text_ = std::move(agreement.tuning);
 }
 
-/// Maps the memory of the other processes of this host, and lets all processes know what worked where.
+/// Maps the memory of the other processes of this host. All processes exchange the outcomes, so that all know which
+/// hosts share memory.
 void Job::share_memory(std::span<const HostProbe> all) {
   shares_memory_.assign(static_cast<std::size_t>(topology_->host_count()), settings_.shared_memory.mode != "off");
   if (settings_.shared_memory.mode == "off" || group() == nullptr) return;

@@ -15,8 +15,8 @@ namespace {
 
 struct Membership {
   bool is_taken = false;
-  std::string place;        // of the World; empty while it joins
-  std::string forked_from;  // the place of the parent's World, in a forked child
+  std::string place;        // description of the process's rank; empty while the World joins
+  std::string forked_from;  // in a forked child: the parent's place
 };
 
 void become_child(Membership& membership) {

@@ -28,7 +28,7 @@ namespace {
 constexpr const char* kProofName = "farandole-host-proof";
 constexpr std::size_t kNonceBytes = sizeof(HostProof::Claim::nonce);
 
-// A digest of any text, zero for none: two 64-bit FNV-1a hashes with different offsets.
+// Digest of a text: two 64-bit FNV-1a hashes with different offsets. All zero for an empty text.
 void digest(std::string_view text, unsigned char (&result)[16]) {
   if (text.empty()) return;
   std::array<std::uint64_t, 2> hashes{0xcbf29ce484222325U, 0x6c62272e07bb0142U};
@@ -55,7 +55,7 @@ std::string first_line_of(const char* path) {
   return text;
 }
 
-// All addresses but the loopback's: machines that were started as copies of one another differ in these.
+// All addresses except the loopback's. Machines that were cloned differ in their addresses.
 std::string addresses() {
   ifaddrs* first = nullptr;
   if (getifaddrs(&first) != 0) return {};
@@ -85,7 +85,7 @@ bool is_same_and_known(const unsigned char (&one)[n], const unsigned char (&othe
   return is_same(one, other) && !is_same(one, kUnknown);
 }
 
-// A memory file that holds `nonce`, or -1.
+// Creates a memory file that holds `nonce`; returns its descriptor, or -1.
 int publish(const unsigned char* nonce) {
   const int descriptor = create_memory_file(kProofName);
   if (descriptor < 0) return -1;
@@ -97,7 +97,8 @@ int publish(const unsigned char* nonce) {
 bool can_read_nonce(const HostProof::Claim& other) {
   if (other.pid <= 0 || other.descriptor < 0) return false;
   const std::string path = fmt::format("/proc/{}/fd/{}", other.pid, other.descriptor);
-  // On another host the number belongs to a stranger, whose devices and pipes must not be opened.
+  // If the claim is from another host, the process id belongs to an unrelated process here. Its devices and pipes must
+  // not be opened, so check the name of the file first.
   std::array<char, 64> target{};
   const ssize_t length = readlink(path.c_str(), target.data(), target.size());
   if (length < 0) return false;
@@ -149,7 +150,7 @@ HostProof::HostProof(std::string_view host_id, bool publishes) {
   if (const std::string boot = first_line_of("/proc/sys/kernel/random/boot_id"); !boot.empty()) {
     digest(fmt::format("{} {} {}", boot, claim_.hostname, addresses()), claim_.machine);
   }
-  // Where that fails, the processes that share memory say so; that processes are on one host is known without.
+  // On failure the digest `machine` still identifies the host; SharedMemory reports that memory files do not work.
   if (publishes) claim_.descriptor = publish(claim_.nonce);
 }
 
@@ -177,7 +178,7 @@ std::vector<int> host_indices(std::span<const int> lowest_neighbour) {
                       "between 0 and {}.",
                       process, lowest, process));
     }
-    // Lower processes have their hosts already, so a chain needs no second look.
+    // Lower processes have their host index already, so chains of neighbours resolve in one pass.
     const bool is_first = lowest == static_cast<int>(process);
     hosts.push_back(is_first ? host_count++ : hosts[static_cast<std::size_t>(lowest)]);
   }

@@ -12,7 +12,7 @@ namespace farandole {
 World::World(const WorldOptions& options) : job_(std::make_shared<Job>(options)) {}
 World::~World() {
   if (job_->fault().is_forked_child()) {
-    // Its threads, connections and mappings are the parent's.
+    // The job's threads, connections and mappings belong to the parent.
     keep_until_the_end(std::move(job_));
   } else {
     job_->end();
