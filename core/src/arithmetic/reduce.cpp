@@ -57,8 +57,8 @@ std::size_t left_inputs(std::size_t inputs) {
   return std::bit_floor(inputs - 1);
 }
 
-// Combines a block, elements [first, first + count) of every input. Returns the address of the result: `scratch`, or the
-// block in the input if there is a single input that needs no conversion.
+// Combines a block, elements [first, first + count) of every input. Returns the address of the result: `scratch`, or
+// the block in the input if there is a single input that needs no conversion.
 const void* combine_block(const KernelSet& kernels, std::span<const void* const> inputs, std::size_t first,
                           std::size_t count, std::size_t element_bytes, Scratch& scratch) {
   if (inputs.size() == 1) {

@@ -61,9 +61,10 @@ std::uint64_t round_down_to_pages(std::uint64_t bytes) {
 
 /// Calls `look` for each control group of a controller that contains this process, and each ancestor of the group, with
 /// the group's directory, its path, and whether it belongs to version 2.
-void for_each_control_group(
-    std::string_view proc_cgroup, const std::filesystem::path& mounts, const std::string& controller,
-    const std::function<void(const std::filesystem::path& directory, const std::string& path, bool is_version_2)>& look) {
+void for_each_control_group(std::string_view proc_cgroup, const std::filesystem::path& mounts,
+                            const std::string& controller,
+                            const std::function<void(const std::filesystem::path& directory, const std::string& path,
+                                                     bool is_version_2)>& look) {
   std::istringstream lines{std::string(proc_cgroup)};
   for (std::string line; std::getline(lines, line);) {
     // "<number>:<controllers>:<path>"; version 2 has no controllers.
@@ -207,7 +208,8 @@ ArenaPlan plan_arena(const ProcessLimits& limits, int processes, std::uint64_t w
   plan.windows_bytes = windows_bytes > 0 ? windows_bytes : limits.memory_bytes;
   plan.windows_owner = windows_bytes > 0 ? "FARANDOLE_WINDOW_BYTES" : limits.memory_owner;
   // Twice the memory leaves room for fragmentation.
-  plan.arena_bytes = std::min({kMaxArenaBytes, kMaxArenasBytes / arenas, 2 * std::min(plan.windows_bytes, kMaxArenaBytes)});
+  plan.arena_bytes =
+      std::min({kMaxArenaBytes, kMaxArenasBytes / arenas, 2 * std::min(plan.windows_bytes, kMaxArenaBytes)});
   plan.arena_bytes = std::max(plan.arena_bytes, kSmallestArena);
   const auto bound = [&plan](std::uint64_t bytes, std::string_view owner) {
     if (bytes >= plan.arena_bytes) return;

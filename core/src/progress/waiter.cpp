@@ -14,14 +14,14 @@
 namespace farandole {
 namespace {
 
-// Rungs of the ladder: the number of pauses, then of yields, before a waiting thread sleeps. If every rank has a core, a
-// thread yields for some milliseconds, because a sleeping core wakes up slowly, above all in virtual machines, and a
+// Rungs of the ladder: the number of pauses, then of yields, before a waiting thread sleeps. If every rank has a core,
+// a thread yields for some milliseconds, because a sleeping core wakes up slowly, above all in virtual machines, and a
 // rank that waits for a computing rank would pay for that in every training step.
 constexpr int kPauses = 2000;
 constexpr int kYields = 20'000;
 constexpr int kOversubscribedYields = 200;
-// A yield that takes longer than this has given the core to another thread, which will want the core again. Each further
-// yield would last as long as that thread's time slice, whereas a sleep ends as soon as the doorbell rings.
+// A yield that takes longer than this has given the core to another thread, which will want the core again. Each
+// further yield would last as long as that thread's time slice, whereas a sleep ends as soon as the doorbell rings.
 constexpr std::chrono::milliseconds kTimeSliceOfAnotherThread{1};
 constexpr int kShortSleeps = 400;  // about 40 ms, during which a polled transfer counts as active
 constexpr std::chrono::microseconds kMinSleep{50};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The settings of core.
+// Rows of the settings of core.
 #include "farandole/internal/setting_rows.h"
 
 namespace farandole {

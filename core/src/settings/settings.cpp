@@ -44,7 +44,7 @@ std::string lower_case(std::string_view text) {
   return result;
 }
 
-// The number at the start of `text`, and what follows it. No sign, no infinity, no NaN.
+// Parses the number at the start of `text`, and returns it with the rest of the text. Accepts no sign, infinity or NaN.
 template <class Number>
 std::optional<std::pair<Number, std::string_view>> leading_number(std::string_view text) {
   if (text.empty() || text[0] < '0' || text[0] > '9') return std::nullopt;
@@ -54,7 +54,7 @@ std::optional<std::pair<Number, std::string_view>> leading_number(std::string_vi
   return std::pair{number, text.substr(static_cast<std::size_t>(end - text.data()))};
 }
 
-// `unit` in lower case → its power of 1024, or nothing.
+// Returns the power of 1024 of a unit in lower case ("mib": 2); nothing if the unit is unknown.
 std::optional<int> power_of_1024(std::string_view unit) {
   if (unit.empty() || unit == "b") return 0;
   const std::size_t power = std::string_view("kmgt").find(unit[0]);
@@ -144,9 +144,9 @@ const SettingInfo* find_setting(std::string_view variable) {
   return nullptr;
 }
 
-/// True for the variables that Kubernetes sets in every pod for a Service called farandole, or farandole-something:
-/// FARANDOLE_SERVICE_HOST=10.0.0.7, FARANDOLE_PORT=tcp://10.0.0.7:80. Name and value must be of that form, so that no
-/// misspelt setting is passed over.
+/// True for variables that Kubernetes sets in every pod for a Service named farandole or farandole-something:
+/// FARANDOLE_SERVICE_HOST=10.0.0.7, FARANDOLE_PORT=tcp://10.0.0.7:80. Both name and value must have the form, so that a
+/// misspelt setting is still an error.
 bool is_service_link(std::string_view variable) {
   constexpr std::size_t kMaxBytes = 512;
   if (variable.size() > kMaxBytes) return false;
@@ -159,7 +159,7 @@ bool is_service_link(std::string_view variable) {
 }
 
 [[noreturn]] void throw_unknown_variable(std::string_view variable) {
-  // Compared without the prefix that all share, which would make everything look close.
+  // Compares without the common prefix, which would make all names look close.
   std::vector<std::string_view> names;
   for (const SettingInfo& info : settings_table()) names.push_back(info.variable.substr(kPrefix.size()));
   const auto meant = nearest(variable.substr(kPrefix.size()), names);
@@ -257,7 +257,7 @@ std::string encode_agreed(const Settings& settings) {
   for (const SettingInfo& info : settings_table()) {
     if (info.agreed) values[std::string(info.variable)] = value_text(settings, info);
   }
-  // Names of files may be anything.
+  // File names may be invalid UTF-8: such bytes are replaced.
   return values.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
@@ -282,10 +282,10 @@ std::vector<std::string> adopt_agreed(Settings& settings, std::string_view encod
 
 std::optional<std::string_view> nearest(std::string_view word, std::span<const std::string_view> candidates) {
   std::optional<std::string_view> best;
-  // A third of the letters may be wrong.
+  // A candidate is close if at most a third of the letters are wrong.
   std::size_t closest = (word.size() + 2) / 3 + 1;
   for (const std::string_view candidate : candidates) {
-    // At least the difference of the lengths, which can be large where the word comes from a file.
+    // The distance is at least the difference of the lengths. Skipping long words bounds the cost for words from files.
     const std::size_t longer = std::max(word.size(), candidate.size()),
                       shorter = std::min(word.size(), candidate.size());
     if (longer - shorter >= closest) continue;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// docs/configuration.md, made from the table of settings.
+// Generates docs/configuration.md from the table of settings.
 #include <fmt/format.h>
 
 #include "farandole/core/settings.h"
