@@ -23,7 +23,7 @@ struct ShutdownTree {
 /// Clean shutdown of a job, as a state machine that control messages advance.
 ///
 /// Two rounds, each up and down the tree: a process that wants to end sends kLeave to its parent once all its children
-/// have sent kLeave; when process 0 has heard from all its children, kAllLeave goes down the tree. After round 1 every
+/// have sent kLeave; when all children of process 0 have sent kLeave, kAllLeave goes down the tree. After round 1 every
 /// process knows that all want to end, but none may end before round 2 has confirmed that all know. This tells a death
 /// from a clean end: until a process has reported in round 2, every other process must be alive; from then on the
 /// process watches its neighbours in the tree, and every process is some process's neighbour. Sends 4 (P - 1) messages
