@@ -23,23 +23,23 @@ inline Clock::time_point coarse_now() {
 /// debugger), or got no core. Such time must not count as waiting, because the awaited event may have happened
 /// meanwhile, or will happen once the rest of the job continues.
 ///
-/// Each waiter has its own detector and calls `look` at least every 100 ms; a longer gap than `kMaxGap` is lost time.
+/// Each waiter has its own detector and calls `check` at least every 100 ms; a longer gap than `kMaxGap` is lost time.
 /// A waiter that pauses its calls on purpose says so (`StallMonitor::count_gap`). Not thread-safe.
-class LookGaps {
+class StopDetector {
  public:
   static constexpr std::chrono::milliseconds kMaxGap{1000};  ///< longer than any waiter sleeps
   static constexpr std::chrono::milliseconds kCounted{100};  ///< part of a longer gap that counts: the waiter's sleep
 
   /// @param start  of the wait
-  explicit LookGaps(Clock::time_point start) : last_(start) {}
-  Clock::time_point last_look() const { return last_; }
-  /// Lost time between the last look and `now`.
+  explicit StopDetector(Clock::time_point start) : last_(start) {}
+  Clock::time_point last_check() const { return last_; }
+  /// Lost time between the last check and `now`.
   Clock::duration lost(Clock::time_point now) const {
     const Clock::duration gap = now - last_;
     return gap > kMaxGap ? gap - kCounted : Clock::duration{0};
   }
-  /// Returns `lost(now)`, and makes `now` the last look.
-  Clock::duration look(Clock::time_point now) {
+  /// Returns `lost(now)`, and makes `now` the last check.
+  Clock::duration check(Clock::time_point now) {
     const Clock::duration gap = lost(now);
     last_ = std::max(last_, now);
     return gap;
@@ -50,7 +50,7 @@ class LookGaps {
 };
 
 /// A point in time after which an operation is too late, or `never`. Time in which the process was stopped does not
-/// count (LookGaps).
+/// count (StopDetector).
 class Deadline {
  public:
   static Deadline never() { return Deadline(Clock::time_point{}, Clock::time_point::max()); }
@@ -62,13 +62,13 @@ class Deadline {
   /// True once the deadline has passed. Call it regularly while waiting, at least every 100 ms.
   bool passed(Clock::time_point now = Clock::now()) const {
     if (is_never()) return false;
-    when_ += gaps_.look(now);
+    when_ += stops_.check(now);
     return now >= when_;
   }
 
  private:
-  Deadline(Clock::time_point now, Clock::time_point when) : gaps_(now), when_(when) {}
-  mutable LookGaps gaps_;
+  Deadline(Clock::time_point now, Clock::time_point when) : stops_(now), when_(when) {}
+  mutable StopDetector stops_;
   mutable Clock::time_point when_;  // moved on by each gap
 };
 

@@ -27,15 +27,16 @@ namespace farandole {
 ///     rest();
 ///   }
 ///
-/// Time in which the process was stopped does not count (LookGaps). Therefore call the monitor at least every 100 ms,
-/// or report a longer pause by `count_gap`. Functions with a `now` parameter do not read the clock. Not thread-safe.
+/// Time in which the process was stopped does not count (StopDetector). Therefore call the monitor at least every 100
+/// ms, or report a longer pause by `count_gap`. Functions with a `now` parameter do not read the clock. Not
+/// thread-safe.
 class StallMonitor {
  public:
   enum class Due { kNothing, kWarning, kError };
 
   /// @param timeout  0: no error is ever due   @param start  of the wait
   StallMonitor(Seconds warn_after, Seconds timeout, Clock::time_point start = Clock::now())
-      : warn_after_(warn_after), timeout_(timeout), gaps_(start) {
+      : warn_after_(warn_after), timeout_(timeout), detector_(start) {
     restart(start);
   }
 
@@ -44,12 +45,12 @@ class StallMonitor {
     if (start != start_) restart(start);
   }
   /// Duration of the wait, without lost time.
-  Seconds waited(Clock::time_point now = Clock::now()) const { return now - start_ - lost_ - gaps_.lost(now); }
-  /// Counts the time since the last look as waiting: no look was expected, because the program was elsewhere.
-  void count_gap(Clock::time_point now) { gaps_ = LookGaps(std::max(now, gaps_.last_look())); }
+  Seconds waited(Clock::time_point now = Clock::now()) const { return now - start_ - lost_ - detector_.lost(now); }
+  /// Counts the time since the last look as waiting: no look was due, because the program was elsewhere.
+  void count_gap(Clock::time_point now) { detector_ = StopDetector(std::max(now, detector_.last_check())); }
   /// Notes that the waiter is running. `take_due` calls it.
   void look(Clock::time_point now) {
-    const Clock::duration lost = gaps_.look(now);
+    const Clock::duration lost = detector_.check(now);
     if (lost == Clock::duration{0}) return;
     lost_ += lost;
     if (stops_.size() == kMaxStops) stops_.erase(stops_.begin());
@@ -94,7 +95,7 @@ class StallMonitor {
     start_ = start;
     interval_ = warning_ = warn_after_;
     // The time between the last look and the start of this wait belongs to no wait.
-    if (start > gaps_.last_look()) gaps_ = LookGaps(start);
+    if (start > detector_.last_check()) detector_ = StopDetector(start);
     lost_ = {};
     for (const Stop& stop : stops_) {
       if (stop.end > start) lost_ += stop.lost;
@@ -104,7 +105,7 @@ class StallMonitor {
   static constexpr std::size_t kMaxStops = 16;
 
   const Seconds warn_after_, timeout_;
-  LookGaps gaps_;
+  StopDetector detector_;
   std::vector<Stop> stops_;  // the most recent stops, for waits that began before them
   Clock::time_point start_{};
   Clock::duration lost_{0};  // lost time since the start
