@@ -35,7 +35,7 @@ void IdleDetector::end() {
 
 bool IdleDetector::look(std::uint64_t happened, Clock::time_point now) {
   // After a gap what its peers were waiting for may come now.
-  if (!looked_ || happened != happened_ || now - *looked_ > LookGaps::kMaxGap) {
+  if (!looked_ || happened != happened_ || now - *looked_ > StopDetector::kMaxGap) {
     end();
     happened_ = happened;
     sampled_ = now;
