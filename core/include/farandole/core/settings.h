@@ -233,7 +233,7 @@ struct Settings {
   static Settings parse(std::span<const std::string> variables);
 };
 
-/// Access to a field of Settings; `field<…>` in farandole/internal/setting_rows.h makes it.
+/// Access to a field of Settings; `field<…>()` in farandole/internal/setting_rows.h makes it.
 template <class T>
 struct SettingField {
   const T& (*get)(const Settings&);

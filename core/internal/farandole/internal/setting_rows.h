@@ -2,7 +2,7 @@
 // Rows of the table of settings. Each layer has a function that makes the rows of the settings that it reads;
 // ops/settings_table.cpp joins them:
 //
-//   seconds("FARANDOLE_TIMEOUT", field<&Settings::faults, &FaultSettings::timeout>, 0, kWeek, Scope::kAllRanks, "…")
+//   seconds("FARANDOLE_TIMEOUT", field<&Settings::faults, &FaultSettings::timeout>(), 0, kWeek, Scope::kAllRanks, "…")
 #pragma once
 
 #include <cstdint>
@@ -27,15 +27,13 @@ inline constexpr double kKiB = 1024.0;
 inline constexpr double kGiB = kKiB * kKiB * kKiB;
 inline constexpr double kWeek = 7 * 24 * 3600.0;
 
-/// The field `settings.*kGroup.*kMember`.
+/// Access to the field `settings.*kGroup.*kMember`.
 template <auto kGroup, auto kMember>
-inline constexpr SettingField<std::remove_cvref_t<decltype(std::declval<Settings&>().*kGroup.*kMember)>> field{
-    [](const Settings& settings) -> const auto& {return settings.*kGroup.*kMember;
-}  // namespace setting
-, [](Settings& settings) -> auto& {
-  return settings.*kGroup.*kMember;
+constexpr auto field() {
+  using T = std::remove_cvref_t<decltype(std::declval<Settings&>().*kGroup.*kMember)>;
+  return SettingField<T>{[](const Settings& settings) -> const T& { return settings.*kGroup.*kMember; },
+                         [](Settings& settings) -> T& { return settings.*kGroup.*kMember; }};
 }
-};  // namespace farandole
 
 inline SettingInfo choice(std::string_view variable, SettingField<std::string> field,
                           std::vector<std::string_view> choices, Scope scope, std::string_view meaning) {
