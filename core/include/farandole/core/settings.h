@@ -70,8 +70,7 @@ struct SharedMemorySettings {
   std::int64_t single_copy_bytes = 1 << 20;
 
   /// Results larger than this, summed over all ranks of a host, are written by non-temporal stores, unless they replace
-  /// the input. The same holds for large results that were last written this many bytes ago. Near the size of the
-  /// last-level cache is best.
+  /// the input. The same holds for large results that were last written this many bytes ago.
   std::int64_t non_temporal_bytes = 16 << 20;
 
   /// Maximum bytes of the windows of all ranks of a host together; allocations beyond it raise InvalidArgument.
