@@ -161,11 +161,11 @@ TEST(Settings, RankZerosAgreedValuesAreAdopted) {
   const Settings root = parse({"FARANDOLE_ALLREDUCE=ring", "FARANDOLE_TIMEOUT=1.5", "FARANDOLE_LOG=debug"});
   Settings other = parse({"FARANDOLE_CHECK=off", "FARANDOLE_JOB=mine"});
   const std::vector<std::string> differences = adopt_agreed(other, encode_agreed(root));
-  EXPECT_EQ(other.allreduce, "ring");
-  EXPECT_DOUBLE_EQ(other.timeout.count(), 1.5);
-  EXPECT_TRUE(other.check);
-  EXPECT_EQ(other.job, "mine") << "what is not agreed stays";
-  EXPECT_EQ(other.log_level, "warning");
+  EXPECT_EQ(other.collectives.allreduce, "ring");
+  EXPECT_DOUBLE_EQ(other.faults.timeout.count(), 1.5);
+  EXPECT_TRUE(other.collectives.check);
+  EXPECT_EQ(other.launch.job, "mine") << "what is not agreed stays";
+  EXPECT_EQ(other.process.log_level, "warning");
   ASSERT_EQ(differences.size(), 3U);
   EXPECT_TRUE(contains(differences[0], "FARANDOLE_ALLREDUCE is auto here and ring on rank 0"));
   EXPECT_TRUE(adopt_agreed(other, encode_agreed(root)).empty());
