@@ -192,7 +192,7 @@ std::vector<Candidate> Tuner::candidates_of(Collective collective, const CallSha
     const std::pair<std::string, int> entry(algorithm, segments);
     if (std::find(names.begin(), names.end(), entry) == names.end()) names.push_back(entry);
   };
-  const auto usual = static_cast<std::size_t>(ranks_.settings().segment_bytes);
+  const auto usual = static_cast<std::size_t>(ranks_.settings().collectives.segment_bytes);
   for (const Algorithm& algorithm : algorithms()) {
     // The comparison of calls already is a barrier. With shared memory it sends no messages, so a barrier by messages
     // is not a candidate.
@@ -284,7 +284,7 @@ std::vector<double> Tuner::compare(const CallShape& shape, std::vector<Candidate
 void Tuner::find_one_shot_bytes() {
   const std::vector<std::size_t> sizes = limit_sizes(kFirstOneShot, kLastOneShot, 2);
   if (sizes.empty()) return;
-  const auto slice_bytes = static_cast<std::size_t>(ranks_.settings().slice_bytes);
+  const auto slice_bytes = static_cast<std::size_t>(ranks_.settings().shared_memory.slice_bytes);
   std::vector<Candidate> candidates;
   candidates.push_back(make_shared_memory_candidate(sizes.back(), slice_bytes));
   candidates.push_back(make_shared_memory_candidate(0, slice_bytes));
@@ -303,8 +303,8 @@ void Tuner::find_one_shot_bytes() {
 void Tuner::find_slice_bytes() {
   const std::vector<std::size_t> sizes = limit_sizes(kFirstPartSize, kLastPartSize, 8);
   if (sizes.empty()) return;
-  const auto usual = static_cast<std::size_t>(ranks_.settings().slice_bytes);
-  const auto one_shot = table_.one_shot_bytes.value_or(static_cast<std::size_t>(ranks_.settings().one_shot_bytes));
+  const auto usual = static_cast<std::size_t>(ranks_.settings().shared_memory.slice_bytes);
+  const auto one_shot = table_.one_shot_bytes.value_or(static_cast<std::size_t>(ranks_.settings().shared_memory.one_shot_bytes));
   constexpr std::size_t kSmallest = 64 << 10, kLargest = 2 << 20;
   std::vector<Candidate> candidates;
   candidates.push_back(make_shared_memory_candidate(one_shot, usual));

@@ -44,7 +44,7 @@ for directory in core/include/farandole/core collectives/include ops/engine/incl
   refuse "$directory" 'farandole/(sdk|internal)/' 'a public header must not need one for plug-ins, or one that is not installed'
 done
 refuse core/include/farandole/sdk 'farandole/internal/' 'a header for plug-ins must not need one that is not installed'
-jobs=$(cd core/src && echo *.h | tr ' ' '|')
+jobs=$(cd core/src && echo */*.h | tr ' ' '|')
 for directory in core/include core/internal collectives ops; do
   refuse "$directory" "($jobs)" 'what core/src keeps to itself'
 done
@@ -74,7 +74,7 @@ refuse core/backends/cuda "$vendor" 'a header of a vendor in the plug-in for CUD
 names=$(grep -rnE --include='*.h' --include='*.cpp' '^[^/]*\b(cu[A-Z][A-Za-z]+|nccl[A-Z][A-Za-z]+) ?\(' core/include core/internal core/src \
              core/backends/{inproc,shm,local,sockets,tcp,mpi,pmix} collectives ops/engine ops/gradients ops/tensorflow ops/trainer/{include,src,tools})
 [ -z "$names" ] || { echo "functions of CUDA or NCCL outside their room:"; echo "$names"; failures=$((failures + 1)); }
-# Addresses of interfaces, by which core/src/topology.cpp knows a machine, are no sockets.
+# Addresses of interfaces, by which core/src/job/topology.cpp knows a machine, are no sockets.
 network='sys/(socket|un|epoll)\.h|netinet/tcp|arpa/'
 for directory in core/include core/internal core/src core/backends/{inproc,shm,mpi,pmix,cuda} collectives ops; do
   refuse "$directory" "$network" 'sockets belong to core/backends/sockets and what is built on it'

@@ -94,7 +94,7 @@ std::vector<std::string> own_algorithms(Communicator& ranks) {
 
 TEST(FloatMode, SumsOfSubnormalsAreExactOnEveryRankByEveryWay) {
   for_each_group({2, 3}, [](Communicator& ranks) {
-    const auto part = static_cast<std::size_t>(ranks.settings().slice_bytes);
+    const auto part = static_cast<std::size_t>(ranks.settings().shared_memory.slice_bytes);
     const ForeignMode foreign(mode_of(ranks.rank(), 0));
     const std::uint64_t before = mode_bits();
     int k = 0;  // walks through what is not in the loops

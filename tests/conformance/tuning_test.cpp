@@ -62,7 +62,7 @@ TEST(Tuning, ATableChoosesByCollectiveAndSize) {
     Communicator tuned = ranks.duplicate({.table = &table});
     for (int i = 0; i < kCollectiveCount; ++i) {
       const auto collective = static_cast<Collective>(i);
-      const std::string& forced = ranks.settings().allreduce;
+      const std::string& forced = ranks.settings().collectives.allreduce;
       if (collective == Collective::kAllreduce && forced != "auto") continue;
       for (const TuningTable::Entry& entry : table.of(collective)) {
         EXPECT_EQ(tuned.choose(collective, entry.up_to_bytes), entry.algorithm);
@@ -105,7 +105,8 @@ TEST(Tuning, ManyCallsOfDifferentWaysInFlight) {
 
 TEST(Tuning, RanksThatCallDifferentSizesAreToldWhateverTheTableChoosesForEach) {
   for_each_group({2, 3}, [](Communicator& ranks) {
-    if (ranks.size() == 1 || !ranks.settings().check) GTEST_SKIP() << "needs several ranks that compare their calls";
+    if (ranks.size() == 1 || !ranks.settings().collectives.check)
+      GTEST_SKIP() << "needs several ranks that compare their calls";
     const TuningTable odd = odd_table(ranks);
     Communicator tuned = ranks.duplicate({.table = &odd});
     for (const std::size_t other : {5, 40, 300, 5000}) {
@@ -166,10 +167,10 @@ TEST(Tuning, ATableForOtherRanksChangesNothing) {
 // Its run by CTest sets the variable on rank 0 only.
 TEST(Tuning, TheFileOfRankZeroHoldsOnAllRanks) {
   for_each_group({1}, [](Communicator& ranks) {
-    if (ranks.settings().tuning.empty()) GTEST_SKIP() << "FARANDOLE_TUNING is not set";
+    if (ranks.settings().collectives.tuning.empty()) GTEST_SKIP() << "FARANDOLE_TUNING is not set";
     const std::string text = ranks.explain(Collective::kAllreduce, 41);
-    EXPECT_THAT(text,
-                HasSubstr("chosen by the table " + ranks.settings().tuning + ": 3 us were measured for up to 47"));
+    EXPECT_THAT(text, HasSubstr("chosen by the table " + ranks.settings().collectives.tuning +
+                                ": 3 us were measured for up to 47"));
     EXPECT_EQ(ranks.choose(Collective::kAllreduce, 40), "double_tree");
     EXPECT_EQ(ranks.choose(Collective::kAllreduce, 400), "vendor");
     EXPECT_THAT(ranks.explain(Collective::kAllreduce, 1000), HasSubstr("in parts of 4224 bytes"));

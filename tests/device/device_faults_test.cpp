@@ -106,7 +106,7 @@ TEST(DeviceFaults, AStuckStreamIsATimeoutOnAllRanksWithinTheDeadline) {
     const auto start = std::chrono::steady_clock::now();
     const std::string text = message_of<Timeout>([&] { work.wait(); });
     const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
-    const double late_by = (waited - ranks.settings().timeout).count();
+    const double late_by = (waited - ranks.settings().faults.timeout).count();
     EXPECT_THAT(text, HasSubstr("allreduce of 1000 f32 elements in device memory"));
     EXPECT_LT(late_by, 1.0);
     // What is measured on a GPU goes into its report by such a line.

@@ -137,7 +137,7 @@ void call_from_new_thread(Pair& pair, Wait warn_after) {
 void resolve(Communicator& job, void (*call_as_rank_0)(Pair&, Wait)) {
   Pair pair = make_pair_of(job);
   if (job.rank() == 0) {
-    call_as_rank_0(pair, job.settings().warn_after);
+    call_as_rank_0(pair, job.settings().faults.warn_after);
   } else if (job.rank() == 1) {
     pair.third.barrier();
     add_ones(pair.second, 1);

@@ -120,9 +120,9 @@ void run(const std::string& fault, farandole::World& world, Clock::time_point& s
   for (int i = 0; i < 10; ++i) use_network(ranks, fault);
   start = Clock::now();
   // Rank 0 is in the collective already, or about to be.
-  if (ranks.rank() == 1) fail_on_rank_1(fault, world.settings().peer_timeout.count());
+  if (ranks.rank() == 1) fail_on_rank_1(fault, world.settings().network.peer_timeout.count());
   if (fault == "cut_receiving" && ranks.rank() == 1)
-    sleep(static_cast<unsigned>(2 * world.settings().peer_timeout.count()));
+    sleep(static_cast<unsigned>(2 * world.settings().network.peer_timeout.count()));
   if (fault == "lossy") return use_lossy_network(ranks);
   // The first message may have come before.
   do use_network(ranks, fault);
@@ -135,7 +135,7 @@ int main(int argc, char** argv) {
   const std::string fault = argc > 1 ? argv[1] : "none";
   farandole::World world;
   const int rank = world.rank();
-  const double bound = fault == "killed" ? 3 : world.settings().peer_timeout.count() + 1;
+  const double bound = fault == "killed" ? 3 : world.settings().network.peer_timeout.count() + 1;
   auto start = Clock::now();
   std::string text = "no error";
   bool is_lost = false;

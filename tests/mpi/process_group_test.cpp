@@ -104,7 +104,7 @@ TEST(MpiJoin, FindsAndLoadsThePluginOfTheMpiThatRuns) {
   joined->leave();
 
   Settings other;
-  other.mpi = std::string_view(FARANDOLE_MPI_PLUGIN) == "mpi_openmpi" ? "mpich" : "openmpi";
+  other.launch.mpi = std::string_view(FARANDOLE_MPI_PLUGIN) == "mpi_openmpi" ? "mpich" : "openmpi";
   EXPECT_THROW(choose_backend(other, {}), InvalidArgument);
 }
 

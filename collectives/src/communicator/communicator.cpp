@@ -225,15 +225,15 @@ Communicator Communicator::of_world(World& world, int replica) {
   constexpr std::uint16_t kWorldId = 0;
   Group group;
   group.endpoint = world.endpoint(replica).share();
-  if (group.endpoint->used_ids()[kWorldId] != 0) {
+  if (group.endpoint->communicator_ids().used()[kWorldId] != 0) {
     throw InvalidArgument("the communicator of this world exists already; use its duplicate()");
   }
-  const std::string& file = group.endpoint->settings().tuning;
+  const std::string& file = group.endpoint->settings().collectives.tuning;
   if (!file.empty()) {
     group.table = std::make_shared<TuningTable>(TuningTable::parse(group.endpoint->tuning_text(), file));
   }
-  group.endpoint->set_left(false);
-  group.compares = group.endpoint->settings().check;
+  group.endpoint->late_ranks().set_left(false);
+  group.compares = group.endpoint->settings().collectives.check;
   group.id = kWorldId;
   group.rank = group.endpoint->rank();
   for (int rank = 0; rank < world.size(); ++rank) group.members.push_back(rank);
@@ -266,12 +266,12 @@ void check_options(int first_rank, const PartMember& first, int rank, const Part
 Communicator Communicator::split(int color, int key, const CommunicatorOptions& options) {
   const Group& parent = state().group();
   if (options.table != nullptr) options.table->check();
-  const std::lock_guard creating(parent.endpoint->creation_mutex());
+  const std::lock_guard creating(parent.endpoint->communicator_ids().creation_mutex());
   const PartMember own{color, key, options.compare, options.table == nullptr ? 0 : digest(*options.table)};
   std::vector<PartMember> members(static_cast<std::size_t>(size()));
   constexpr std::size_t kFields = sizeof(PartMember) / sizeof(std::int64_t);
   allgather({&own.color, kFields, DType::kI64}, {&members.front().color, kFields * members.size(), DType::kI64});
-  std::vector<std::uint8_t> used = parent.endpoint->used_ids();
+  std::vector<std::uint8_t> used = parent.endpoint->communicator_ids().used();
   allreduce(used, ReduceOp::kMax);
   if (color < 0) return {};
   const auto free = std::find(used.begin(), used.end(), std::uint8_t{0});
@@ -291,7 +291,7 @@ Communicator Communicator::split(int color, int key, const CommunicatorOptions& 
   group.endpoint = parent.endpoint;
   group.table = options.table == nullptr ? parent.table : std::make_shared<TuningTable>(*options.table);
   group.progress = options.progress;
-  group.compares = options.compare || settings().check;
+  group.compares = options.compare || settings().collectives.check;
   group.watches = options.watch;
   group.name = options.name;
   group.id = static_cast<std::uint16_t>(free - used.begin());
@@ -358,12 +358,12 @@ Endpoint& Communicator::endpoint() const {
 
 Buffer Communicator::allocate(std::size_t count, DType dtype) {
   const Group& group = state().group();
-  group.endpoint->check_world();
+  group.endpoint->faults().check_world();
   if (!group.endpoint->shares_memory(info(group).host_index)) return Buffer(count, dtype);
   return group.endpoint->memory().allocate(count, dtype);
 }
 MemorySpace Communicator::device() {
-  state().group().endpoint->check_world();
+  state().group().endpoint->faults().check_world();
   return state().queue().devices().context().space();
 }
 
@@ -382,13 +382,13 @@ bool Communicator::shares_memory() const {
 }
 
 std::uint64_t Communicator::sent_bytes() const {
-  endpoint().check_process();
+  endpoint().faults().check_process();
   return state().sent_bytes();
 }
 
 void Communicator::abort(std::string_view text) {
-  endpoint().check_process();
-  endpoint().give_up(fmt::format("aborted: {}", text));
+  endpoint().faults().check_process();
+  endpoint().faults().give_up(fmt::format("aborted: {}", text));
 }
 
 }  // namespace farandole

@@ -75,7 +75,7 @@ std::string Communicator::explain(Collective collective, std::size_t bytes, Memo
 }
 
 std::string Communicator::choose(Collective collective, std::size_t bytes, MemoryKind memory) const {
-  endpoint().check_process();
+  endpoint().faults().check_process();
   return std::string(state().select(state().query(collective, bytes, memory)).name());
 }
 

@@ -9,9 +9,9 @@
 namespace farandole {
 
 Communicator::State::State(Group group) : group_(tuned(std::move(group))), queue_(std::make_shared<WorkQueue>(group_)) {
-  group_.endpoint->take_id(group_.id);
-  group_.endpoint->enter(group_.id, 0);
-  group_.endpoint->attach(queue_);
+  group_.endpoint->communicator_ids().take(group_.id);
+  group_.endpoint->late_ranks().enter(group_.id, 0);
+  group_.endpoint->progress().attach(queue_);
 }
 
 Communicator::State::~State() {
@@ -22,7 +22,7 @@ Communicator::State::~State() {
   // Collectives that an exception leaves behind will not be joined by this rank any more: its peers must not wait.
   if (std::uncaught_exceptions() > exceptions_at_start_ && !queue_->is_empty()) queue_->give_up();
   queue_->close();
-  group_.endpoint->release_id(group_.id);
+  group_.endpoint->communicator_ids().release(group_.id);
 }
 
 std::array<ShortVectors, kCollectiveCount> Communicator::State::select_short_vectors() const {
@@ -64,7 +64,7 @@ Communicator::State::Prepared Communicator::State::prepare(const Call& call) {
     return {select(call), {}};
   } catch (const InvalidArgument& error) {
     // A forked child and a job at fault get that error first: no other argument would do.
-    group_.endpoint->check_fault();
+    group_.endpoint->faults().check();
     // Where calls are compared, the other ranks learn of it in their own call; else this rank just raises.
     if (group_.size() == 1 || !group_.compares) throw;
     return {Selection::schedule(algorithms().front(), 1), error.what()};

@@ -31,7 +31,7 @@ class Communicator::State {
   // Everything goes through these three, or through a call of the queue that looks whether the job is at fault.
   /// @throws InvalidArgument  in a forked child
   const Group& group() const {
-    group_.endpoint->check_process();
+    group_.endpoint->faults().check_process();
     return group_;
   }
   WorkQueue& queue() {
@@ -88,7 +88,7 @@ class Communicator::State {
     const Prepared prepared = prepare(call);
     Work work(queue_->submit(call, prepared.selection, prepared.validation_error));
     queue_->advance();
-    if (group_.progress == CommunicatorOptions::Progress::kBackground) group_.endpoint->wake_progress();
+    if (group_.progress == CommunicatorOptions::Progress::kBackground) group_.endpoint->progress().wake();
     return work;
   }
 

@@ -36,7 +36,7 @@ struct ReplicaThreads {
   ReplicaThreads(const ReplicaThreads&) = delete;
   ReplicaThreads& operator=(const ReplicaThreads&) = delete;
   ~ReplicaThreads() {
-    if (first_endpoint.is_forked_child()) keep_until_the_end(std::move(threads));
+    if (first_endpoint.faults().is_forked_child()) keep_until_the_end(std::move(threads));
   }
   const Endpoint& first_endpoint;
   std::vector<std::jthread> threads;
@@ -66,16 +66,16 @@ void run_replicas(World& world, const std::function<void(Communicator&)>& body) 
       try {
         body(communicator);
       } catch (...) {
-        if (endpoint.is_forked_child()) throw;
+        if (endpoint.faults().is_forked_child()) throw;
         // Before the communicator goes: its destructor waits for what is pending.
         remember(std::current_exception());
-        endpoint.give_up("failed: " + text_of_current());
+        endpoint.faults().give_up("failed: " + text_of_current());
       }
     } catch (...) {
-      if (endpoint.is_forked_child()) throw;
+      if (endpoint.faults().is_forked_child()) throw;
       remember(std::current_exception());
     }
-    endpoint.set_left(true);
+    endpoint.late_ranks().set_left(true);
   };
   const auto run_thread = [&](int replica) {
     Endpoint& endpoint = world.endpoint(replica);
@@ -85,7 +85,7 @@ void run_replicas(World& world, const std::function<void(Communicator&)>& body) 
       end_child(endpoint);
     }
   };
-  for (int replica = 0; replica < world.replicas(); ++replica) world.endpoint(replica).set_left(false);
+  for (int replica = 0; replica < world.replicas(); ++replica) world.endpoint(replica).late_ranks().set_left(false);
   {
     Endpoint& endpoint = world.endpoint(0);
     ReplicaThreads others(endpoint);
@@ -93,11 +93,11 @@ void run_replicas(World& world, const std::function<void(Communicator&)>& body) 
       for (int replica = 1; replica < world.replicas(); ++replica) others.threads.emplace_back(run_thread, replica);
       run_one(0);
     } catch (...) {
-      if (endpoint.is_forked_child()) throw;
+      if (endpoint.faults().is_forked_child()) throw;
       // Those that run already would wait for those that never come.
       remember(std::current_exception());
-      endpoint.give_up(fmt::format("could start only {} of {} replicas: {}", others.threads.size() + 1,
-                                   world.replicas(), text_of_current()));
+      endpoint.faults().give_up(fmt::format("could start only {} of {} replicas: {}", others.threads.size() + 1,
+                                            world.replicas(), text_of_current()));
     }
   }
   if (first) std::rethrow_exception(first);

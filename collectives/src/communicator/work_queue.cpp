@@ -45,8 +45,8 @@ WorkQueue::WorkQueue(Group group) : group_(std::move(group)) {
 
 std::uint64_t WorkQueue::next_sequence() {
   const std::uint64_t sequence = next_sequence_++;
-  group_.endpoint->blocked().note_thread();
-  group_.endpoint->enter(group_.id, sequence);
+  group_.endpoint->late_ranks().blocked().note_thread();
+  group_.endpoint->late_ranks().enter(group_.id, sequence);
   return sequence;
 }
 
@@ -67,13 +67,13 @@ std::shared_ptr<Work::State> WorkQueue::enqueue(std::unique_ptr<CollectiveOperat
   FlightRecorder& recorder = group_.endpoint->recorder();
   work->record = record ? *record : recorder.begin(group_.id, work->sequence, subject_of(work->descriptor));
   pending_.push_back(work);
-  group_.endpoint->begin_operation();
+  group_.endpoint->progress().begin_operation();
   return work;
 }
 
 std::shared_ptr<Work::State> WorkQueue::submit(const Call& call, const Selection& selection,
                                                const std::string& validation_error) {
-  group_.endpoint->check_fault();
+  group_.endpoint->faults().check();
   return_from_program();
   const std::lock_guard lock(mutex_);
   return enqueue(make_operation(call, selection, validation_error, next_sequence()));
@@ -90,7 +90,7 @@ Attempt WorkQueue::run_one_shot(const Call& call, const Selection& selection, st
                                 std::optional<FlightRecorder::Id>& record) {
   const Descriptor descriptor = describe_call(call, selection, group_.size(), /*is_valid=*/true);
   const std::uint64_t number = ShmGroup::first_number(sequence);
-  Waiter waiter(group_.endpoint->doorbell(), group_.endpoint->waiting());
+  Waiter waiter(group_.endpoint->progress().doorbell(), group_.endpoint->progress().waiting());
   FlightRecorder& recorder = group_.endpoint->recorder();
   record = recorder.begin_inline(group_.id, sequence, subject_of(descriptor));
   const Attempt attempt = try_one_shot(*host_.whole(), number, digest_of(descriptor, number), call, waiter);
@@ -99,7 +99,7 @@ Attempt WorkQueue::run_one_shot(const Call& call, const Selection& selection, st
 }
 
 void WorkQueue::run(const Call& call, const Selection& selection, const std::string& validation_error) {
-  group_.endpoint->check_fault();
+  group_.endpoint->faults().check();
   std::shared_ptr<Work::State> work;
   {
     const std::lock_guard lock(mutex_);
@@ -138,13 +138,13 @@ void WorkQueue::run_on_stream(const Call& call, const Selection& selection) {
   // The queue keeps what is still on its way.
   if (work->done.load(std::memory_order_acquire) && work->failure)
     throw_error(work->failure->kind, work->failure->text);
-  group_.endpoint->wake_progress();
+  group_.endpoint->progress().wake();
 }
 
 /// Advances until it is done, or until the caller would have to sleep: then it belongs into the queue, where faults,
 /// deadlines and other work are looked after.
 bool WorkQueue::advance_inline(CollectiveOperation& operation) const {
-  Waiter waiter(group_.endpoint->doorbell(), group_.endpoint->waiting());
+  Waiter waiter(group_.endpoint->progress().doorbell(), group_.endpoint->progress().waiting());
   for (;;) {
     const Operation::State state = operation.advance();
     if (state == Operation::State::kDone) return true;
@@ -160,7 +160,7 @@ bool WorkQueue::advance_inline(CollectiveOperation& operation) const {
 template <class IsOver, class BeforeSleep>
 void WorkQueue::advance_until(const IsOver& is_over, const BeforeSleep& before_sleep) {
   return_from_program();
-  Waiter waiter(group_.endpoint->doorbell(), group_.endpoint->waiting());
+  Waiter waiter(group_.endpoint->progress().doorbell(), group_.endpoint->progress().waiting());
   while (!is_over()) {
     waiter.look();
     if (advance() == Progressable::State::kMoved) {
@@ -168,7 +168,7 @@ void WorkQueue::advance_until(const IsOver& is_over, const BeforeSleep& before_s
       continue;
     }
     if (is_over()) break;
-    group_.endpoint->advance_attached();
+    group_.endpoint->progress().advance_attached();
     if (waiter.sleeps_next()) before_sleep();
     if (waiter.rest()) poll_health();
   }
@@ -178,11 +178,12 @@ void WorkQueue::wait(const Work::State& work) {
   std::optional<BlockedCalls::Scope> blocked;
   const auto begin_to_sleep = [&] {
     if (blocked) return;
-    blocked.emplace(group_.endpoint->blocked(), BlockedCall{group_.id, work.sequence, subject_of(work.descriptor),
-                                                            &label_, &group_.members, group_.compares, Clock::now()});
+    blocked.emplace(group_.endpoint->late_ranks().blocked(),
+                    BlockedCall{group_.id, work.sequence, subject_of(work.descriptor), &label_, &group_.members,
+                                group_.compares, Clock::now()});
   };
   advance_until([&] { return work.done.load(std::memory_order_acquire); }, begin_to_sleep);
-  group_.endpoint->wait_until_quiet();
+  group_.endpoint->progress().wait_until_quiet();
 }
 
 void WorkQueue::wait_on(const Work::State& work, StreamView stream) {
@@ -211,7 +212,7 @@ void WorkQueue::poll() {
   const auto now = Clock::now();
   const bool looks = now >= next_look_.load(std::memory_order_relaxed);
   if (looks) return_from_program();
-  group_.endpoint->advance_attached();
+  group_.endpoint->progress().advance_attached();
   (void)advance();
   if (!looks) return;
   next_look_.store(now + std::chrono::milliseconds(1), std::memory_order_relaxed);
@@ -241,7 +242,7 @@ bool WorkQueue::peer_has_started_next() {
 }
 
 void WorkQueue::give_up() {
-  group_.endpoint->give_up("failed with an exception while collectives were pending");
+  group_.endpoint->faults().give_up("failed with an exception while collectives were pending");
 }
 
 void WorkQueue::close() {
@@ -270,7 +271,7 @@ Progressable::State WorkQueue::advance() {
 
 bool WorkQueue::advance_locked() {
   try {
-    group_.endpoint->check_fault();
+    group_.endpoint->faults().check();
   } catch (const Error& fault) {
     fail_all({fault.kind(), fault.what()});
     return true;
@@ -321,9 +322,9 @@ void WorkQueue::end(Work::State& work, std::optional<Failure> failure) {
   work.operation.reset();
   work.failure = std::move(failure);
   std::erase_if(pending_, [&](const auto& entry) { return entry.get() == &work; });
-  group_.endpoint->end_operation();
+  group_.endpoint->progress().end_operation();
   work.done.store(true, std::memory_order_release);
-  group_.endpoint->doorbell().ring();
+  group_.endpoint->progress().doorbell().ring();
 }
 
 void WorkQueue::fail_all(const Failure& failure) {
@@ -343,11 +344,11 @@ void WorkQueue::fail(Work::State& work, const Failure& failure) {
   }
   Endpoint& endpoint = *group_.endpoint;
   if (failure.kind == ErrorKind::kDeviceError) find_dead_peers();
-  endpoint.poison(failure.kind,
-                  fmt::format("{} in collective {} of {} ({}): {}", endpoint.topology().describe(endpoint.rank()),
-                              work.sequence, label_, describe(work.descriptor), failure.text));
+  endpoint.faults().poison(
+      failure.kind, fmt::format("{} in collective {} of {} ({}): {}", endpoint.topology().describe(endpoint.rank()),
+                                work.sequence, label_, describe(work.descriptor), failure.text));
   try {
-    endpoint.check_fault();
+    endpoint.faults().check();
   } catch (const Error& fault) {
     fail_all({fault.kind(), fault.what()});
   }
@@ -357,8 +358,8 @@ void WorkQueue::fail(Work::State& work, const Failure& failure) {
 /// ends. That a rank is dead, and which, says more: the first fault of a job is the one that its ranks raise.
 void WorkQueue::find_dead_peers() const {
   try {
-    for (const auto end = Clock::now() + kEndOfAProcess; !group_.endpoint->has_fault() && Clock::now() < end;) {
-      group_.endpoint->poll_health();
+    for (const auto end = Clock::now() + kEndOfAProcess; !group_.endpoint->faults().exist() && Clock::now() < end;) {
+      group_.endpoint->faults().poll();
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   } catch (const std::exception&) {
@@ -368,19 +369,19 @@ void WorkQueue::find_dead_peers() const {
 
 void WorkQueue::poll_health() {
   try {
-    group_.endpoint->poll_health();
+    group_.endpoint->faults().poll();
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (lock && !pending_.empty() && pending_.front()->started != Clock::time_point{})
       check_stall(*pending_.front(), Clock::now());
   } catch (const std::exception& error) {
     // The transport itself is at fault; threads that wait learn it from the poisoned job.
-    group_.endpoint->poison(ErrorKind::kTransportError, error.what());
+    group_.endpoint->faults().poison(ErrorKind::kTransportError, error.what());
   }
 }
 
 void WorkQueue::return_from_program() {
   const bool has_own_thread = group_.progress == CommunicatorOptions::Progress::kOwnThread;
-  if (has_own_thread || group_.endpoint->has_running_progress()) return;
+  if (has_own_thread || group_.endpoint->progress().is_running()) return;
   if (const std::unique_lock lock(mutex_, std::try_to_lock); lock) stall_.count_gap(Clock::now());
 }
 
@@ -401,7 +402,7 @@ void WorkQueue::check_stall(Work::State& work, Clock::time_point now) {
   } else if (group_.watches && due == StallMonitor::Due::kWarning) {
     log(LogLevel::kWarning, fmt::format("collective {} of {} ({}): {}", work.sequence, label_,
                                         describe(work.descriptor), describe_stall(work, now)));
-    group_.endpoint->search_cycle();
+    group_.endpoint->late_ranks().search_cycle();
   }
 }
 
@@ -413,16 +414,17 @@ void WorkQueue::ask(Work::State& work, Clock::time_point now, bool also_others) 
     others = group_.members;
     std::rotate(others.begin(), others.begin() + group_.rank, others.end());
   }
-  group_.endpoint->ask(group_.id, work.sequence, work.operation->waits_for(), others);
+  group_.endpoint->late_ranks().ask(group_.id, work.sequence, work.operation->waits_for(), others);
 }
 
 bool WorkQueue::waits_for_someone_who_left(const Work::State& work) const {
   const std::vector<int> ranks = work.operation->waits_for();
-  return std::any_of(ranks.begin(), ranks.end(), [&](int rank) { return group_.endpoint->has_left(rank, kGoodbye); });
+  return std::any_of(ranks.begin(), ranks.end(),
+                     [&](int rank) { return group_.endpoint->late_ranks().has_left(rank, kGoodbye); });
 }
 
 std::string WorkQueue::describe_missing(const Work::State& work) const {
-  return group_.endpoint->describe_missing(group_.id, work.sequence, group_.members);
+  return group_.endpoint->late_ranks().describe_missing(group_.id, work.sequence, group_.members);
 }
 
 std::string WorkQueue::describe_missing() {

@@ -67,7 +67,7 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   void wait_on(const Work::State& work, StreamView stream);
   DeviceSlot& devices() { return devices_; }
   /// False while the owner of a work that is done must not be notified yet, see Endpoint::is_quiet.
-  bool is_quiet() const { return group_.endpoint->is_quiet(); }
+  bool is_quiet() const { return group_.endpoint->progress().is_quiet(); }
   /// For callers that test now and then: advances, and looks around once a millisecond.
   void poll();
   /// Advances everything once, unless another thread is at it.
@@ -75,11 +75,11 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   void poll_health() override;
   bool is_empty();
   /// True in a process that was forked from the rank's: nothing but this question and the next may be asked there.
-  bool is_forked_child() const { return group_.endpoint->is_forked_child(); }
+  bool is_forked_child() const { return group_.endpoint->faults().is_forked_child(); }
   /// A thread of the program uses the communicator, or a work of it. @throws InvalidArgument  in such a process
   void begin_use() const {
-    group_.endpoint->check_process();
-    group_.endpoint->blocked().note_thread();
+    group_.endpoint->faults().check_process();
+    group_.endpoint->late_ranks().blocked().note_thread();
   }
   /// True if another rank has begun the next collective, and this one has not.
   bool peer_has_started_next();
@@ -131,7 +131,8 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   const std::string label_ = group_.describe();  // for messages: made once, because threads that sleep need it
   std::mutex mutex_;                             // guards everything below, and the operations
   std::deque<std::shared_ptr<Work::State>> pending_;
-  StallMonitor stall_{group_.endpoint->settings().warn_after, group_.endpoint->settings().timeout};  // of the first one
+  StallMonitor stall_{group_.endpoint->settings().faults.warn_after,
+                      group_.endpoint->settings().faults.timeout};  // of the first one
   std::uint64_t next_sequence_ = group_.first_sequence;
   std::uint64_t in_flight_ = kLanes;                               // operations at a time
   std::atomic<Clock::time_point> next_look_{Clock::time_point()};  // of poll()

@@ -32,7 +32,7 @@ Device& open_device(DeviceRuntime& runtime, const Endpoint& endpoint) {
   const RankInfo& self = endpoint.topology().rank(endpoint.rank());
   const auto devices = static_cast<int>(runtime.devices().size());
   try {
-    return runtime.open(device_of_rank(endpoint.settings().device, self.local_rank, self.local_size, devices));
+    return runtime.open(device_of_rank(endpoint.settings().devices.ordinals, self.local_rank, self.local_size, devices));
   } catch (const DeviceError& error) {
     throw InvalidArgument(
         fmt::format("{} cannot open its device: {}", endpoint.topology().describe(endpoint.rank()), error.what()));
@@ -88,9 +88,9 @@ const DeviceRuntime* DeviceContext::opened() {
 }
 
 DeviceContext::DeviceContext(std::shared_ptr<Endpoint> endpoint)
-    : endpoint_(std::move(endpoint)), thread_([this] { endpoint_->ring(); }), opened_(open()) {
+    : endpoint_(std::move(endpoint)), thread_([this] { endpoint_->progress().ring(); }), opened_(open()) {
   // Waiting threads must poll: the device does not wake them when an operation completes.
-  endpoint_->set_polled();
+  endpoint_->progress().set_polled();
   opened_runtime.store(opened_.runtime, std::memory_order_relaxed);
   log(LogLevel::kInfo, fmt::format("{} uses {} device {} ({})", endpoint_->topology().describe(endpoint_->rank()),
                                    opened_.runtime->name(), device().info().ordinal, device().info().name));
@@ -106,29 +106,29 @@ DeviceContext::Opened DeviceContext::open() {
       *opened = {&runtime, &device, device.make_stream(), device.make_stream()};
     });
   } catch (...) {
-    if (endpoint_->has_fault()) thread_.leave_behind();  // the thread may never return from the driver
+    if (endpoint_->faults().exist()) thread_.leave_behind();  // the thread may never return from the driver
     throw;
   }
   return *opened;
 }
 
 void DeviceContext::run_now(const std::string& what, std::function<void()> work) {
-  const Seconds timeout = endpoint_->settings().timeout;
+  const Seconds timeout = endpoint_->settings().faults.timeout;
   const Deadline deadline = timeout.count() > 0 ? Deadline::after(timeout) : Deadline::never();
   thread_.run_now(std::move(work), [&] {
-    endpoint_->check_fault();
+    endpoint_->faults().check();
     if (!deadline.passed()) return;
-    endpoint_->poison(
+    endpoint_->faults().poison(
         ErrorKind::kTimeout,
         fmt::format("{} has waited {:.1f} s for its device {}: what was enqueued there has not ended, or the "
                     "driver does not answer",
                     endpoint_->topology().describe(endpoint_->rank()), timeout.count(), what));
-    endpoint_->check_fault();
+    endpoint_->faults().check();
   });
 }
 
 DeviceContext::~DeviceContext() {
-  if (endpoint_->has_fault()) abandon();
+  if (endpoint_->faults().exist()) abandon();
   const std::lock_guard lock(mutex_);
   if (is_abandoned_) return;
   thread_.run([groups = std::move(groups_)]() mutable {

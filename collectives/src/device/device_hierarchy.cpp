@@ -39,7 +39,7 @@ Selection select_inside(const Call& call, int size, const Settings& settings) {
 }
 
 std::size_t slice_bytes_of(const Group& group) {
-  return static_cast<std::size_t>(group.endpoint->settings().device_slice_bytes);
+  return static_cast<std::size_t>(group.endpoint->settings().devices.slice_bytes);
 }
 
 void launch(Device& device, const std::vector<DeviceTask>& tasks, StreamView stream) {

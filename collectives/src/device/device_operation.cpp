@@ -24,7 +24,7 @@ std::string explain_hierarchical_devices(Collective, std::size_t, const Group& g
   return fmt::format(
       "NCCL inside each host; across hosts ranks of each host, as many as the smallest one has, each exchange a part "
       "with their counterparts by messages, in slices of {} bytes through pinned memory",
-      group.endpoint->settings().device_slice_bytes);
+      group.endpoint->settings().devices.slice_bytes);
 }
 
 bool has_vendor_collective(Collective collective) {

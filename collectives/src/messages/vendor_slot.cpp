@@ -25,7 +25,7 @@ struct VendorSlot::Creation {
       problem = std::current_exception();
     }
     done.store(true, std::memory_order_release);
-    group.endpoint->ring();
+    group.endpoint->progress().ring();
   }
 };
 
@@ -33,7 +33,7 @@ namespace {
 
 /// True if the settings or the tuning table, which are the same on all ranks, name the algorithm `vendor`.
 bool is_named(const Group& group) {
-  if (group.endpoint->settings().allreduce == "vendor") return true;
+  if (group.endpoint->settings().collectives.allreduce == "vendor") return true;
   if (!group.table_fits) return false;
   const auto& entries = group.table->of(Collective::kAllreduce);
   return std::any_of(entries.begin(), entries.end(), [](const auto& entry) { return entry.algorithm == "vendor"; });
@@ -42,12 +42,12 @@ bool is_named(const Group& group) {
 }  // namespace
 
 VendorSlot::VendorSlot(const Group& group) : group_(group) {
-  if (!group_.endpoint->usable_from_any_thread() && is_named(group_)) begin();
+  if (!group_.endpoint->progress().usable_from_any_thread() && is_named(group_)) begin();
 }
 
 void VendorSlot::begin() {
   creation_ = std::make_shared<Creation>();
-  if (!group_.endpoint->usable_from_any_thread()) {
+  if (!group_.endpoint->progress().usable_from_any_thread()) {
     creation_->run(group_);
     return;
   }
@@ -56,7 +56,7 @@ void VendorSlot::begin() {
 
 VendorCollectives* VendorSlot::collectives() {
   if (collectives_ != nullptr) return collectives_;
-  if (!creation_ && !group_.endpoint->usable_from_any_thread()) {
+  if (!creation_ && !group_.endpoint->progress().usable_from_any_thread()) {
     throw Unsupported(
         "the algorithm vendor, with an MPI that only the main thread may call, must be named by "
         "FARANDOLE_ALLREDUCE=vendor "

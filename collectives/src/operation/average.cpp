@@ -18,7 +18,7 @@ AverageWay average_way(const Call& call, const Group& group) {
   if (call.op != ReduceOp::kAverage || !reduces(call.collective) || group.size() == 1) return AverageWay::kAsItIs;
   const DType dtype = call.input.dtype;
   if (sum_type(dtype) != dtype) return AverageWay::kWideSum;
-  const bool divides = dtype == DType::kF16 && group.endpoint->settings().f16_average == "divide_first";
+  const bool divides = dtype == DType::kF16 && group.endpoint->settings().collectives.f16_average == "divide_first";
   return divides ? AverageWay::kDividedFirst : AverageWay::kAsItIs;
 }
 

@@ -10,10 +10,10 @@ namespace farandole {
 namespace {
 
 /// A setting that the user has changed goes before the table.
-std::size_t limit(std::int64_t Settings::*member, const Group& group, std::optional<std::size_t> measured,
+std::size_t limit(std::int64_t SharedMemorySettings::*member, const Group& group, std::optional<std::size_t> measured,
                   std::size_t factor = 1) {
-  const std::int64_t set = group.endpoint->settings().*member;
-  const bool is_changed = set != Settings{}.*member;
+  const std::int64_t set = group.endpoint->settings().shared_memory.*member;
+  const bool is_changed = set != SharedMemorySettings{}.*member;
   return measured && group.table_fits && !is_changed ? *measured : static_cast<std::size_t>(set) * factor;
 }
 
@@ -63,9 +63,10 @@ int Group::farthest_member() const {
 Group tuned(Group group) {
   const TuningTable* const table = group.table.get();
   group.table_fits = table != nullptr && table->shape == group.shape();
-  group.one_shot_bytes = limit(&Settings::one_shot_bytes, group, table ? table->one_shot_bytes : std::nullopt,
-                               is_oversubscribed(group) ? kOneShotFactorWhereOversubscribed : 1);
-  group.slice_bytes = limit(&Settings::slice_bytes, group, table ? table->slice_bytes : std::nullopt);
+  group.one_shot_bytes =
+      limit(&SharedMemorySettings::one_shot_bytes, group, table ? table->one_shot_bytes : std::nullopt,
+            is_oversubscribed(group) ? kOneShotFactorWhereOversubscribed : 1);
+  group.slice_bytes = limit(&SharedMemorySettings::slice_bytes, group, table ? table->slice_bytes : std::nullopt);
   return group;
 }
 

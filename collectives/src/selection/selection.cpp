@@ -21,7 +21,8 @@ constexpr double kMessageShare = 0.25;
 
 int segments_for(const Algorithm& algorithm, const SelectionQuery& query, const Settings& settings) {
   if (query.segments > 0) return query.segments;
-  return segments_for_size(algorithm, query.size, query.bytes, static_cast<std::size_t>(settings.segment_bytes));
+  return segments_for_size(algorithm, query.size, query.bytes,
+                           static_cast<std::size_t>(settings.collectives.segment_bytes));
 }
 
 /// Visits all algorithms that support the number of ranks, in the order of the table; `segments(algorithm)` is the
@@ -129,11 +130,12 @@ std::vector<std::string_view> algorithm_names(Collective collective) {
 
 const std::string& forced_algorithm(Collective collective, const Settings& settings) {
   static const std::string automatic = "auto";
-  static constexpr std::array kMembers{&Settings::allreduce, &Settings::broadcast,      &Settings::reduce,
-                                       &Settings::allgather, &Settings::reduce_scatter, &Settings::gather,
-                                       &Settings::scatter};
+  static constexpr std::array kMembers{&CollectiveSettings::allreduce,      &CollectiveSettings::broadcast,
+                                       &CollectiveSettings::reduce,         &CollectiveSettings::allgather,
+                                       &CollectiveSettings::reduce_scatter, &CollectiveSettings::gather,
+                                       &CollectiveSettings::scatter};
   const auto place = static_cast<std::size_t>(collective);
-  return place < kMembers.size() ? settings.*kMembers[place] : automatic;
+  return place < kMembers.size() ? settings.collectives.*kMembers[place] : automatic;
 }
 
 double predict_us(const Algorithm& algorithm, int segments, const SelectionQuery& query) {

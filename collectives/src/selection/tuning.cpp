@@ -83,9 +83,9 @@ class Node {
 };
 
 Json parse_json(std::string_view text) {
-  if (const int depth = json_depth(text); depth > kDeepestJson) {
+  if (const int depth = json_depth(text); depth > kMaxJsonDepth) {
     throw DataError(
-        fmt::format("lists and objects lie {} deep in each other; no table has more than {}", depth, kDeepestJson));
+        fmt::format("lists and objects lie {} deep in each other; no table has more than {}", depth, kMaxJsonDepth));
   }
   try {
     return Json::parse(text);

@@ -160,7 +160,7 @@ bool Pipeline::run(const ShmPlan::Step& step) {
   if (plan_.is_active(step.stage, shm_.rank())) {
     const bool touches = plan_.touches_buffers() && shm_.buffers().by_address();
     if (touches) mine.touching.store(1, std::memory_order_seq_cst);
-    const bool is_done = (!touches || !group_.endpoint->has_fault()) && run_stage(step);
+    const bool is_done = (!touches || !group_.endpoint->faults().exist()) && run_stage(step);
     if (non_temporal_) complete_non_temporal_stores();
     if (touches) mine.touching.store(0, std::memory_order_release);
     if (!is_done) return false;
@@ -331,8 +331,8 @@ bool Pipeline::copy_from_peer(int local, std::size_t element, std::byte* to, std
   if (error == 0) return true;
   if (error == ESRCH) return false;
   // A failing rank reports the fault before freeing memory, so look for the fault first.
-  group_.endpoint->poll_health();
-  if (group_.endpoint->has_fault()) return false;
+  group_.endpoint->faults().poll();
+  if (group_.endpoint->faults().exist()) return false;
   throw TransportError(
       fmt::format("{}: {} bytes of the input of rank {} could not be read: {}; it must stay until the "
                   "collective is done (FARANDOLE_SINGLE_COPY_BYTES=0 for memory of a device)",

@@ -49,11 +49,11 @@ bool reaches_by_address(const Group& group) {
   const std::vector<int> processes = local_processes(group);
   const bool is_one_process =
       std::adjacent_find(processes.begin(), processes.end(), std::not_equal_to<>()) == processes.end();
-  return is_one_process && group.endpoint->settings().shared_memory == "on";
+  return is_one_process && group.endpoint->settings().shared_memory.mode == "on";
 }
 
 std::size_t min_single_copy_bytes(const Endpoint& endpoint) {
-  const auto set = static_cast<std::size_t>(endpoint.settings().single_copy_bytes);
+  const auto set = static_cast<std::size_t>(endpoint.settings().shared_memory.single_copy_bytes);
   return set > 0 && endpoint.memory().can_copy() ? set : std::numeric_limits<std::size_t>::max();
 }
 
@@ -79,7 +79,7 @@ ShmGroup::ShmGroup(const Group& group)
       layout_(size(), lanes_of(group), slot_bytes_of(group)),
       ledger_(size(), rank_, lanes_of(group)),
       buffers_(memory_, local_processes(group), reaches_by_address(group), min_single_copy_bytes(*group.endpoint)),
-      recent_outputs_(static_cast<std::size_t>(group.endpoint->settings().non_temporal_bytes)),
+      recent_outputs_(static_cast<std::size_t>(group.endpoint->settings().shared_memory.non_temporal_bytes)),
       pointers_(peers_.size()) {}
 
 ShmGroup::~ShmGroup() {

@@ -18,7 +18,7 @@ bool has_counts(Collective collective) {
 
 /// How processes read inputs that lie in no window. Empty for reductions, which never use cross-memory attach.
 std::string explain_single_copies(Collective collective, const Group& group) {
-  const std::int64_t min_bytes = group.endpoint->settings().single_copy_bytes;
+  const std::int64_t min_bytes = group.endpoint->settings().shared_memory.single_copy_bytes;
   if (reduces(collective) || min_bytes == 0) return "";
   if (!group.endpoint->memory().can_copy()) return "; the kernel does not let the processes read each other's memory";
   return fmt::format("; between processes the kernel copies chunks from {} bytes out of other memory", min_bytes);

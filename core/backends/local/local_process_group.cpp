@@ -24,9 +24,9 @@ class LocalBackend final : public Backend {
   std::string_view name() const override { return "local"; }
   std::string version() const override { return "sockets of this host"; }
   std::unique_ptr<ProcessGroup> join(const Settings& settings, const JoinOptions&) override {
-    return std::make_unique<LocalProcessGroup>(LocalJob{settings.job, static_cast<int>(settings.rank),
-                                                        static_cast<int>(settings.size), settings.warn_after,
-                                                        settings.timeout});
+    return std::make_unique<LocalProcessGroup>(LocalJob{settings.launch.job, static_cast<int>(settings.launch.rank),
+                                                        static_cast<int>(settings.launch.size), settings.faults.warn_after,
+                                                        settings.faults.timeout});
   }
 };
 

@@ -21,7 +21,7 @@ class MpiBackend final : public Backend {
   std::string_view name() const override { return FARANDOLE_MPI_PLUGIN; }
   std::string version() const override { return library_version(); }
   std::unique_ptr<ProcessGroup> join(const Settings& settings, const JoinOptions& options) override {
-    const Watch::Times times{settings.warn_after, settings.timeout};
+    const Watch::Times times{settings.faults.warn_after, settings.faults.timeout};
     const Watch watch(times);
     auto group =
         std::make_unique<MpiProcessGroup>(start_runtime(options.mpi_communicator, options.many_threads), times);

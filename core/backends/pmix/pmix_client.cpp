@@ -116,7 +116,7 @@ Connection& connect(const std::string& library) {
 class Client final : public PmixClient {
  public:
   Client(Connection& connection, const Settings& settings)
-      : connection_(connection), warn_after_(settings.warn_after), timeout_(settings.timeout) {
+      : connection_(connection), warn_after_(settings.faults.warn_after), timeout_(settings.faults.timeout) {
     find_processes();
   }
 
@@ -222,7 +222,7 @@ std::unique_ptr<PmixClient> PmixClient::join(const Settings& settings) {
                     "or with the mpirun of Open MPI",
                     variable));
   }
-  Connection& connection = connect(settings.pmix_library);
+  Connection& connection = connect(settings.launch.pmix_library);
   if (!connection.is_own()) {
     throw InvalidArgument(fmt::format("process {} was forked from process {}, to which the place in the job belongs",
                                       getpid(), connection.pid()));

@@ -110,24 +110,24 @@ std::array<unsigned char, 32> hash(std::string_view purpose, const JobName& name
 
 std::vector<std::string_view> ways_of(const Settings& settings) {
   std::vector<std::string_view> ways;
-  if (settings.job_key_descriptor >= 0) ways.emplace_back(kDescriptorVariable);
-  if (!settings.job_key_file.empty()) ways.emplace_back("FARANDOLE_JOB_KEY_FILE");
-  if (!settings.job_key.empty()) ways.emplace_back(kKeyVariable);
-  if (settings.trust_network) ways.emplace_back("FARANDOLE_TRUST_NETWORK=on");
+  if (settings.network.job_key_descriptor >= 0) ways.emplace_back(kDescriptorVariable);
+  if (!settings.network.job_key_file.empty()) ways.emplace_back("FARANDOLE_JOB_KEY_FILE");
+  if (!settings.network.job_key.empty()) ways.emplace_back(kKeyVariable);
+  if (settings.network.trust_network) ways.emplace_back("FARANDOLE_TRUST_NETWORK=on");
   return ways;
 }
 
 /// By the one way that is given.
 JobKey read_from(const Settings& settings, const JobName& name) {
-  if (settings.job_key_descriptor >= 0) {
-    const sockets::UniqueDescriptor inherited(static_cast<int>(settings.job_key_descriptor));
+  if (settings.network.job_key_descriptor >= 0) {
+    const sockets::UniqueDescriptor inherited(static_cast<int>(settings.network.job_key_descriptor));
     unsetenv(kDescriptorVariable);
-    return read_key(inherited, fmt::format("{}={}", kDescriptorVariable, settings.job_key_descriptor));
+    return read_key(inherited, fmt::format("{}={}", kDescriptorVariable, settings.network.job_key_descriptor));
   }
-  if (!settings.job_key_file.empty()) return read_key_file(settings.job_key_file);
-  if (!settings.job_key.empty()) {
+  if (!settings.network.job_key_file.empty()) return read_key_file(settings.network.job_key_file);
+  if (!settings.network.job_key.empty()) {
     scrub(kKeyVariable);
-    return parse_key(settings.job_key, kKeyVariable);
+    return parse_key(settings.network.job_key, kKeyVariable);
   }
   return hash("key of a job that trusts its network", name);
 }
@@ -187,7 +187,7 @@ JobKey read_job_key(const Settings& settings, const JobName& name, KeptKey& kept
         "program that can reach the ports of this job may join it");
   }
   const JobKey key = read_from(settings, name);
-  if (!settings.trust_network && settings.job_key_file.empty()) kept.put(key);
+  if (!settings.network.trust_network && settings.network.job_key_file.empty()) kept.put(key);
   return key;
 }
 

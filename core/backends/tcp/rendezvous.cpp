@@ -215,10 +215,10 @@ void call(const Slot& slot, TcpNetwork& network) {
 
 Slot make_slot(const Settings& settings) {
   Slot slot;
-  slot.interface = settings.network_interface;
-  slot.peer_timeout = settings.peer_timeout;
-  slot.warn_after = settings.warn_after;
-  slot.timeout = settings.timeout;
+  slot.interface = settings.network.interface;
+  slot.peer_timeout = settings.network.peer_timeout;
+  slot.warn_after = settings.faults.warn_after;
+  slot.timeout = settings.faults.timeout;
   return slot;
 }
 

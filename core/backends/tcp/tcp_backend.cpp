@@ -16,7 +16,7 @@ class TcpBackend final : public Backend {
   std::string version() const override { return "TCP connections"; }
   std::unique_ptr<ProcessGroup> join(const Settings& settings, const JoinOptions& options) override {
     const LaunchedAs& launched = options.launched;
-    const JobName name{launched.rendezvous, settings.job};
+    const JobName name{launched.rendezvous, settings.launch.job};
     Slot slot = make_slot(settings);
     slot.process = launched.process;
     slot.processes = launched.processes;

@@ -18,14 +18,14 @@ constexpr double kIdleFraction = 1.0 / 6;
 EngineHealth::EngineHealth(int rank, Endpoint& endpoint)
     : endpoint_(endpoint),
       rank_(rank),
-      stall_(endpoint.settings().warn_after, endpoint.settings().timeout),
-      idle_(kIdleFraction * endpoint.settings().warn_after) {}
+      stall_(endpoint.settings().faults.warn_after, endpoint.settings().faults.timeout),
+      idle_(kIdleFraction * endpoint.settings().faults.warn_after) {}
 
 void EngineHealth::poll_peers() {
   try {
-    endpoint_.poll_health();
+    endpoint_.faults().poll();
   } catch (const std::exception& error) {
-    endpoint_.poison(ErrorKind::kTransportError, error.what());
+    endpoint_.faults().poison(ErrorKind::kTransportError, error.what());
   }
 }
 
@@ -49,7 +49,7 @@ void EngineHealth::check_stall(const ProcessSets& sets, Clock::time_point now) {
         },
         now);
   } catch (const Timeout& error) {
-    endpoint_.poison(error.kind(), error.what());
+    endpoint_.faults().poison(error.kind(), error.what());
   }
 }
 

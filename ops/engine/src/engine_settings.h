@@ -9,14 +9,15 @@ namespace farandole {
 inline SettingRows engine_settings() {
   using namespace setting;
   return {
-      bytes("FARANDOLE_FUSION_BYTES", &Settings::fusion_bytes, 1, 64 * kGiB, Scope::kAllRanks,
+      bytes("FARANDOLE_FUSION_BYTES", field<&Settings::engine, &EngineSettings::fusion_bytes>(), 1, 64 * kGiB,
+            Scope::kAllRanks,
             "The engine packs small tensors that are ready together into buffers of at most this size."),
-      text("FARANDOLE_TIMELINE", &Settings::timeline, Scope::kOwn,
+      text("FARANDOLE_TIMELINE", field<&Settings::engine, &EngineSettings::timeline>(), Scope::kOwn,
            "File in which rank 0 writes when each named tensor was negotiated, waited and moved, in the format of "
            "Chrome's traces; `off` writes nothing."),
-      flag("FARANDOLE_TIMELINE_CYCLES", &Settings::timeline_cycles, Scope::kOwn,
+      flag("FARANDOLE_TIMELINE_CYCLES", field<&Settings::engine, &EngineSettings::timeline_cycles>(), Scope::kOwn,
            "Mark each negotiation of rank 0 in the timeline."),
-      flag("FARANDOLE_TENSORFLOW_WINDOWS", &Settings::tensorflow_windows, Scope::kOwn,
+      flag("FARANDOLE_TENSORFLOW_WINDOWS", field<&Settings::engine, &EngineSettings::tensorflow_windows>(), Scope::kOwn,
            "TensorFlow's large CPU tensors lie in memory that the ranks of a host share, so that collectives need no "
            "copy of them. Read when farandole.tensorflow is imported."),
   };

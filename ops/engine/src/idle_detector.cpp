@@ -35,7 +35,7 @@ void IdleDetector::end() {
 
 bool IdleDetector::look(std::uint64_t progress, Clock::time_point now) {
   // After a gap between polls, requests for which peers wait may be about to come.
-  if (!last_poll_ || progress != progress_ || now - *last_poll_ > LookGaps::kLongestGap) {
+  if (!last_poll_ || progress != progress_ || now - *last_poll_ > StopDetector::kMaxGap) {
     end();
     progress_ = progress;
     last_sample_ = now;

@@ -9,7 +9,7 @@ namespace farandole {
 
 void Inbox::check(const LocalRequest& request) const {
   if (fault_) throw_error(fault_->kind, fault_->text);
-  endpoint_.check_fault();
+  endpoint_.faults().check();
   const auto set = sets_.find(request.process_set);
   if (set == sets_.end()) {
     throw InvalidArgument(fmt::format("{}: there is no process set {}", describe(request.spec), request.process_set));

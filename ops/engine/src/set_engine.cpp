@@ -23,7 +23,7 @@ static_assert(kActivities.size() == static_cast<std::size_t>(RequestKind::kRefus
 constexpr std::size_t kUnfusedBytes = 128 << 10;
 
 std::size_t fusion_bytes(const Settings& settings) {
-  return static_cast<std::size_t>(settings.fusion_bytes);
+  return static_cast<std::size_t>(settings.engine.fusion_bytes);
 }
 
 std::size_t min_unfused_bytes(const Settings& settings) {

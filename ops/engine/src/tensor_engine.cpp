@@ -38,12 +38,12 @@ thread_local const TensorEngine* calling_back = nullptr;
 /// @throws Unsupported  MPI allows only the main thread
 Endpoint& endpoint_for_any_thread(const Communicator& communicator) {
   Endpoint& endpoint = communicator.endpoint();
-  if (!endpoint.usable_from_any_thread()) {
+  if (!endpoint.progress().usable_from_any_thread()) {
     throw Unsupported(
         "the engine needs an MPI that any thread may call: initialise MPI with MPI_THREAD_MULTIPLE, or let Farandole "
         "initialise it");
   }
-  if (endpoint.shares_vendor_with_program() && communicator.rank() == 0) {
+  if (endpoint.progress().shares_vendor_with_program() && communicator.rank() == 0) {
     log(LogLevel::kWarning,
         "MPI runs with MPI_THREAD_SERIALIZED, and the engine calls it from a thread of its own at any time: until "
         "farandole_shutdown (farandole.shutdown() in Python) the program must not call MPI; or initialise MPI with "
@@ -72,7 +72,7 @@ TensorEngine::TensorEngine(Communicator communicator, int first_set)
 }
 
 TensorEngine::~TensorEngine() {
-  if (!has_left_.load() && !endpoint_.has_fault() && communicator_.size() > 1) {
+  if (!has_left_.load() && !endpoint_.faults().exist() && communicator_.size() > 1) {
     abort("the engine was destroyed without leaving the job");
   }
   thread_.request_stop();
@@ -89,9 +89,9 @@ TensorEngine::~TensorEngine() {
 /// A timeline that cannot be written is only a warning: the job goes on.
 void TensorEngine::start_timeline_of_settings() {
   const Settings& settings = endpoint_.settings();
-  if (settings.timeline == "off") return;
+  if (settings.engine.timeline == "off") return;
   try {
-    start_timeline(settings.timeline, settings.timeline_cycles);
+    start_timeline(settings.engine.timeline, settings.engine.timeline_cycles);
   } catch (const InvalidArgument& error) {
     log(LogLevel::kWarning, error.what());
   }
@@ -103,7 +103,7 @@ void TensorEngine::start_timeline(const std::string& path, bool mark_cycles) {
 
 void TensorEngine::wake() {
   bell_.ring();
-  endpoint_.doorbell().ring();
+  endpoint_.progress().doorbell().ring();
 }
 
 // ---- Requests -----------------------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ void TensorEngine::join(int process_set, void* context, JoinCallback done) {
 
 void TensorEngine::leave() {
   inbox_.leave();
-  wait_until([this] { return has_left_.load() || endpoint_.has_fault(); });
+  wait_until([this] { return has_left_.load() || endpoint_.faults().exist(); });
 }
 
 void TensorEngine::abort(const std::string& text) {
@@ -144,9 +144,9 @@ void TensorEngine::abort(const std::string& text) {
 /// `bell_` while the engine is quiet, and on the peers' doorbell while other ranks or data are awaited.
 void TensorEngine::run(const std::stop_token& stop) {
   // Frameworks compute on all cores: this thread yields from the start, and soon sleeps.
-  Waiter::Options options = endpoint_.waiting();
+  Waiter::Options options = endpoint_.progress().waiting();
   options.oversubscribed = true;
-  Doorbell& peers = endpoint_.doorbell();
+  Doorbell& peers = endpoint_.progress().doorbell();
   Waiter waiter(peers, options);
   for (;;) {
     const std::uint32_t seen = bell_.rings();
@@ -180,7 +180,7 @@ void TensorEngine::run(const std::stop_token& stop) {
 /// thread takes over, if anything is left.
 void TensorEngine::drive_until(Clock::time_point end) {
   drivers_.fetch_add(1);
-  Waiter waiter(endpoint_.doorbell(), endpoint_.waiting());
+  Waiter waiter(endpoint_.progress().doorbell(), endpoint_.progress().waiting());
   while (inbox_.has_pending()) {
     if (drive()) {
       waiter.reset();
@@ -199,8 +199,8 @@ void TensorEngine::wait_until(const std::function<bool()>& done) {
   drivers_.fetch_add(1);
   waiters_.fetch_add(1);
   {
-    Waiter waiter(endpoint_.doorbell(), endpoint_.waiting());
-    Doorbell& peers = endpoint_.doorbell();
+    Waiter waiter(endpoint_.progress().doorbell(), endpoint_.progress().waiting());
+    Doorbell& peers = endpoint_.progress().doorbell();
     for (;;) {
       const std::uint32_t seen = peers.rings();
       waiter.look();
@@ -235,7 +235,7 @@ bool TensorEngine::drive() {
       moved = drive_locked(due);
     } catch (const std::exception& error) {
       const RequestError fault = as_request_error(error);
-      endpoint_.poison(fault.kind, fault.text);
+      endpoint_.faults().poison(fault.kind, fault.text);
       fail(fault);
       sets_.take_due(due);
     }
@@ -248,7 +248,7 @@ bool TensorEngine::deliver(Due& due) {
   const TensorEngine* const outer = std::exchange(calling_back, this);
   due.run();
   calling_back = outer;
-  if (waiters_.load() > 0) endpoint_.doorbell().ring();
+  if (waiters_.load() > 0) endpoint_.progress().doorbell().ring();
   return true;
 }
 
@@ -260,7 +260,7 @@ bool TensorEngine::drive_locked(Due& due) {
     sets_.take_due(due);
     return false;
   }
-  if (endpoint_.has_fault()) endpoint_.check_fault();
+  if (endpoint_.faults().exist()) endpoint_.faults().check();
   const bool moved = sets_.advance(is_blocked(), now);
   sets_.take_due(due);
   const ProcessSets::Status status = sets_.status();

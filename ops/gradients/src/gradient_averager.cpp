@@ -74,9 +74,9 @@ class GradientAverager::State {
         algorithm_(options.algorithm) {
     options_.algorithm = algorithm_;
     const Settings& settings = communicator_.settings();
-    if (options_.bucket_bytes == 0) options_.bucket_bytes = static_cast<std::size_t>(settings.bucket_bytes);
+    if (options_.bucket_bytes == 0) options_.bucket_bytes = static_cast<std::size_t>(settings.gradients.bucket_bytes);
     if (options_.last_bucket_bytes == 0) {
-      options_.last_bucket_bytes = static_cast<std::size_t>(settings.last_bucket_bytes);
+      options_.last_bucket_bytes = static_cast<std::size_t>(settings.gradients.last_bucket_bytes);
     }
     compare_with_other_ranks(check_memory());
     open_device();
@@ -92,7 +92,7 @@ class GradientAverager::State {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
   ~State() {
-    if (communicator_.endpoint().is_forked_child()) return;
+    if (communicator_.endpoint().faults().is_forked_child()) return;
     // Buckets in flight write to memory that is about to be released.
     if (std::uncaught_exceptions() > exceptions_at_start_ && has_pending()) {
       communicator_.abort("an exception ended the training step while gradients were being reduced");
@@ -101,7 +101,7 @@ class GradientAverager::State {
   }
 
   void ready(std::size_t index) {
-    communicator_.endpoint().check_process();
+    communicator_.endpoint().faults().check_process();
     if (index >= spans_.size()) {
       throw InvalidArgument(fmt::format("gradient {} does not exist; there are {}", index, spans_.size()));
     }
@@ -118,7 +118,7 @@ class GradientAverager::State {
   }
 
   void wait() {
-    communicator_.endpoint().check_process();
+    communicator_.endpoint().faults().check_process();
     for (std::size_t i = spans_.size(); i-- > 0;) {
       if (!is_ready_[i]) ready(i);
     }

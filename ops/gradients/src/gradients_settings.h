@@ -9,10 +9,10 @@ namespace farandole {
 inline SettingRows gradients_settings() {
   using namespace setting;
   return {
-      bytes("FARANDOLE_BUCKET_BYTES", &Settings::bucket_bytes, 1, 64 * kGiB, Scope::kAllRanks,
-            "Gradients are reduced together in buckets of about this size."),
-      bytes("FARANDOLE_LAST_BUCKET_BYTES", &Settings::last_bucket_bytes, 1, 64 * kGiB, Scope::kAllRanks,
-            "Size of the last bucket, which no computation hides."),
+      bytes("FARANDOLE_BUCKET_BYTES", field<&Settings::gradients, &GradientSettings::bucket_bytes>(), 1, 64 * kGiB,
+            Scope::kAllRanks, "Gradients are reduced together in buckets of about this size."),
+      bytes("FARANDOLE_LAST_BUCKET_BYTES", field<&Settings::gradients, &GradientSettings::last_bucket_bytes>(), 1,
+            64 * kGiB, Scope::kAllRanks, "Size of the last bucket, which no computation hides."),
   };
 }
 

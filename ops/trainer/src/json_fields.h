@@ -20,7 +20,7 @@ using Json = nlohmann::ordered_json;
 /// Parses JSON. @throws DataError  the nesting is deeper than in any file of ours   @throws nlohmann::json::exception
 /// the text is no JSON
 inline Json parse_json(std::string_view text) {
-  if (const int depth = json_depth(text); depth > kDeepestJson) {
+  if (const int depth = json_depth(text); depth > kMaxJsonDepth) {
     throw DataError(fmt::format("lists and objects lie {} deep in each other", depth));
   }
   return Json::parse(text);

@@ -24,7 +24,7 @@ void find(void* library, const char* name, Function*& function) {
 }
 
 cuda::NcclApi load_nccl(const Settings& settings) {
-  void* const library = load(settings.nccl_library.empty() ? "libnccl.so.2" : settings.nccl_library);
+  void* const library = load(settings.devices.nccl_library.empty() ? "libnccl.so.2" : settings.devices.nccl_library);
   cuda::NcclApi api;
 #define FARANDOLE_FIND(name, parameters) find(library, #name, api.name);
   FARANDOLE_NCCL_FUNCTIONS(FARANDOLE_FIND)

@@ -403,7 +403,7 @@ TEST(Exchange, SettingIsSkippedForLongVectors) {
 
 TEST(Exchange, SettingHoldsForShortVectorsCallerForAll) {
   Settings settings;
-  settings.allreduce = kExchange;
+  settings.collectives.allreduce = kExchange;
   EXPECT_EQ(select(between_hosts(4, 2), settings).name(), kExchange);
   EXPECT_NE(select(between_hosts(4 << 20, 2), settings).name(), kExchange);
   SelectionQuery asked = between_hosts(4 << 20, 2);

@@ -343,7 +343,7 @@ class Pair {
 
   Attempt try_on(int rank, std::uint64_t number, std::size_t count = 10) {
     Endpoint& endpoint = *ranks_.group(rank).endpoint;
-    Waiter waiter(endpoint.doorbell(), {.oversubscribed = true});
+    Waiter waiter(endpoint.progress().doorbell(), {.oversubscribed = true});
     Side& side = prepare(rank, count);
     return try_one_shot(ranks_.shm(rank), number, digest_of(side.descriptor, number), side.call, waiter);
   }

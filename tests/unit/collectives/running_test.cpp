@@ -84,7 +84,7 @@ TEST(Selection, ShortVectorsTakeFewRoundsLongVectorsFewBytes) {
 
 TEST(Selection, CallerOverridesSettingAndSettingTheModel) {
   Settings settings;
-  settings.allreduce = "binomial_tree";
+  settings.collectives.allreduce = "binomial_tree";
   EXPECT_EQ(select(query(4, 16), settings).name(), "binomial_tree");
   SelectionQuery asked = query(4, 16);
   asked.forced = "circulant";
@@ -95,12 +95,12 @@ TEST(Selection, CallerOverridesSettingAndSettingTheModel) {
 
 TEST(Selection, SharedMemoryNeedsPeersUnlessThereIsOneRank) {
   Settings settings;
-  settings.allreduce = "shared_memory";
+  settings.collectives.allreduce = "shared_memory";
   EXPECT_THROW(select(query(4, 2), settings), InvalidArgument);
   EXPECT_NE(select(query(4, 1), settings).name(), "shared_memory");
-  settings.allreduce = "hierarchical";
+  settings.collectives.allreduce = "hierarchical";
   EXPECT_NE(select(query(4, 1), settings).algorithm, nullptr);
-  settings.allreduce = "shared_memory";
+  settings.collectives.allreduce = "shared_memory";
   SelectionQuery asked = query(4, 2);
   asked.shares_memory = true;
   EXPECT_EQ(select(asked, settings).name(), "shared_memory");
@@ -108,11 +108,11 @@ TEST(Selection, SharedMemoryNeedsPeersUnlessThereIsOneRank) {
 
 TEST(Selection, SettingForTheOtherKindOfMemoryIsSkipped) {
   Settings settings;
-  settings.broadcast = "vendor";
+  settings.collectives.broadcast = "vendor";
   SelectionQuery asked = query(4, 2);
   asked.collective = Collective::kBroadcast;
   EXPECT_NE(select(asked, settings).name(), "vendor");
-  settings.allreduce = "shared_memory";
+  settings.collectives.allreduce = "shared_memory";
   asked = query(4, 2);
   asked.memory = MemoryKind::kCuda;
   EXPECT_EQ(select(asked, settings).name(), "vendor");
@@ -125,7 +125,7 @@ TEST(Selection, SettingForTheOtherKindOfMemoryIsSkipped) {
 TEST(Selection, JobWideSettingIsSkippedIfAPartCannotFollow) {
   Settings settings;
   for (const auto* const impossible : {"hierarchical", "shared_memory", "halving_doubling"}) {
-    settings.allreduce = impossible;
+    settings.collectives.allreduce = impossible;
     SelectionQuery asked = query(4, 3);
     EXPECT_THROW(select(asked, settings), InvalidArgument) << impossible << ": all ranks of the job";
     asked.is_part_of_job = true;
@@ -133,7 +133,7 @@ TEST(Selection, JobWideSettingIsSkippedIfAPartCannotFollow) {
     asked.forced = impossible;
     EXPECT_THROW(select(asked, settings), InvalidArgument) << impossible << ": by the caller";
   }
-  settings.allreduce = "double_tree";
+  settings.collectives.allreduce = "double_tree";
   SelectionQuery asked = query(4, 3);
   asked.is_part_of_job = true;
   EXPECT_EQ(select(asked, settings).name(), "double_tree") << "which works for them";

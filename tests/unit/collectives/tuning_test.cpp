@@ -211,7 +211,7 @@ TEST_F(ChoiceFromATable, DependsOnTheKindOfMemory) {
 TEST_F(ChoiceFromATable, CallerAndSettingsOverrideTheTable) {
   query_.segments = 3;
   EXPECT_EQ(selected(70000).segments, 3);
-  settings_.allreduce = "ring";
+  settings_.collectives.allreduce = "ring";
   EXPECT_EQ(name(10), "ring");
   query_.forced = "circulant";
   EXPECT_EQ(name(10), "circulant");
@@ -246,7 +246,7 @@ TEST_F(ChoiceFromATable, ZeroSegmentsMeansComputedFromTheSize) {
   table.of(Collective::kAllreduce) = {{1 << 30, "ring", 0, 1}};
   query_.table = &table;
   EXPECT_EQ(selected(4 << 20).segments, 4);
-  settings_.segment_bytes = 64 << 10;
+  settings_.collectives.segment_bytes = 64 << 10;
   EXPECT_EQ(selected(4 << 20).segments, 16);
 }
 
@@ -261,9 +261,9 @@ TEST_F(ChoiceFromATable, SearchIsNeededFromTheFirstOtherEntryOn) {
   EXPECT_EQ(select_short_vectors(query_, settings_).below_bytes, kAnySize);
   query_.table = nullptr;
   EXPECT_EQ(select_short_vectors(query_, settings_).below_bytes, kAnySize);
-  settings_.allreduce = "ring";
+  settings_.collectives.allreduce = "ring";
   EXPECT_EQ(select_short_vectors(query_, settings_).below_bytes, 0U);
-  settings_.allreduce = "shared_memory";
+  settings_.collectives.allreduce = "shared_memory";
   EXPECT_EQ(select_short_vectors(query_, settings_).below_bytes, kAnySize);
   query_.shares_memory = false;
   EXPECT_EQ(select_short_vectors(query_, settings_).below_bytes, 0U);

@@ -339,7 +339,7 @@ TEST(WorkQueue, PollingHealthEndsCallsPastTheirDeadline) {
 
 TEST(WorkQueue, PollingHealthEndsAWaitForARankThatHasLeft) {
   Queues queues;
-  queues.endpoint(1).set_left(true);
+  queues.endpoint(1).late_ranks().set_left(true);
   EXPECT_THAT(failure_of_a_wait<PeerLost>(queues), HasSubstr("rank 1"));
 }
 
@@ -348,7 +348,7 @@ TEST(WorkQueue, JobFaultEndsAllPendingCalls) {
   Ones first(queues[0]), second(queues[0]);
   const Pending works[] = {first.submit(), second.submit()};
   queues.advance_all();
-  queues.endpoint(1).poison(ErrorKind::kPeerLost, "rank 1 is gone");
+  queues.endpoint(1).faults().poison(ErrorKind::kPeerLost, "rank 1 is gone");
   queues.advance_all();
   for (const Pending& work : works) EXPECT_EQ(message_of<PeerLost>([&] { Work(work).wait(); }), "rank 1 is gone");
   EXPECT_EQ(message_of<PeerLost>([&] { first.run(); }), "rank 1 is gone");

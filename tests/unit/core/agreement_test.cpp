@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agreement.h"
+#include "job/agreement.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -41,7 +41,7 @@ class Directory {
 
 Settings with_tuning(const std::string& path) {
   Settings settings;
-  settings.tuning = path;
+  settings.collectives.tuning = path;
   return settings;
 }
 

@@ -32,7 +32,7 @@ class BackendTest : public testing::Test {
       unsetenv(name);
     }
     directory_ = std::filesystem::path(testing::TempDir()) / ("farandole-backend-test-" + std::to_string(getpid()));
-    settings_.plugin_directory = directory_.string();
+    settings_.process.plugin_directory = directory_.string();
   }
   void TearDown() override {
     for (const char* name : kVariables) unsetenv(name);
@@ -54,9 +54,9 @@ class BackendTest : public testing::Test {
     JoinOptions of_parents_mpi;
     of_parents_mpi.mpi_communicator = 0;
     const std::string refusal = message_of<InvalidArgument>([&] { choose_backend(settings_, of_parents_mpi); });
-    settings_.rank = 0;
-    settings_.size = 2;
-    settings_.job = "of the children";
+    settings_.launch.rank = 0;
+    settings_.launch.size = 2;
+    settings_.launch.job = "of the children";
     return alone.plugin.empty() && alone.reason.find("forked from process") != std::string::npos &&
            refusal.find("MPI belongs to its parent") != std::string::npos && choose().plugin == "local";
   }
@@ -107,26 +107,26 @@ TEST_F(BackendTest, IgnoresASizeThatIsNoNumber) {
 }
 
 TEST_F(BackendTest, FarandoleMpiForcesAndOffStaysAlone) {
-  settings_.mpi = "mpich";
+  settings_.launch.mpi = "mpich";
   EXPECT_EQ(choose().plugin, "mpi_mpich");
   expect_contains(choose().reason, {"FARANDOLE_MPI=mpich"});
   setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
-  settings_.mpi = "openmpi";
+  settings_.launch.mpi = "openmpi";
   EXPECT_EQ(choose().plugin, "mpi_openmpi");
   EXPECT_EQ(choose().launched_size, 2);
-  settings_.mpi = "off";
+  settings_.launch.mpi = "off";
   EXPECT_EQ(choose().plugin, "");
   EXPECT_EQ(choose().launched_size, 0);
 }
 
 TEST_F(BackendTest, RefusesContradictions) {
   setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
-  settings_.mpi = "mpich";
+  settings_.launch.mpi = "mpich";
   expect_contains(message_of<InvalidArgument>([&] { choose(); }),
                   {"FARANDOLE_MPI=mpich", "Open MPI", "OMPI_COMM_WORLD_SIZE"});
   unsetenv("OMPI_COMM_WORLD_SIZE");
   setenv("PMI_RANK", "2", 1);
-  settings_.mpi = "openmpi";
+  settings_.launch.mpi = "openmpi";
   expect_contains(message_of<InvalidArgument>([&] { choose(); }), {"FARANDOLE_MPI=openmpi", "MPICH", "PMI_RANK"});
 }
 
@@ -135,11 +135,11 @@ TEST_F(BackendTest, SlurmDoesNotTellWhichMpi) {
   setenv("SLURM_NTASKS", "6", 1);
   EXPECT_EQ(choose().plugin, "") << "a batch script is no task of srun";
   setenv("SLURM_STEP_ID", "0", 1);
-  settings_.mpi = "mpich";
+  settings_.launch.mpi = "mpich";
   EXPECT_EQ(choose().plugin, "mpi_mpich");
   EXPECT_EQ(choose().launched_size, 6);
   setenv("PMI_RANK", "0", 1);
-  settings_.mpi = "openmpi";
+  settings_.launch.mpi = "openmpi";
   EXPECT_EQ(choose().plugin, "mpi_openmpi") << "srun --mpi=pmi2 starts Open MPI too";
 }
 
@@ -162,26 +162,26 @@ TEST_F(BackendTest, ProgramsStartedByARankAreAlone) {
   setenv("_FARANDOLE_JOINED_BY", std::to_string(getppid()).c_str(), 1);
   EXPECT_EQ(choose().plugin, "");
   expect_contains(choose().reason, {"inherited", std::to_string(getppid())});
-  settings_.mpi = "openmpi";
+  settings_.launch.mpi = "openmpi";
   EXPECT_EQ(choose().plugin, "") << "FARANDOLE_MPI is inherited as well";
   setenv("_FARANDOLE_JOINED_BY", std::to_string(getpid()).c_str(), 1);
   EXPECT_EQ(choose().plugin, "mpi_openmpi") << "this process joins again";
 }
 
 TEST_F(BackendTest, TheUserSaysWhichRankThisIs) {
-  settings_.rank = 1;
+  settings_.launch.rank = 1;
   expect_contains(message_of<InvalidArgument>([&] { choose(); }),
                   {"FARANDOLE_RANK is 1", "FARANDOLE_SIZE not set", "FARANDOLE_JOB not set", "mpirun"});
-  settings_.size = 3;
-  settings_.job = "mine";
+  settings_.launch.size = 3;
+  settings_.launch.job = "mine";
   setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
   EXPECT_EQ(choose().plugin, "local");
   EXPECT_EQ(choose().launched_size, 3);
   expect_contains(choose().reason, {"FARANDOLE_RANK is 1 of 3 in job 'mine'"});
   EXPECT_EQ(load_backend("local", settings_).name(), "local");
-  settings_.mpi = "openmpi";
+  settings_.launch.mpi = "openmpi";
   expect_contains(message_of<InvalidArgument>([&] { choose(); }), {"FARANDOLE_RANK is set", "FARANDOLE_MPI=openmpi"});
-  settings_.mpi = "off";
+  settings_.launch.mpi = "off";
   EXPECT_EQ(choose().plugin, "local");
   setenv("_FARANDOLE_JOINED_BY", std::to_string(getppid()).c_str(), 1);
   EXPECT_EQ(choose().plugin, "local") << "started by a rank of another job, and told a rank of this one";
@@ -211,7 +211,7 @@ TEST_F(BackendTest, NamesTheReasonWhenAPluginCannotBeLoaded) {
 }
 
 TEST_F(BackendTest, NamesBothBuildsWhenAPluginHasOtherHeaders) {
-  settings_.plugin_directory = FARANDOLE_REFUSING_PLUGIN_DIRECTORY;
+  settings_.process.plugin_directory = FARANDOLE_REFUSING_PLUGIN_DIRECTORY;
   const std::string message = message_of<Unsupported>([&] { load_backend("mpi_mpich", settings_); });
   expect_contains(message, {"mpi_mpich", build_id(), FARANDOLE_REFUSING_PLUGIN_DIRECTORY, "build it again"});
   // Of the same version and compiler: the headers alone tell them apart.
@@ -225,7 +225,7 @@ TEST_F(BackendTest, NamesBothBuildsWhenAPluginHasOtherHeaders) {
 // In a process of its own, because plug-ins stay loaded.
 TEST_F(BackendTest, LoadsAPluginOnceAndNotInForkedChildren) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  settings_.plugin_directory = FARANDOLE_ACCEPTING_PLUGIN_DIRECTORY;
+  settings_.process.plugin_directory = FARANDOLE_ACCEPTING_PLUGIN_DIRECTORY;
   const auto check = [&] {
     std::array<Backend*, 4> loaded{};
     std::vector<std::thread> threads;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How the processes of a job end together: fleets of doubles of which each control message can be held back.
-#include "clean_shutdown.h"
+#include "faults/clean_shutdown.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

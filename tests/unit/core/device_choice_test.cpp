@@ -42,7 +42,7 @@ TEST(DeviceChoice, OtherTextsAreRefusedWithTheSettings) {
         << wrong;
   }
   const std::array variables{std::string("FARANDOLE_DEVICE=3,1")};
-  EXPECT_EQ(Settings::parse(variables).device, "3,1");
+  EXPECT_EQ(Settings::parse(variables).devices.ordinals, "3,1");
 }
 
 }  // namespace

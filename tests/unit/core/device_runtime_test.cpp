@@ -31,7 +31,7 @@ class DeviceRuntimeTest : public testing::Test {
   void SetUp() override {
     GTEST_FLAG_SET(death_test_style, "threadsafe");
     unsetenv("FAKE_DEVICES");
-    settings_.plugin_directory = FARANDOLE_ACCEPTING_PLUGIN_DIRECTORY;
+    settings_.process.plugin_directory = FARANDOLE_ACCEPTING_PLUGIN_DIRECTORY;
   }
 
   static std::string text_of(const DeviceAvailability& devices) {
@@ -66,13 +66,13 @@ class DeviceRuntimeTest : public testing::Test {
 };
 
 TEST_F(DeviceRuntimeTest, IsOffWhereTheUserSaysSo) {
-  settings_.cuda = "off";
+  settings_.devices.cuda = "off";
   EXPECT_EXIT(tell("one"), ExitedWithCode(0), HasSubstr("here: reason: FARANDOLE_CUDA=off"));
 }
 
 TEST_F(DeviceRuntimeTest, HandsThePathsOfLibrariesOn) {
-  settings_.cuda_library = "/a/libcuda.so";
-  settings_.nccl_library = "/b/libnccl.so";
+  settings_.devices.cuda_library = "/a/libcuda.so";
+  settings_.devices.nccl_library = "/b/libnccl.so";
   EXPECT_EXIT(tell("one"), ExitedWithCode(0),
               HasSubstr("here: found one, libraries '/a/libcuda.so' and '/b/libnccl.so'"));
 }
@@ -83,7 +83,7 @@ TEST_F(DeviceRuntimeTest, SaysWhatThePluginSays) {
 }
 
 TEST_F(DeviceRuntimeTest, NamesBothBuildsWhenThePluginHasOtherHeaders) {
-  settings_.plugin_directory = FARANDOLE_REFUSING_PLUGIN_DIRECTORY;
+  settings_.process.plugin_directory = FARANDOLE_REFUSING_PLUGIN_DIRECTORY;
   EXPECT_EXIT(tell("one"), ExitedWithCode(0),
               AllOf(HasSubstr("here: reason: plug-in cuda"), HasSubstr("was built with another Farandole"),
                     HasSubstr(build_id()), HasSubstr(FARANDOLE_REFUSING_PLUGIN_DIRECTORY)));
@@ -94,7 +94,7 @@ TEST_F(DeviceRuntimeTest, SaysWhyThePluginCannotBeLoaded) {
       std::filesystem::path(testing::TempDir()) / ("farandole-device-test-" + std::to_string(getpid()));
   std::filesystem::create_directories(directory);
   std::ofstream(directory / "libfarandole_cuda.so") << "no library";
-  settings_.plugin_directory = directory.string();
+  settings_.process.plugin_directory = directory.string();
   EXPECT_EXIT(tell("one"), ExitedWithCode(0),
               AllOf(HasSubstr("here: reason: plug-in cuda cannot be loaded"), HasSubstr("libfarandole_cuda.so")));
   std::filesystem::remove_all(directory);
@@ -110,7 +110,7 @@ TEST_F(DeviceRuntimeTest, IsLoadedOnceByAllThreads) {
     }
     for (std::thread& thread : threads) thread.join();
     const bool once = std::all_of(loaded.begin(), loaded.end(), [&](const auto* each) { return each == loaded[0]; });
-    settings_.plugin_directory = "/nowhere";
+    settings_.process.plugin_directory = "/nowhere";
     _exit(once && loaded[0]->runtime != nullptr && &device_runtime(settings_) == loaded[0] ? 0 : 1);
   };
   EXPECT_EXIT(check(), ExitedWithCode(0), "");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rule of environment variables: how a process was started.
-#include "launch.h"
+#include "launch/launch.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // That processes of this host have died, by each way there is.
-#include "liveness.h"
+#include "faults/liveness.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

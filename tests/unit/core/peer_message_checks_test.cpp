@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "peer_message_checks.h"
+#include "faults/peer_message_checks.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <string_view>
 
-#include "clean_shutdown.h"
 #include "farandole/core/error.h"
+#include "faults/clean_shutdown.h"
 
 namespace farandole {
 namespace {

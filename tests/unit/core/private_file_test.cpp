@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "private_file.h"
+#include "faults/private_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

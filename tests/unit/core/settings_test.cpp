@@ -36,26 +36,26 @@ TEST(Settings, ReadsEveryKindOfValue) {
       parse({"FARANDOLE_ALLREDUCE=ring", "FARANDOLE_SEGMENT_BYTES=64K", "FARANDOLE_BUCKET_BYTES=1g",
              "FARANDOLE_CHECK=off", "FARANDOLE_TIMEOUT=2min", "FARANDOLE_WARN_AFTER=100ms", "FARANDOLE_RANK=2",
              "FARANDOLE_SIZE=3", "FARANDOLE_PLUGIN_DIR=lib=a", "FARANDOLE_JOB=", "HOME=ignored"});
-  EXPECT_EQ(settings.allreduce, "ring");
-  EXPECT_EQ(settings.segment_bytes, 65536);
-  EXPECT_EQ(settings.bucket_bytes, 1 << 30);
-  EXPECT_FALSE(settings.check);
-  EXPECT_DOUBLE_EQ(settings.timeout.count(), 120);
-  EXPECT_DOUBLE_EQ(settings.warn_after.count(), 0.1);
-  EXPECT_EQ(settings.rank, 2);
-  EXPECT_EQ(settings.plugin_directory, "lib=a");
-  EXPECT_EQ(settings.job, "");
-  EXPECT_EQ(settings.broadcast, "auto");
+  EXPECT_EQ(settings.collectives.allreduce, "ring");
+  EXPECT_EQ(settings.collectives.segment_bytes, 65536);
+  EXPECT_EQ(settings.gradients.bucket_bytes, 1 << 30);
+  EXPECT_FALSE(settings.collectives.check);
+  EXPECT_DOUBLE_EQ(settings.faults.timeout.count(), 120);
+  EXPECT_DOUBLE_EQ(settings.faults.warn_after.count(), 0.1);
+  EXPECT_EQ(settings.launch.rank, 2);
+  EXPECT_EQ(settings.process.plugin_directory, "lib=a");
+  EXPECT_EQ(settings.launch.job, "");
+  EXPECT_EQ(settings.collectives.broadcast, "auto");
 }
 
 TEST(Settings, ReadsTheEnvironment) {
   ASSERT_EQ(setenv("FARANDOLE_GATHER", "linear", 1), 0);
-  EXPECT_EQ(Settings::from_environment().gather, "linear");
+  EXPECT_EQ(Settings::from_environment().collectives.gather, "linear");
   ASSERT_EQ(setenv("FARANDOLE_GATHR", "linear", 1), 0);
   EXPECT_THROW(Settings::from_environment(), InvalidArgument);
   unsetenv("FARANDOLE_GATHR");
   unsetenv("FARANDOLE_GATHER");
-  EXPECT_EQ(Settings::from_environment().gather, "auto");
+  EXPECT_EQ(Settings::from_environment().collectives.gather, "auto");
 }
 
 TEST(Settings, AnUnknownVariableIsRefusedWithTheNearestOne) {
@@ -76,7 +76,7 @@ TEST(Settings, ServiceLinksOfKubernetesArePassedOver) {
                                        "FARANDOLE_PORT_53_UDP=udp://[fd00::7]:53",
                                        "FARANDOLE_JOB_MASTER_SERVICE_HOST=fd00::7",
                                        "FARANDOLE_JOB_MASTER_PORT_29500_TCP_ADDR=fd00::7"};
-  EXPECT_EQ(Settings::parse(links).job, "");
+  EXPECT_EQ(Settings::parse(links).launch.job, "");
   for (const std::string misspelt :
        {"FARANDOLE_PORT=29500", "FARANDOLE_SERVICE_HOST=node1", "FARANDOLE_RANK_PORT=x", "FARANDOLE_TRANSPORT=tcp",
         "FARANDOLE_SERVICE_PORT=", "FARANDOLE_PORTS=tcp://10.43.7.1:80"}) {
@@ -122,17 +122,24 @@ TEST(Settings, TheTableHasEveryMemberOnce) {
     EXPECT_TRUE(variables.insert(info.variable).second) << info.variable;
     EXPECT_FALSE(info.meaning.empty()) << info.variable;
     for (const SettingInfo& other : settings_table()) {
-      EXPECT_EQ(other.member == info.member, &other == &info) << info.variable << " " << other.variable;
+      EXPECT_EQ(other.field == info.field, &other == &info) << info.variable << " " << other.variable;
     }
     // Every default is a value that its own variable accepts, and comes back as it was.
     const std::string text = value_text(defaults, info);
     EXPECT_EQ(value_text(parse({std::string(info.variable) + "=" + text}), info), text);
   }
-  // Does not compile when a member is added; then the table gets a row and both numbers grow.
-  const auto& [m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12, m13, m14, m15, m16, m17, m18, m19, m20, m21, m22, m23,
-               m24, m25, m26, m27, m28, m29, m30, m31, m32, m33, m34, m35, m36, m37, m38, m39, m40, m41, m42, m43, m44,
-               m45, m46, m47, m48, m49] = defaults;
-  static_cast<void>(m1);
+  // Does not compile when a member is added; then the table gets a row and the numbers grow.
+  const auto& [collectives, shared_memory, gradients, engine, faults, launch, network, devices, process] = defaults;
+  const auto& [c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11] = collectives;
+  const auto& [s1, s2, s3, s4, s5, s6] = shared_memory;
+  const auto& [g1, g2] = gradients;
+  const auto& [e1, e2, e3, e4] = engine;
+  const auto& [f1, f2, f3, f4] = faults;
+  const auto& [l1, l2, l3, l4, l5, l6, l7] = launch;
+  const auto& [n1, n2, n3, n4, n5, n6, n7] = network;
+  const auto& [d1, d2, d3, d4, d5] = devices;
+  const auto& [p1, p2, p3] = process;
+  static_cast<void>(std::tie(c1, s1, g1, e1, f1, l1, n1, d1, p1));
   EXPECT_EQ(variables.size(), 49U);
 }
 
@@ -154,11 +161,11 @@ TEST(Settings, RankZerosAgreedValuesAreAdopted) {
   const Settings root = parse({"FARANDOLE_ALLREDUCE=ring", "FARANDOLE_TIMEOUT=1.5", "FARANDOLE_LOG=debug"});
   Settings other = parse({"FARANDOLE_CHECK=off", "FARANDOLE_JOB=mine"});
   const std::vector<std::string> differences = adopt_agreed(other, encode_agreed(root));
-  EXPECT_EQ(other.allreduce, "ring");
-  EXPECT_DOUBLE_EQ(other.timeout.count(), 1.5);
-  EXPECT_TRUE(other.check);
-  EXPECT_EQ(other.job, "mine") << "what is not agreed stays";
-  EXPECT_EQ(other.log_level, "warning");
+  EXPECT_EQ(other.collectives.allreduce, "ring");
+  EXPECT_DOUBLE_EQ(other.faults.timeout.count(), 1.5);
+  EXPECT_TRUE(other.collectives.check);
+  EXPECT_EQ(other.launch.job, "mine") << "what is not agreed stays";
+  EXPECT_EQ(other.process.log_level, "warning");
   ASSERT_EQ(differences.size(), 3U);
   EXPECT_TRUE(contains(differences[0], "FARANDOLE_ALLREDUCE is auto here and ring on rank 0"));
   EXPECT_TRUE(adopt_agreed(other, encode_agreed(root)).empty());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whom a process asks about ranks that are missing, and what it makes of the answers.
-#include "straggler_queries.h"
+#include "faults/straggler_queries.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

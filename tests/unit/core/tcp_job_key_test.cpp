@@ -53,7 +53,7 @@ class TcpJobKey : public testing::Test {
   JobKey read_environment() { return read(Settings::from_environment()); }
   JobKey read_file(const std::string& file) {
     Settings settings;
-    settings.job_key_file = file;
+    settings.network.job_key_file = file;
     return read(settings);
   }
   /// Where FARANDOLE_JOB_KEY_FD names it.
@@ -107,9 +107,9 @@ TEST_F(TcpJobKey, WhatIsNoKeyIsRefusedAndNotShown) {
 
 TEST_F(TcpJobKey, SeveralWaysAreAnError) {
   Settings settings;
-  settings.job_key_file = put_file("key", kDigits);
-  settings.trust_network = true;
-  settings.job_key = kDigits;
+  settings.network.job_key_file = put_file("key", kDigits);
+  settings.network.trust_network = true;
+  settings.network.job_key = kDigits;
   EXPECT_THAT(message_of<InvalidArgument>([&] { read(settings); }),
               AllOf(HasSubstr("FARANDOLE_JOB_KEY_FILE and FARANDOLE_JOB_KEY and FARANDOLE_TRUST_NETWORK=on are set"),
                     Not(HasSubstr(kDigits))));
@@ -117,7 +117,7 @@ TEST_F(TcpJobKey, SeveralWaysAreAnError) {
 
 TEST_F(TcpJobKey, WithoutProtectionItComesFromTheName) {
   Settings settings;
-  settings.trust_network = true;
+  settings.network.trust_network = true;
   const JobKey key = read(settings);
   EXPECT_EQ(read(settings), key);
   EXPECT_NE(read(settings, {"node1:29501", ""}), key);
@@ -179,7 +179,7 @@ TEST_F(TcpJobKey, EachProcessReadsTheFileOfADescriptorFromItsStart) {
 
 TEST_F(TcpJobKey, NoTableShowsTheValue) {
   const Settings settings = Settings::parse(std::vector<std::string>{"FARANDOLE_JOB_KEY=" + kDigits});
-  EXPECT_EQ(settings.job_key, kDigits);
+  EXPECT_EQ(settings.network.job_key, kDigits);
   for (const SettingInfo& info : settings_table()) {
     EXPECT_THAT(value_text(settings, info), Not(HasSubstr(kDigits.substr(0, 8)))) << info.variable;
     if (info.variable == "FARANDOLE_JOB_KEY") {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks that wait for each other: which circles are found, and how sure they are.
-#include "wait_cycles.h"
+#include "faults/wait_cycles.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -25,9 +25,9 @@ class CudaPluginTest : public testing::Test {
  protected:
   void SetUp() override {
     GTEST_FLAG_SET(death_test_style, "threadsafe");
-    settings_.plugin_directory = FARANDOLE_TEST_PLUGIN_DIRECTORY;
-    settings_.cuda_library = FARANDOLE_FAKE_DRIVER;
-    settings_.nccl_library = FARANDOLE_FAKE_NCCL;
+    settings_.process.plugin_directory = FARANDOLE_TEST_PLUGIN_DIRECTORY;
+    settings_.devices.cuda_library = FARANDOLE_FAKE_DRIVER;
+    settings_.devices.nccl_library = FARANDOLE_FAKE_NCCL;
   }
 
   /// Prints all that is found and ends the process.
@@ -54,18 +54,18 @@ class CudaPluginTest : public testing::Test {
 
 TEST_F(CudaPluginTest, SaysThatThereIsNoDriver) {
   if (dlopen("libcuda.so.1", RTLD_LAZY) != nullptr) GTEST_SKIP() << "this machine has one";
-  settings_.cuda_library.clear();
+  settings_.devices.cuda_library.clear();
   EXPECT_EXIT(tell(), ExitedWithCode(0),
               HasSubstr("reason: no NVIDIA driver: libcuda.so.1: cannot open shared object file"));
 }
 
 TEST_F(CudaPluginTest, SaysWhatIsNoDriver) {
-  settings_.cuda_library = "/nowhere/libcuda.so.1";
+  settings_.devices.cuda_library = "/nowhere/libcuda.so.1";
   EXPECT_EXIT(tell(), ExitedWithCode(0),
               HasSubstr("reason: FARANDOLE_CUDA_LIBRARY: /nowhere/libcuda.so.1: cannot open"));
-  settings_.cuda_library = "libm.so.6";
+  settings_.devices.cuda_library = "libm.so.6";
   EXPECT_EXIT(tell(), ExitedWithCode(0), HasSubstr("reason: libm.so.6 is no CUDA driver: it has no cuInit"));
-  settings_.cuda_library = FARANDOLE_SHORT_DRIVER;
+  settings_.devices.cuda_library = FARANDOLE_SHORT_DRIVER;
   EXPECT_EXIT(tell(), ExitedWithCode(0),
               AllOf(HasSubstr(FARANDOLE_SHORT_DRIVER), HasSubstr("CUDA 13.0, has no cuDeviceGet;")));
 }
@@ -94,17 +94,17 @@ TEST_F(CudaPluginTest, SaysWhatIsWrongWithNccl) {
                     HasSubstr("too old: 2.19.0 or newer")));
   EXPECT_EXIT(tell_with("FAKE_NCCL_VERSION", "23007"), ExitedWithCode(0),
               AllOf(HasSubstr("missing: \n"), HasSubstr("warning: NCCL 2.30.7: "), HasSubstr("2.31.2 or newer")));
-  settings_.nccl_library = "libm.so.6";
+  settings_.devices.nccl_library = "libm.so.6";
   EXPECT_EXIT(tell(), ExitedWithCode(0),
               AllOf(HasSubstr("no NCCL, first"), HasSubstr("missing: libm.so.6 is no NCCL")));
-  settings_.nccl_library = "/nowhere/libnccl.so.2";
+  settings_.devices.nccl_library = "/nowhere/libnccl.so.2";
   EXPECT_EXIT(tell(), ExitedWithCode(0),
               AllOf(HasSubstr("no NCCL, first"),
                     HasSubstr("missing: FARANDOLE_NCCL_LIBRARY: /nowhere/libnccl.so.2: cannot open")));
 }
 
 TEST_F(CudaPluginTest, PrefersTheNcclThatIsLoaded) {
-  settings_.nccl_library.clear();
+  settings_.devices.nccl_library.clear();
   const auto tell_after_loading = [this] {
     if (dlopen(FARANDOLE_FAKE_NCCL, RTLD_NOW | RTLD_LOCAL) == nullptr) _exit(1);
     tell_with("FAKE_NCCL_VERSION", "22345");
@@ -114,7 +114,7 @@ TEST_F(CudaPluginTest, PrefersTheNcclThatIsLoaded) {
 
 #ifndef FARANDOLE_HAS_CUDA_KERNELS
 TEST_F(CudaPluginTest, SaysThatThisBuildHasNoKernels) {
-  settings_.plugin_directory.clear();
+  settings_.process.plugin_directory.clear();
   EXPECT_EXIT(tell(), ExitedWithCode(0),
               AllOf(HasSubstr("reason: a driver for CUDA 13.0 is there"), HasSubstr("no kernels")));
 }

@@ -43,10 +43,10 @@ TEST(EngineHealth, CountsTheTimeSinceTheRequestBeganToWait) {
       EXPECT_THAT(warnings_at(std::chrono::seconds(10)),
                   HasSubstr("rank 0 has been waiting for 10.0 s for allreduce 'x' f32[1]"));
       EXPECT_EQ(warnings_at(std::chrono::seconds(11)), "");
-      EXPECT_FALSE(job.endpoint().has_fault());
+      EXPECT_FALSE(job.endpoint().faults().exist());
       EXPECT_EQ(warnings_at(std::chrono::seconds(25)), "");
       try {
-        job.endpoint().check_fault();
+        job.endpoint().faults().check();
         ADD_FAILURE() << "the deadline has passed";
       } catch (const Timeout& error) {
         EXPECT_THAT(error.what(), AllOf(HasSubstr("deadline of 25 s"), HasSubstr("for 25.0 s for allreduce 'x'")));

@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
-#include "agreement.h"
 #include "farandole/core/error.h"
+#include "faults/peer_message_checks.h"
 #include "fuzz.h"
+#include "job/agreement.h"
 #include "local/hello.h"
-#include "peer_message_checks.h"
 #include "request.h"
 #include "socket_pair.h"
 #include "sockets/link.h"

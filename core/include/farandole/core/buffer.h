@@ -1,5 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory: owners (Buffer) and views (BufferView, ConstBufferView) are different types.
+// Memory that collectives read and write.
+//
+// Buffer owns memory. BufferView and ConstBufferView refer to memory of the caller: {data, count, dtype, space}. Spans,
+// vectors and arrays convert to views, so most programs never name these types:
+//
+//   std::vector<float> gradient(n);
+//   ranks.allreduce(gradient, ReduceOp::kSum);                             // a BufferView of n f32 elements
+//   ranks.allreduce(BufferView(pointer, n, DType::kF32), ReduceOp::kSum);  // memory without a container
 #pragma once
 
 #include <concepts>
@@ -20,11 +27,11 @@ namespace farandole FARANDOLE_API {
 
 enum class MemoryKind : std::uint8_t { kHost, kCuda };
 
-/// Where memory is: that of the processors, or of a device. Aligned so that views end without padding: a copy of whole
-/// words costs a third of a copy that has to leave the padding alone.
+/// Where memory lies: in host memory, or on a device. Aligned to 4 bytes so that views have no padding at their end:
+/// copying a view as whole words costs a third of a copy that must skip padding.
 struct alignas(4) MemorySpace {
   MemoryKind kind = MemoryKind::kHost;
-  std::uint16_t ordinal = 0;  ///< of the device, among those that the process sees
+  std::uint16_t ordinal = 0;  ///< device number among the devices that the process sees; 0 for host memory
 
   bool is_host() const { return kind == MemoryKind::kHost; }
   bool operator==(const MemorySpace&) const = default;
@@ -32,10 +39,10 @@ struct alignas(4) MemorySpace {
 /// "host memory", "memory of CUDA device 1"
 std::string describe(MemorySpace space);
 
-/// Bytes of `count` elements that are to be allocated. @throws InvalidArgument  they do not fit in the address space
+/// Bytes to allocate for `count` elements. @throws InvalidArgument  the size exceeds the address space
 std::size_t allocated_bytes(std::size_t count, DType dtype);
 
-/// True if elements of `T` can be reduced, and moved as what they are.
+/// True if `T` has a DType: its elements can be reduced, and moved without byte_view().
 template <class T>
 inline constexpr bool kIsElement = (std::is_integral_v<T> && sizeof(T) <= 8) || std::same_as<T, Half> ||
                                    std::same_as<T, BFloat16> || std::same_as<T, float> || std::same_as<T, double>;
@@ -54,17 +61,18 @@ constexpr DType element_dtype() {
   }
 }
 
-/// A range whose elements outlive the expression it stands in: it has a name, or only refers to them, as a span does. A
-/// type that does says so by `template <> inline constexpr bool std::ranges::enable_borrowed_range<MyView> = true;`.
+/// A range whose elements outlive the expression that names the range: an lvalue, or a view such as std::span. A view
+/// type declares itself by `template <> inline constexpr bool std::ranges::enable_borrowed_range<MyView> = true;`.
 template <class Range>
 concept LastingRange =
     std::ranges::contiguous_range<Range> && std::ranges::sized_range<Range> && std::ranges::borrowed_range<Range>;
-/// A container that is gone, with its elements, when the expression ends: `std::vector<float>(3)`, `std::move(values)`.
+/// A container that is destroyed, with its elements, at the end of the expression: `std::vector<float>(3)`,
+/// `std::move(values)`.
 template <class Range>
 concept TemporaryContainer =
     std::ranges::contiguous_range<Range> && std::ranges::sized_range<Range> && !std::ranges::borrowed_range<Range>;
 
-/// `count` contiguous elements that the view does not own, to be read only.
+/// Read-only view of `count` contiguous elements. The caller owns the memory.
 struct ConstBufferView {
   const void* data = nullptr;
   std::size_t count = 0;
@@ -74,7 +82,7 @@ struct ConstBufferView {
   ConstBufferView() = default;
   ConstBufferView(const void* elements, std::size_t element_count, DType element_type, MemorySpace where = {})
       : data(elements), count(element_count), dtype(element_type), space(where) {}
-  /// From a std::span, std::vector, std::array, or any other contiguous range of a type with a DType.
+  /// Views a std::span, std::vector, std::array, or any other contiguous range whose element type has a DType.
   template <class Range>
   requires(std::ranges::contiguous_range<Range>&& std::ranges::sized_range<Range>)
       ConstBufferView(const Range& range)  // NOLINT: implicit, so that spans and vectors can be passed as they are
@@ -83,7 +91,7 @@ struct ConstBufferView {
   std::size_t size_in_bytes() const { return count * farandole::size_in_bytes(dtype); }
 };
 
-/// `count` contiguous elements that the view does not own, to be read and written.
+/// Writable view of `count` contiguous elements. The caller owns the memory.
 struct BufferView {
   void* data = nullptr;
   std::size_t count = 0;
@@ -98,31 +106,33 @@ struct BufferView {
            !std::same_as<std::remove_cvref_t<Range>, BufferView>)
       BufferView(Range&& range)  // NOLINT: implicit, see above
       : data(std::ranges::data(range)), count(std::ranges::size(range)), dtype(element_dtype<Range>()) {}
-  /// What is written into a temporary is lost. Give the container a name.
+  /// Deleted, because results written to a temporary container are lost. Give the container a name.
   template <TemporaryContainer Range>
   BufferView(Range&& range) = delete;  // NOLINT(bugprone-forwarding-reference-overload): a view is no container
 
-  operator ConstBufferView() const { return {data, count, dtype, space}; }  // NOLINT: a reader of writable memory
+  operator ConstBufferView() const { return {data, count, dtype, space}; }  // NOLINT: implicit, see above
   std::size_t size_in_bytes() const { return count * farandole::size_in_bytes(dtype); }
-  /// Elements [first, first + length).
+  /// View of elements [first, first + length).
   BufferView part(std::size_t first, std::size_t length) const {
     return {static_cast<std::byte*>(data) + first * farandole::size_in_bytes(dtype), length, dtype, space};
   }
 };
 
-/// The input of an asynchronous call, which is read after the call has returned: a ConstBufferView of anything but a
-/// temporary container.
+/// Input of an asynchronous collective, which reads it after the call has returned. A ConstBufferView that does not
+/// accept temporary containers.
 struct AsyncInput : ConstBufferView {
   using ConstBufferView::ConstBufferView;
   AsyncInput(const ConstBufferView& view) : ConstBufferView(view) {}  // NOLINT: implicit, as all views
   AsyncInput(const BufferView& view) : ConstBufferView(view) {}       // NOLINT
-  /// It would be read after it is gone. Give the container a name, and keep it until the call is complete.
+  /// Deleted, because the collective would read a destroyed container. Give the container a name, and keep it until the
+  /// collective is complete.
   template <TemporaryContainer Range>
   AsyncInput(Range&& range) = delete;  // NOLINT(bugprone-forwarding-reference-overload): as above
 };
 
-/// The bytes of a range, or of one object, of any trivially copyable type, to be moved as they are between ranks of one
-/// kind of machine: broadcast, allgather, gather, scatter, alltoall. Counts of such a call are bytes.
+/// Views a range, or a single object, of any trivially copyable type as bytes. For collectives that only move data
+/// (broadcast, allgather, gather, scatter, alltoall) among machines with the same data layout. Counts of such a
+/// collective are bytes.
 ///
 ///   struct Particle { double position[3]; std::int32_t kind; };
 ///   std::vector<Particle> own(n), all(n * ranks.size());
@@ -145,12 +155,13 @@ requires(std::is_trivially_copyable_v<T> && !std::ranges::range<T> && !std::is_p
 template <class T>
 requires(!std::ranges::range<T>) void byte_view(const T&& object) = delete;
 
-/// Owns `count` zeroed elements, aligned to 64 bytes. Movable. Throws std::bad_alloc.
+/// Owner of `count` elements. Movable, not copyable.
 class Buffer {
  public:
   Buffer() = default;
+  /// Allocates zeroed host memory, aligned to 64 bytes. @throws std::bad_alloc
   Buffer(std::size_t count, DType dtype);
-  /// Takes over memory that `release` gives back.
+  /// Takes ownership of `memory`; the destructor calls `release(memory)`.
   Buffer(void* memory, std::size_t count, DType dtype, std::function<void(void*)> release, MemorySpace space = {})
       : memory_(memory, {std::move(release)}), count_(count), dtype_(dtype), space_(space) {}
 
@@ -159,7 +170,8 @@ class Buffer {
   std::size_t count() const { return count_; }
   DType dtype() const { return dtype_; }
   MemorySpace space() const { return space_; }
-  /// The elements as `T`, which must be the C++ type of the buffer's DType. Only host memory can be read through it.
+  /// Pointer to the elements. `T` must be the C++ type of the buffer's DType. Dereference the pointer only if the
+  /// buffer lies in host memory.
   template <class T>
   T* as() {
     return static_cast<T*>(memory_.get());
@@ -167,7 +179,7 @@ class Buffer {
 
  private:
   struct Free {
-    std::function<void(void*)> release;  // empty: ordinary memory
+    std::function<void(void*)> release;  // empty: memory of std::aligned_alloc
     void operator()(void* memory) const;
   };
   std::unique_ptr<void, Free> memory_;

@@ -12,31 +12,34 @@
 
 namespace farandole FARANDOLE_API {
 
-/// Numbers never change: they stand in messages between processes and in engine.h.
+/// Element type. The numbers are part of the protocol between processes and of engine.h: they never change.
 enum class DType : std::uint8_t { kBool, kU8, kI8, kU16, kI16, kI32, kI64, kF16, kBF16, kF32, kF64, kU32, kU64 };
 inline constexpr int kDTypeCount = 13;
 inline constexpr std::array kAllDTypes{DType::kBool, DType::kU8,  DType::kI8,  DType::kU16,  DType::kI16,
                                        DType::kI32,  DType::kI64, DType::kF16, DType::kBF16, DType::kF32,
                                        DType::kF64,  DType::kU32, DType::kU64};
 
-/// kAverage is a sum that is divided by the number of ranks; integers are truncated toward zero. Not for bool. Sums of
-/// integers wrap; an average of integers of up to 32 bits is right though its sum would not fit.
+/// Reduction operation. The numbers are part of the protocol, too.
+///
+/// kAverage divides the sum by the number of ranks and is not defined for bool. Integer averages are truncated toward
+/// zero. Integer sums wrap on overflow. Averages of integers of up to 32 bits are correct even if their sum does not
+/// fit the type, because they are summed in a wider type.
 enum class ReduceOp : std::uint8_t { kSum, kProduct, kMin, kMax, kAverage };
 inline constexpr std::array kAllReduceOps{ReduceOp::kSum, ReduceOp::kProduct, ReduceOp::kMin, ReduceOp::kMax,
                                           ReduceOp::kAverage};
 
-/// IEEE binary16 as storage; arithmetic is done in float.
+/// IEEE binary16, storage only; arithmetic is done in float.
 struct Half {
   std::uint16_t bits = 0;
 };
 
-/// bfloat16 as storage; arithmetic is done in float.
+/// bfloat16, storage only; arithmetic is done in float.
 struct BFloat16 {
   std::uint16_t bits = 0;
 };
 
 [[noreturn]] void throw_no_dtype(DType dtype);
-/// @throws InternalError  there is no such type
+/// Bytes per element. @throws InternalError  `dtype` is not a valid value
 inline std::size_t size_in_bytes(DType dtype) {
   constexpr std::array<std::uint8_t, kDTypeCount> kBytes{1, 1, 1, 2, 2, 4, 8, 2, 2, 4, 8, 4, 8};
   const auto index = static_cast<std::size_t>(dtype);
@@ -45,8 +48,8 @@ inline std::size_t size_in_bytes(DType dtype) {
 }
 bool is_floating_point(DType dtype);
 
-/// Calls `visitor` with a zero of the C++ type in which elements of `dtype` are stored, and returns what it returns.
-/// A bool is stored as std::uint8_t.
+/// Calls `visitor(T{})`, where T is the C++ type that stores elements of `dtype`, and returns the visitor's result.
+/// kBool is stored as std::uint8_t.
 template <class Visitor>
 auto with_stored_type(DType dtype, const Visitor& visitor) {
   switch (dtype) {
@@ -79,19 +82,19 @@ auto with_stored_type(DType dtype, const Visitor& visitor) {
   return visitor(double{});
 }
 
-/// Short names as in "f32", "sum"; the parsers throw InvalidArgument with the valid names.
+/// Short names: "f32", "bf16", "sum", "average". @throws InvalidArgument  (parsers) unknown name; lists the valid names
 std::string_view name(DType dtype);
 std::string_view name(ReduceOp op);
 DType parse_dtype(std::string_view text);
 ReduceOp parse_reduce_op(std::string_view text);
 
-/// Round to nearest even; NaN stays NaN, overflow gives infinity.
+/// Conversions. Narrowing rounds to nearest even; NaN stays NaN, and overflow gives infinity.
 Half to_half(float value);
 float to_float(Half value);
 BFloat16 to_bfloat16(float value);
 float to_float(BFloat16 value);
 
-/// The DType of a C++ type: `dtype_of<float>` is DType::kF32.
+/// Returns the DType of a C++ type; `dtype_of` below is its value.
 template <class T>
 constexpr DType dtype_for() {
   using U = std::remove_cv_t<T>;
@@ -116,6 +119,7 @@ constexpr DType dtype_for() {
     return std::is_signed_v<U> ? DType::kI64 : DType::kU64;
   }
 }
+/// The DType of a C++ type: `dtype_of<float>` is DType::kF32.
 template <class T>
 inline constexpr DType dtype_of = dtype_for<T>();
 

@@ -1,5 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors: one base class, one class per kind, so that callers catch what they can act on.
+// Exceptions of Farandole: one base class, and one class per kind, so that callers catch the kinds they can handle.
+//
+//   try {
+//     ranks.allreduce(values, ReduceOp::kSum);
+//   } catch (const PeerLost& error) {  // the job is poisoned: save what you need, and exit
+//     …
+//   }
 #pragma once
 
 #include <stdexcept>
@@ -10,27 +16,29 @@
 
 namespace farandole FARANDOLE_API {
 
-/// What went wrong. The kinds from kTimeout to kDeviceError poison the job: every rank raises, now or in its next call.
+/// Kind of an error. The kinds from kTimeout to kDeviceError poison the job: every rank raises the error, in this
+/// collective or in its next, and no collective succeeds afterwards. kInvalidArgument and kMismatch leave the
+/// communicator usable.
 enum class ErrorKind {
-  kInvalidArgument,  ///< A call, option or setting that can not work; nothing happened.
-  kUnsupported,      ///< Valid, but not available here; the message names the way out.
-  kMismatch,         ///< Ranks called different collectives; raised on every rank, data untouched, communicator usable.
-  kDuplicateName,    ///< A tensor name is already pending.
-  kTimeout,          ///< A deadline passed; the message names the ranks that were missing.
+  kInvalidArgument,  ///< An argument, option or setting is wrong. Nothing has happened.
+  kUnsupported,      ///< The request is valid but not available here; the message names a way out.
+  kMismatch,         ///< Ranks called different collectives. Raised on every rank; the data is untouched.
+  kDuplicateName,    ///< A tensor of this name is already pending.
+  kTimeout,          ///< A deadline passed; the message names the missing ranks.
   kPeerLost,         ///< A rank died or left the job.
   kTransportError,   ///< The network or MPI reported a fault.
   kDeviceError,      ///< An accelerator reported a fault.
-  kDataError,        ///< A file is missing, cut, altered, or does not fit.
-  kInternal,         ///< A broken invariant of Farandole itself.
+  kDataError,        ///< A file is missing, truncated or corrupt, or does not match the program.
+  kInternal,         ///< An invariant of Farandole is broken: a bug.
 };
 
-/// The kind's name as it appears in messages, e.g. "PeerLost".
+/// Name of a kind as it appears in messages, e.g. "PeerLost".
 std::string_view name(ErrorKind kind);
 
-/// True for the kinds after which no collective of the job can succeed.
+/// True for the kinds that poison the job.
 bool poisons_job(ErrorKind kind);
 
-/// Base of all exceptions that Farandole throws on purpose.
+/// Base class of Farandole's exceptions.
 class Error : public std::runtime_error {
  public:
   Error(ErrorKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}
@@ -40,7 +48,7 @@ class Error : public std::runtime_error {
   ErrorKind kind_;
 };
 
-/// The class of one kind; use the aliases below.
+/// Exception class of one kind; use the aliases below.
 template <ErrorKind kKind>
 class ErrorOfKind : public Error {
  public:
@@ -58,7 +66,7 @@ using DeviceError = ErrorOfKind<ErrorKind::kDeviceError>;
 using DataError = ErrorOfKind<ErrorKind::kDataError>;
 using InternalError = ErrorOfKind<ErrorKind::kInternal>;
 
-/// Throws the class that belongs to `kind`.
+/// Throws the exception class of `kind`.
 [[noreturn]] void throw_error(ErrorKind kind, const std::string& message);
 
 }  // namespace FARANDOLE_API

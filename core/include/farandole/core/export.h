@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the library exports. Everything else in it is hidden: it binds to no other library's symbols, and none of them
-// bind to it.
+// Marks the symbols that the library exports. All other symbols are hidden, so they neither override nor are overridden
+// by symbols of other libraries in the process.
 #pragma once
 
 #if __cplusplus < 202002L
@@ -8,6 +8,6 @@
     "Farandole's headers need C++20 or newer: compile with -std=c++20; in CMake, target_link_libraries(... farandole::farandole) does it"
 #endif
 
-/// Stands behind the name of a namespace in public headers: what is declared there is exported. Function templates that
-/// a source instantiates need it themselves.
+/// Follows the name of a namespace in public headers: declarations in that namespace are exported. Function templates
+/// that are instantiated in a source file need the attribute themselves.
 #define FARANDOLE_API __attribute__((visibility("default")))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The floating-point mode in which everything is reduced and scaled.
+// The floating-point mode of all reductions and scalings.
 #pragma once
 
 #include <cstdint>
@@ -8,22 +8,22 @@
 
 namespace farandole FARANDOLE_API {
 
-/// While it lives this thread computes in the mode in which programs start: to nearest, subnormals are kept, nothing
-/// traps. Then it is in the caller's mode again, with the caller's flags.
+/// Scope in which the calling thread computes in the default floating-point mode of a process: round to nearest, keep
+/// subnormals, no traps. The destructor restores the caller's mode and exception flags.
 ///
-/// Whichever thread moves a collective on reduces, and programs set other modes in some of theirs (TensorFlow's pools
-/// flush subnormals): without this the ranks would get different bits. What is computed must come from memory and go to
-/// memory between the two ends, because compilers know nothing of modes.
-/// Cost: the register is read, a few cycles, and written only if the caller's mode is another one.
+/// A reduction runs on whichever thread advances the collective, and programs change the mode of some threads
+/// (TensorFlow's pools flush subnormals). Without a fixed mode the ranks would get different bits. Operands must be
+/// loaded and results stored within the scope, because compilers move arithmetic across changes of the mode.
+/// Cost: reading one register, a few cycles; the register is written only if the caller's mode differs.
 class FloatMode {
  public:
   FloatMode() : callers_(read()) {
-    if (is_foreign()) [[unlikely]] {
-      write(kUsual);
+    if (differs()) [[unlikely]] {
+      write(kDefault);
     }
   }
   ~FloatMode() {
-    if (is_foreign()) [[unlikely]] {
+    if (differs()) [[unlikely]] {
       write(callers_);
     }
   }
@@ -33,8 +33,8 @@ class FloatMode {
  private:
 #if defined(__x86_64__)
   using Register = std::uint32_t;  // MXCSR
-  static constexpr Register kUsual = 0x1f80;
-  static constexpr Register kFlags = 0x3f;  // of what has happened
+  static constexpr Register kDefault = 0x1f80;
+  static constexpr Register kFlags = 0x3f;  // sticky exception flags
   static Register read() {
     Register value = 0;
     asm volatile("stmxcsr %0" : "=m"(value));
@@ -45,7 +45,7 @@ class FloatMode {
   }
 #elif defined(__aarch64__)
   using Register = std::uint64_t;  // FPCR
-  static constexpr Register kUsual = 0;
+  static constexpr Register kDefault = 0;
   static constexpr Register kFlags = 0;
   static Register read() {
     Register value = 0;
@@ -57,15 +57,15 @@ class FloatMode {
   }
 #else
   using Register = std::uint32_t;
-  static constexpr Register kUsual = 0;
+  static constexpr Register kDefault = 0;
   static constexpr Register kFlags = 0;
   static Register read() {
-    return kUsual;
+    return kDefault;
   }
   static void write(Register) {}
 #endif
-  bool is_foreign() const {
-    return (callers_ & ~kFlags) != kUsual;
+  bool differs() const {
+    return (callers_ & ~kFlags) != kDefault;
   }
 
   const Register callers_;

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Settings: one table from which come the environment variables, --help, farandole-info --config and
-// docs/configuration.md.
+// Settings of the library, which users change by environment variables.
+//
+// A field is described in two places: here for programmers, with its default, unit and consequence, and in a row of the
+// table of settings (SettingInfo) for users. The environment variables, `farandole-info --config` and
+// docs/configuration.md are made from the table. Each layer contributes the rows of the fields that it reads.
 #pragma once
 
 #include <chrono>
@@ -18,10 +21,12 @@ namespace farandole FARANDOLE_API {
 
 using Seconds = std::chrono::duration<double>;
 
-/// All settings of a process, with their defaults. Read from the environment once, when a World is made. More than 15
-/// members: one for each variable.
-struct Settings {
-  // How collectives run; rank 0's values hold for all ranks.
+/// How collectives run, whatever carries their data. Rank 0's values hold for all ranks.
+struct CollectiveSettings {
+  /// Algorithm of each collective, by the names in docs/algorithms.md. "auto" takes the tuning table's
+  /// algorithm, else shared memory, else the algorithm with the lowest cost in the cost model. A communicator of all
+  /// ranks raises InvalidArgument if the algorithm cannot run a call; a communicator of fewer ranks then selects as by
+  /// "auto".
   std::string allreduce = "auto";
   std::string broadcast = "auto";
   std::string reduce = "auto";
@@ -29,96 +34,249 @@ struct Settings {
   std::string reduce_scatter = "auto";
   std::string gather = "auto";
   std::string scatter = "auto";
+
+  /// Bytes per segment in pipelined algorithms. Smaller segments overlap better; larger segments need fewer messages.
   std::int64_t segment_bytes = 256 << 10;
+
+  /// When an average of f16 divides, if sums of f16 travel between ranks (by messages and on devices). "divide_first":
+  /// each rank divides its contribution, so that no sum overflows. "divide_last": the sum is divided, so that small
+  /// numbers keep their digits.
   std::string f16_average = "divide_first";
+
+  /// Compare the calls of all ranks before data is touched. A disagreement is then a Mismatch on every rank; without
+  /// the comparison it is a hang or wrong data.
   bool check = true;
-  std::string shared_memory = "on";
-  std::int64_t one_shot_bytes = 4 << 10;
-  std::int64_t slice_bytes = 512 << 10;
-  std::int64_t single_copy_bytes = 1 << 20;
-  std::int64_t non_temporal_bytes = 16 << 20;
-  std::int64_t window_bytes = 0;
+
+  /// File of the tuning table that `farandole-bench --tune` writes. Rank 0 reads it. Settings that differ from their
+  /// defaults take precedence over the table. Empty: no table.
   std::string tuning;
+};
+
+/// How ranks of a host exchange data through shared memory. Rank 0's values hold for all ranks, except `window_bytes`.
+struct SharedMemorySettings {
+  /// "on": ranks of a host use shared memory, and threads of a process read each other's buffers. "windows": threads
+  /// reach only each other's windows, as processes do. "off": ranks exchange messages.
+  std::string mode = "on";
+
+  /// Vectors of up to this many bytes are one-shot: each rank reads its peers' contributions, with a single
+  /// synchronization. The limit is 4 times as high on hosts with more ranks than cores.
+  std::int64_t one_shot_bytes = 4 << 10;
+
+  /// Bytes per slice of longer vectors. Slices pass through staging memory and should fit into the caches.
+  std::int64_t slice_bytes = 512 << 10;
+
+  /// Chunks of at least this many bytes are copied once between the ordinary memory of processes, by cross-memory
+  /// attach, in collectives that only move data, if the kernel permits it. 0: never.
+  std::int64_t single_copy_bytes = 1 << 20;
+
+  /// Results larger than this, summed over all ranks of a host, are written by non-temporal stores, unless they replace
+  /// the input. The same holds for large results that were last written this many bytes ago.
+  std::int64_t non_temporal_bytes = 16 << 20;
+
+  /// Maximum bytes of the windows of all ranks of a host together; allocations beyond it raise InvalidArgument.
+  /// 0: the memory of the machine or of the control group. Each process's own value holds.
+  std::int64_t window_bytes = 0;
+};
+
+/// How gradients are averaged (GradientAverager). Rank 0's values hold for all ranks.
+struct GradientSettings {
+  /// Bytes per bucket of gradients that are reduced together. Larger buckets use the network better; smaller ones begin
+  /// earlier.
   std::int64_t bucket_bytes = 4 << 20;
+
+  /// Bytes of the last bucket, whose reduction no computation hides.
   std::int64_t last_bucket_bytes = 256 << 10;
+};
+
+/// The engine of named tensors, and the frameworks that use it.
+struct EngineSettings {
+  /// Maximum bytes of a fusion buffer, in which small tensors that are ready together are packed. Rank 0's value holds
+  /// for all ranks.
   std::int64_t fusion_bytes = 8 << 20;
-  // Waiting and faults.
-  Seconds timeout{0};
-  Seconds warn_after{30};
-  std::string liveness = "auto";
-  std::string flight_directory = "off";
+
+  /// File to which rank 0 writes when each named tensor was negotiated, waited and was moved, in the format of Chrome's
+  /// traces. "off": no file.
   std::string timeline = "off";
+
+  /// Mark each negotiation of rank 0 in the timeline.
   bool timeline_cycles = false;
-  // Joining a job.
+
+  /// Allocate TensorFlow's large CPU tensors in windows, so that collectives need no copy of them. Read when
+  /// farandole.tensorflow is imported.
+  bool tensorflow_windows = true;
+};
+
+/// Detection of faults and stalls. Rank 0's `timeout` and `warn_after` hold for all ranks.
+struct FaultSettings {
+  /// A collective that takes longer raises Timeout on every rank. 0: never.
+  Seconds timeout{0};
+
+  /// A collective that takes longer logs which ranks are missing, again after twice the time, and so on. Ranks that
+  /// have all been idle for a sixth of this time, waiting for each other, raise Mismatch.
+  Seconds warn_after{30};
+
+  /// How processes of a host detect that a peer has died. "pidfd": by a pidfd for each peer. "proc": by reading
+  /// /proc/<pid>/stat 20 times a second, also where a sandbox kills processes that call pidfd_open. "auto": "pidfd" if
+  /// available, else "proc". "off": no detection.
+  std::string liveness = "auto";
+
+  /// Directory to which each rank writes its last 1024 collectives when the job fails. "off": no files.
+  std::string flight_directory = "off";
+};
+
+/// How this process finds and joins its job. Each process's own values hold.
+struct LaunchSettings {
+  /// MPI by which to join: "openmpi", "mpich"; "pmix": no MPI, the launcher's PMIx tells each process its number;
+  /// "off": no MPI, the variables of other launchers still count. "auto": the MPI that is loaded or that started the
+  /// program.
   std::string mpi = "auto";
-  std::string network = "auto";
-  std::string network_interface;
-  Seconds peer_timeout{60};
-  std::string plugin_directory;
-  std::string host_id;
+
+  /// Number of this process, and number of processes, in a job that no MPI starts. -1: not set.
   std::int64_t rank = -1;
   std::int64_t size = -1;
+
+  /// Name of a job that no MPI starts: the same for all processes of the job, and different from other jobs of the same
+  /// user, or at the same address, at the same time.
   std::string job;
+
+  /// Host and port at which the processes of a job on several hosts meet, such as "node1:29500": the host of rank 0
+  /// and a port; this port and at least one of the 8 ports after it must be free.
   std::string rendezvous;
+
+  /// Processes with different texts count as being on different hosts. For trying multi-host jobs on one machine.
+  std::string host_id;
+
+  /// File of the PMIx library. Empty: the loaded PMIx, else the libpmix.so.2 that the loader, or a search in the
+  /// directories of Debian and Open MPI, finds.
+  std::string pmix_library;
+};
+
+/// Connections between hosts. Rank 0's `transport` and `peer_timeout` hold for all ranks.
+struct NetworkSettings {
+  /// Transport between the hosts of a job that MPI has started: "mpi", or "tcp" for Farandole's own connections.
+  /// "auto": "tcp" if all processes can listen and reach the next host, and MPI has no faster fabric.
+  std::string transport = "auto";
+
+  /// Network interface of TCP connections, by name ("eth1") or network ("10.0.0.0/8"). Empty: the route decides.
+  std::string interface;
+
+  /// A host whose kernel answers nothing on TCP connections for this long is lost: PeerLost. A host that is merely slow
+  /// is not.
+  Seconds peer_timeout{60};
+
+  /// Key of a job that no MPI starts, 64 hexadecimal digits, given in one of three ways: the key itself (removed from
+  /// the environment once read, and never shown), a file of this user with mode 0600 that is no link, or an open
+  /// descriptor, which is closed once read (-1: not set).
   std::string job_key;
   std::string job_key_file;
   std::int64_t job_key_descriptor = -1;
+
+  /// Run such a job without a key. Any program that reaches a port of the job can then join the job, read its data and
+  /// send wrong data.
   bool trust_network = false;
-  std::string pmix_library;
-  // Devices.
+};
+
+/// Accelerators. Each process's own values hold, except rank 0's `slice_bytes`.
+struct DeviceSettings {
+  /// "auto": use CUDA if the plug-in, a driver and a device are present. "off": load nothing of CUDA.
   std::string cuda = "auto";
-  std::string device = "auto";
+
+  /// Device number of this process's rank, or a list such as "0,2,1" with a number for each local rank. "auto": the
+  /// only device that the process sees, else the device numbered as the local rank.
+  std::string ordinals = "auto";
+
+  /// File of CUDA's driver library. Empty: the libcuda.so.1 that the loader finds.
   std::string cuda_library;
+
+  /// File of NCCL. Empty: the loaded NCCL, else the libnccl.so.2 that the loader finds.
   std::string nccl_library;
-  std::int64_t device_slice_bytes = 1 << 20;
-  // This process.
-  bool tensorflow_windows = true;
+
+  /// Bytes per slice in which hierarchical collectives on device memory copy data for other hosts through pinned
+  /// memory; a few slices are in flight together.
+  std::int64_t slice_bytes = 1 << 20;
+};
+
+/// This process. Each process's own values hold.
+struct ProcessSettings {
+  /// Directory of the plug-ins. Empty: the directory of the library.
+  std::string plugin_directory;
+
+  /// Least severe level of messages on standard error: "debug", "info", "warning", "error" or "off".
   std::string log_level = "warning";
+
+  /// Highest instruction set of the reduction kernels: "baseline", "avx2", "avx512"; "auto": the processor's best.
+  /// Results do not depend on it.
   std::string isa = "auto";
+};
+
+/// All settings of a process, grouped by the layer that reads them. A World reads them from the environment once, when
+/// it is made; `World::settings()` returns them:
+///
+///   if (world.settings().faults.timeout == Seconds(0)) …
+struct Settings {
+  CollectiveSettings collectives;
+  SharedMemorySettings shared_memory;
+  GradientSettings gradients;
+  EngineSettings engine;
+  FaultSettings faults;
+  LaunchSettings launch;
+  NetworkSettings network;
+  DeviceSettings devices;
+  ProcessSettings process;
 
   /// Reads the FARANDOLE_* variables of the environment.
-  /// @throws InvalidArgument  a value is malformed or out of range, or a FARANDOLE_* variable does not exist (with the
-  /// nearest one).
+  /// @throws InvalidArgument  a value is malformed or out of range, or there is no setting for a FARANDOLE_* variable;
+  /// the message names the nearest setting
   static Settings from_environment();
-  /// The same from a list of "NAME=value" strings.
+  /// Reads a list of "NAME=value" texts instead of the environment.
   static Settings parse(std::span<const std::string> variables);
 };
 
-/// One row of the table.
-struct SettingInfo {
-  using Member = std::variant<std::string Settings::*, std::int64_t Settings::*, bool Settings::*, Seconds Settings::*>;
+/// Access to a field of Settings; `field<…>()` in farandole/internal/setting_rows.h makes it.
+template <class T>
+struct SettingField {
+  const T& (*get)(const Settings&);
+  T& (*get_mutable)(Settings&);
 
-  std::string_view variable;              ///< FARANDOLE_…
-  Member member;                          ///< where the value lives
-  std::string_view unit;                  ///< "bytes", "seconds", "" …
-  double minimum = 0, maximum = 0;        ///< for numbers
-  std::vector<std::string_view> choices;  ///< for texts with a fixed set of values, else empty
-  bool agreed = false;                    ///< rank 0's value holds for all ranks
-  std::string_view meaning;
-  bool secret = false;  ///< no message shows the value
+  bool operator==(const SettingField&) const = default;
 };
 
-/// Every setting, in the order of the documentation. Each layer of the library contributes its rows.
+/// A row of the table of settings.
+struct SettingInfo {
+  using Field =
+      std::variant<SettingField<std::string>, SettingField<std::int64_t>, SettingField<bool>, SettingField<Seconds>>;
+
+  std::string_view variable;              ///< name of the environment variable: FARANDOLE_…
+  Field field;                            ///< field that holds the value
+  std::string_view unit;                  ///< "bytes", "seconds", or empty
+  double minimum = 0, maximum = 0;        ///< range of numbers
+  std::vector<std::string_view> choices;  ///< valid values of a text; empty: any text is valid
+  bool agreed = false;                    ///< rank 0's value holds for all ranks
+  std::string_view meaning;               ///< description for users
+  bool secret = false;                    ///< messages do not show the value
+};
+
+/// Every setting, in the order of the documentation.
 std::span<const SettingInfo> settings_table();
 
-/// The value of one setting as text, in the form that its variable accepts; "(secret)" for one that is.
+/// Value of a setting as text, in the form that the variable accepts; "(secret)" for a secret that is set.
 std::string value_text(const Settings& settings, const SettingInfo& info);
 
-/// What the variable accepts: "one of auto, ring", "bytes from 64 to 1GiB".
+/// Values that the variable accepts: "one of auto, ring", "bytes from 64 to 1GiB".
 std::string expected_text(const SettingInfo& info);
 
-/// The whole of docs/configuration.md.
+/// Full text of docs/configuration.md.
 std::string settings_markdown();
 
-/// The agreed settings as one text, and back; what rank 0 sends to its peers.
+/// Encodes the agreed settings as a text, which rank 0 sends to its peers.
 std::string encode_agreed(const Settings& settings);
-/// Overwrites the agreed settings and returns a description of each one that differed.
+/// Overwrites the agreed settings by rank 0's and returns a description of each setting that differed.
 std::vector<std::string> adopt_agreed(Settings& settings, std::string_view encoded);
 
-/// The entry of `candidates` closest to `word` by edit distance, if one is close enough to be what was meant.
+/// Returns the candidate closest to `word` by edit distance; nothing if no candidate is close enough to be meant.
 std::optional<std::string_view> nearest(std::string_view word, std::span<const std::string_view> candidates);
 
-/// "64K", "4MiB", "1000" → bytes. @throws InvalidArgument
+/// Parses a number of bytes: "64K", "4MiB", "1000". @throws InvalidArgument  the text is malformed
 std::int64_t parse_bytes(std::string_view text);
 
 }  // namespace FARANDOLE_API

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams of devices, as views: Farandole owns none that a program passes to it.
+// Device streams that a program passes to collectives. The program keeps ownership of its streams.
+//
+//   ranks.allreduce(buffer.view(), ReduceOp::kSum, {.stream = StreamView(stream, buffer.space())});
 #pragma once
 
 #include "farandole/core/buffer.h"
@@ -7,10 +9,10 @@
 
 namespace farandole FARANDOLE_API {
 
-/// A queue of work on a device: what is enqueued later waits for what is in it. `handle` is CUDA's `cudaStream_t`
-/// (or `CUstream`, which is the same). A view with `space` of the host is no stream.
+/// View of a device stream, a first-in-first-out queue of work. `handle` is CUDA's `cudaStream_t` (`CUstream` is the
+/// same type). A default-constructed view, whose `space` is host memory, means "no stream".
 struct StreamView {
-  void* handle = nullptr;  ///< null: the device's default stream, which waits for all other ordinary ones
+  void* handle = nullptr;  ///< null: the device's default stream, which synchronizes with all blocking streams
   MemorySpace space;
 
   StreamView() = default;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the ranks of a job live.
+// The processes and hosts on which the ranks of a job run.
 #pragma once
 
 #include <span>
@@ -11,29 +11,35 @@
 
 namespace farandole FARANDOLE_API {
 
-inline constexpr int kMaxReplicas = 64;  ///< ranks per process
+inline constexpr int kMaxReplicas = 64;  ///< maximum number of ranks in a process
 
 /// One process of the job.
 struct ProcessInfo {
-  int host_index = 0;  ///< 0-based, numbered by each host's first process
-  int replicas = 1;    ///< ranks that live in this process as threads
+  int host_index = 0;  ///< 0-based; hosts are numbered in the order of their first processes
+  int replicas = 1;    ///< ranks that run in this process as threads
   int pid = 0;
-  std::string hostname;         ///< for messages only; never proof of anything
-  bool oversubscribed = false;  ///< its machine runs more ranks of the job than they have cores
+  std::string hostname;         ///< for messages only; HostProof decides which processes share a host
+  bool oversubscribed = false;  ///< the machine runs more ranks of the job than it has cores for them
 };
 
 /// One rank of the job. Ranks are numbered process by process.
 struct RankInfo {
   int process = 0;
-  int replica = 0;  ///< index among the ranks of its process
+  int replica = 0;  ///< index among the ranks of the process
   int host_index = 0;
-  int local_rank = 0;
-  int local_size = 0;
+  int local_rank = 0;  ///< index among the ranks of the host
+  int local_size = 0;  ///< number of ranks on the host
 };
 
-/// Constant after construction.
+/// Map from ranks to processes and hosts, the same on all ranks. Obtained from `World::topology()`:
+///
+///   const RankInfo& self = world.topology().rank(world.rank());
+///   const bool is_first_of_host = self.local_rank == 0;
+///
+/// Constant after construction. Arguments must be in range; they are not checked.
 class Topology {
  public:
+  /// @param processes  all processes of the job, in the order of their numbers
   explicit Topology(std::vector<ProcessInfo> processes);
   int size() const { return static_cast<int>(ranks_.size()); }
   int process_count() const { return static_cast<int>(processes_.size()); }
@@ -51,37 +57,41 @@ class Topology {
   int host_count_ = 0;
 };
 
-/// Tells whether two processes live on one host. Proof is a nonce in memory that only processes of the same machine can
-/// open through /proc. Where that can not be had (no memory files, process name spaces of their own), processes whose
-/// kernel was started at the same moment and that have the same name and addresses count as being on one host.
+/// Determines whether two processes run on the same host.
+///
+/// Each process puts a random nonce into a memory file and sends a Claim to all processes. A process that can read the
+/// nonce through /proc/<pid>/fd runs on the same machine. If a process has no memory file, or the processes have
+/// separate PID namespaces, two processes count as being on the same host if their kernel's boot, host name and network
+/// addresses are the same.
 class HostProof {
  public:
-  /// What one process publishes to all others.
+  /// Message that each process sends to all processes of the job.
   struct Claim {
     int pid = 0;
-    int descriptor = -1;
+    int descriptor = -1;  ///< of the memory file with the nonce, in the sender; -1: the sender has no file
     unsigned char nonce[16] = {};
-    unsigned char machine[16] = {};  ///< digest of boot, host name and addresses; zero when unknown
-    unsigned char host_id[16] = {};  ///< digest of FARANDOLE_HOST_ID; zero when unset
+    unsigned char machine[16] = {};  ///< digest of kernel boot, host name and addresses; all zero if unknown
+    unsigned char host_id[16] = {};  ///< digest of FARANDOLE_HOST_ID; all zero if the setting is empty
     char hostname[64] = {};
   };
-  /// @param publishes  puts the nonce into memory; without, processes are told by what they say of their machine
+  /// @param publishes  create the memory file; if false, only the digest `machine` identifies the host
   HostProof(std::string_view host_id, bool publishes);
   ~HostProof();
   HostProof(const HostProof&) = delete;
   HostProof& operator=(const HostProof&) = delete;
 
   const Claim& claim() const { return claim_; }
-  /// True if this process can read the nonce of `other`, or both say the same of their machine.
+  /// True if this process can read the nonce of `other`, or both have the same `machine` digest.
   bool shares_machine_with(const Claim& other) const;
-  /// The same, and both have the same FARANDOLE_HOST_ID.
+  /// True if both processes share a machine and have the same FARANDOLE_HOST_ID.
   bool shares_host_with(const Claim& other) const;
 
  private:
   Claim claim_;
 };
 
-/// Host index of every process from each process's lowest-numbered provable neighbour (itself if none is lower).
+/// Returns the host index of every process. @param lowest_neighbour  for each process the lowest-numbered process that
+/// HostProof found on the same host; the process's own number if there is no lower process
 std::vector<int> host_indices(std::span<const int> lowest_neighbour);
 
 }  // namespace FARANDOLE_API

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The version of the library.
+// Version of the library.
 #pragma once
 
 #include <string_view>
@@ -8,7 +8,7 @@
 
 namespace farandole FARANDOLE_API {
 
-/// "1.2.3", by semantic versioning.
+/// Version of the loaded library, as "1.2.3" (semantic versioning).
 std::string_view version();
 
 }  // namespace FARANDOLE_API

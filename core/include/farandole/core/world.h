@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A World is this process's membership in a job.
+// Joining a job: a World is this process's membership.
 #pragma once
 
 #include <memory>
@@ -17,71 +17,86 @@ namespace farandole FARANDOLE_API {
 
 class Endpoint;
 
-/// How to join.
+/// Options of World's constructor.
 struct WorldOptions {
-  int replicas = 1;  ///< ranks that live in this process as threads, 1 … 64
-  std::optional<int>
-      mpi_communicator;   ///< MPI_Comm_c2f of a communicator of yours; else all processes that were started
-  int expected_size = 0;  ///< ranks that there must be in all; 0: any number
-  bool alone = false;     ///< a job of this process only, whatever started it
-  /// False: an MPI that is not initialised yet is initialised as by MPI_Init, for the main thread only. Its shortest
-  /// calls are a little faster then (Open MPI: 20 % for 4 bytes), but asynchronous collectives advance only inside
-  /// calls, and `replicas` must be 1.
+  /// Number of ranks that run in this process as threads, 1 … 64. Default: 1.
+  int replicas = 1;
+  /// Fortran handle (MPI_Comm_c2f) of the program's communicator whose processes form the job. Default: all processes
+  /// that the launcher started.
+  std::optional<int> mpi_communicator;
+  /// Number of ranks that the job must have. Default 0: any number.
+  int expected_size = 0;
+  /// Makes a job of this process only, whatever started the process. Default: false.
+  bool alone = false;
+  /// If false, and MPI is not initialised yet, MPI is initialised as by MPI_Init, for the main thread only. MPI's
+  /// shortest calls are a little faster then (Open MPI: 20 % for 4 bytes), but asynchronous collectives advance only
+  /// inside calls, and `replicas` must be 1. Default: true.
   bool mpi_from_any_thread = true;
 };
 
-/// Joins the job that it finds: one started by mpirun or Slurm through the MPI plug-in, an MPI that the program has
-/// initialised itself, or processes that FARANDOLE_RANK, FARANDOLE_SIZE and FARANDOLE_RENDEZVOUS (on one host
-/// FARANDOLE_JOB), or RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT were given to;
-/// without them the job is this process alone. Leaves it when destroyed: waits for the other
-/// processes if all is well, and tells them if an exception is on its way through.
+/// Membership of this process in a job. Make a World at the start of the program and keep it until the last collective:
 ///
-/// In a program that has initialised MPI itself: with MPI_THREAD_SERIALIZED it must not call MPI while collectives are
-/// pending, because Farandole calls it from another thread then. A collective is pending until its call or `Work::wait`
-/// has returned or thrown, `Work::test` has returned true, or the last copy of its Work is gone; while none is pending
-/// Farandole makes no call of MPI. The engine (`farandole/engine.h`, Python) may call it at any time until it is shut
-/// down. With FUNNELED or SINGLE asynchronous collectives advance only inside calls of the main thread; with MULTIPLE
-/// nothing is restricted.
+///   farandole::World world;
+///   farandole::Communicator ranks(world);
+///   ranks.allreduce(values, farandole::ReduceOp::kSum);
 ///
-/// One World at a time per process; Worlds that are `alone` may live beside it, in any number. It ends when it is
-/// destroyed, after what is still pending has completed. Communicators that outlive it know which ranks they had; all
-/// else that is asked of them raises InvalidArgument.
+/// Joining: the constructor joins the job it finds: an MPI that the program has initialised, a job started by mpirun or
+/// Slurm (through the MPI plug-in), or processes started with FARANDOLE_RANK, FARANDOLE_SIZE and FARANDOLE_RENDEZVOUS
+/// (on one host FARANDOLE_JOB) or with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. If the constructor finds no job,
+/// the job is this process alone.
 ///
-/// A process that is forked from a rank is no rank. Everything that belongs to a World throws InvalidArgument there and
-/// says so; destroying it does nothing. Such a child may make a World of its own: alone, or, with FARANDOLE_RANK,
-/// FARANDOLE_SIZE and FARANDOLE_JOB of its own, in another job. MPI belongs to the parent.
+/// Leaving: the destructor completes pending collectives and waits for the other processes to leave, too. If an
+/// exception is passing through, the destructor reports the failure to the other processes instead. A communicator that
+/// outlives its World still knows its ranks; every other function of the communicator raises InvalidArgument.
 ///
-/// Collective over all processes of the job. Blocks.
-/// @throws InvalidArgument  a setting is wrong, the number of ranks is not the expected one, or there is a World.
-/// @throws Unsupported  no plug-in for the MPI that started the program, or replicas with an MPI without thread
-/// support.
+/// Number: a process has one World at a time. Worlds that are `alone` may exist beside it, in any number.
+///
+/// Threads, in a program that has initialised MPI itself: with MPI_THREAD_MULTIPLE nothing is restricted. With
+/// MPI_THREAD_SERIALIZED the program must not call MPI while collectives are pending, because Farandole calls MPI from
+/// another thread. A collective is pending until the blocking call or `Work::wait` has returned or thrown, `Work::test`
+/// has returned true, or the last copy of the Work is destroyed; Farandole makes no MPI call while no collective is
+/// pending. The engine (`farandole/engine.h`, Python) may call MPI at any time until the engine is shut down. With
+/// FUNNELED or SINGLE asynchronous collectives advance only inside calls of the main thread.
+///
+/// Fork: a process forked from a rank is no rank. In the child everything that belongs to the World throws an
+/// InvalidArgument that says so, and destroying the World is a no-op. The child may make its own World: `alone`, or in
+/// another job with its own FARANDOLE_RANK, FARANDOLE_SIZE and FARANDOLE_JOB. MPI remains the parent's.
 class World {
  public:
+  /// Joins the job. Collective over all processes. Blocks.
+  /// @throws InvalidArgument  a setting is wrong, the number of ranks is not the expected one, or the process already
+  /// has a World
+  /// @throws Unsupported  there is no plug-in for the MPI that started the program, or several replicas are wanted and
+  /// MPI has no thread support
   explicit World(const WorldOptions& options = {});
   ~World();
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
-  /// The job's rank of this process's first replica.
+  /// Rank in the job of this process's first replica.
   int rank() const;
-  /// Ranks in the job.
+  /// Number of ranks in the job.
   int size() const;
+  /// Number of ranks in this process.
   int replicas() const;
   const Topology& topology() const;
+  /// Settings of this process, with rank 0's values where the whole job uses rank 0's.
   const Settings& settings() const;
-  /// "Open MPI 4.1.4" or "none", and why.
+  /// How the job was joined, and why: "Open MPI 4.1.4 …", or "none …" for a job of one process.
   const std::string& backend_description() const;
-  /// "tcp (auto: …; connections: 3 of 7 peers)": what carries messages between hosts, and why.
+  /// Transport between hosts, and why it was chosen: "tcp (auto: …; connections: 3 of 7 peers)".
   std::string network_description() const;
+  /// One rank's interface to the job, for other parts of Farandole. @param replica  index among the process's ranks
   Endpoint& endpoint(int replica = 0);
 
  private:
   /// @throws InvalidArgument  in a forked child
   Job& job() const;
-  std::shared_ptr<Job> job_;  // communicators share it
+  std::shared_ptr<Job> job_;  // shared with communicators, which may outlive the World
 };
 
-/// @throws InvalidArgument  this process was forked from a process with a World that was not `alone`
+/// Returns if this process may join a job. @throws InvalidArgument  the process was forked from a process with a World
+/// that was not `alone`
 void check_not_forked();
 
 }  // namespace FARANDOLE_API

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What reductions, scalings and casts do with one element: the same code for processors (core/src/reduce.cpp) and for
-// GPUs (core/backends/cuda), so that both give the same bits. Of a NaN that is added, multiplied or converted only that
-// it is one: which of them it is differs between processors already.
+// Element-wise arithmetic of reductions, scalings and casts. CPU kernels (core/src/arithmetic) and GPU kernels
+// (core/backends/cuda) share this code, so that both give the same bits. Exception: the sign and payload of a NaN that
+// is added, multiplied or converted are unspecified; they differ even between CPUs.
 #pragma once
 
 #include <bit>
@@ -16,7 +16,7 @@
 
 namespace farandole::kernels {
 
-/// A bool in memory: any byte, non-zero means true.
+/// A bool in memory: a byte; any non-zero value means true.
 enum class Bool : std::uint8_t {};
 FARANDOLE_HOST_DEVICE inline bool is_true(Bool value) {
   return static_cast<std::uint8_t>(value) != 0;
@@ -25,14 +25,15 @@ FARANDOLE_HOST_DEVICE inline Bool to_bool(int value) {
   return static_cast<Bool>(static_cast<std::uint8_t>(value));
 }
 
-/// What values of a stored type are combined as.
+/// Type in which values of the stored type `T` are combined.
 template <class T>
 using Accumulator = std::conditional_t<std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>, float, T>;
 
-/// What values of an integer type are added as for an average.
+/// Type in which integers of type `T` are added for an average.
 template <class T>
 using SumType = std::conditional_t<(sizeof(T) < 4), std::int32_t, std::int64_t>;
 
+/// Converts between a 16-bit floating-point type and its accumulator; identity for equal types.
 template <class To, class From>
 FARANDOLE_HOST_DEVICE inline To convert(From value) {
   if constexpr (std::is_same_v<To, From>) {
@@ -47,7 +48,7 @@ FARANDOLE_HOST_DEVICE inline To convert(From value) {
   }
 }
 
-/// Unsigned and at least as wide as int: its overflow wraps, where std::uint16_t would be promoted to a signed type.
+/// Unsigned type at least as wide as int, whose overflow wraps. (std::uint16_t would be promoted to signed int.)
 template <class T>
 using Wrapping = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
 
@@ -77,8 +78,8 @@ struct Product {
   }
 };
 
-/// `left` if `left_wins` or `left` is a NaN, else `right`; so NaNs on the right stay too, as no comparison with them
-/// holds.
+/// Returns `left` if `left_wins` is true or `left` is a NaN, else `right`. A NaN on the right is returned, too, because
+/// every comparison with a NaN is false.
 template <class T>
 FARANDOLE_HOST_DEVICE inline T pick(bool left_wins, T left, T right) {
   if constexpr (std::is_integral_v<T>) {
@@ -113,23 +114,25 @@ struct Max {
   }
 };
 
-/// What values of a floating-point type are scaled in. f32 is multiplied in double, so that the average of equal values
-/// is that value for any number of ranks; the 16-bit types have that in float.
+/// Type in which floating-point values are scaled. f32 is multiplied in double, so that the average of equal values is
+/// exactly that value for any number of ranks. For the 16-bit types float is enough.
 template <class T>
 using ScaleType = std::conditional_t<std::is_same_v<T, float>, double, Accumulator<T>>;
 
+/// `value` * `factor`, computed in `Wide`, rounded to the accumulator and then to `T`.
 template <class T, class Wide>
 FARANDOLE_HOST_DEVICE inline T multiply(T value, Wide factor) {
   using Acc = Accumulator<T>;
   return convert<T>(static_cast<Acc>(static_cast<Wide>(convert<Acc>(value)) * factor));
 }
 
-/// double → integer toward zero; values outside the type's range, which a cast must not see, become its nearest end.
+/// Converts double to integer, truncating toward zero. Values outside the range of `T`, for which a cast is undefined,
+/// are clamped; a NaN gives 0.
 template <class T>
 FARANDOLE_HOST_DEVICE inline T truncate(double value) {
   constexpr T kMin = std::numeric_limits<T>::min();
   constexpr T kMax = std::numeric_limits<T>::max();
-  // 2^(bits of the value): exact in double, unlike the maximum of a 64-bit type.
+  // 2^digits, the first value above the range: exact in double, unlike the maximum of a 64-bit type.
   constexpr double kAbove = 2.0 * static_cast<double>(std::uint64_t{1} << (std::numeric_limits<T>::digits - 1));
   if (value != value) return 0;
   if (value >= kAbove) return kMax;
@@ -137,7 +140,7 @@ FARANDOLE_HOST_DEVICE inline T truncate(double value) {
   return static_cast<T>(value);
 }
 
-/// The whole number n where `factor` is 1/n, as in averages; else 0.
+/// Returns n if `factor` is 1/n for an integer n, as in averages; else 0.
 FARANDOLE_HOST_DEVICE inline double divisor_of(double factor) {
   constexpr double kMaxExact = 0x1p53;
   if (!(factor > 1 / kMaxExact && factor < 1)) return 0;
@@ -145,19 +148,20 @@ FARANDOLE_HOST_DEVICE inline double divisor_of(double factor) {
   return 1 / divisor == factor ? divisor : 0;
 }
 
-/// What integers are divided in. Quotients of what a floating-point type holds exactly, with bits to spare, are right
-/// once they are cut off. Double would do for all but 64 bits, but many GPUs have few units for it.
+/// Type in which integers are divided. If a floating-point type represents the operands exactly, with bits to spare,
+/// the truncated quotient is exact. double would be enough for all but 64-bit integers, but many GPUs have few double
+/// units.
 template <class T>
 using QuotientType = std::conditional_t<sizeof(T) == 8, T, std::conditional_t<sizeof(T) == 4, double, float>>;
 
-/// A product with 1/n may fall below a quotient that is a whole number (49 * (1.0 / 49) < 1), and be cut off to the
-/// number before. So 1/n divides.
+/// `value` / `divisor`, truncated. Multiplying by 1/n instead may give less than an integral quotient, because
+/// 49 * (1.0 / 49) < 1, and truncate to the integer below.
 template <class T>
 FARANDOLE_HOST_DEVICE inline T divide(T value, QuotientType<T> divisor) {
   return static_cast<T>(static_cast<QuotientType<T>>(value) / divisor);
 }
 
-/// The value, or the nearest end of the type's range, which `Wide` holds.
+/// Clamps `value` to the range of `T`, which `Wide` can represent.
 template <class T, class Wide>
 FARANDOLE_HOST_DEVICE inline T bounded(Wide value) {
   constexpr Wide kMin = std::numeric_limits<T>::min();
@@ -165,19 +169,20 @@ FARANDOLE_HOST_DEVICE inline T bounded(Wide value) {
   return static_cast<T>(value < kMin ? kMin : value > kMax ? kMax : value);
 }
 
-/// double → float, but what lies between two floats becomes the one with an odd last bit: rounding that to fewer bits
-/// then gives what rounding the double would give.
+/// Converts double to float with rounding to odd: a value between two floats becomes the float with an odd last bit.
+/// Rounding the result to fewer bits then equals rounding the double directly, without double rounding.
 FARANDOLE_HOST_DEVICE inline float narrow_to_odd(double value) {
   const auto nearest = static_cast<float>(value);
   const double back = nearest;
   if (!(back < value || back > value)) return nearest;
   auto bits = std::bit_cast<std::uint32_t>(nearest);
-  // Away from zero: one back. So infinity becomes the largest number, which is odd.
+  // The cast rounded away from zero: step back by one. Infinity becomes the largest finite float, which is odd.
   if (value < 0 ? back < value : back > value) --bits;
   return std::bit_cast<float>(bits | 1U);
 }
 
-/// Among f16, bf16, f32 and f64, rounded once; between an integer and its SumType, bounded.
+/// Casts among f16, bf16, f32 and f64 with a single rounding, and between an integer type and its SumType with
+/// clamping.
 template <class To, class From>
 FARANDOLE_HOST_DEVICE inline To cast(From value) {
   using Narrow = Accumulator<To>;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Averages whose sum may leave the type of the elements though the average fits: see decision 0035.
+// Averages of integers whose sum may exceed the element type although the average fits: see decision 0035.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace farandole {
 
-/// The type in which an average of elements of `dtype` adds: i32 for integers of 8 and 16 bits, i64 for those of 32
-/// bits, else `dtype`. Sums of integers of 64 bits wrap. i32 holds the sums of 32768 ranks.
+/// Type in which elements of `dtype` are added for an average: i32 for 8- and 16-bit integers, i64 for 32-bit integers,
+/// else `dtype`. i32 holds the sum of 32768 ranks. Sums of 64-bit integers wrap.
 inline DType sum_type(DType dtype) {
   switch (dtype) {
     case DType::kU8:
@@ -26,27 +26,28 @@ inline DType sum_type(DType dtype) {
   }
 }
 
-/// A factor that a user gave, as elements of `dtype` are multiplied by it: rounded to float for f16, bf16 and f32, as
-/// Horovod does; unchanged for f64 and integers. scale() multiplies f32 in double: with a factor of 24 bits the product
-/// is exact, and rounded once, which is the product in float.
+/// Converts a user's factor to the factor that multiplies elements of `dtype`: rounded to float for f16, bf16 and f32,
+/// as in Horovod; unchanged for f64 and integers. scale() multiplies f32 in double. With a factor of 24 bits that
+/// product is exact and is rounded once, so it equals the product in float.
 double user_factor(double factor, DType dtype);
 
-/// What the sum of `ranks` contributions is multiplied by for an average: exactly one over their number where the user
-/// gave no factor, else the user's factor over their number, as a user's factor.
+/// Factor that turns the sum of `ranks` contributions into the average: exactly 1 / `ranks` if the user gave no factor
+/// (`user_postscale` is 1), else the user's factor / `ranks`, rounded by user_factor() before and after the division.
 double average_factor(double user_postscale, DType dtype, int ranks);
 
-/// reduce_many() and scale() in one pass. An average is added in `sum_type`, that of f16 in f32, and is rounded once.
-/// @param factor  of the result
+/// reduce_many() and scale() in one pass. An average is added in `sum_type` (f16 in f32) and rounded once.
+/// @param factor  multiplies the result
 void reduce_and_scale(void* out, std::span<const void* const> inputs, std::size_t count, DType dtype, ReduceOp op,
                       double factor);
 
-/// reduce_and_scale() of an average of integers that have a wider `sum_type`. `out` may be one of the inputs.
+/// reduce_and_scale() for averages of integers whose `sum_type` is wider than `dtype`. `out` may equal an input.
 void average_integers(void* out, std::span<const void* const> inputs, std::size_t count, DType dtype, double factor);
 
-/// out[i] = in[i] * factor, as scale() gives it in `dtype`, stored as `sum_type(dtype)`. Integers with a wider one.
+/// out[i] = in[i] * factor as scale() computes it in `dtype`, stored as `sum_type(dtype)`. For integers whose
+/// `sum_type` is wider than `dtype`.
 void widen_to_sum(void* out, const void* in, std::size_t count, DType dtype, double factor);
 
-/// out[i] = in[i] * factor, from elements of `sum_type(dtype)`, as scale() does, bounded by the range of `dtype`.
+/// out[i] = in[i] * factor as scale() computes it for elements of `sum_type(dtype)`, clamped to the range of `dtype`.
 void narrow_from_sum(void* out, const void* in, std::size_t count, DType dtype, double factor);
 
 }  // namespace farandole

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The collectives in which threads of a rank sleep, and which threads use the rank.
+// The collectives in which threads of a rank are blocked; used to find ranks that wait for each other.
 #pragma once
 
 #include <algorithm>
@@ -14,21 +14,21 @@
 
 namespace farandole {
 
-/// A collective that a thread waits for: it ends when all `members` have entered it.
+/// A collective in which a thread of this rank is blocked until all `members` have entered it.
 struct BlockedCall {
   std::uint32_t communicator = 0;
   std::uint64_t sequence = 0;
   FlightSubject what;
-  const std::string* label = nullptr;         ///< of the communicator: "communicator 'pairs' (2 ranks)"
-  const std::vector<int>* members = nullptr;  ///< ranks of the job
-  bool needs_all = true;  ///< false: calls are not compared, so that some ranks may end without all others
+  const std::string* label = nullptr;         ///< the communicator's label: "communicator 'pairs' (2 ranks)"
+  const std::vector<int>* members = nullptr;  ///< the communicator's ranks, as ranks of the job
+  bool needs_all = true;  ///< false if calls are not compared: then a rank may complete before all ranks have entered
   Clock::time_point since{};
 };
 
-/// Of one rank. Thread-safe.
+/// The blocked calls of one rank, and whether several threads use the rank. Thread-safe.
 class BlockedCalls {
  public:
-  /// Registers a call while it lives; what the call points to lives longer.
+  /// Registers a call for the lifetime of the scope. Objects that the call points to must outlive the scope.
   class Scope {
    public:
     Scope(BlockedCalls& calls, const BlockedCall& call) : calls_(calls) { id_ = calls_.add(call); }
@@ -41,8 +41,8 @@ class BlockedCalls {
     std::uint64_t id_ = 0;
   };
 
-  /// The calling thread uses the rank: begins a collective, waits for one, or tests one. Costs a load in the first
-  /// thread that does.
+  /// Notes that the calling thread uses the rank: begins, awaits or tests a collective. Costs a load while a
+  /// single thread uses the rank.
   void note_thread() {
     static thread_local const char self = 0;
     const void* first = first_thread_.load(std::memory_order_relaxed);
@@ -51,9 +51,10 @@ class BlockedCalls {
       has_several_threads_.store(true, std::memory_order_relaxed);
     }
   }
-  /// True if more than one thread has used this rank: another one may end what a thread waits for.
+  /// True if more than one thread has used this rank. Then another thread may still complete what a thread waits for.
   bool has_several_threads() const { return has_several_threads_.load(std::memory_order_relaxed); }
-  /// Calls `use` with the call that has waited for the longest time, if a thread waits; the call stays meanwhile.
+  /// Calls `use` with the call that has been blocked longest; no-op if no thread is blocked. The call stays registered
+  /// until `use` returns.
   template <class Use>
   void with_oldest(const Use& use) const {
     const std::lock_guard lock(mutex_);
@@ -61,7 +62,7 @@ class BlockedCalls {
   }
 
  private:
-  struct Entry {
+  struct Registered {
     std::uint64_t id;
     BlockedCall call;
   };
@@ -73,13 +74,13 @@ class BlockedCalls {
   }
   void remove(std::uint64_t id) {
     const std::lock_guard lock(mutex_);
-    std::erase_if(calls_, [id](const Entry& entry) { return entry.id == id; });
+    std::erase_if(calls_, [id](const Registered& call) { return call.id == id; });
   }
 
-  std::atomic<const void*> first_thread_{nullptr};  // that has used the rank; orders nothing
+  std::atomic<const void*> first_thread_{nullptr};  // first thread that used the rank; orders nothing
   std::atomic<bool> has_several_threads_{false};    // orders nothing
-  mutable std::mutex mutex_;                        // guards what follows
-  std::vector<Entry> calls_;                        // in the order in which their threads fell asleep
+  mutable std::mutex mutex_;                        // guards the members below
+  std::vector<Registered> calls_;                   // oldest first
   std::uint64_t next_id_ = 0;
 };
 

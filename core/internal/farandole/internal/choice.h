@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Words for the values of an enumeration, and how a word that is none of the valid ones is reported.
+// Names of the values of an enumeration, and errors for unknown names.
 #pragma once
 
 #include <algorithm>
@@ -11,25 +11,25 @@
 
 namespace farandole {
 
-/// The words for the values of an enumeration, in its order.
+/// Names of an enumeration's values, in the order of the values.
 template <std::size_t kCount>
 using Words = std::array<std::string_view, kCount>;
 
-/// " (did you mean 'ring'?)", or nothing if no candidate is close.
+/// Returns " (did you mean 'ring'?)" with the closest candidate, or an empty text if no candidate is close.
 std::string suggestion(std::string_view word, std::span<const std::string_view> candidates);
 
 /// @throws InvalidArgument  "'rung' is no <what> (did you mean 'ring'?); it must be one of …."
 [[noreturn]] void throw_no_such(std::string_view word, std::string_view what,
                                 std::span<const std::string_view> candidates);
 
-/// "unknown" for a number that is none of the enumeration's.
+/// Returns the name of `value`, or "unknown" if `value` is not a value of the enumeration.
 template <class Enum, std::size_t kCount>
 constexpr std::string_view word_of(Enum value, const Words<kCount>& words) {
   const auto place = static_cast<std::size_t>(value);
   return place < kCount ? words[place] : "unknown";
 }
 
-/// @throws InvalidArgument  as throw_no_such
+/// Returns the value with the name `text`. @throws InvalidArgument  as throw_no_such
 template <class Enum, std::size_t kCount>
 Enum parse_word(std::string_view text, std::string_view what, const Words<kCount>& words) {
   const auto found = std::find(words.begin(), words.end(), text);

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies that leave the caches alone.
+// Copies with non-temporal stores, which bypass the caches.
 #pragma once
 
 #include <cstddef>
 
 namespace farandole {
 
-/// Like std::memcpy, but what is written goes to memory by non-temporal stores: for results larger than these, which
-/// would otherwise be read first and push everything else out. Not ordered with other stores until
+/// Like std::memcpy, but writes `out` by non-temporal stores. For results larger than the caches: ordinary stores would
+/// first read the lines of `out` and evict everything else. The stores are not ordered with other stores until
 /// `complete_non_temporal_stores`.
-/// @param next  if not null, as many bytes that this thread reads soon: they are fetched meanwhile. Need not exist.
+/// @param next  prefetched during the copy if not null: `bytes` bytes that this thread will read soon. The address need
+/// not be valid.
 void copy_non_temporal(void* out, const void* in, std::size_t bytes, const void* next = nullptr);
-/// What this thread has written by non-temporal stores becomes visible to other threads before whatever it stores
-/// afterwards.
+/// Orders this thread's non-temporal stores before its later stores (a store fence).
 void complete_non_temporal_stores();
 
 }  // namespace farandole

@@ -12,32 +12,34 @@ namespace farandole FARANDOLE_API {
 
 using Clock = std::chrono::steady_clock;
 
-/// The time to a few milliseconds, at a tenth of the cost.
+/// Returns the time with a resolution of a few milliseconds, at a tenth of the cost of Clock::now().
 inline Clock::time_point coarse_now() {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
   return Clock::time_point(std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec));
 }
 
-/// Finds time in which a waiter could not look at its clock: its process was stopped (SIGSTOP, the freezer of a batch
-/// system, a debugger), or got no processor. Such time is no waiting: what the waiter waits for may have come
-/// meanwhile, or comes when the rest of the job goes on. Each waiter has its own, and looks every 100 ms at least; gaps
-/// between calls of the program are none of its own (`StallMonitor::count_gap`). Not thread-safe.
-class LookGaps {
+/// Detects time in which a waiter did not run: its process was stopped (SIGSTOP, the freezer of a batch system, a
+/// debugger), or got no core. Such time must not count as waiting, because the awaited event may have happened
+/// meanwhile, or will happen once the rest of the job continues.
+///
+/// Each waiter has its own detector and calls `check` at least every 100 ms; a longer gap than `kMaxGap` is lost time.
+/// A waiter that pauses its calls on purpose says so (`StallMonitor::count_gap`). Not thread-safe.
+class StopDetector {
  public:
-  static constexpr std::chrono::milliseconds kLongestGap{1000};  ///< longer than any waiter sleeps
-  static constexpr std::chrono::milliseconds kCounted{100};      ///< of a longer gap: a waiter's own sleep
+  static constexpr std::chrono::milliseconds kMaxGap{1000};  ///< longer than any waiter sleeps
+  static constexpr std::chrono::milliseconds kCounted{100};  ///< part of a longer gap that counts: the waiter's sleep
 
   /// @param start  of the wait
-  explicit LookGaps(Clock::time_point start) : last_(start) {}
-  Clock::time_point last_look() const { return last_; }
-  /// How much of the time since the last look does not count.
+  explicit StopDetector(Clock::time_point start) : last_(start) {}
+  Clock::time_point last_check() const { return last_; }
+  /// Lost time between the last check and `now`.
   Clock::duration lost(Clock::time_point now) const {
     const Clock::duration gap = now - last_;
-    return gap > kLongestGap ? gap - kCounted : Clock::duration{0};
+    return gap > kMaxGap ? gap - kCounted : Clock::duration{0};
   }
-  /// The same, and notes that this look is the last one.
-  Clock::duration look(Clock::time_point now) {
+  /// Returns `lost(now)`, and makes `now` the last check.
+  Clock::duration check(Clock::time_point now) {
     const Clock::duration gap = lost(now);
     last_ = std::max(last_, now);
     return gap;
@@ -47,7 +49,8 @@ class LookGaps {
   Clock::time_point last_;
 };
 
-/// A moment after which something is too late, or never. Time in which the process was stopped does not count.
+/// A point in time after which an operation is too late, or `never`. Time in which the process was stopped does not
+/// count (StopDetector).
 class Deadline {
  public:
   static Deadline never() { return Deadline(Clock::time_point{}, Clock::time_point::max()); }
@@ -56,17 +59,17 @@ class Deadline {
     return Deadline(now, now + std::chrono::duration_cast<Clock::duration>(delay));
   }
   bool is_never() const { return when_ == Clock::time_point::max(); }
-  /// To be asked while waiting.
+  /// True once the deadline has passed. Call it regularly while waiting, at least every 100 ms.
   bool passed(Clock::time_point now = Clock::now()) const {
     if (is_never()) return false;
-    when_ += gaps_.look(now);
+    when_ += stops_.check(now);
     return now >= when_;
   }
 
  private:
-  Deadline(Clock::time_point now, Clock::time_point when) : gaps_(now), when_(when) {}
-  mutable LookGaps gaps_;
-  mutable Clock::time_point when_;  // later after each gap
+  Deadline(Clock::time_point now, Clock::time_point when) : stops_(now), when_(when) {}
+  mutable StopDetector stops_;
+  mutable Clock::time_point when_;  // moved on by each gap
 };
 
 }  // namespace FARANDOLE_API

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which device a rank uses: what FARANDOLE_DEVICE means.
+// Selection of the device of a rank: the meaning of FARANDOLE_DEVICE.
 #pragma once
 
 #include <string_view>
@@ -8,14 +8,15 @@
 
 namespace farandole FARANDOLE_API {
 
-/// @throws InvalidArgument  the text is neither `auto` nor numbers with commas between; says so
+/// @throws InvalidArgument  `setting` is neither `auto` nor a list of numbers separated by commas
 void check_device_setting(std::string_view setting);
 
-/// The ordinal of the device of a rank. Pure. `auto`: the only one that the process sees, as where a launcher shows
-/// each process one; else the one with the number of the local rank.
-/// @param local_rank, local_size  among the ranks of the host   @param device_count  that this process sees
-/// @throws InvalidArgument  as check_device_setting; or a list has no entry for this rank, or there is no device of
-/// that number; says both numbers
+/// Returns the ordinal of the device of a rank. Pure. `auto`: the only device that the process sees, if a launcher
+/// shows each process a single device; else the device whose number is the local rank.
+/// @param local_rank, local_size  among the ranks of the host
+/// @param device_count  number of devices that this process sees
+/// @throws InvalidArgument  as check_device_setting; or the list has no entry for this rank, or no device has the
+/// number. The message has both numbers.
 int device_of_rank(std::string_view setting, int local_rank, int local_size, int device_count);
 
 }  // namespace FARANDOLE_API

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Texts of bounded length, as processes send them to each other.
+// Text fields of fixed length in messages between processes.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace farandole {
 
-/// Writes as much of the text as fits before a zero byte. `to` is all zero before.
+/// Copies as much of `text` as fits, leaving a terminating zero byte. `to` must be all zero before.
 template <std::size_t kSize>
 void write_text(char (&to)[kSize], std::string_view text) {
   text.copy(to, kSize - 1);
@@ -21,14 +21,15 @@ void write_text(std::array<char, kSize>& to, std::string_view text) {
   text.copy(to.data(), kSize - 1);
 }
 
-/// True if the array holds a text of printable ASCII that ends within it: what a peer has sent may be anything.
+/// True if `field` holds printable ASCII and is terminated within the array. Checks fields that came from a peer, which
+/// may have sent anything.
 template <std::size_t kSize>
 bool is_text(const char (&field)[kSize]) {
   const std::string_view text(field, strnlen(field, kSize));
   return text.size() < kSize && std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
 }
 
-/// The text in such an array, which may come from a peer: it ends with the array at the latest.
+/// Returns the text in `from`. Safe for fields without a terminating zero byte: the text ends with the array.
 template <std::size_t kSize>
 std::string text_of(const char (&from)[kSize]) {
   return {from, strnlen(from, kSize)};

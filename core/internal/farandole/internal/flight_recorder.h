@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The flight recorder: the last 1024 collectives of a rank, written out on a fault.
+// The flight recorder: keeps the last 1024 collectives of a rank, which are written to a file on a fault.
 #pragma once
 
 #include <array>
@@ -15,14 +15,14 @@
 
 namespace farandole FARANDOLE_API {
 
-/// What a collective was, in a form that costs nothing until somebody reads it.
+/// Description of a collective, formatted only when somebody reads the record.
 struct FlightSubject {
   using Words = std::array<std::uint64_t, 3>;
   Words words{};
-  std::string (*describe)(const Words&) = nullptr;  ///< e.g. "allreduce of 1024 f32 elements, sum, ring"
+  std::string (*describe)(const Words&) = nullptr;  ///< formats "allreduce of 1024 f32 elements, sum, ring"
 };
 
-/// One collective as one rank saw it.
+/// A collective as seen by one rank.
 struct FlightRecord {
   enum class Stage : std::uint8_t { kQueued, kChecking, kRunning, kDone, kFailed };
   std::uint16_t communicator = 0;
@@ -32,30 +32,31 @@ struct FlightRecord {
   Clock::time_point queued{}, finished{};
 };
 
-/// Keeps the newest records of one rank. Thread-safe.
+/// Ring of the newest records of one rank. `begin` a record, `mark` its stages; records() reads them. Thread-safe.
 class FlightRecorder {
  public:
   static constexpr std::size_t kCapacity = 1024;
   using Id = std::uint64_t;
 
+  /// Adds a record in stage kQueued. @returns the id for `mark`
   Id begin(std::uint16_t communicator, std::uint64_t sequence, const FlightSubject& what);
-  /// The same for a collective that may be over within a microsecond: it is running, and the time is a few milliseconds
-  /// old at most.
+  /// Adds a record in stage kRunning, for a collective that may complete within a microsecond. The record's time has a
+  /// resolution of a few milliseconds.
   Id begin_inline(std::uint16_t communicator, std::uint64_t sequence, const FlightSubject& what);
-  /// Marks as done what `begin_inline` has begun: a store. Such a record has no duration.
+  /// Marks a record of `begin_inline` as done. Costs a store; the record gets no duration.
   void finish_inline(Id id) { finished_inline_[id % kCapacity].store(id + 1, std::memory_order_relaxed); }
-  /// Ignored when the record has been overwritten.
+  /// Sets the stage of a record. No-op if the record has been overwritten.
   void mark(Id id, FlightRecord::Stage stage);
-  /// Oldest first.
+  /// Copies of all records, oldest first.
   std::vector<FlightRecord> records() const;
-  /// JSON lines, oldest first: communicator, sequence, what, stage, age_s, duration_s.
+  /// The records as JSON lines, oldest first: communicator, sequence, what, stage, age_s, duration_s.
   std::string to_json_lines() const;
 
  private:
   Id add(const FlightRecord& record);
 
-  std::array<std::atomic<Id>, kCapacity> finished_inline_{};  // 1 + id of the record there, once done; orders nothing
-  mutable std::mutex mutex_;                                  // guards what follows
+  std::array<std::atomic<Id>, kCapacity> finished_inline_{};  // 1 + id of the last inline record done; orders nothing
+  mutable std::mutex mutex_;                                  // guards the members below
   std::array<FlightRecord, kCapacity> ring_;
   Id next_ = 0;
 };

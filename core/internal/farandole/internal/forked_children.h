@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a forked child does with things of its parent. It has one thread and a copy of all memory: mutexes that another
-// thread of the parent held at the fork stay locked in it for ever, and what such a thread was changing stays as it
-// was.
+// Fork safety. A forked child has one thread and a copy of the parent's memory. A mutex that another thread of the
+// parent held at the fork stays locked in the child for ever, and state that such a thread was changing stays half
+// changed.
+//
+// Which tool for which case:
+//   hold_at_forks    a mutex held for moments only: fork waits for the mutex, so that the child finds it free
+//   ForkMutex        a mutex that may be held for long: fork gives up after 100 ms, and the child learns that
+//   ProcessState     state shared by all threads of the process, with its mutex
+//   ForkedChildren   objects that the child must detach from (sockets, jobs, …)
 #pragma once
 
 #include <pthread.h>
@@ -19,21 +25,22 @@
 
 namespace farandole {
 
-/// From now on the mutex is held at each fork, so that the child finds it free, and whole what it guards. For mutexes
-/// that are held for moments only, and never across a call that may lock something else: forks wait for them.
+/// Makes every fork from now on lock the mutex, so that the child finds the mutex free and its data consistent. For
+/// mutexes that are held for moments only, and never across a call that may lock another mutex: forks wait for them.
 template <std::mutex& (*mutex)()>
 void hold_at_forks() {
   pthread_atfork([] { mutex().lock(); }, [] { mutex().unlock(); }, [] { mutex().unlock(); });
 }
 
-/// A mutex that a fork holds if it can, so that the child finds whole what it guards. For the `hold` and `release` of
-/// ForkedChildren. Thread-safe.
+/// A mutex that a fork locks if it gets it within 100 ms, so that the child finds the guarded data consistent. Pass
+/// `hold` and `release` to ForkedChildren. Thread-safe.
 class ForkMutex {
  public:
   void lock() { mutex_.lock(); }
   bool try_lock() { return mutex_.try_lock(); }
   void unlock() { mutex_.unlock(); }
-  /// Before a fork. A thread that has it for longer waits for something, which may be what the thread that forks holds.
+  /// Called before a fork. Gives up after 100 ms: the thread that holds the mutex for longer is waiting, perhaps for a
+  /// lock of the forking thread.
   void hold() {
     const Deadline deadline = Deadline::after(std::chrono::milliseconds(100));
     do {
@@ -41,7 +48,7 @@ class ForkMutex {
       if (!is_held_) std::this_thread::yield();
     } while (!is_held_ && !deadline.passed());
   }
-  /// After it, in the parent or the child. False: another thread had it at the fork.
+  /// Called after the fork, in the parent or the child. Returns false if another thread held the mutex at the fork.
   bool release() {
     if (!is_held_) return false;
     is_held_ = false;
@@ -51,15 +58,15 @@ class ForkMutex {
 
  private:
   std::mutex mutex_;
-  bool is_held_ = false;  // by a fork; only the thread that forks uses it, of which there is one at a time
+  bool is_held_ = false;  // held by a fork; accessed by the forking thread only, and forks are serialized
 };
 
 template <class Thing>
 void do_nothing(Thing&) {}
 
-/// State that all threads of this process share, with its mutex. The mutex is held at each fork, so that the child
-/// finds the state whole and the mutex free; `in_child(state)` runs there before anything else can, as `before(state)`
-/// and `in_parent(state)` do around the fork in the parent.
+/// State shared by all threads of the process, with its mutex. Each fork holds the mutex, so that the child finds the
+/// state consistent and the mutex free. Around a fork three callbacks run with the mutex held: `before(state)` in the
+/// parent, then `in_parent(state)` in the parent and `in_child(state)` in the child, before other code of the child.
 template <class State, void (*in_child)(State&), void (*before)(State&) = do_nothing<State>,
           void (*in_parent)(State&) = do_nothing<State>>
 class ProcessState {
@@ -69,7 +76,7 @@ class ProcessState {
   };
 
  public:
-  /// Holds the state's mutex as long as it lives: for moments, as in hold_at_forks.
+  /// Access to the state; holds the mutex. Keep it for moments only, as with hold_at_forks.
   class Access {
    public:
     explicit Access(Guarded& guarded) : lock_(guarded.mutex), state_(guarded.state) {}
@@ -105,9 +112,9 @@ class ProcessState {
   }
 };
 
-/// Things of this process of which a forked child must let go: `let_go(thing)` runs in the child for each that is
-/// registered at the fork. Around the fork the parent holds each by `hold(thing)`, which must not wait for long, and
-/// `release(thing)`. Thread-safe.
+/// Registry of objects from which a forked child must detach: `let_go(object)` runs in the child for each object that
+/// is registered at the fork. In the parent, `hold(object)` runs before the fork and `release(object)` after the fork
+/// for each object; `hold` must not wait for long. Thread-safe.
 template <class Thing, void (*let_go)(Thing&), void (*hold)(Thing&) = do_nothing<Thing>,
           void (*release)(Thing&) = do_nothing<Thing>>
 class ForkedChildren {
@@ -124,15 +131,15 @@ class ForkedChildren {
   using Registry = ProcessState<Things, for_all<let_go>, for_all<hold>, for_all<release>>;
 };
 
-/// For a forked child: what its parent was using, and what therefore can not be taken apart here, stays as it is until
-/// the process ends. Thread-safe.
+/// Keeps an object until the process ends, without destroying it. For objects in a forked child that cannot be
+/// destroyed there, because threads of the parent were using them at the fork. Thread-safe.
 template <class Thing>
 void keep_until_the_end(Thing&& thing) {
   struct Kept {
     std::decay_t<Thing> thing;
     Kept* next;
   };
-  static std::atomic<Kept*> all{nullptr};  // for leak checkers: it can be reached
+  static std::atomic<Kept*> all{nullptr};  // keeps the objects reachable for leak checkers
   auto* const kept = new Kept{std::forward<Thing>(thing), all.load(std::memory_order_relaxed)};
   while (!all.compare_exchange_weak(kept->next, kept, std::memory_order_release)) {
   }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Marks arithmetic that processors and GPUs share.
+// Marks functions that are compiled for CPUs and for GPUs.
 #pragma once
 
-// Processors need the code inside of each loop, which is compiled once per instruction set; nvcc inlines by itself.
+// On CPUs the function must be inlined into each loop, because loops are compiled once per instruction set. nvcc
+// inlines without being asked.
 #if defined(__CUDACC__)
 #define FARANDOLE_HOST_DEVICE __host__ __device__
 #else

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Texts that come from elsewhere, before a parser sees them.
+// Bound on the nesting of JSON texts from files and peers, checked before the text is parsed.
 #pragma once
 
 #include <string_view>
 
 namespace farandole {
 
-/// How deep the arrays and objects of a JSON text lie in each other, at most; an upper bound where it is no JSON. What
-/// copies, compares or writes a parsed document calls itself once per level, so documents from elsewhere need a bound.
+/// Returns the nesting depth of arrays and objects in a JSON text; an upper bound if the text is not valid JSON. Code
+/// that copies, compares or writes a parsed document recurses once per level, so documents of unknown origin need a
+/// bound.
 inline int json_depth(std::string_view text) {
   int depth = 0, deepest = 0;
   bool in_string = false;
@@ -27,7 +28,7 @@ inline int json_depth(std::string_view text) {
   return deepest;
 }
 
-/// More than any file or message of Farandole's has.
-inline constexpr int kDeepestJson = 16;
+/// Maximum depth that Farandole accepts; more than any of its own files and messages has.
+inline constexpr int kMaxJsonDepth = 16;
 
 }  // namespace farandole

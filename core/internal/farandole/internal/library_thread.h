@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the library starts threads of its own.
+// Starts threads of the library with signals blocked, so that the program's signal handling is unaffected.
 #pragma once
 
 #include <signal.h>
@@ -12,13 +12,13 @@
 
 namespace farandole {
 
-/// Blocks signals in the calling thread while it lives, and so for ever in threads that are started meanwhile. Signals
-/// that a thread raises by its own mistake (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS) are not blocked:
-/// handlers must see them where they happen.
+/// Scope in which the calling thread blocks signals. A thread started in the scope inherits the mask for its lifetime.
+/// Signals that a thread raises by its own fault (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS) are not
+/// blocked: their handlers must run on the faulting thread.
 ///
-/// The system hands a signal of the process to any thread that does not block it. A program that blocks SIGTERM and
-/// waits for it by sigwait would be ended by a library's thread that blocks nothing; one with a handler would find the
-/// handler on a thread that it does not know.
+/// Why: the kernel delivers a signal of the process to any thread that does not block the signal. If a program blocks
+/// SIGTERM and waits in sigwait, a library thread that blocks nothing would let SIGTERM end the process. If a program
+/// has a handler, the handler would run on a thread unknown to the program.
 class SignalsBlocked {
  public:
   SignalsBlocked() {
@@ -37,10 +37,10 @@ class SignalsBlocked {
   sigset_t former_{};
 };
 
-/// SignalsBlocked around calls of another library that start threads and may not return for long, as `MPI_Init` and
-/// `cuInit`: a thread with the caller's mask takes the process's signals meanwhile, so that SIGTERM or Ctrl-C end a
-/// process that waits there for ever. Where the system gives no thread, the caller keeps its mask, and so do the
-/// threads that are started.
+/// SignalsBlocked for calls of other libraries that start threads and may block for long, such as `MPI_Init` and
+/// `cuInit`. A helper thread with the caller's mask receives the process's signals during the scope, so that SIGTERM or
+/// Ctrl-C still ends a process that hangs in the call. If the system refuses the helper thread, signals stay unblocked
+/// in the caller and in the threads that the call starts.
 class SignalsDiverted {
  public:
   SignalsDiverted() {
@@ -64,8 +64,8 @@ class SignalsDiverted {
   std::optional<SignalsBlocked> blocked_;
 };
 
-/// Starts a thread that blocks signals from its first instruction on. The arguments are those of std::jthread.
-/// @throws std::system_error  the system gives no thread
+/// Starts a thread that blocks signals from its first instruction on. Arguments as for std::jthread.
+/// @throws std::system_error  the system refuses a thread
 template <class... Arguments>
 std::jthread start_library_thread(Arguments&&... arguments) {
   const SignalsBlocked blocked;

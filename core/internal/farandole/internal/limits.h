@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the machine, its containers and the shell let this process use, and what Farandole makes of it.
+// Resource limits of this process, set by the machine, containers and the shell, and the memory plan derived from them.
 #pragma once
 
 #include <cstdint>
@@ -15,49 +15,50 @@
 namespace farandole FARANDOLE_API {
 
 inline constexpr std::uint64_t kUnlimited = ~std::uint64_t{0};
-/// The least address space that an arena is worth having with: room for the control blocks of some communicators.
+/// Minimum size of an arena's address space: enough for the control blocks of some communicators.
 inline constexpr std::uint64_t kSmallestArena = 16ULL << 20;
 
-/// Limits of this process, in bytes; kUnlimited where there is none.
+/// Limits of this process, in bytes; kUnlimited if there is no limit.
 struct ProcessLimits {
   std::uint64_t memory_bytes = kUnlimited;  ///< of the machine, or of the tightest control group around the process
   std::string memory_owner;                 ///< "memory of the machine", "memory of the control group /x"
-  std::uint64_t address_space_bytes = kUnlimited;  ///< RLIMIT_AS, less what is mapped already
+  std::uint64_t address_space_bytes = kUnlimited;  ///< RLIMIT_AS minus the address space that is mapped already
   std::uint64_t file_bytes = kUnlimited;           ///< RLIMIT_FSIZE
-  bool commits_strictly = false;  ///< vm.overcommit_memory is 2: the system promises no memory it lacks
+  bool commits_strictly = false;                   ///< vm.overcommit_memory is 2: the kernel does not overcommit memory
 };
 
-/// Reads them from the kernel. Costs some 50 µs.
+/// Reads the limits from the kernel. Costs about 50 µs.
 ProcessLimits process_limits();
 
-/// The tightest memory limit of the control groups that `proc_cgroup`, the text of /proc/self/cgroup, names, and of
-/// those around them, in a file system mounted at `mounts` (versions 1 and 2). kUnlimited if there is none; `owner` is
-/// set to the group's path otherwise.
+/// Returns the tightest memory limit of this process's control groups and their ancestors (cgroup versions 1 and 2);
+/// kUnlimited if there is no limit.
+/// @param proc_cgroup  text of /proc/self/cgroup, which names the groups
+/// @param mounts  directory at which the cgroup file systems are mounted
+/// @param owner  set to the path of the group with the tightest limit, if there is a limit
 std::uint64_t control_group_memory(std::string_view proc_cgroup, const std::filesystem::path& mounts,
                                    std::string& owner);
 
-/// Time on cores that a control group gives its processes together, in whole cores: 1.5 counts as 2.
+/// CPU quota of a control group, shared by the group's processes, rounded up to cores: 1.5 counts as 2.
 struct CpuQuota {
   int cores = 0;            ///< 0: no quota
-  std::uint64_t group = 0;  ///< tells the groups of a machine apart: the inode of its directory
+  std::uint64_t group = 0;  ///< identifies the group on its machine: the inode of the group's directory
 };
 
-/// The tightest quota among the control groups that `proc_cgroup`, the text of /proc/self/cgroup, names, and those
-/// around them, in a file system mounted at `mounts`: cpu.max of version 2, cpu.cfs_quota_us of version 1.
-/// @param owner  set to the group's path, if there is a quota
+/// Returns the tightest CPU quota of this process's control groups and their ancestors: cpu.max of cgroup version 2,
+/// cpu.cfs_quota_us of version 1. Parameters as for control_group_memory.
 CpuQuota control_group_cores(std::string_view proc_cgroup, const std::filesystem::path& mounts, std::string& owner);
-/// This process's.
+/// CPU quota of this process.
 CpuQuota cpu_quota();
-/// "the quota of the control group /x"; empty: there is none.
+/// "the quota of the control group /x"; empty if there is no quota.
 std::string cpu_quota_owner();
-/// Cores that this process can keep busy: those that it may run on, or its quota if that is less.
+/// Number of cores that this process can keep busy: the cores of its affinity mask, at most its quota.
 int usable_cores();
 
-/// Quotas of several processes of a machine; those of one group share one.
+/// Sum of the quotas of several processes of a machine; processes of the same group share a quota.
 class QuotaSum {
  public:
   void add(const CpuQuota& quota);
-  /// `cores`, or the sum of the quotas if each process has one and the sum is less.
+  /// Returns the sum of the quotas if every process has a quota and the sum is less than `cores`, else `cores`.
   int bounded(int cores) const;
 
  private:
@@ -65,28 +66,29 @@ class QuotaSum {
   bool has_unlimited_ = false;
 };
 
-/// How much memory the windows of a host may take, and how much address space the arena of one process.
+/// Sizes of shared memory: of all windows of a host, and of one process's arena.
 struct ArenaPlan {
-  std::uint64_t windows_bytes = 0;  ///< of all ranks of the host together
-  std::string windows_owner;        ///< whose limit that is
+  std::uint64_t windows_bytes = 0;  ///< maximum for the windows of all ranks of the host together
+  std::string windows_owner;        ///< name of the limit that sets `windows_bytes`
   std::uint64_t arena_bytes = 0;    ///< address space of one arena; each process of the host maps all arenas
-  std::string arena_owner;          ///< what makes it smaller than the windows could be; empty if nothing does
-  bool is_file = false;             ///< a memory file, which other processes can map; else ordinary memory
-  bool commits_strictly = false;    ///< memory is reserved when it is allocated
+  std::string arena_owner;  ///< name of the limit that makes the arena smaller than the windows could be, or empty
+  bool is_file = false;     ///< the arena is a memory file, which other processes can map; else private memory
+  bool commits_strictly = false;  ///< memory is reserved when it is allocated
 };
 
-/// Plans the arena of one of `processes` processes of a host that share memory; one by itself needs no memory file.
-/// @param windows_bytes  FARANDOLE_WINDOW_BYTES; 0: not set
+/// Plans the arena of a process on a host where `processes` processes share memory. A single process needs no memory
+/// file.
+/// @param windows_bytes  value of FARANDOLE_WINDOW_BYTES; 0: not set
 ArenaPlan plan_arena(const ProcessLimits& limits, int processes, std::uint64_t windows_bytes);
 
-/// One limit, what it is here and what it costs, for people.
+/// A limit of this machine and its consequence, for display.
 struct LimitReport {
   std::string name;    ///< "address space (ulimit -v)"
   std::string value;   ///< "8.0 GiB"
   std::string effect;  ///< empty if nothing is lost
 };
-/// The limits of this machine, with the kernel's services tried out in a child process, so that a sandbox that kills
-/// for them kills nothing else. For farandole-info. Costs some milliseconds.
+/// Reports the limits of this machine, for farandole-info. Tries the kernel's services in a child process, because a
+/// sandbox may kill a process that uses a forbidden service. Costs some milliseconds.
 std::vector<LimitReport> report_limits(const Settings& settings);
 
 }  // namespace FARANDOLE_API

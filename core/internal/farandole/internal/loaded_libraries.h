@@ -12,7 +12,7 @@
 
 namespace farandole {
 
-/// Paths of the loaded libraries whose file name is one of `names`, with or without a version behind it.
+/// Returns the paths of loaded libraries whose file name is in `names`, or is such a name followed by a version.
 inline std::vector<std::string> loaded_libraries(std::vector<std::string_view> names) {
   struct Search {
     std::vector<std::string_view> names;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranges of memory that a caller passes, and whether two of them overlap.
+// Address ranges of buffers that a caller passes, and whether two ranges overlap.
 #pragma once
 
 #include <fmt/core.h>
@@ -12,7 +12,7 @@
 
 namespace farandole {
 
-/// `bytes` bytes from `begin`. Numbers, because pointers into different objects cannot be ordered.
+/// The addresses [begin, begin + bytes), as integers, because pointers into different objects cannot be ordered.
 struct MemoryRange {
   std::uintptr_t begin = 0;
   std::size_t bytes = 0;
@@ -23,12 +23,12 @@ struct MemoryRange {
   bool operator==(const MemoryRange&) const = default;
 };
 
-/// An empty range overlaps nothing.
+/// True if the ranges have a byte in common. An empty range overlaps no range.
 inline bool overlap(const MemoryRange& a, const MemoryRange& b) {
   return a.begin < b.end() && b.begin < a.end() && a.bytes > 0 && b.bytes > 0;
 }
 
-/// "[0x7f0010, 0x7f0050)"
+/// Formats a range: "[0x7f0010, 0x7f0050)".
 inline std::string describe(const MemoryRange& range) {
   return fmt::format("[{:#x}, {:#x})", range.begin, range.end());
 }

@@ -12,46 +12,52 @@
 
 namespace farandole {
 
-/// Something that can be moved on by any thread.
+/// Work that any thread can advance, such as the queue of a communicator.
 class Progressable {
  public:
   virtual ~Progressable() = default;
-  enum class State { kIdle, kWaiting, kMoved };
-  /// Moves on without blocking. kIdle: nothing is pending. Never throws.
+  enum class State {
+    kIdle,     ///< nothing is pending
+    kWaiting,  ///< operations are pending, and none could advance
+    kMoved,    ///< an operation has advanced
+  };
+  /// Advances pending operations. Non-blocking. Never throws.
   virtual State advance() = 0;
-  /// Looks for faults, late ranks and deadlines. Called now and then while waiting. Never throws.
+  /// Checks for faults, late ranks and deadlines. Called now and then while a thread waits. Never throws.
   virtual void poll_health() = 0;
-  /// The job ends: waits until nothing is pending, and lets go of what belongs to the job. Never throws.
+  /// Called when the job ends: waits until nothing is pending, and releases what belongs to the job. Never throws.
   virtual void close() {}
 };
 
-/// Keeps the progress thread from working while nothing is pending, where the program may then call a library that only
-/// one thread at a time may call. Where it does not guard it costs nothing. Thread-safe.
+/// Keeps the progress thread out of a library that may be called by one thread at a time (MPI_THREAD_SERIALIZED) while
+/// no operation is pending, because then the program may call the library. A gate that does not guard costs nothing.
+/// Thread-safe.
 ///
-/// A thread that ends the last operation writes `pending_` and then reads `is_inside_`; the progress thread does the
-/// opposite. So either that thread sees it inside and waits, or it sees that there is nothing to do.
+/// A thread that ends the last operation writes `pending_` and then reads `is_inside_`; the progress thread writes
+/// `is_inside_` and then reads `pending_`. So either the former thread sees the progress thread inside and waits, or
+/// the progress thread sees that nothing is pending.
 class ProgressGate {
  public:
   explicit ProgressGate(bool guards) : guards_(guards) {}
 
-  /// An operation begins that the progress thread may advance.
+  /// Call when an operation begins that the progress thread may advance.
   void begin() {
     if (guards_) pending_.fetch_add(1, std::memory_order_seq_cst);
   }
-  /// It has ended. Before its owner is notified, which then looks whether it `is_quiet`.
+  /// Call when the operation has ended, before its owner is notified. The owner then checks `is_quiet`.
   void end() {
     if (guards_) pending_.fetch_sub(1, std::memory_order_seq_cst);
   }
-  /// False while nothing is pending and the progress thread is still at work.
+  /// False while nothing is pending and the progress thread is still inside the library.
   bool is_quiet() const {
     return !guards_ || pending_.load(std::memory_order_seq_cst) > 0 || !is_inside_.load(std::memory_order_seq_cst);
   }
-  /// Returns soon: what the progress thread does never blocks.
+  /// Returns soon, because the progress thread never blocks inside the library.
   void wait_until_quiet() const {
     while (!is_quiet()) std::this_thread::yield();
   }
 
-  /// The progress thread's way through: while it lives, and is true, the thread may work.
+  /// Scope of one pass of the progress thread, which may work only if the passage converts to true.
   class Passage {
    public:
     explicit Passage(ProgressGate& gate) : gate_(gate) {
@@ -77,47 +83,47 @@ class ProgressGate {
   std::atomic<bool> is_inside_{false};
 };
 
-/// One thread per process that advances everything attached to it. Started by the first `wake`.
+/// The thread, one per process, that advances all attached work. The first `wake` starts the thread.
 ///
-/// Where every core has a rank that computes (`oversubscribed`), a busy progress thread would take from them what it
-/// hides. It then only looks every few milliseconds, so that nothing stands still, and operations advance inside calls.
+/// If every core has a rank that computes (`oversubscribed`), a busy progress thread would cost more than it hides. The
+/// thread then advances work only every few milliseconds, as a safety net, and operations advance inside calls.
 class ProgressThread {
  public:
-  /// @param doorbell  what the thread sleeps on while it waits for peers; other processes may nudge it
-  /// @param rests  it works only while operations are pending, see ProgressGate
+  /// @param doorbell  on which the thread sleeps while it waits for peers; other processes may nudge it
+  /// @param rests  the thread works only while operations are pending, see ProgressGate
   ProgressThread(Waiter::Options options, Doorbell& doorbell, bool rests = false)
       : options_(options), doorbell_(doorbell), gate_(rests) {}
   ~ProgressThread();
   ProgressThread(const ProgressThread&) = delete;
   ProgressThread& operator=(const ProgressThread&) = delete;
 
-  /// Adds `work`, which is dropped when its owner lets go of it.
+  /// Adds `work` until its owner releases it.
   void attach(std::weak_ptr<Progressable> work);
-  /// Tells the thread that there is something to advance. If the system refuses a thread, a warning says so once, and
-  /// what is attached advances inside calls only.
+  /// Tells the thread that there is work to advance; starts the thread if necessary. If the system refuses a thread,
+  /// logs one warning, and work advances inside calls only.
   void wake();
   /// True once the thread has started.
   bool is_running() const { return is_running_.load(std::memory_order_relaxed); }
   ProgressGate& gate() { return gate_; }
-  /// A message has moved.
+  /// Wakes the thread because a message has made progress; no-op if oversubscribed.
   void notify() {
     if (!options_.oversubscribed) doorbell_.ring();
   }
 
  private:
-  using Works = std::vector<std::shared_ptr<Progressable>>;
+  using WorkList = std::vector<std::shared_ptr<Progressable>>;
   void start();
   void run(const std::stop_token& stop);
-  void take_attached(Works& works);
-  Progressable::State advance(const Works& works);
-  void poll_health(const Works& works);
+  void take_attached(WorkList& works);
+  Progressable::State advance(const WorkList& works);
+  void poll_health(const WorkList& works);
 
   const Waiter::Options options_;
   Doorbell& doorbell_;
   ProgressGate gate_;
-  Doorbell own_;                         // for sleep that news of other ranks do not end
+  Doorbell own_;                         // for idle sleep: messages of peers do not wake the sleeper
   std::atomic<bool> is_running_{false};  // orders nothing
-  std::mutex mutex_;                     // guards what follows
+  std::mutex mutex_;                     // guards the members below
   std::vector<std::weak_ptr<Progressable>> attached_;
   bool is_refused_ = false;
   std::jthread thread_;

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of the table of settings. Each layer has a function that makes its own; ops/settings_table.cpp puts them
-// together.
+// Rows of the table of settings. Each layer has a function that makes the rows of the settings that it reads;
+// ops/settings_table.cpp joins them:
+//
+//   seconds("FARANDOLE_TIMEOUT", field<&Settings::faults, &FaultSettings::timeout>(), 0, kWeek, Scope::kAllRanks, "…")
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -15,7 +18,8 @@ namespace farandole {
 
 using SettingRows = std::vector<SettingInfo>;
 
-enum class Scope { kAllRanks, kOwn };  ///< whose value holds: rank 0's, or each rank's own
+/// Ranks for which a process's value holds: rank 0's value for all ranks, or each process's value for its own ranks.
+enum class Scope { kAllRanks, kOwn };
 
 namespace setting {
 
@@ -23,39 +27,47 @@ inline constexpr double kKiB = 1024.0;
 inline constexpr double kGiB = kKiB * kKiB * kKiB;
 inline constexpr double kWeek = 7 * 24 * 3600.0;
 
-inline SettingInfo choice(std::string_view variable, std::string Settings::*member,
+/// Access to the field `settings.*kGroup.*kMember`.
+template <auto kGroup, auto kMember>
+constexpr auto field() {
+  using T = std::remove_cvref_t<decltype(std::declval<Settings&>().*kGroup.*kMember)>;
+  return SettingField<T>{[](const Settings& settings) -> const T& { return settings.*kGroup.*kMember; },
+                         [](Settings& settings) -> T& { return settings.*kGroup.*kMember; }};
+}
+
+inline SettingInfo choice(std::string_view variable, SettingField<std::string> field,
                           std::vector<std::string_view> choices, Scope scope, std::string_view meaning) {
-  return {variable, member, "", 0, 0, std::move(choices), scope == Scope::kAllRanks, meaning};
+  return {variable, field, "", 0, 0, std::move(choices), scope == Scope::kAllRanks, meaning};
 }
-inline SettingInfo text(std::string_view variable, std::string Settings::*member, Scope scope,
+inline SettingInfo text(std::string_view variable, SettingField<std::string> field, Scope scope,
                         std::string_view meaning) {
-  return choice(variable, member, {}, scope, meaning);
+  return choice(variable, field, {}, scope, meaning);
 }
-/// Each process's own, and shown to nobody.
-inline SettingInfo secret(std::string_view variable, std::string Settings::*member, std::string_view meaning) {
-  SettingInfo info = text(variable, member, Scope::kOwn, meaning);
+/// A text of each process's own that no message shows.
+inline SettingInfo secret(std::string_view variable, SettingField<std::string> field, std::string_view meaning) {
+  SettingInfo info = text(variable, field, Scope::kOwn, meaning);
   info.secret = true;
   return info;
 }
-inline SettingInfo flag(std::string_view variable, bool Settings::*member, Scope scope, std::string_view meaning) {
-  return {variable, member, "", 0, 0, {}, scope == Scope::kAllRanks, meaning};
+inline SettingInfo flag(std::string_view variable, SettingField<bool> field, Scope scope, std::string_view meaning) {
+  return {variable, field, "", 0, 0, {}, scope == Scope::kAllRanks, meaning};
 }
-inline SettingInfo number(std::string_view variable, std::int64_t Settings::*member, double minimum, double maximum,
+inline SettingInfo number(std::string_view variable, SettingField<std::int64_t> field, double minimum, double maximum,
                           Scope scope, std::string_view meaning) {
-  return {variable, member, "", minimum, maximum, {}, scope == Scope::kAllRanks, meaning};
+  return {variable, field, "", minimum, maximum, {}, scope == Scope::kAllRanks, meaning};
 }
-inline SettingInfo bytes(std::string_view variable, std::int64_t Settings::*member, double minimum, double maximum,
+inline SettingInfo bytes(std::string_view variable, SettingField<std::int64_t> field, double minimum, double maximum,
                          Scope scope, std::string_view meaning) {
-  return {variable, member, "bytes", minimum, maximum, {}, scope == Scope::kAllRanks, meaning};
+  return {variable, field, "bytes", minimum, maximum, {}, scope == Scope::kAllRanks, meaning};
 }
-inline SettingInfo seconds(std::string_view variable, Seconds Settings::*member, double minimum, double maximum,
+inline SettingInfo seconds(std::string_view variable, SettingField<Seconds> field, double minimum, double maximum,
                            Scope scope, std::string_view meaning) {
-  return {variable, member, "seconds", minimum, maximum, {}, scope == Scope::kAllRanks, meaning};
+  return {variable, field, "seconds", minimum, maximum, {}, scope == Scope::kAllRanks, meaning};
 }
 
 }  // namespace setting
 
-/// Of waiting, joining a job, and this process.
+/// Rows of the settings of core: faults, launch, network, devices, process, and the memory of windows.
 SettingRows core_settings();
 
 }  // namespace farandole

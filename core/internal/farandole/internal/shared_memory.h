@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that the processes of a host share.
+// Memory shared by the processes of a host: one arena per process, mapped by the other processes.
 #pragma once
 
 #include <array>
@@ -23,66 +23,69 @@ namespace farandole {
 
 class Arena;
 
-/// The start of every arena: what ranks of other processes must find without asking.
+/// Header at the start of every arena, at a fixed layout, through which ranks of other processes find the rest.
 struct ArenaHeader {
-  /// One per rank of the process.
+  /// Slot of one rank of the process.
   struct alignas(128) Slot {
     Doorbell doorbell;
   };
   using Nonce = std::array<std::uint64_t, 2>;
-  Nonce nonce;                                 ///< tells this arena from all others; const once it is made
+  Nonce nonce;                                 ///< identifies the arena; const after creation
   std::atomic<std::uint64_t> allocated_bytes;  ///< written by the owner; summed by processes that allocate
-  alignas(128) Doorbell progress;              ///< of the process's progress thread
+  alignas(128) Doorbell progress;              ///< doorbell of the process's progress thread
   std::array<Slot, kMaxReplicas> slots;
-  /// Where each rank's control block of a communicator lies in this arena; 0: nowhere yet.
+  /// Offset in this arena of a rank's control block, by communicator; 0: no block yet.
   using Blocks = std::array<std::atomic<std::uint64_t>, kMaxCommunicators>;
   std::array<Blocks, kMaxReplicas> blocks;
 };
 
-/// This process's arena, and those of the other processes of its host as far as they are mapped.
+/// This process's arena, and the mapped arenas of other processes of the host. Addresses in arenas are exchanged as
+/// (process, offset).
 ///
-/// An arena is one sparse memory file without a name: nothing of it stays behind when its process ends, however that
-/// happens, and /dev/shm neither holds nor bounds it. Peers open it through /proc. A process that shares with no other
-/// has ordinary memory instead. In a forked child an arena is private memory at the same address: with the same
-/// contents, until the parent writes or releases it; nothing can be allocated there. Thread-safe.
+/// An arena is one sparse, unnamed memory file. The kernel frees it when its process ends, even after `kill -9`, and
+/// the size of /dev/shm does not limit it. Peers open the file through /proc. A process that shares memory with no
+/// other process uses private memory instead. In a forked child an arena becomes private memory at the same address,
+/// with the same contents until the parent writes or releases them; the child cannot allocate from it. Thread-safe.
 class SharedMemory {
  public:
-  /// What a peer needs to open the arena of a process.
+  /// Message with which a process tells its peers how to open its arena.
   struct Claim {
     std::int32_t pid = 0;
-    std::int32_t descriptor = -1;  ///< -1: the memory can not be shared
+    std::int32_t descriptor = -1;  ///< -1: the memory cannot be shared
     std::uint64_t bytes = 0;
-    std::uint64_t address = 0;  ///< in its process
+    std::uint64_t address = 0;  ///< of the arena in the sender's address space
     ArenaHeader::Nonce nonce{};
   };
   struct Options {
-    int sharing = 1;      ///< processes of this host that share memory, this one among them
-    bool copies = false;  ///< processes may copy out of each other's ordinary memory, if the kernel lets them
-    std::uint64_t windows_bytes = 0;  ///< most memory of the host's windows together; 0: all that there is
+    int sharing = 1;                  ///< number of processes of this host that share memory, including this process
+    bool copies = false;              ///< use cross-memory attach between processes if the kernel permits it
+    std::uint64_t windows_bytes = 0;  ///< maximum for all windows of the host together; 0: all memory of the machine
   };
-  /// @param processes  of the job; @param process  this one   @throws InvalidArgument  there is no address space
+  /// @param processes  number of processes in the job   @param process  this process's number
+  /// @throws InvalidArgument  there is too little address space
   SharedMemory(int processes, int process, const Options& options);
   ~SharedMemory();
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
 
   Claim claim() const;
-  /// Why no other process can map this one's arena although the options wanted that; else empty.
+  /// Reason why other processes cannot map this process's arena although the options ask for sharing; else empty.
   const std::string& problem() const;
-  /// How much memory windows may take, and what bounds it.
+  /// Maximum memory of windows, and the limit that sets it.
   const ArenaPlan& plan() const { return plan_; }
-  /// Maps the arena of another process of this host. Returns why it can not, or nothing.
+  /// Maps the arena of another process of this host. Returns the reason of a failure; empty on success.
   std::string map(int process, const Claim& claim);
-  /// Lets go of the other processes' arenas: this host falls back to messages.
+  /// Unmaps the other processes' arenas: the host falls back to messages, or the job has ended.
   void unmap_peers();
 
-  /// Whether the kernel lets this process read ordinary memory of itself and of all others that it has mapped. It does
-  /// where a debugger could: not between users, and not where a Linux security module or a sandbox forbids it.
+  /// True if the kernel permits this process to read ordinary memory of all mapped processes (cross-memory attach,
+  /// `process_vm_readv`). The kernel permits that where a debugger could attach: not between users, and not if a Linux
+  /// security module or a sandbox forbids it.
   bool can_copy() const { return can_copy_; }
-  /// Another process of this host can not.
+  /// Disables cross-memory attach because another process of this host cannot use it.
   void forbid_copies() { can_copy_ = false; }
-  /// Copies `bytes` bytes at `address` of a mapped process to `to`. Returns 0 or an errno: ESRCH if that process has
-  /// ended, EFAULT if it has no such memory.
+  /// Copies `bytes` bytes at `address` of a mapped process to `to`, by cross-memory attach. Returns 0 or an errno:
+  /// ESRCH if the process has ended, EFAULT if the process has no such memory.
   int copy_from(int process, std::uint64_t address, void* to, std::size_t bytes) const;
 
   bool is_mapped(int process) const { return bases_[static_cast<std::size_t>(process)] != nullptr; }
@@ -91,17 +94,17 @@ class SharedMemory {
   ArenaHeader& header(int process) const { return *reinterpret_cast<ArenaHeader*>(at(process, 0)); }
   ArenaHeader& header() const { return header(process_); }
 
-  /// Where `bytes` bytes at `data` lie in this process's arena, if they do.
+  /// Returns the offset of `bytes` bytes at `data` in this process's arena; nothing if they are not all in the arena.
   std::optional<std::uint64_t> offset_of(const void* data, std::size_t bytes) const;
-  /// `bytes` zeroed bytes of this process's arena. @throws InvalidArgument  a limit is in the way, which the message
-  /// names; or this is a forked child
+  /// Allocates `bytes` zeroed bytes of this process's arena and returns their offset.
+  /// @throws InvalidArgument  a limit, named in the message, does not permit it; or this process is a forked child
   std::uint64_t allocate(std::size_t bytes);
   void release(std::uint64_t offset, std::size_t bytes);
-  /// Releases memory that others may still use, once `is_unused`; looked at in later allocations.
+  /// Releases memory that peers may still use, once `is_unused` returns true. Later allocations call `is_unused`.
   void retire(std::uint64_t offset, std::size_t bytes, std::function<bool()> is_unused);
-  /// A buffer in this process's arena: a window. Its memory outlives this object if need be.
+  /// Allocates a window: a buffer in this process's arena. The memory outlives this object if the buffer does.
   Buffer allocate(std::size_t count, DType dtype);
-  /// After a fault: memory that is released is not given out again, because a peer that was stopped may still write it.
+  /// Never reuses memory released from now on. Called after a fault, because a stopped peer may still write the memory.
   void quarantine();
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers 0 to 2 of a process that was started with closed standard input, output or error, as by cron and daemons.
-// The system gives the lowest free number: a socket of a job would get it, and the program's next line of output would
-// go into a message of another rank.
+// Protects descriptors 0 to 2 of a process that was started with standard input, output or error closed, as by cron and
+// daemons. The kernel gives the lowest free number to the next file: a socket of the job would get number 1, and the
+// program's next line of output would end up in a message to another rank.
 #pragma once
 
 #include <fcntl.h>
@@ -11,21 +11,22 @@
 
 namespace farandole {
 
-/// Occupies those of the numbers 0 to 2 that are free, for as long as the process lives. Called before a job opens
-/// anything, so that files of the libraries that it loads (MPI, drivers) get other numbers, too. Reading from what is
-/// put there, or writing to it, fails with EBADF, as with a closed descriptor; programs that are executed do not
-/// inherit it.
+/// Occupies the free numbers among 0 to 2 until the process ends. Called before a job opens any file, so that files of
+/// loaded libraries (MPI, drivers) get higher numbers, too. Reading or writing the placeholder fails with EBADF, as
+/// with a closed descriptor; executed programs do not inherit the placeholder.
 inline void occupy_standard_descriptors() {
   for (int number = STDIN_FILENO; number <= STDERR_FILENO; ++number) {
     if (fcntl(number, F_GETFD) >= 0 || errno != EBADF) continue;
-    // The root directory is there even where /dev is not.
+    // The root directory exists even if /dev does not.
     const int occupied = open("/", O_PATH | O_CLOEXEC);
-    if (occupied > STDERR_FILENO) close(occupied);  // another thread has taken the number
+    if (occupied > STDERR_FILENO) close(occupied);  // another thread has taken the free number
   }
 }
 
-/// Moves a descriptor away from the numbers 0 to 2, for programs that close them when the job is joined already.
-/// @returns  the descriptor, or its copy, which is closed on exec; -1 with errno where there can be no more
+/// Moves a descriptor away from the numbers 0 to 2, for programs that close these numbers after the job has been
+/// joined.
+/// @returns  `descriptor`, or a copy with a higher number that is closed on exec; -1 with errno if there is no free
+/// number
 inline int above_standard_descriptors(int descriptor) {
   if (descriptor < 0 || descriptor > STDERR_FILENO) return descriptor;
   const int moved = fcntl(descriptor, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Libraries of vendors, loaded at run time: their functions are called through tables of pointers.
+// Loads vendor libraries (CUDA, NCCL, PMIx) at run time. Their functions are called through tables of pointers.
 #pragma once
 
 #include <dlfcn.h>
@@ -8,13 +8,14 @@
 
 namespace farandole {
 
-/// Loads a library, whose symbols stay out of the way of another copy that the process may have. Null: dlerror() says
-/// why.
+/// Loads a library with local symbols, so that another copy in the process is not affected. Returns null on failure;
+/// dlerror() has the reason.
 inline void* load_vendor_library(const std::string& path) {
   return dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
 }
 
-/// Sets `function` to what the library exports by this name, or notes the name where it is the first that is missing.
+/// Sets `function` to the library's function `name`. If the library lacks the function, sets `function` to null, and
+/// `missing` to the name unless an earlier name is missing already.
 template <class Function>
 void find_function(void* library, const char* name, Function*& function, std::string& missing) {
   function = reinterpret_cast<Function*>(dlsym(library, name));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a thread waits: pause, then yield, then sleep on a doorbell that local peers ring.
+// Waiting ladder of a thread: pause, then yield, then sleep on a doorbell that local peers ring.
 #pragma once
 
 #include <atomic>
@@ -11,22 +11,25 @@
 
 namespace farandole FARANDOLE_API {
 
-/// A futex that sleepers wait on; may lie in memory that processes share.
+/// A futex on which threads sleep; may lie in shared memory. No wake-up is lost if sleeper and waker follow this order:
+///
+///   sleeper:  arm();  seen = rings();  look for work;  if there is none: sleep(seen, limit);  disarm();
+///   waker:    publish the work;  ring();     or, cheaper: publish by a seq_cst store;  nudge();
 class Doorbell {
  public:
-  /// The current ring count; pass it to `sleep` so that a ring in between is not missed.
+  /// Returns the number of rings so far; pass it to `sleep`, which then does not miss a ring in between.
   std::uint32_t rings() const { return rings_.load(std::memory_order_seq_cst); }
-  /// Wakes every sleeper. Costs one atomic increment while no thread sleeps.
+  /// Wakes every sleeper. Costs one atomic increment if no thread sleeps.
   void ring();
-  /// The same for a caller that has made a sequentially consistent store: wakes sleepers that had not seen it when they
-  /// armed. Costs one load while no thread is armed.
+  /// Rings only if a thread is armed. The caller has published its work by a sequentially consistent store, so that a
+  /// thread that arms later sees the work. Costs one load if no thread is armed.
   void nudge() {
     if (sleepers_.load(std::memory_order_seq_cst) > 0) ring();
   }
-  /// To be called before the last look for what comes with `nudge`; `disarm` afterwards.
+  /// Call before the last look for work that is announced by `nudge`; call `disarm` after sleeping.
   void arm() { sleepers_.fetch_add(1, std::memory_order_seq_cst); }
   void disarm() { sleepers_.fetch_sub(1, std::memory_order_seq_cst); }
-  /// Sleeps until rung since `seen`, or until `limit` has passed.
+  /// Sleeps until the next ring after `seen`, or until `limit` has passed.
   void sleep(std::uint32_t seen, std::chrono::microseconds limit);
 
  private:
@@ -34,14 +37,22 @@ class Doorbell {
   std::atomic<std::uint32_t> sleepers_{0};
 };
 
-/// The waiting ladder of one waiting thread. Call `rest` while nothing happens and `reset` when something did.
-/// Owned by one thread; not thread-safe.
+/// The waiting ladder of one waiting thread: pauses, yields, then sleeps for longer and longer. Call `rest` after each
+/// look that found no work, and `reset` after each look that found some:
+///
+///   Waiter waiter(doorbell, options);
+///   while (!is_done()) {
+///     waiter.look();
+///     advance() ? waiter.reset() : (void)waiter.rest();
+///   }
+///
+/// Used by one thread; not thread-safe.
 class Waiter {
  public:
   struct Options {
-    /// More ranks than cores: starts at yield, and sleeps soon, so that a blocked rank does not slow its peers.
+    /// There are more ranks than cores: start at yield and sleep soon, so that a waiting rank does not slow its peers.
     bool oversubscribed = false;
-    /// A polled transport (MPI) is in use: sleeps are capped at 50 µs, doubling to 5 ms when idle.
+    /// A polled transport (MPI) is in use: sleeps are limited to 50 µs, doubling to 5 ms when idle.
     bool polled = false;
   };
   Waiter(Doorbell& doorbell, Options options) : doorbell_(doorbell), options_(options) {}
@@ -49,13 +60,14 @@ class Waiter {
   Waiter(const Waiter&) = delete;
   Waiter& operator=(const Waiter&) = delete;
 
-  /// Back to the first rung.
+  /// Returns to the first rung of the ladder.
   void reset();
-  /// Marks the moment before the caller looks for work; a ring after it ends the next sleep at once.
+  /// Call before looking for work: a ring after this call ends the next sleep immediately.
   void look();
   /// True if `rest` would sleep.
   bool sleeps_next() const;
-  /// One rung: pauses, yields or sleeps. True once it has reached the sleeping rung, where slow checks belong.
+  /// Takes one step: pauses, yields or sleeps. Returns true once the ladder has reached sleeping; slow checks such as
+  /// `poll_health` belong after such a step.
   bool rest();
 
  private:
@@ -71,9 +83,9 @@ class Waiter {
   std::chrono::microseconds sleep_{50};
 };
 
-/// Cores that a process may run on, as a set of numbers.
+/// Set of core numbers.
 using CoreSet = std::bitset<1024>;
-/// This process's (its affinity mask).
+/// Cores on which this process may run (its affinity mask).
 CoreSet allowed_cores();
 
 }  // namespace FARANDOLE_API

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ids of a rank's communicators.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "farandole/sdk/transport.h"
+
+namespace farandole {
+
+/// The communicator ids that are in use by a rank. The ranks that make a communicator agree on an id that is free on
+/// all of them, while each rank holds `creation_mutex`. Thread-safe.
+class CommunicatorIds {
+ public:
+  /// Flags by id: 1 if the id is in use, else 0.
+  std::vector<std::uint8_t> used() const {
+    const std::lock_guard lock(mutex_);
+    return used_;
+  }
+  /// Held while a communicator is made: an agreed id must be taken before the rank looks for another id.
+  std::mutex& creation_mutex() { return creation_mutex_; }
+  void take(std::uint16_t id) { set(id, 1); }
+  void release(std::uint16_t id) { set(id, 0); }
+
+ private:
+  void set(std::uint16_t id, std::uint8_t in_use) {
+    const std::lock_guard lock(mutex_);
+    used_[id] = in_use;
+  }
+
+  std::mutex creation_mutex_;
+  mutable std::mutex mutex_;
+  std::vector<std::uint8_t> used_ = std::vector<std::uint8_t>(kMaxCommunicators, 0);  // guarded by mutex_
+};
+
+}  // namespace farandole

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loops of reduce.cpp. Every loop is a template of always-inlined code, compiled once per instruction set inside a
+// function with the target attribute. `target_clones` would need ifuncs, which run before thread sanitizer is ready.
+#pragma once
+
+#include <cstddef>
+
+#include "farandole/core/dtype.h"
+#include "farandole/core/reduce.h"
+#include "farandole/internal/arithmetic.h"
+
+// Tells the compiler that iterations are independent: an output is disjoint from each input, or is the same memory.
+#if defined(__clang__)
+#define FARANDOLE_INDEPENDENT_ITERATIONS _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define FARANDOLE_INDEPENDENT_ITERATIONS _Pragma("GCC ivdep")
+#endif
+
+namespace farandole::kernels {
+
+/// Kernel that computes out[i] from inputs[k][first + i], combined as a tree over k. `out` may equal an input.
+using Kernel = void (*)(void* out, const void* const* inputs, std::size_t first, std::size_t count);
+using ScaleKernel = void (*)(void* out, const void* in, std::size_t count, double factor);
+
+/// Combines 1, 2 or 4 inputs of type In as ((0,1),(2,3)), and stores the results as Out.
+template <class In, class Out, class Op, int kInputs>
+struct Combine {
+  [[gnu::always_inline]] static inline void run(void* out, const void* const* inputs, std::size_t first,
+                                                std::size_t count) {
+    using Acc = Accumulator<In>;
+    auto* target = static_cast<Out*>(out);
+    const auto* a = static_cast<const In*>(inputs[0]) + first;
+    if constexpr (kInputs == 1) {
+      FARANDOLE_INDEPENDENT_ITERATIONS
+      for (std::size_t i = 0; i < count; ++i) target[i] = convert<Out>(convert<Acc>(a[i]));
+    } else if constexpr (kInputs == 2) {
+      const auto* b = static_cast<const In*>(inputs[1]) + first;
+      FARANDOLE_INDEPENDENT_ITERATIONS
+      for (std::size_t i = 0; i < count; ++i) {
+        target[i] = convert<Out>(Op::template apply<Acc>(convert<Acc>(a[i]), convert<Acc>(b[i])));
+      }
+    } else {
+      static_assert(kInputs == 4);
+      const auto* b = static_cast<const In*>(inputs[1]) + first;
+      const auto* c = static_cast<const In*>(inputs[2]) + first;
+      const auto* d = static_cast<const In*>(inputs[3]) + first;
+      FARANDOLE_INDEPENDENT_ITERATIONS
+      for (std::size_t i = 0; i < count; ++i) {
+        const Acc left = Op::template apply<Acc>(convert<Acc>(a[i]), convert<Acc>(b[i]));
+        const Acc right = Op::template apply<Acc>(convert<Acc>(c[i]), convert<Acc>(d[i]));
+        target[i] = convert<Out>(Op::template apply<Acc>(left, right));
+      }
+    }
+  }
+};
+
+template <class T, class Wide = ScaleType<T>>
+struct Scale {
+  [[gnu::always_inline]] static inline void run(void* out, const void* in, std::size_t count, double factor) {
+    auto* target = static_cast<T*>(out);
+    const auto* source = static_cast<const T*>(in);
+    const auto wide_factor = static_cast<Wide>(factor);
+    FARANDOLE_INDEPENDENT_ITERATIONS
+    for (std::size_t i = 0; i < count; ++i) target[i] = multiply(source[i], wide_factor);
+  }
+};
+
+/// Scales sums of accumulator type, and rounds to T once.
+template <class T>
+struct ScaleSums {
+  [[gnu::always_inline]] static inline void run(void* out, const void* in, std::size_t count, double factor) {
+    using Acc = Accumulator<T>;
+    auto* target = static_cast<T*>(out);
+    const auto* source = static_cast<const Acc*>(in);
+    const auto acc_factor = static_cast<Acc>(factor);
+    FARANDOLE_INDEPENDENT_ITERATIONS
+    for (std::size_t i = 0; i < count; ++i) target[i] = convert<T>(source[i] * acc_factor);
+  }
+};
+
+template <Isa isa>
+struct Target {
+  template <class Loop>
+  static void combine(void* out, const void* const* inputs, std::size_t first, std::size_t count) {
+    Loop::run(out, inputs, first, count);
+  }
+  template <class Loop>
+  static void scale(void* out, const void* in, std::size_t count, double factor) {
+    Loop::run(out, in, count, factor);
+  }
+};
+
+#if defined(__x86_64__)
+#define FARANDOLE_AVX2 gnu::target("avx2,f16c")
+#if defined(__clang__)
+#define FARANDOLE_AVX512 gnu::target("avx512f,avx512bw,avx512dq,avx512vl"), clang::min_vector_width(512)
+#else
+#define FARANDOLE_AVX512 gnu::target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")
+#endif
+
+template <>
+struct Target<Isa::kAvx2> {
+  template <class Loop>
+  [[FARANDOLE_AVX2]] static void combine(void* out, const void* const* inputs, std::size_t first, std::size_t count) {
+    Loop::run(out, inputs, first, count);
+  }
+  template <class Loop>
+  [[FARANDOLE_AVX2]] static void scale(void* out, const void* in, std::size_t count, double factor) {
+    Loop::run(out, in, count, factor);
+  }
+};
+
+template <>
+struct Target<Isa::kAvx512> {
+  template <class Loop>
+  [[FARANDOLE_AVX512]] static void combine(void* out, const void* const* inputs, std::size_t first, std::size_t count) {
+    Loop::run(out, inputs, first, count);
+  }
+  template <class Loop>
+  [[FARANDOLE_AVX512]] static void scale(void* out, const void* in, std::size_t count, double factor) {
+    Loop::run(out, in, count, factor);
+  }
+};
+#endif
+
+}  // namespace farandole::kernels

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// The other processes of a job: control messages, liveness, late ranks, and the clean shutdown.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "farandole/core/error.h"
+#include "farandole/internal/deadline.h"
+#include "faults/clean_shutdown.h"
+#include "faults/liveness.h"
+#include "faults/straggler_queries.h"
+#include "faults/wait_cycles.h"
+
+namespace farandole {
+
+class Job;
+
+/// This process's view of its peers. Any waiting thread calls `poll`, which reads the control messages of all peers. A
+/// fault that a peer announces poisons the job, and so does the death of a peer. Thread-safe, except for `watch` and
+/// `leave`.
+class Peers {
+ public:
+  /// @param job  has a topology and a process group, and outlives this object
+  explicit Peers(Job& job);
+
+  /// Starts to watch the other processes of the host, so that their deaths are detected, also while the job is still
+  /// being joined.
+  void watch(std::span<const ProcessIdentity> identities);
+  /// Reads control messages and checks for processes that have died. Non-blocking.
+  void poll();
+  /// Sends a fault that this process has found to all peers. Never throws.
+  void announce_fault(int rank, ErrorKind kind, const std::string& text);
+  /// Asks how far the ranks are that collective `sequence` of `communicator` waits for, and `others` if the limit
+  /// permits.
+  void ask(int rank, std::uint32_t communicator, std::uint64_t sequence, std::span<const int> awaited,
+           std::span<const int> others);
+  /// Searches for a deadlock on behalf of a rank of this process that has waited for long. A certain deadlock poisons
+  /// the job with a Mismatch; a possible deadlock is a warning.
+  void search_cycle(int rank);
+  StragglerQueries& stragglers() { return stragglers_; }
+  /// Waits until all processes leave the job; warns, and ends at deaths and deadlines. Call it when nothing else uses
+  /// the job any more. @throws Error  the job's fault, or Timeout
+  void leave();
+
+ private:
+  // Launchers kill the survivors of a crash immediately. With a shorter interval a survivor can still report which
+  // process died.
+  static constexpr auto kLivenessInterval = std::chrono::milliseconds(1);
+
+  ProcessGroup& group() const;
+  void throw_if_a_process_has_died();
+  void read_control_messages();
+  void handle(const ControlMessage& control);
+  void answer(const ControlMessage& query);
+  /// Returns a process that has died before its clean shutdown, if there is any.
+  std::optional<int> find_lost(Clock::time_point now);
+  void ask_before_leaving(Clock::time_point now);
+  std::vector<int> remaining() const;
+  std::string describe_remaining() const;
+  void process_has_left(int process);
+  WaitCycles::Environment environment();
+  void receive_probe(const ControlMessage& control);
+  void post_to_all(const ControlMessage& control);
+
+  Job& job_;
+  const Topology& topology_;
+  const int process_;
+  StragglerQueries stragglers_;
+  WaitCycles cycles_;
+  std::mutex poll_mutex_;  // guards the members below, and the polling of control messages
+  Liveness liveness_;
+  Clock::time_point next_liveness_{};
+  CleanShutdown shutdown_;
+  std::optional<Clock::time_point> lost_since_;
+  Clock::time_point next_question_{};  // next query to the processes that this process awaits while leaving
+  int remaining_elsewhere_ = -1;       // a rank for which an awaited process waits itself, by its answer
+};
+
+}  // namespace farandole
