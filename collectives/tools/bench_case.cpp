@@ -104,31 +104,30 @@ double expected(const Communicator& ranks, const Shape& shape, ReduceOp op, int 
 
 std::function<void()> call_of(Communicator& ranks, const Options& options, Collective collective,
                               const std::string& algorithm, ConstBufferView source, BufferView target) {
-  ReduceOptions reduction;
-  reduction.algorithm = algorithm;
+  const CallOptions named{.algorithm = algorithm};
   const ReduceOp op = options.op;
   const int root = options.root;
   switch (collective) {
     case Collective::kAllreduce:
-      return [=, &ranks] { ranks.allreduce(source, target, op, reduction); };
+      return [=, &ranks] { ranks.allreduce(source, target, op, named); };
     case Collective::kBroadcast:
-      return [=, &ranks] { ranks.broadcast(target, root, algorithm); };
+      return [=, &ranks] { ranks.broadcast(target, root, named); };
     case Collective::kReduce:
-      return [=, &ranks] { ranks.reduce(source, target, op, root, reduction); };
+      return [=, &ranks] { ranks.reduce(source, target, op, root, named); };
     case Collective::kAllgather:
-      return [=, &ranks] { ranks.allgather(source, target, {}, algorithm); };
+      return [=, &ranks] { ranks.allgather(source, target, {}, named); };
     case Collective::kReduceScatter:
-      return [=, &ranks] { ranks.reduce_scatter(source, target, op, {}, reduction); };
+      return [=, &ranks] { ranks.reduce_scatter(source, target, op, {}, named); };
     case Collective::kGather:
-      return [=, &ranks] { ranks.gather(source, target, root, {}, algorithm); };
+      return [=, &ranks] { ranks.gather(source, target, root, {}, named); };
     case Collective::kScatter:
-      return [=, &ranks] { ranks.scatter(source, target, root, {}, algorithm); };
+      return [=, &ranks] { ranks.scatter(source, target, root, {}, named); };
     case Collective::kAlltoall:
-      return [=, &ranks] { ranks.alltoall(source, target); };
+      return [=, &ranks] { ranks.alltoall(source, target, {}, {}, named); };
     case Collective::kBarrier:
       break;
   }
-  return [&ranks] { ranks.barrier(); };
+  return [=, &ranks] { ranks.barrier(named); };
 }
 
 DeviceCollective nccl_call(const Options& options, const Shape& shape, ConstBufferView source, BufferView target) {

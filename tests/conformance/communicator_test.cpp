@@ -226,7 +226,7 @@ TEST(Communicator, InvalidCallsSayWhatWasExpected) {
                 AllOf(HasSubstr("factors"), HasSubstr("bool")));
     EXPECT_THAT(message_of<InvalidArgument>([&] { ranks.broadcast(integers, ranks.size()); }),
                 HasSubstr(fmt::format("0 … {}", ranks.size() - 1)));
-    ReduceOptions options;
+    CallOptions options;
     options.algorithm = "rign";
     EXPECT_THAT(message_of<InvalidArgument>([&] { ranks.allreduce(integers, ReduceOp::kSum, options); }),
                 AllOf(HasSubstr("rign"), HasSubstr("ring"), HasSubstr("circulant")));
@@ -300,7 +300,7 @@ TEST(Communicator, VendorWithoutMpiIsUnsupported) {
   if (is_launched()) GTEST_SKIP() << "there is an MPI here";
   for_each_group({2}, [](Communicator& ranks) {
     std::vector<float> data(4);
-    ReduceOptions options;
+    CallOptions options;
     options.algorithm = "vendor";
     EXPECT_THAT(message_of<Unsupported>([&] { ranks.allreduce(data, ReduceOp::kSum, options); }), HasSubstr("MPI"));
     expect_usable(ranks);

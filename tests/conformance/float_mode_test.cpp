@@ -71,7 +71,7 @@ void sum_subnormals(Communicator& ranks, const Way& way, DType dtype, std::size_
   Buffer input = make(ranks, way, count, dtype), apart = make(ranks, way, way.in_place ? 0 : count, dtype);
   Buffer& output = way.in_place ? input : apart;
   fill(input, ranks.rank());
-  const ReduceOptions options{1.0, 1.0, algorithm, 0};
+  const CallOptions options{1.0, 1.0, algorithm, 0};
   if (way.blocking) {
     ranks.allreduce(input.view(), output.view(), ReduceOp::kSum, options);
   } else {

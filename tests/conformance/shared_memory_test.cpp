@@ -260,7 +260,7 @@ void disagree_about_everything(Communicator& ranks, Buffer& input, Buffer& outpu
   });
   disagree("op", [&] { ranks.allreduce(in(count), out(count), odd ? ReduceOp::kMax : ReduceOp::kSum); });
   disagree("scale", [&] {
-    ReduceOptions options;
+    CallOptions options;
     options.postscale = odd ? 2.0 : 1.0;
     ranks.allreduce(in(count), out(count), ReduceOp::kSum, options);
   });
@@ -270,7 +270,7 @@ void disagree_about_everything(Communicator& ranks, Buffer& input, Buffer& outpu
            [&] { odd ? ranks.broadcast(out(count), 0) : ranks.allreduce(in(count), out(count), ReduceOp::kSum); });
   disagree("barrier", [&] { odd ? ranks.barrier() : ranks.allreduce(in(count), out(count), ReduceOp::kSum); });
   disagree("algorithm", [&] {
-    ReduceOptions options;
+    CallOptions options;
     options.algorithm = odd ? "ring" : ranks.shares_memory() ? "shared_memory" : "recursive_doubling";
     ranks.allreduce(in(count), out(count), ReduceOp::kSum, options);
   });
@@ -304,7 +304,7 @@ TEST(SharedMemory, DisagreementsChangeNothingAndLeaveTheCommunicatorUsable) {
 
 TEST(SharedMemory, ScalesAreAppliedOnceWhereverBuffersLie) {
   for_each_group({2, 3}, [](Communicator& ranks) {
-    ReduceOptions options;
+    CallOptions options;
     options.prescale = 0.5;
     options.postscale = 4.0;
     for (const std::size_t count : {std::size_t{7}, std::size_t{300}, 2 * slot_bytes(ranks) / sizeof(float)}) {

@@ -41,7 +41,7 @@ TEST(DeviceFaults, AKernelThatFailsIsADeviceErrorOnAllRanks) {
       ASSERT_TRUE(inject_into_double("cuLaunchKernel", 0, 700)) << "this test needs the double";
     }
     ranks.barrier();
-    ReduceOptions options;
+    CallOptions options;
     options.algorithm = "ring";
     const std::string text = message_of<DeviceError>([&] { ranks.allreduce(values.view(), ReduceOp::kSum, options); });
     EXPECT_THAT(text, AllOf(HasSubstr("cuLaunchKernel"), HasSubstr("rank "), HasSubstr("allreduce of 1000 f32")));
@@ -67,7 +67,7 @@ TEST(DeviceFaults, ALostDeviceIsADeviceErrorOnAllRanks) {
       ASSERT_TRUE(inject_into_double("cuEventQuery", 0, kUnavailable)) << "this test needs the double";
     }
     ranks.barrier();
-    ReduceOptions options;
+    CallOptions options;
     options.stream = stream;
     const std::string text =
         message_of<DeviceError>([&] { ranks.allreduce_async(values.view(), ReduceOp::kSum, options).wait(); });
@@ -99,7 +99,7 @@ TEST(DeviceFaults, AStuckStreamIsATimeoutOnAllRanksWithinTheDeadline) {
       stuck.emplace(device, stream);
       device.fill_zero(values.view().data, 4, stream);
     }
-    ReduceOptions options;
+    CallOptions options;
     options.stream = stream;
     options.prescale = 0.5;  // needs memory of its own
     Work work = ranks.allreduce_async(values.view(), ReduceOp::kSum, options);
@@ -136,7 +136,7 @@ TEST(DeviceFaults, AStuckStreamWithoutMemoryLeftIsATimeoutOnAllRanks) {
     ranks.allreduce(values.view(), ReduceOp::kSum);
     std::optional<StuckStream> stuck;
     exhaust_memory(ranks, stream, stuck, values.view());
-    ReduceOptions options;
+    CallOptions options;
     options.stream = stream;
     options.prescale = 0.5;  // needs memory of its own
     Work work = ranks.allreduce_async(values.view(), ReduceOp::kSum, options);
@@ -192,7 +192,7 @@ TEST(DeviceFaults, APeerThatDoesNotConnectIsADeviceErrorOnAllRanks) {
       ASSERT_TRUE(inject_into_double("ncclGroupStart", 1, 6)) << "this test needs the double";
     }
     ranks.barrier();
-    ReduceOptions options;
+    CallOptions options;
     options.algorithm = "ring";
     const std::string text = message_of<DeviceError>([&] { ranks.allreduce(values.view(), ReduceOp::kSum, options); });
     EXPECT_THAT(text, HasSubstr("ncclGroupStart"));
@@ -213,7 +213,7 @@ void expect_network_fault(int rank, const WrappedTransport::Options& wrong,
           return transport.emplace(usual, runtime, is_wrong ? wrong : WrappedTransport::Options{});
         });
     Buffer values = ranks.allocate(20'000, DType::kF32, ranks.device());
-    ReduceOptions options;
+    CallOptions options;
     options.algorithm = "hierarchical";
     const std::string came = message_of<Kind>([&] { hosts.allreduce(values.view(), ReduceOp::kSum, options); });
     EXPECT_THAT(came, AllOf(text, HasSubstr("allreduce of 20000 f32 elements in device memory, sum, hierarchical")));
@@ -243,7 +243,7 @@ TEST(DeviceFaults, ARankThatIsKilledBetweenSlicesIsAPeerLostOnItsPeers) {
           return transport.emplace(usual, runtime, WrappedTransport::Options{.dies_at = ranks.rank() == 3 ? 6 : 0});
         });
     Buffer values = ranks.allocate(20'000, DType::kF32, ranks.device());
-    ReduceOptions options;
+    CallOptions options;
     options.algorithm = "hierarchical";
     const std::string came = message_of<PeerLost>([&] { hosts.allreduce(values.view(), ReduceOp::kSum, options); });
     EXPECT_THAT(came, HasSubstr("rank 3 "));

@@ -108,7 +108,7 @@ struct HierarchyCase {
 
 void run_case(Communicator& ranks, const HierarchyCase& c, BufferView input, BufferView output,
               const std::string& algorithm) {
-  ReduceOptions options;
+  CallOptions options;
   options.algorithm = algorithm;
   options.prescale = c.prescale;
   options.postscale = c.postscale;
@@ -218,7 +218,7 @@ TEST(DeviceHierarchy, AveragesAreRightThoughTheirSumsLeaveTheType) {
           Buffer values(1031, dtype);
           for (std::size_t i = 0; i < 1031; ++i) store(values.view(), i, number);
           Buffer input = to_device(ranks, values.view());
-          ReduceOptions options;
+          CallOptions options;
           options.algorithm = "hierarchical";
           ranks.allreduce(input.view(), input.view(), ReduceOp::kAverage, options);
           const Buffer came = to_host(ranks, input.view());
@@ -242,7 +242,7 @@ TEST(DeviceHierarchy, OthersAreInFlightInDifferentOrders) {
         const auto start = [&](Communicator& on, const char* algorithm) {
           const std::vector<float> host(kSeveralSlices, static_cast<float>(ranks.rank() + 1));
           buffers.push_back(to_device(ranks, host));
-          ReduceOptions options;
+          CallOptions options;
           options.algorithm = algorithm;
           works.push_back(on.allreduce_async(buffers.back().view(), ReduceOp::kSum, options));
         };
@@ -280,7 +280,7 @@ TEST(DeviceHierarchy, IsOrderedWithTheCallersStream) {
           std::vector<float> came(kSeveralSlices);
           for (int i = 0; i < 300; ++i) device.fill_zero(values.view().data, values.view().size_in_bytes(), stream);
           device.copy(values.view().data, source.view().data, source.view().size_in_bytes(), stream);
-          ReduceOptions options;
+          CallOptions options;
           options.algorithm = "hierarchical";
           options.stream = stream;
           const BufferView output = in_place ? values.view() : results.view();
@@ -339,7 +339,7 @@ TEST(DeviceHierarchy, PinnedMemoryIsBoundedAndUsedAgain) {
   const unsigned long before = calls_of("cuMemHostAlloc"), reduced_before = calls_of("ncclReduceScatter");
   for_each_device_group({4}, [&](Communicator& ranks) {
     Communicator hosts = CommunicatorProbe::on_hosts(ranks.duplicate(), {0, 0, 1, 1});
-    ReduceOptions options;
+    CallOptions options;
     options.algorithm = "hierarchical";
     for (int repetition = 0; repetition < 5; ++repetition) {
       Buffer values = ranks.allocate(20 * kSeveralSlices, DType::kF32, ranks.device());
@@ -383,7 +383,7 @@ TEST(DeviceHierarchy, ASettingForcesItWhereThereAreHostsAndACallSaysWhyNot) {
     EXPECT_EQ(hosts.choose(Collective::kBroadcast, kBytes, MemoryKind::kCuda), "hierarchical");
     EXPECT_THAT(hosts.explain(Collective::kBroadcast, kBytes, MemoryKind::kCuda), HasSubstr("through pinned memory"));
     Buffer values = ranks.allocate(10, DType::kF32, ranks.device());
-    ReduceOptions options;
+    CallOptions options;
     options.algorithm = "hierarchical";
     EXPECT_THAT(message_of<InvalidArgument>([&] { one_host.allreduce(values.view(), ReduceOp::kSum, options); }),
                 HasSubstr("needs several hosts"));

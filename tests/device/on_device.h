@@ -50,7 +50,7 @@ inline bool same_bits(ConstBufferView one, ConstBufferView other) {
 
 /// Calls a collective by its number, with what it takes of the arguments. A broadcast is of `output`.
 void call_collective(Communicator& ranks, Collective collective, BufferView input, BufferView output, ReduceOp op,
-                     int root, const std::vector<std::size_t>& counts, const ReduceOptions& options);
+                     int root, const std::vector<std::size_t>& counts, const CallOptions& options);
 
 /// Why there are no collectives on device memory here; empty if there are. The same on all ranks.
 std::string why_no_device_collectives();

@@ -71,42 +71,46 @@ void Communicator::throw_empty() {
 
 namespace {
 
-Call reduction(Collective collective, ConstBufferView input, BufferView output, ReduceOp op,
-               const ReduceOptions& options, int size) {
+/// The call of a collective that moves data, or of a barrier.
+Call movement(Collective collective, ConstBufferView input, BufferView output, const CallOptions& options) {
   Call call;
   call.collective = collective;
   call.input = input;
   call.output = output;
-  call.op = op;
-  call.prescale = user_factor(options.prescale, input.dtype);
-  call.postscale = options.postscale;
-  call.final_scale = op == ReduceOp::kAverage ? average_factor(options.postscale, input.dtype, size)
-                                              : user_factor(options.postscale, input.dtype);
   call.algorithm = options.algorithm;
   call.segments = options.segments;
+  call.prescale = options.prescale;
+  call.postscale = options.postscale;
   call.stream = options.stream;
   return call;
 }
 
-Call movement(Collective collective, ConstBufferView input, BufferView output, int root,
-              std::span<const std::size_t> counts, std::string_view algorithm, StreamView stream) {
-  Call call;
-  call.collective = collective;
-  call.input = input;
-  call.output = output;
-  call.root = root;
-  call.counts = counts;
-  call.algorithm = algorithm;
-  call.stream = stream;
+Call reduction(Collective collective, ConstBufferView input, BufferView output, ReduceOp op, const CallOptions& options,
+               int size) {
+  Call call = movement(collective, input, output, options);
+  call.op = op;
+  call.prescale = user_factor(options.prescale, input.dtype);
+  call.final_scale = op == ReduceOp::kAverage ? average_factor(options.postscale, input.dtype, size)
+                                              : user_factor(options.postscale, input.dtype);
   return call;
 }
 
-/// Of a rank whose output is ignored: none, whatever the caller passes and wherever that lies.
+/// Empty view for ranks whose output is ignored, in the memory of the input.
 BufferView no_output(ConstBufferView input) {
   return {nullptr, 0, input.dtype, input.space};
 }
+/// Empty view for ranks whose input is ignored, of the type and in the memory of the output.
+ConstBufferView no_input(BufferView output) {
+  return {nullptr, 0, output.dtype, output.space};
+}
 
-Call reduce_call(ConstBufferView input, BufferView output, ReduceOp op, int root, const ReduceOptions& options,
+Call broadcast_call(BufferView values, int root, const CallOptions& options) {
+  Call call = movement(Collective::kBroadcast, values, values, options);
+  call.root = root;
+  return call;
+}
+
+Call reduce_call(ConstBufferView input, BufferView output, ReduceOp op, int root, const CallOptions& options,
                  const Group& group) {
   const bool is_root = group.rank == root;
   Call call = reduction(Collective::kReduce, input, is_root ? output : no_output(input), op, options, group.size());
@@ -114,108 +118,122 @@ Call reduce_call(ConstBufferView input, BufferView output, ReduceOp op, int root
   return call;
 }
 
+Call allgather_call(ConstBufferView input, BufferView output, std::span<const std::size_t> counts,
+                    const CallOptions& options) {
+  Call call = movement(Collective::kAllgather, input, output, options);
+  call.counts = counts;
+  return call;
+}
+
 Call reduce_scatter_call(ConstBufferView input, BufferView output, ReduceOp op, std::span<const std::size_t> counts,
-                         const ReduceOptions& options, int size) {
+                         const CallOptions& options, int size) {
   Call call = reduction(Collective::kReduceScatter, input, output, op, options, size);
   call.counts = counts;
   return call;
 }
 
 Call gather_call(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts,
-                 std::string_view algorithm, StreamView stream, int rank) {
-  return movement(Collective::kGather, input, rank == root ? output : no_output(input), root, counts, algorithm,
-                  stream);
+                 const CallOptions& options, int rank) {
+  Call call = movement(Collective::kGather, input, rank == root ? output : no_output(input), options);
+  call.root = root;
+  call.counts = counts;
+  return call;
 }
 
-/// Only the root has an input; the type of the other ranks' is that of the output.
 Call scatter_call(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts,
-                  std::string_view algorithm, StreamView stream, int rank) {
-  const ConstBufferView own = rank == root ? input : ConstBufferView(nullptr, 0, output.dtype, output.space);
-  return movement(Collective::kScatter, own, output, root, counts, algorithm, stream);
+                  const CallOptions& options, int rank) {
+  Call call = movement(Collective::kScatter, rank == root ? input : no_input(output), output, options);
+  call.root = root;
+  call.counts = counts;
+  return call;
 }
 
 Call alltoall_call(ConstBufferView input, BufferView output, std::span<const std::size_t> send_counts,
-                   std::span<const std::size_t> recv_counts, StreamView stream) {
-  Call call = movement(Collective::kAlltoall, input, output, -1, send_counts, {}, stream);
+                   std::span<const std::size_t> recv_counts, const CallOptions& options) {
+  Call call = movement(Collective::kAlltoall, input, output, options);
+  call.counts = send_counts;
   call.recv_counts = recv_counts;
   return call;
 }
 
+Call barrier_call(const CallOptions& options) {
+  return movement(Collective::kBarrier, {}, {}, options);
+}
+
 }  // namespace
 
-void Communicator::allreduce(ConstBufferView input, BufferView output, ReduceOp op, const ReduceOptions& options) {
+void Communicator::allreduce(ConstBufferView input, BufferView output, ReduceOp op, const CallOptions& options) {
   state().run(reduction(Collective::kAllreduce, input, output, op, options, size()));
 }
-Work Communicator::allreduce_async(AsyncInput input, BufferView output, ReduceOp op, const ReduceOptions& options) {
+Work Communicator::allreduce_async(AsyncInput input, BufferView output, ReduceOp op, const CallOptions& options) {
   return state().start(reduction(Collective::kAllreduce, input, output, op, options, size()));
 }
 
-void Communicator::broadcast(BufferView values, int root, std::string_view algorithm, StreamView stream) {
-  state().run(movement(Collective::kBroadcast, values, values, root, {}, algorithm, stream));
+void Communicator::broadcast(BufferView values, int root, const CallOptions& options) {
+  state().run(broadcast_call(values, root, options));
 }
-Work Communicator::broadcast_async(BufferView values, int root, std::string_view algorithm, StreamView stream) {
-  return state().start(movement(Collective::kBroadcast, values, values, root, {}, algorithm, stream));
+Work Communicator::broadcast_async(BufferView values, int root, const CallOptions& options) {
+  return state().start(broadcast_call(values, root, options));
 }
 
-void Communicator::reduce(ConstBufferView input, BufferView output, ReduceOp op, int root,
-                          const ReduceOptions& options) {
+void Communicator::reduce(ConstBufferView input, BufferView output, ReduceOp op, int root, const CallOptions& options) {
   state().run(reduce_call(input, output, op, root, options, state().group()));
 }
 Work Communicator::reduce_async(AsyncInput input, BufferView output, ReduceOp op, int root,
-                                const ReduceOptions& options) {
+                                const CallOptions& options) {
   return state().start(reduce_call(input, output, op, root, options, state().group()));
 }
 
 void Communicator::allgather(ConstBufferView input, BufferView output, std::span<const std::size_t> counts,
-                             std::string_view algorithm, StreamView stream) {
-  state().run(movement(Collective::kAllgather, input, output, -1, counts, algorithm, stream));
+                             const CallOptions& options) {
+  state().run(allgather_call(input, output, counts, options));
 }
 Work Communicator::allgather_async(AsyncInput input, BufferView output, std::span<const std::size_t> counts,
-                                   std::string_view algorithm, StreamView stream) {
-  return state().start(movement(Collective::kAllgather, input, output, -1, counts, algorithm, stream));
+                                   const CallOptions& options) {
+  return state().start(allgather_call(input, output, counts, options));
 }
 
 void Communicator::reduce_scatter(ConstBufferView input, BufferView output, ReduceOp op,
-                                  std::span<const std::size_t> counts, const ReduceOptions& options) {
+                                  std::span<const std::size_t> counts, const CallOptions& options) {
   state().run(reduce_scatter_call(input, output, op, counts, options, size()));
 }
 Work Communicator::reduce_scatter_async(AsyncInput input, BufferView output, ReduceOp op,
-                                        std::span<const std::size_t> counts, const ReduceOptions& options) {
+                                        std::span<const std::size_t> counts, const CallOptions& options) {
   return state().start(reduce_scatter_call(input, output, op, counts, options, size()));
 }
 
 void Communicator::gather(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts,
-                          std::string_view algorithm, StreamView stream) {
-  state().run(gather_call(input, output, root, counts, algorithm, stream, rank()));
+                          const CallOptions& options) {
+  state().run(gather_call(input, output, root, counts, options, rank()));
 }
 Work Communicator::gather_async(AsyncInput input, BufferView output, int root, std::span<const std::size_t> counts,
-                                std::string_view algorithm, StreamView stream) {
-  return state().start(gather_call(input, output, root, counts, algorithm, stream, rank()));
+                                const CallOptions& options) {
+  return state().start(gather_call(input, output, root, counts, options, rank()));
 }
 
 void Communicator::scatter(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts,
-                           std::string_view algorithm, StreamView stream) {
-  state().run(scatter_call(input, output, root, counts, algorithm, stream, rank()));
+                           const CallOptions& options) {
+  state().run(scatter_call(input, output, root, counts, options, rank()));
 }
 Work Communicator::scatter_async(AsyncInput input, BufferView output, int root, std::span<const std::size_t> counts,
-                                 std::string_view algorithm, StreamView stream) {
-  return state().start(scatter_call(input, output, root, counts, algorithm, stream, rank()));
+                                 const CallOptions& options) {
+  return state().start(scatter_call(input, output, root, counts, options, rank()));
 }
 
 void Communicator::alltoall(ConstBufferView input, BufferView output, std::span<const std::size_t> send_counts,
-                            std::span<const std::size_t> recv_counts, StreamView stream) {
-  state().run(alltoall_call(input, output, send_counts, recv_counts, stream));
+                            std::span<const std::size_t> recv_counts, const CallOptions& options) {
+  state().run(alltoall_call(input, output, send_counts, recv_counts, options));
 }
 Work Communicator::alltoall_async(AsyncInput input, BufferView output, std::span<const std::size_t> send_counts,
-                                  std::span<const std::size_t> recv_counts, StreamView stream) {
-  return state().start(alltoall_call(input, output, send_counts, recv_counts, stream));
+                                  std::span<const std::size_t> recv_counts, const CallOptions& options) {
+  return state().start(alltoall_call(input, output, send_counts, recv_counts, options));
 }
 
-void Communicator::barrier() {
-  state().run(Call{});
+void Communicator::barrier(const CallOptions& options) {
+  state().run(barrier_call(options));
 }
-Work Communicator::barrier_async() {
-  return state().start(Call{});
+Work Communicator::barrier_async(const CallOptions& options) {
+  return state().start(barrier_call(options));
 }
 
 Communicator Communicator::of_world(World& world, int replica) {

@@ -3,6 +3,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -78,6 +80,50 @@ void validate_spaces(const Call& call, DeviceSlot& devices) {
   const SharedMemory& windows = devices.group().endpoint->memory();
   require_address_in(call, *runtime, windows, "input", call.input);
   require_address_in(call, *runtime, windows, "output", call.output);
+}
+
+bool has_segments(Collective collective) {
+  const auto table = algorithms();
+  return std::any_of(table.begin(), table.end(), [&](const Algorithm& algorithm) {
+    return algorithm.collective == collective && algorithm.pipelined;
+  });
+}
+
+/// One field of CallOptions that some collectives do not use. `algorithm` has no row: every collective uses it.
+struct OptionRule {
+  std::string_view field;
+  bool (*is_set)(const Call& call);
+  bool (*is_used_by)(Collective collective);
+};
+constexpr std::array kOptionRules{
+    OptionRule{"segments", [](const Call& call) { return call.segments != 0; }, has_segments},
+    OptionRule{"prescale", [](const Call& call) { return call.prescale != 1.0; }, reduces},
+    OptionRule{"postscale", [](const Call& call) { return call.postscale != 1.0; }, reduces},
+    OptionRule{"stream", [](const Call& call) { return call.stream.valid(); },
+               [](Collective collective) { return collective != Collective::kBarrier; }},
+};
+
+[[noreturn]] void refuse_option(const Call& call, const OptionRule& rule) {
+  std::string users;
+  for (int i = 0; i < kCollectiveCount; ++i) {
+    const auto collective = static_cast<Collective>(i);
+    if (rule.is_used_by(collective)) users += fmt::format("{}{}", users.empty() ? "" : ", ", name(collective));
+  }
+  throw InvalidArgument(fmt::format("{}: the option `{}` is set, which only {} use; leave it at its default",
+                                    name(call.collective), rule.field, users));
+}
+
+/// Calls without options, as those of most programs, pass no rule.
+void validate_options(const Call& call) {
+  const bool is_plain = call.segments == 0 && call.prescale == 1.0 && call.postscale == 1.0 && !call.stream.valid();
+  if (is_plain) return;
+  for (const OptionRule& rule : kOptionRules) {
+    if (rule.is_set(call) && !rule.is_used_by(call.collective)) refuse_option(call, rule);
+  }
+  if (call.segments < 0) {
+    throw InvalidArgument(fmt::format("{}: expected 1 segment or more, or 0 for Farandole's choice, got {}",
+                                      name(call.collective), call.segments));
+  }
 }
 
 void validate_reduction(const Call& call) {
@@ -205,6 +251,7 @@ void validate(const Call& call, int rank, int size, DeviceSlot& devices) {
   }
   const bool has_input = call.collective != Collective::kScatter || at_root;
   const bool has_output = (call.collective != Collective::kReduce && call.collective != Collective::kGather) || at_root;
+  validate_options(call);
   validate_spaces(call, devices);
   if (has_input) require_memory("input", call.input.data, call.input.count);
   if (has_output) require_memory("output", call.output.data, call.output.count);

@@ -280,7 +280,7 @@ class GradientAverager::State {
     for (; next_to_launch_ < buckets_.size() && buckets_[next_to_launch_].missing == 0; ++next_to_launch_) {
       if (communicator_.size() == 1) continue;
       Bucket& bucket = buckets_[next_to_launch_];
-      ReduceOptions options;
+      CallOptions options;
       options.algorithm = options_.algorithm;
       options.stream = options_.stream;
       // A stream that is captured is refused by the collective, on all ranks.

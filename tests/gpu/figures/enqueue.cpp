@@ -58,7 +58,7 @@ double host_microseconds(Device& device, StreamView stream, int samples, const s
 nlohmann::json measure_enqueue(Communicator& ranks, int samples) {
   Device& device = device_of(ranks);
   device.bind_thread();
-  ReduceOptions options;
+  CallOptions options;
   options.stream = device.make_stream();
   options.algorithm = "vendor";
   Buffer values = ranks.allocate(1024, DType::kF32, ranks.device());
@@ -114,7 +114,7 @@ double bring_up_farandole(Communicator& ranks) {
   Buffer values = ranks.allocate(256, DType::kF32, ranks.device());
   ranks.barrier();
   const auto start = Clock::now();
-  ReduceOptions options;
+  CallOptions options;
   options.algorithm = "vendor";
   ranks.allreduce(values.view(), ReduceOp::kSum, options);
   return microseconds_since(start) * 1e-6;

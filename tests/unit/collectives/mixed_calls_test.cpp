@@ -155,7 +155,8 @@ class Side {
   }
   void start() {
     if (rank_ == call_.odd_rank) return start_another();
-    ReduceOptions options{call_.factor, 1 / call_.factor, call_.algorithm};
+    CallOptions options{call_.factor, 1 / call_.factor, call_.algorithm};
+    const CallOptions plain{.algorithm = call_.algorithm};
     const Counts counts = call_.is_uneven ? call_.counts : Counts();
     const BufferView at_root = rank_ == call_.root ? to_ : BufferView();
     switch (call_.collective) {
@@ -166,13 +167,13 @@ class Side {
         work_ = ranks_.reduce_async(from_, at_root, call_.op, call_.root, options);
         break;
       case Collective::kBroadcast:
-        work_ = ranks_.broadcast_async(rank_ == call_.root ? input_.view() : to_, call_.root, call_.algorithm);
+        work_ = ranks_.broadcast_async(rank_ == call_.root ? input_.view() : to_, call_.root, plain);
         break;
       case Collective::kAllgather:
-        work_ = ranks_.allgather_async(from_, to_, counts, call_.algorithm);
+        work_ = ranks_.allgather_async(from_, to_, counts, plain);
         break;
       case Collective::kGather:
-        work_ = ranks_.gather_async(from_, at_root, call_.root, counts, call_.algorithm);
+        work_ = ranks_.gather_async(from_, at_root, call_.root, counts, plain);
         break;
       case Collective::kReduceScatter:
         work_ = ranks_.reduce_scatter_async(from_, to_, call_.op, counts, options);
@@ -180,7 +181,7 @@ class Side {
       case Collective::kScatter:
         work_ = ranks_.scatter_async(
             rank_ == call_.root ? ConstBufferView(from_) : ConstBufferView(nullptr, 0, call_.dtype), to_, call_.root,
-            counts, call_.algorithm);
+            counts, plain);
         break;
       case Collective::kAlltoall:
         work_ = ranks_.alltoall_async(from_, to_, sends_, receives_);

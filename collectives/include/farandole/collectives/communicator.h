@@ -20,17 +20,38 @@
 
 namespace farandole FARANDOLE_API {
 
-/// How a reduction treats its values, and which algorithm runs it.
-struct ReduceOptions {
-  /// Every input is multiplied by this before it is reduced: f16, bf16 and f32 by the nearest float, in float; f64 and
-  /// integers in double, see scale(). Not for bool.
+/// Options of one collective: the last argument of every collective and of its `_async` form. The defaults suit most
+/// calls.
+///
+///   ranks.allreduce(gradients, ReduceOp::kSum, {.postscale = 1.0 / samples});
+///   ranks.broadcast(weights, /*root=*/0, {.algorithm = "binomial", .segments = 8});
+///   ranks.allgather(part, all, counts, {.stream = stream});
+///
+/// All ranks must pass the same `algorithm`, `segments` and `postscale`; `prescale` and `stream` may differ from rank
+/// to rank. A field that a collective does not use must keep its default: otherwise the call raises InvalidArgument on
+/// this rank and Mismatch on its peers. The elements of each rank (`counts`) are arguments of their own, because they
+/// describe the buffers: see docs/decisions/0042.
+struct CallOptions {
+  /// Factor that multiplies every element of the input before the reduction: for f16, bf16 and f32 the nearest float,
+  /// multiplied in float; for f64 and integers a double, see scale(). Used by allreduce, reduce and reduce_scatter, for
+  /// every type but bool.
   double prescale = 1.0;
-  /// Every result is multiplied by this, likewise. With an average it is divided by the number of ranks first, so that
-  /// the sum is multiplied once; without it averages are exact.
+  /// Factor that multiplies every result, by the same rules. For an average the factor is divided by the number of
+  /// ranks first, so that each sum is multiplied once; with the default 1 averages are exact.
   double postscale = 1.0;
-  std::string_view algorithm = {};  ///< "ring", …; empty: the setting's, or Farandole's choice. The same on all ranks.
-  int segments = 0;                 ///< 0: chosen from the size
-  StreamView stream = {};           ///< of a call on device memory, see Communicator
+  /// Name of the algorithm to run, "ring" or "shared_memory" for example; docs/algorithms.md has all names,
+  /// `algorithm_names` those of one collective. Read during the call. Default: the setting of the collective
+  /// (FARANDOLE_ALLREDUCE and its like), then the tuning table, then Farandole's own choice.
+  std::string_view algorithm = {};
+  /// Number of segments that each chunk is cut into, so that a pipelined algorithm sends one segment while it reduces
+  /// the segment before. Default: 0, chosen from the size of the vector. Methods without a schedule ("shared_memory",
+  /// "vendor") ignore it. Used by allreduce, broadcast, reduce, allgather and reduce_scatter, which have pipelined
+  /// algorithms.
+  int segments = 0;
+  /// Stream whose earlier work the collective waits for, and whose later work waits for the collective: see "Devices"
+  /// at Communicator. Default: none; the call returns when the result is there. For buffers in device memory only, so
+  /// never for a barrier.
+  StreamView stream = {};
 };
 
 /// How a new communicator works. Only the table is inherited from the communicator that it is made of.
@@ -127,63 +148,63 @@ class Communicator {
   /// @param input   `count` elements of any DType.   @param output  as many, of the same type.
   /// @throws Mismatch, InvalidArgument  `output` is unchanged.   @throws PeerLost, Timeout, TransportError
   /// Cost of the ring: 2(P-1) rounds, 2N(P-1)/P bytes sent per rank; docs/algorithms.md has the others.
-  void allreduce(ConstBufferView input, BufferView output, ReduceOp op, const ReduceOptions& options = {});
-  void allreduce(BufferView values, ReduceOp op, const ReduceOptions& options = {}) {
+  void allreduce(ConstBufferView input, BufferView output, ReduceOp op, const CallOptions& options = {});
+  void allreduce(BufferView values, ReduceOp op, const CallOptions& options = {}) {
     allreduce(values, values, op, options);
   }
-  Work allreduce_async(AsyncInput input, BufferView output, ReduceOp op, const ReduceOptions& options = {});
-  Work allreduce_async(BufferView values, ReduceOp op, const ReduceOptions& options = {}) {
+  Work allreduce_async(AsyncInput input, BufferView output, ReduceOp op, const CallOptions& options = {});
+  Work allreduce_async(BufferView values, ReduceOp op, const CallOptions& options = {}) {
     return allreduce_async(values, values, op, options);
   }
 
   /// Every rank's `values` become those of `root`.
-  void broadcast(BufferView values, int root, std::string_view algorithm = {}, StreamView stream = {});
-  Work broadcast_async(BufferView values, int root, std::string_view algorithm = {}, StreamView stream = {});
+  void broadcast(BufferView values, int root, const CallOptions& options = {});
+  Work broadcast_async(BufferView values, int root, const CallOptions& options = {});
 
   /// `output` on `root` = reduction of all ranks' `input`. On other ranks `output` is ignored and may be empty.
   /// In place: `output` is `input`.
-  void reduce(ConstBufferView input, BufferView output, ReduceOp op, int root, const ReduceOptions& options = {});
-  Work reduce_async(AsyncInput input, BufferView output, ReduceOp op, int root, const ReduceOptions& options = {});
+  void reduce(ConstBufferView input, BufferView output, ReduceOp op, int root, const CallOptions& options = {});
+  Work reduce_async(AsyncInput input, BufferView output, ReduceOp op, int root, const CallOptions& options = {});
 
   /// `output` = all ranks' inputs, in order of rank. `counts[r]` elements come from rank r; empty: `input.count` from
   /// each. In place: `input` lies at its place in `output`.
   void allgather(ConstBufferView input, BufferView output, std::span<const std::size_t> counts = {},
-                 std::string_view algorithm = {}, StreamView stream = {});
+                 const CallOptions& options = {});
   Work allgather_async(AsyncInput input, BufferView output, std::span<const std::size_t> counts = {},
-                       std::string_view algorithm = {}, StreamView stream = {});
+                       const CallOptions& options = {});
 
   /// `output` = this rank's part of the reduction of all ranks' `input`. Rank r's part has `counts[r]` elements; empty:
   /// equal parts. In place: `output` lies at its place in `input`.
   void reduce_scatter(ConstBufferView input, BufferView output, ReduceOp op, std::span<const std::size_t> counts = {},
-                      const ReduceOptions& options = {});
+                      const CallOptions& options = {});
   Work reduce_scatter_async(AsyncInput input, BufferView output, ReduceOp op, std::span<const std::size_t> counts = {},
-                            const ReduceOptions& options = {});
+                            const CallOptions& options = {});
 
   /// `output` on `root` = all ranks' inputs, in order of rank; `counts` as in allgather, the same on all ranks.
   /// In place on `root`, as in allgather.
   void gather(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts = {},
-              std::string_view algorithm = {}, StreamView stream = {});
+              const CallOptions& options = {});
   Work gather_async(AsyncInput input, BufferView output, int root, std::span<const std::size_t> counts = {},
-                    std::string_view algorithm = {}, StreamView stream = {});
+                    const CallOptions& options = {});
 
   /// `output` = this rank's part of `root`'s `input`; `counts` as in reduce_scatter, the same on all ranks.
   /// In place on `root`, as in reduce_scatter.
   void scatter(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts = {},
-               std::string_view algorithm = {}, StreamView stream = {});
+               const CallOptions& options = {});
   Work scatter_async(AsyncInput input, BufferView output, int root, std::span<const std::size_t> counts = {},
-                     std::string_view algorithm = {}, StreamView stream = {});
+                     const CallOptions& options = {});
 
   /// Part r of `input` goes to rank r; `output` = the parts that the ranks sent here, in order of rank. The counts have
   /// one entry per rank; empty: equal parts. What rank a sends to b must be what b expects from a. In place:
   /// `output` begins where `input` begins.
   void alltoall(ConstBufferView input, BufferView output, std::span<const std::size_t> send_counts = {},
-                std::span<const std::size_t> recv_counts = {}, StreamView stream = {});
+                std::span<const std::size_t> recv_counts = {}, const CallOptions& options = {});
   Work alltoall_async(AsyncInput input, BufferView output, std::span<const std::size_t> send_counts = {},
-                      std::span<const std::size_t> recv_counts = {}, StreamView stream = {});
+                      std::span<const std::size_t> recv_counts = {}, const CallOptions& options = {});
 
   /// Returns once every rank has called it.
-  void barrier();
-  Work barrier_async();
+  void barrier(const CallOptions& options = {});
+  Work barrier_async(const CallOptions& options = {});
 
   /// A new communicator of the ranks that pass the same `color`, ordered by `key`, then by rank. A negative color gets
   /// an invalid one. Collective; blocks.
