@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "farandole/core/error.h"
+#include "farandole/internal/communicator_access.h"
 #include "farandole/internal/device_collective.h"
 
 namespace farandole::bench {
@@ -168,7 +169,7 @@ VendorCall vendor_call(const Options& options, const Shape& shape, ConstBufferVi
 
 Device& device_of(Communicator& ranks) {
   const MemorySpace space = ranks.device();
-  return device_runtime(ranks.settings()).runtime->open(space.ordinal);
+  return device_runtime(internals(ranks).settings()).runtime->open(space.ordinal);
 }
 
 Shape shape_of(const Communicator& ranks, const Options& options, Collective collective, std::size_t bytes,

@@ -12,6 +12,7 @@
 #include "bench_case.h"
 #include "farandole/core/error.h"
 #include "farandole/core/version.h"
+#include "farandole/internal/communicator_access.h"
 #include "farandole/internal/deadline.h"
 #include "farandole/internal/device_collective.h"
 
@@ -70,7 +71,7 @@ class Tuner {
         options_(options),
         memory_(kind_of(options.memory)),
         budget_(options.tune_seconds, total_weight()) {
-    table_.shape = ranks.tuning_shape();
+    table_.shape = internals(ranks).tuning_shape();
     table_.version = version();
   }
   TuningTable run();
@@ -163,7 +164,7 @@ Way Tuner::shared_memory_way(std::size_t one_shot_bytes, std::size_t slice_bytes
 bool Tuner::can_run(TuningTable table, Collective collective, std::size_t bytes, std::string_view method) const {
   table.of(collective, memory_) = {{kAnySize, std::string(method), 1, 0}};
   try {
-    return ranks_.duplicate({.table = &table}).choose(collective, bytes, memory_) == method;
+    return internals(ranks_.duplicate({.table = &table})).choose(collective, bytes, memory_) == method;
   } catch (const InvalidArgument&) {
     return false;  // it is for other places of ranks
   }
@@ -191,7 +192,7 @@ std::vector<Way> Tuner::ways_of(Collective collective, const Shape& shape) const
     const std::pair<std::string, int> entry(algorithm, segments);
     if (std::find(names.begin(), names.end(), entry) == names.end()) names.push_back(entry);
   };
-  const auto usual = static_cast<std::size_t>(ranks_.settings().segment_bytes);
+  const auto usual = static_cast<std::size_t>(internals(ranks_).settings().segment_bytes);
   for (const Algorithm& algorithm : algorithms()) {
     // The comparison of calls is a barrier by itself, and with shared memory not one by messages.
     if (collective == Collective::kBarrier && ranks_.shares_memory()) break;
@@ -204,7 +205,7 @@ std::vector<Way> Tuner::ways_of(Collective collective, const Shape& shape) const
   TuningTable empty = table_;
   empty.entries = empty.device_entries = {};
   Communicator plain = ranks_.duplicate({.table = &empty});
-  const std::string built_in = plain.choose(collective, bytes_of(shape), memory_);
+  const std::string built_in = internals(plain).choose(collective, bytes_of(shape), memory_);
   for (const std::string_view method : methods_of(collective, bytes_of(shape))) add(method, 1);
   std::vector<Way> ways;
   for (const auto& [algorithm, segments] : names) {
@@ -278,7 +279,7 @@ std::vector<double> Tuner::compare(const Shape& shape, std::vector<Way>& ways, b
 void Tuner::find_one_shot_bytes() {
   const std::vector<std::size_t> sizes = limit_sizes(kFirstOneShot, kLastOneShot, 2);
   if (sizes.empty()) return;
-  const auto slice_bytes = static_cast<std::size_t>(ranks_.settings().slice_bytes);
+  const auto slice_bytes = static_cast<std::size_t>(internals(ranks_).settings().slice_bytes);
   std::vector<Way> ways;
   ways.push_back(shared_memory_way(sizes.back(), slice_bytes));
   ways.push_back(shared_memory_way(0, slice_bytes));
@@ -297,8 +298,9 @@ void Tuner::find_one_shot_bytes() {
 void Tuner::find_slice_bytes() {
   const std::vector<std::size_t> sizes = limit_sizes(kFirstPartSize, kLastPartSize, 8);
   if (sizes.empty()) return;
-  const auto usual = static_cast<std::size_t>(ranks_.settings().slice_bytes);
-  const auto one_shot = table_.one_shot_bytes.value_or(static_cast<std::size_t>(ranks_.settings().one_shot_bytes));
+  const auto usual = static_cast<std::size_t>(internals(ranks_).settings().slice_bytes);
+  const auto one_shot =
+      table_.one_shot_bytes.value_or(static_cast<std::size_t>(internals(ranks_).settings().one_shot_bytes));
   constexpr std::size_t kSmallest = 64 << 10, kLargest = 2 << 20;
   std::vector<Way> ways;
   ways.push_back(shared_memory_way(one_shot, usual));

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "farandole/core/error.h"
+#include "farandole/internal/communicator_access.h"
 #include "groups.h"
 #include "message_of.h"
 
@@ -89,7 +90,7 @@ TEST(CallOptions, UnusedFieldIsInvalidHereAndAMismatchElsewhere) {
           EXPECT_THAT(message_of<InvalidArgument>([&] { call.run(collective, option.set); }),
                       AllOf(HasSubstr(std::string(name(collective))), HasSubstr(fmt::format("`{}`", option.field)),
                             HasSubstr(option.used_by)));
-        } else if (ranks.settings().check) {
+        } else if (internals(ranks).settings().check) {
           message_of<Mismatch>([&] { call.run(collective, {}); });
         }
         call.run(collective, {});

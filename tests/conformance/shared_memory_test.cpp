@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "farandole/core/error.h"
+#include "farandole/internal/communicator_access.h"
 #include "farandole/internal/waiter.h"
 #include "farandole/sdk/transport.h"
 #include "groups.h"
@@ -63,11 +64,11 @@ void try_all(Communicator& ranks, std::size_t total) {
 }
 
 std::size_t slot_bytes(const Communicator& ranks) {
-  return static_cast<std::size_t>(ranks.settings().slice_bytes);
+  return static_cast<std::size_t>(internals(ranks).settings().slice_bytes);
 }
 /// The largest vector that is reduced whole by every rank.
 std::size_t one_shot_bytes(const Communicator& ranks) {
-  return std::min(static_cast<std::size_t>(ranks.settings().one_shot_bytes), slot_bytes(ranks));
+  return std::min(static_cast<std::size_t>(internals(ranks).settings().one_shot_bytes), slot_bytes(ranks));
 }
 
 TEST(SharedMemory, ShortVectorsWhereverTheyLie) {
@@ -182,11 +183,11 @@ TEST(SharedMemory, OneShotReachesFurtherWhereRanksShareCores) {
   for (const int size : {cores, cores + 1}) {
     if (size > kMaxReplicas) GTEST_SKIP() << "more cores than ranks in a process";
     run_replicas(size, [&](Communicator& ranks) {
-      const auto limit = static_cast<std::size_t>(ranks.settings().one_shot_bytes);
-      if (size == 1 || limit == 0 || !ranks.shares_memory() || !ranks.settings().tuning.empty()) return;
+      const auto limit = static_cast<std::size_t>(internals(ranks).settings().one_shot_bytes);
+      if (size == 1 || limit == 0 || !ranks.shares_memory() || !internals(ranks).settings().tuning.empty()) return;
       const std::size_t most = size > cores ? 4 * limit : limit;
-      EXPECT_THAT(ranks.explain(Collective::kAllreduce, most), HasSubstr("one shot"));
-      EXPECT_THAT(ranks.explain(Collective::kAllreduce, most + 1), HasSubstr("two shots"));
+      EXPECT_THAT(internals(ranks).explain(Collective::kAllreduce, most), HasSubstr("one shot"));
+      EXPECT_THAT(internals(ranks).explain(Collective::kAllreduce, most + 1), HasSubstr("two shots"));
     });
   }
 }
@@ -196,7 +197,7 @@ TEST(SharedMemory, EveryWayGivesTheSameBitsOnAllRanks) {
   SCOPED_TRACE(fmt::format("seed {}", seed));
   for_each_group({2, 3, 4, 5, 8}, [&](Communicator& ranks) {
     // Algorithms over messages, which a table may have chosen, associate in ways of their own.
-    if (!ranks.shares_memory() || !ranks.settings().tuning.empty()) return;
+    if (!ranks.shares_memory() || !internals(ranks).settings().tuning.empty()) return;
     const std::size_t count = 3 * slot_bytes(ranks) / sizeof(float) + 11;
     std::mt19937 random(seed + static_cast<unsigned>(ranks.rank()));
     std::uniform_real_distribution<float> distribution(-1000.0F, 1000.0F);

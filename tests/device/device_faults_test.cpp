@@ -18,6 +18,7 @@
 #include "driver_function.h"
 #include "fake_device.h"
 #include "farandole/core/error.h"
+#include "farandole/internal/communicator_access.h"
 #include "groups.h"
 #include "message_of.h"
 #include "on_device.h"
@@ -106,7 +107,7 @@ TEST(DeviceFaults, AStuckStreamIsATimeoutOnAllRanksWithinTheDeadline) {
     const auto start = std::chrono::steady_clock::now();
     const std::string text = message_of<Timeout>([&] { work.wait(); });
     const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
-    const double late_by = (waited - ranks.settings().timeout).count();
+    const double late_by = (waited - internals(ranks).settings().timeout).count();
     EXPECT_THAT(text, HasSubstr("allreduce of 1000 f32 elements in device memory"));
     EXPECT_LT(late_by, 1.0);
     // What is measured on a GPU goes into its report by such a line.
@@ -208,7 +209,7 @@ void expect_network_fault(int rank, const WrappedTransport::Options& wrong,
     std::optional<WrappedTransport> transport;
     Communicator hosts =
         CommunicatorProbe::on_hosts_by(ranks.duplicate(), {0, 0, 1, 1}, [&](Transport& usual) -> Transport& {
-          DeviceRuntime& runtime = *device_runtime(ranks.settings()).runtime;
+          DeviceRuntime& runtime = *device_runtime(internals(ranks).settings()).runtime;
           const bool is_wrong = ranks.rank() == rank;
           return transport.emplace(usual, runtime, is_wrong ? wrong : WrappedTransport::Options{});
         });
@@ -239,7 +240,7 @@ TEST(DeviceFaults, ARankThatIsKilledBetweenSlicesIsAPeerLostOnItsPeers) {
     std::optional<WrappedTransport> transport;
     Communicator hosts =
         CommunicatorProbe::on_hosts_by(ranks.duplicate(), {0, 0, 1, 1}, [&](Transport& usual) -> Transport& {
-          DeviceRuntime& runtime = *device_runtime(ranks.settings()).runtime;
+          DeviceRuntime& runtime = *device_runtime(internals(ranks).settings()).runtime;
           return transport.emplace(usual, runtime, WrappedTransport::Options{.dies_at = ranks.rank() == 3 ? 6 : 0});
         });
     Buffer values = ranks.allocate(20'000, DType::kF32, ranks.device());

@@ -20,6 +20,7 @@
 #include "communicator_probe.h"
 #include "driver_function.h"
 #include "farandole/core/error.h"
+#include "farandole/internal/communicator_access.h"
 #include "groups.h"
 #include "message_of.h"
 #include "on_device.h"
@@ -45,7 +46,7 @@ const std::vector<std::vector<int>>& layouts() {
 
 /// Where the ranks of a job live.
 std::vector<int> hosts_of(Communicator& ranks) {
-  const std::vector<std::int32_t> own{ranks.host_index()};
+  const std::vector<std::int32_t> own{ranks.placement().host_index};
   std::vector<std::int32_t> all(static_cast<std::size_t>(ranks.size()));
   ranks.allgather(own, all);
   return {all.begin(), all.end()};
@@ -55,7 +56,7 @@ std::vector<int> hosts_of(Communicator& ranks) {
 /// algorithm, to be hierarchical.
 Communicator duplicate_for(Communicator& ranks, const std::vector<int>& layout) {
   TuningTable table;
-  table.shape = ranks.tuning_shape();
+  table.shape = internals(ranks).tuning_shape();
   table.shape.hosts = static_cast<int>(std::set<int>(layout.begin(), layout.end()).size());
   constexpr std::size_t kAnySize = std::numeric_limits<std::size_t>::max();
   table.of(Collective::kAlltoall, MemoryKind::kCuda) = {{kAnySize, "hierarchical", 1, 0}};
@@ -76,7 +77,7 @@ void for_each_device_layout(const std::function<void(Communicator&, const std::v
   for_each_device_group(sizes, [&](Communicator& ranks) {
     std::vector<std::vector<int>> wanted;
     if (const auto found = by_size.find(ranks.size()); found != by_size.end()) wanted = found->second;
-    if (ranks.host_count() > 1) wanted = {hosts_of(ranks)};
+    if (ranks.placement().host_count > 1) wanted = {hosts_of(ranks)};
     for (const std::vector<int>& layout : wanted) {
       SCOPED_TRACE(testing::PrintToString(layout));
       Communicator hosts = CommunicatorProbe::on_hosts(duplicate_for(ranks, layout), layout);
@@ -178,7 +179,7 @@ TEST(DeviceHierarchy, EveryLayoutAndCount) {
       check_case(ranks, {Collective::kReduceScatter, count / size, DType::kI32});
       check_case(ranks, {Collective::kScatter, count / size, DType::kI32});
     }
-    EXPECT_EQ(ranks.choose(Collective::kAlltoall, 1000, MemoryKind::kCuda), "hierarchical");
+    EXPECT_EQ(internals(ranks).choose(Collective::kAlltoall, 1000, MemoryKind::kCuda), "hierarchical");
     for (const Collective collective :
          {Collective::kAllgather, Collective::kReduceScatter, Collective::kGather, Collective::kScatter}) {
       check_case(ranks, {.collective = collective, .count = 701, .dtype = DType::kF64, .uneven = true});
@@ -302,7 +303,7 @@ TEST(DeviceHierarchy, MessagesOfDeviceMemoryNeedNoCopies) {
     std::optional<WrappedTransport> transport;
     Communicator direct =
         CommunicatorProbe::on_hosts_by(duplicate_for(ranks, layout), layout, [&](Transport& usual) -> Transport& {
-          DeviceRuntime& runtime = *device_runtime(ranks.settings()).runtime;
+          DeviceRuntime& runtime = *device_runtime(internals(ranks).settings()).runtime;
           return transport.emplace(usual, runtime, WrappedTransport::Options{.takes_device_memory = true});
         });
     const auto size = static_cast<std::size_t>(ranks.size());
@@ -376,12 +377,13 @@ TEST(DeviceHierarchy, ASettingForcesItWhereThereAreHostsAndACallSaysWhyNot) {
     Communicator one_host = CommunicatorProbe::on_hosts(ranks.duplicate(), {0, 0});
     Communicator hosts = CommunicatorProbe::on_hosts(ranks.duplicate(), {0, 1});
     constexpr std::size_t kBytes = 1 << 20;
-    EXPECT_EQ(one_host.choose(Collective::kBroadcast, kBytes, MemoryKind::kCuda), "vendor");
-    EXPECT_THAT(one_host.explain(Collective::kBroadcast, kBytes, MemoryKind::kCuda),
+    EXPECT_EQ(internals(one_host).choose(Collective::kBroadcast, kBytes, MemoryKind::kCuda), "vendor");
+    EXPECT_THAT(internals(one_host).explain(Collective::kBroadcast, kBytes, MemoryKind::kCuda),
                 HasSubstr("because hierarchical, which a setting forces, needs several hosts"));
-    EXPECT_EQ(hosts.choose(Collective::kAllreduce, kBytes, MemoryKind::kCuda), "vendor");
-    EXPECT_EQ(hosts.choose(Collective::kBroadcast, kBytes, MemoryKind::kCuda), "hierarchical");
-    EXPECT_THAT(hosts.explain(Collective::kBroadcast, kBytes, MemoryKind::kCuda), HasSubstr("through pinned memory"));
+    EXPECT_EQ(internals(hosts).choose(Collective::kAllreduce, kBytes, MemoryKind::kCuda), "vendor");
+    EXPECT_EQ(internals(hosts).choose(Collective::kBroadcast, kBytes, MemoryKind::kCuda), "hierarchical");
+    EXPECT_THAT(internals(hosts).explain(Collective::kBroadcast, kBytes, MemoryKind::kCuda),
+                HasSubstr("through pinned memory"));
     Buffer values = ranks.allocate(10, DType::kF32, ranks.device());
     CallOptions options;
     options.algorithm = "hierarchical";

@@ -11,13 +11,14 @@
 #include <vector>
 
 #include "farandole/collectives/communicator.h"
+#include "farandole/internal/communicator_access.h"
 #include "farandole/sdk/device.h"
 
 namespace farandole::test {
 
 /// The device of a rank.
 inline Device& device_of(Communicator& ranks) {
-  return device_runtime(ranks.settings()).runtime->open(ranks.device().ordinal);
+  return device_runtime(internals(ranks).settings()).runtime->open(ranks.device().ordinal);
 }
 
 /// Copies, and waits until it is done.

@@ -4,8 +4,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <atomic>
-#include <exception>
 #include <utility>
 
 #include "communicator/communicator_state.h"
@@ -13,56 +11,6 @@
 #include "farandole/internal/average.h"
 
 namespace farandole {
-
-/// What all copies of a Work share.
-class Work::Handle {
- public:
-  explicit Handle(std::shared_ptr<State> state) : state_(std::move(state)) {}
-  Handle(const Handle&) = delete;
-  Handle& operator=(const Handle&) = delete;
-  ~Handle() {
-    if (is_let_go_ || state_->queue->is_forked_child() || has_ended()) return;
-    if (!is_done() && std::uncaught_exceptions() > exceptions_at_start_) state_->queue->give_up();
-    state_->queue->wait(*state_);
-  }
-  bool is_done() const { return state_->done.load(std::memory_order_acquire); }
-  bool has_ended() const { return is_done() && state_->queue->is_quiet(); }
-  State& state() { return *state_; }
-  /// A stream waits for it: the last copy does not.
-  void let_go() { is_let_go_ = true; }
-
- private:
-  const std::shared_ptr<State> state_;
-  std::atomic<bool> is_let_go_{false};
-  const int exceptions_at_start_ = std::uncaught_exceptions();
-};
-
-Work::Work(std::shared_ptr<State> state) : handle_(std::make_shared<Handle>(std::move(state))) {}
-
-void Work::wait() {
-  if (!handle_) throw InvalidArgument("wait: this Work does not refer to a collective");
-  State& state = handle_->state();
-  state.queue->begin_use();
-  if (!handle_->has_ended()) state.queue->wait(state);
-  if (state.failure) throw_error(state.failure->kind, state.failure->text);
-}
-
-bool Work::test() {
-  if (!handle_) throw InvalidArgument("test: this Work does not refer to a collective");
-  WorkQueue& queue = *handle_->state().queue;
-  queue.begin_use();
-  if (!handle_->is_done()) queue.poll();
-  return handle_->has_ended();
-}
-
-void Work::wait_on(StreamView stream) {
-  if (!handle_) throw InvalidArgument("wait_on: this Work does not refer to a collective");
-  State& state = handle_->state();
-  state.queue->begin_use();
-  state.queue->wait_on(state, stream);
-  handle_->let_go();
-  if (handle_->is_done() && state.failure) throw_error(state.failure->kind, state.failure->text);
-}
 
 void Communicator::throw_empty() {
   throw InvalidArgument(
@@ -309,7 +257,7 @@ Communicator Communicator::split(int color, int key, const CommunicatorOptions& 
   group.endpoint = parent.endpoint;
   group.table = options.table == nullptr ? parent.table : std::make_shared<TuningTable>(*options.table);
   group.progress = options.progress;
-  group.compares = options.compare || settings().check;
+  group.compares = options.compare || parent.endpoint->settings().check;
   group.watches = options.watch;
   group.name = options.name;
   group.id = static_cast<std::uint16_t>(free - used.begin());
@@ -345,48 +293,25 @@ const RankInfo& info(const Group& group) {
 }
 }  // namespace
 
-int Communicator::local_rank() const {
-  return info(state().group()).local_rank;
-}
-int Communicator::local_size() const {
-  return info(state().group()).local_size;
-}
-int Communicator::host_index() const {
-  return info(state().group()).host_index;
-}
-int Communicator::host_count() const {
-  return state().group().endpoint->topology().host_count();
+Placement Communicator::placement() const {
+  const Group& group = state().group();
+  const RankInfo& own = info(group);
+  return {own.local_rank, own.local_size, own.host_index, group.endpoint->topology().host_count()};
 }
 std::string Communicator::describe(int rank) const {
   return state().group().endpoint->topology().describe(state().group().member(rank));
 }
-const Settings& Communicator::settings() const {
-  return state().group().endpoint->settings();
-}
-
-bool Communicator::peer_has_started_next() {
-  return state().queue().peer_has_started_next();
-}
-std::string Communicator::describe_missing() {
-  return state().queue().describe_missing();
-}
-Endpoint& Communicator::endpoint() const {
-  return state().endpoint();
-}
-
-Buffer Communicator::allocate(std::size_t count, DType dtype) {
-  const Group& group = state().group();
-  group.endpoint->check_world();
-  if (!group.endpoint->shares_memory(info(group).host_index)) return Buffer(count, dtype);
-  return group.endpoint->memory().allocate(count, dtype);
-}
-MemorySpace Communicator::device() {
-  state().group().endpoint->check_world();
-  return state().queue().devices().context().space();
+bool Communicator::shares_memory() const {
+  return state().queue().shares_memory();
 }
 
 Buffer Communicator::allocate(std::size_t count, DType dtype, MemorySpace space) {
-  if (space.is_host()) return allocate(count, dtype);
+  const Group& group = state().group();
+  group.endpoint->check_world();
+  if (space.is_host()) {
+    if (!group.endpoint->shares_memory(info(group).host_index)) return Buffer(count, dtype);
+    return group.endpoint->memory().allocate(count, dtype);
+  }
   const MemorySpace own = device();
   if (space != own) {
     throw InvalidArgument(
@@ -394,19 +319,15 @@ Buffer Communicator::allocate(std::size_t count, DType dtype, MemorySpace space)
   }
   return state().queue().devices().context().allocate(count, dtype);
 }
-
-bool Communicator::shares_memory() const {
-  return state().queue().shares_memory();
-}
-
-std::uint64_t Communicator::sent_bytes() const {
-  endpoint().check_process();
-  return state().sent_bytes();
+MemorySpace Communicator::device() {
+  state().group().endpoint->check_world();
+  return state().queue().devices().context().space();
 }
 
 void Communicator::abort(std::string_view text) {
-  endpoint().check_process();
-  endpoint().give_up(fmt::format("aborted: {}", text));
+  Endpoint& endpoint = state().endpoint();
+  endpoint.check_process();
+  endpoint.give_up(fmt::format("aborted: {}", text));
 }
 
 }  // namespace farandole

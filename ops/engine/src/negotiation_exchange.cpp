@@ -8,13 +8,14 @@
 #include <utility>
 
 #include "farandole/core/error.h"
+#include "farandole/internal/communicator_access.h"
 
 namespace farandole {
 
 NegotiationExchange::NegotiationExchange(Communicator control, Communicator& data)
     : control_(std::move(control)),
       // The vendor's allreduce would not let ranks know that it has begun.
-      algorithm_(control_.settings().allreduce == "vendor" ? "recursive_doubling" : ""),
+      algorithm_(internals(control_).settings().allreduce == "vendor" ? "recursive_doubling" : ""),
       bytes_{1} {
   // A control communicator knows that it is called from its first collective on. Nothing watches that collective, so
   // the ranks meet on the other communicator before.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "farandole/collectives/communicator.h"
+#include "farandole/internal/communicator_access.h"
 #include "farandole/internal/deadline.h"
 #include "negotiator.h"
 
@@ -30,7 +31,7 @@ class NegotiationExchange {
 
   bool is_idle() const { return phase_ == Phase::kIdle; }
   /// True if another rank has begun a negotiation that this one has not.
-  bool peer_has_begun() { return control_.peer_has_started_next(); }
+  bool peer_has_begun() { return internals(control_).peer_has_started_next(); }
   /// @param bytes  what the negotiator has opened the negotiation with; only while `is_idle`
   void begin(std::span<const std::uint8_t> bytes, Clock::time_point now);
   /// Gives the negotiator what has come from all ranks. @returns  what that has brought; nothing if nothing has come
@@ -42,7 +43,7 @@ class NegotiationExchange {
   /// When the negotiation that is under way began.
   std::optional<Clock::time_point> since() const { return is_idle() ? std::nullopt : std::optional(since_); }
   /// The ranks that it waits for, as far as is known; empty if there are none.
-  std::string describe_missing() { return is_idle() ? std::string() : control_.describe_missing(); }
+  std::string describe_missing() { return is_idle() ? std::string() : internals(control_).describe_missing(); }
 
  private:
   enum class Phase { kIdle, kBytes, kLengths, kAnnouncements };

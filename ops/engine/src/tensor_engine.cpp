@@ -7,6 +7,7 @@
 #include <system_error>
 #include <utility>
 
+#include "farandole/internal/communicator_access.h"
 #include "farandole/internal/library_thread.h"
 #include "farandole/internal/log.h"
 
@@ -39,7 +40,7 @@ thread_local const TensorEngine* calling_back = nullptr;
 
 /// @throws Unsupported  MPI allows only the main thread
 Endpoint& endpoint_for_any_thread(const Communicator& communicator) {
-  Endpoint& endpoint = communicator.endpoint();
+  Endpoint& endpoint = internals(communicator).endpoint();
   if (!endpoint.usable_from_any_thread()) {
     throw Unsupported(
         "the engine needs an MPI that any thread may call: initialise MPI with MPI_THREAD_MULTIPLE, or let Farandole "
@@ -286,7 +287,7 @@ farandole_counters TensorEngine::counters() {
   farandole_counters sum = sets_.counters();
   sum.struct_bytes = sizeof sum;
   sum.requests = inbox_.requests();
-  sum.sent_bytes = communicator_.sent_bytes();
+  sum.sent_bytes = internals(communicator_).sent_bytes();
   return sum;
 }
 

@@ -19,6 +19,7 @@
 #include "communicator_probe.h"
 #include "farandole/collectives/communicator.h"
 #include "farandole/core/error.h"
+#include "farandole/internal/communicator_access.h"
 #include "groups.h"
 #include "message_of.h"
 #include "selection/selection.h"
@@ -388,7 +389,7 @@ TEST(Exchange, ASettingLeavesLongVectorsToOtherWays) {
     run_replicas(static_cast<int>(layout.size()), [&](Communicator& on_one_host) {
       // Which could not be duplicated: the setting is for hosts.
       Communicator ranks = CommunicatorProbe::on_hosts(std::move(on_one_host), layout);
-      EXPECT_EQ(ranks.choose(Collective::kAllreduce, 4), kExchange);
+      EXPECT_EQ(internals(ranks).choose(Collective::kAllreduce, 4), kExchange);
       for (const std::size_t count : {5, 300'000}) {
         Numbers values(count, 1.0F);
         ranks.allreduce(values, ReduceOp::kSum);

@@ -13,6 +13,7 @@
 
 #include "communicator_probe.h"
 #include "farandole/collectives/communicator.h"
+#include "farandole/internal/communicator_access.h"
 
 namespace farandole {
 namespace {
@@ -183,7 +184,7 @@ TEST(HierarchicalCollectives, ReduceScatterAndScatterFromEveryRoot) {
 TEST(HierarchicalCollectives, AlltoallAndInPlace) {
   for_each_layout([](Communicator& hosts) {
     Communicator ranks = CommunicatorProbe::measured(std::move(hosts), Collective::kAlltoall, "hierarchical");
-    ASSERT_EQ(ranks.choose(Collective::kAlltoall, 0), "hierarchical");
+    ASSERT_EQ(internals(ranks).choose(Collective::kAlltoall, 0), "hierarchical");
     const auto size = static_cast<std::size_t>(ranks.size());
     for (const std::size_t each : {0, 1, 3, 97}) {
       for (const bool in_place : {false, true}) {

@@ -25,6 +25,7 @@
 #include "farandole/collectives/communicator.h"
 #include "farandole/core/error.h"
 #include "farandole/internal/average.h"
+#include "farandole/internal/communicator_access.h"
 #include "groups.h"
 #include "operation/method_inputs.h"
 #include "scripted_network.h"
@@ -413,7 +414,7 @@ TEST(HierarchicalOperation, IsWithdrawnOnceNoPeerOfItsHostTouchesItsBuffers) {
 void run_on_hosts(const std::vector<int>& layout, const std::function<void(Communicator&)>& body) {
   run_replicas(static_cast<int>(layout.size()), [&](Communicator& ranks) {
     Communicator hosts = CommunicatorProbe::on_hosts(ranks.duplicate(), layout);
-    ASSERT_EQ(hosts.choose(Collective::kAllreduce, 1 << 20), "hierarchical");
+    ASSERT_EQ(internals(hosts).choose(Collective::kAllreduce, 1 << 20), "hierarchical");
     body(hosts);
   });
 }

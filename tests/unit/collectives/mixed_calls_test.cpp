@@ -17,6 +17,7 @@
 #include "communicator_probe.h"
 #include "farandole/collectives/communicator.h"
 #include "farandole/core/error.h"
+#include "farandole/internal/communicator_access.h"
 #include "values.h"
 
 namespace farandole {
@@ -84,7 +85,7 @@ std::string draw_algorithm(Random& random, const Communicator& ranks, const Draw
   for (const Algorithm& one : algorithms()) {
     if (one.collective == call.collective && one.supports(ranks.size())) names.emplace_back(one.name);
   }
-  if (ranks.choose(Collective::kReduce, 4U << 20) == "hierarchical") names.emplace_back("hierarchical");
+  if (internals(ranks).choose(Collective::kReduce, 4U << 20) == "hierarchical") names.emplace_back("hierarchical");
   const std::size_t bytes = call.total() * size_in_bytes(call.dtype) * static_cast<std::size_t>(ranks.size());
   if (!ranks.shares_memory() && ranks.size() > 1 && bytes <= kMaxShownBytes) names.emplace_back("exchange");
   return names[random.below(names.size())];
