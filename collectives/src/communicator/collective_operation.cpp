@@ -40,19 +40,18 @@ class Refusing final : public Operation {
 
 }  // namespace
 
-CollectiveOperation::CollectiveOperation(const Group& group, const ShmContext& host, const Call& call,
-                                         Selection selection, std::uint64_t sequence, Slots slots, bool check,
-                                         std::string validation_error, bool has_arrived)
+CollectiveOperation::CollectiveOperation(const Group& group, const ShmContext& host, const PreparedCall& prepared,
+                                         std::uint64_t sequence, Slots slots, bool has_arrived)
     : group_(group),
       host_(host),
-      call_(call),
-      selection_(selection),
+      call_(prepared.call),
+      selection_(prepared.selection),
       sequence_(sequence),
       slots_(slots),
       has_arrived_(has_arrived),
-      validation_error_(std::move(validation_error)),
-      descriptor_(describe_call(call_, selection_, group.size(), validation_error_.empty())),
-      phase_(check && group.size() > 1 && !selection_.method->compares_calls ? Phase::kCheck : Phase::kRun) {
+      validation_error_(prepared.validation_error),
+      descriptor_(prepared.descriptor),
+      phase_(group.compares && group.size() > 1 && !selection_.method->compares_calls ? Phase::kCheck : Phase::kRun) {
   if (selection_.method->created_before_comparison) made_at_call_ = selection_.method->make(inputs());
 }
 

@@ -17,6 +17,7 @@
 #include "operation/group.h"
 #include "operation/method_inputs.h"
 #include "operation/operation.h"
+#include "operation/prepared_call.h"
 #include "selection/selection.h"
 #include "shared_memory/shm_group.h"
 
@@ -43,10 +44,8 @@ struct Slots {
 class CollectiveOperation final : public Operation {
  public:
   /// @param has_arrived  in shared memory, this rank's arrival is published already
-  /// @param validation_error  if not empty, the call is invalid: ranks compare descriptors, then this one throws it
-  CollectiveOperation(const Group& group, const ShmContext& host, const Call& call, Selection selection,
-                      std::uint64_t sequence, Slots slots, bool check, std::string validation_error,
-                      bool has_arrived = false);
+  CollectiveOperation(const Group& group, const ShmContext& host, const PreparedCall& prepared, std::uint64_t sequence,
+                      Slots slots, bool has_arrived = false);
   ~CollectiveOperation() override;
 
   State advance() override;

@@ -16,6 +16,7 @@
 #include "communicator/work_queue.h"
 #include "farandole/collectives/communicator.h"
 #include "operation/group.h"
+#include "operation/prepared_call.h"
 #include "selection/selection.h"
 
 namespace farandole {
@@ -77,30 +78,24 @@ class Communicator::State {
 
   Selection select(const SelectionQuery& query);
   void run(const Call& call) {
-    const Prepared prepared = prepare(call);
-    if (call.stream.valid() && prepared.validation_error.empty()) {
-      queue_->run_on_stream(call, prepared.selection);
+    const PreparedCall prepared = prepare(call);
+    if (call.stream.valid() && prepared.is_valid()) {
+      queue_->run_on_stream(prepared);
     } else {
-      queue_->run(call, prepared.selection, prepared.validation_error);
+      queue_->run(prepared);
     }
   }
   Work start(const Call& call) {
-    const Prepared prepared = prepare(call);
-    Work work(queue_->submit(call, prepared.selection, prepared.validation_error));
+    Work work(queue_->submit(prepare(call)));
     queue_->advance();
     if (group_.progress == CommunicatorOptions::Progress::kBackground) group_.endpoint->wake_progress();
     return work;
   }
 
  private:
-  /// What runs, or why this rank cannot take part.
-  struct Prepared {
-    Selection selection;
-    std::string validation_error;
-  };
-  /// Validates and selects.
-  Prepared prepare(const Call& call);
-  Selection select(const Call& call);
+  /// Validates the call and selects the method that runs it. @throws InvalidArgument  where no peer compares the call
+  PreparedCall prepare(const Call& call);
+  Selection select(const PreparedCall& prepared);
 
   const Group group_;
   const int exceptions_at_start_ = std::uncaught_exceptions();

@@ -59,11 +59,12 @@ void require_no_capture(const Call& call, Device& device) {
 }
 
 /// All memory of a call is the host's, or of this rank's device.
-void validate_spaces(const Call& call, DeviceSlot& devices) {
+void validate_spaces(const PreparedCall& prepared, DeviceSlot& devices) {
+  const Call& call = prepared.call;
   if (call.input.count > 0 && call.output.count > 0 && call.output.space != call.input.space) {
     refuse_space(call, "output", call.output.space, describe(call.input.space) + ", where the input is");
   }
-  const MemorySpace space = space_of(call);
+  const MemorySpace space = prepared.space;
   if (!space.is_host()) {
     const MemorySpace own = devices.context().space();
     const auto describe_own = [&] { return describe(own) + ", the device of this rank"; };
@@ -138,27 +139,28 @@ void validate_reduction(const Call& call) {
   }
 }
 
-void validate_counts(const Call& call, int rank, int size, bool has_input, bool has_output) {
+void validate_counts(const PreparedCall& prepared, int rank, bool has_input, bool has_output) {
+  const Call& call = prepared.call;
   if (call.collective == Collective::kBroadcast || call.collective == Collective::kBarrier) return;
   if (call.collective == Collective::kAllreduce || call.collective == Collective::kReduce) {
     if (has_output) require_count("output", call.input.count, call.output.count);
     return;
   }
   const auto own = static_cast<std::size_t>(rank);
-  const Parts parts = parts_of(call, size);
+  const Parts& parts = prepared.parts;
   switch (call.collective) {
     case Collective::kAllgather:
     case Collective::kGather:
       require_count("input", parts[own], call.input.count);
-      if (has_output) require_count("output", parts.total(), call.output.count);
+      if (has_output) require_count("output", prepared.total, call.output.count);
       break;
     case Collective::kReduceScatter:
     case Collective::kScatter:
-      if (has_input) require_count("input", parts.total(), call.input.count);
+      if (has_input) require_count("input", prepared.total, call.input.count);
       require_count("output", parts[own], call.output.count);
       break;
     case Collective::kAlltoall: {
-      const Parts recv_parts = recv_parts_of(call, size);
+      const Parts& recv_parts = prepared.recv_parts;
       require_count("input", parts.total(), call.input.count);
       require_count("output", recv_parts.total(), call.output.count);
       require_count("what this rank expects from itself", parts[own], recv_parts[own]);
@@ -177,13 +179,13 @@ std::size_t first_of(const Parts& parts, int rank) {
 }
 
 /// Where the shorter of both buffers lies in a call that is in place, in elements of the longer one.
-std::size_t place_of(const Call& call, int rank, int size) {
-  switch (call.collective) {
+std::size_t place_of(const PreparedCall& prepared, int rank) {
+  switch (prepared.call.collective) {
     case Collective::kAllgather:
     case Collective::kGather:
     case Collective::kReduceScatter:
     case Collective::kScatter:
-      return first_of(parts_of(call, size), rank);
+      return first_of(prepared.parts, rank);
     default:
       return 0;
   }
@@ -202,11 +204,12 @@ std::size_t place_of(const Call& call, int rank, int size) {
 }
 
 /// What is written would be read again: by this rank, or by a peer that reads this rank's memory.
-void validate_overlap(const Call& call, int rank, int size) {
+void validate_overlap(const PreparedCall& prepared, int rank) {
+  const Call& call = prepared.call;
   const MemoryRange input(call.input), output(ConstBufferView(call.output));
   if (overlap(input, output) && call.collective != Collective::kBroadcast) {
     const bool gathers = call.collective == Collective::kAllgather || call.collective == Collective::kGather;
-    const std::size_t skipped_bytes = place_of(call, rank, size) * size_in_bytes(call.input.dtype);
+    const std::size_t skipped_bytes = place_of(prepared, rank) * size_in_bytes(call.input.dtype);
     const std::uintptr_t in_place = (gathers ? output : input).begin + skipped_bytes;
     if ((gathers ? input : output).begin != in_place) refuse_overlap(call, input, output, in_place);
   }
@@ -243,7 +246,8 @@ std::string address_problem(const DeviceRuntime& runtime, std::string_view what,
   return {};
 }
 
-void validate(const Call& call, int rank, int size, DeviceSlot& devices) {
+void validate(const PreparedCall& prepared, int rank, int size, DeviceSlot& devices) {
+  const Call& call = prepared.call;
   const bool at_root = call.root < 0 || rank == call.root;
   if (is_rooted(call.collective) && (call.root < 0 || call.root >= size)) {
     throw InvalidArgument(fmt::format("{}: root {} is not a rank of this communicator, which has 0 … {}",
@@ -252,7 +256,7 @@ void validate(const Call& call, int rank, int size, DeviceSlot& devices) {
   const bool has_input = call.collective != Collective::kScatter || at_root;
   const bool has_output = (call.collective != Collective::kReduce && call.collective != Collective::kGather) || at_root;
   validate_options(call);
-  validate_spaces(call, devices);
+  validate_spaces(prepared, devices);
   if (has_input) require_memory("input", call.input.data, call.input.count);
   if (has_output) require_memory("output", call.output.data, call.output.count);
   if (has_input && has_output && call.input.dtype != call.output.dtype) {
@@ -262,8 +266,8 @@ void validate(const Call& call, int rank, int size, DeviceSlot& devices) {
   validate_reduction(call);
   require_entries("counts", call.counts, static_cast<std::size_t>(size));
   require_entries("receive counts", call.recv_counts, static_cast<std::size_t>(size));
-  validate_counts(call, rank, size, has_input, has_output);
-  validate_overlap(call, rank, size);
+  validate_counts(prepared, rank, has_input, has_output);
+  validate_overlap(prepared, rank);
 }
 
 }  // namespace farandole

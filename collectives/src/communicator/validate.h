@@ -3,12 +3,12 @@
 #pragma once
 
 #include "device/device_slot.h"
-#include "operation/call.h"
+#include "operation/prepared_call.h"
 
 namespace farandole {
 
 /// @param rank  the caller's, of `size`   @param devices  of the communicator; opened by a call on device memory
 /// @throws InvalidArgument  the call can not work
-void validate(const Call& call, int rank, int size, DeviceSlot& devices);
+void validate(const PreparedCall& prepared, int rank, int size, DeviceSlot& devices);
 
 }  // namespace farandole

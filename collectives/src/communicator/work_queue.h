@@ -12,39 +12,16 @@
 #include <utility>
 
 #include "communicator/collective_operation.h"
+#include "communicator/peer_queries.h"
+#include "communicator/stall_watch.h"
+#include "communicator/work_state.h"
 #include "farandole/collectives/communicator.h"
-#include "farandole/core/error.h"
 #include "farandole/internal/progress.h"
-#include "farandole/internal/stall_monitor.h"
 #include "operation/group.h"
+#include "operation/prepared_call.h"
 #include "shared_memory/one_shot.h"
 
 namespace farandole {
-
-class WorkQueue;
-
-/// How a collective failed. Kept as values: each rank that waits raises an exception of its own.
-struct Failure {
-  ErrorKind kind = ErrorKind::kInternal;
-  std::string text;
-};
-
-/// One collective from its submission to its end. `done` is set last; its release pairs with the acquire of waiters, so
-/// that they see the result and `failure`. The queue's lock guards `operation` and the times.
-class Work::State {
- public:
-  std::shared_ptr<WorkQueue> queue;
-  std::uint64_t sequence = 0;
-  Descriptor descriptor;
-  FlightRecorder::Id record = 0;
-  std::unique_ptr<CollectiveOperation> operation;
-  std::optional<Failure> failure;
-  std::atomic<bool> done{false};
-  Clock::time_point started{};        ///< none: not yet
-  Clock::time_point moved{};          ///< its last step
-  bool asked = false;                 ///< how far its peers are, for the next warning
-  Clock::time_point next_question{};  ///< to the ranks that it waits for
-};
 
 /// Runs some operations at a time, up to kLanes, started in the order of submission; each has its own lane. Any thread
 /// may advance it; a mutex makes it one at a time.
@@ -52,14 +29,14 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
  public:
   explicit WorkQueue(Group group);
 
-  /// @param validation_error  if not empty, this rank raises it once the ranks have compared their calls
-  std::shared_ptr<Work::State> submit(const Call& call, const Selection& selection,
-                                      const std::string& validation_error);
+  /// Appends a collective. This rank raises the validation error of an invalid call once the ranks have compared their
+  /// calls. @throws  the fault of the job
+  std::shared_ptr<Work::State> submit(const PreparedCall& prepared);
   /// The same, and waits for the end. Where nothing else is pending the collective runs inline: without the queue, as
   /// long as the caller need not sleep. @throws Error  what the collective failed with
-  void run(const Call& call, const Selection& selection, const std::string& validation_error);
+  void run(const PreparedCall& prepared);
   /// On device memory with a stream of the caller's: returns when the stream waits for it.
-  void run_on_stream(const Call& call, const Selection& selection);
+  void run_on_stream(const PreparedCall& prepared);
   /// Waits until `work` is done, advancing the queue meanwhile.
   void wait(const Work::State& work);
   /// What has been enqueued in `stream` from now on waits for `work`; blocks until `work` is enqueued itself.
@@ -98,16 +75,14 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
 
  private:
   std::uint64_t next_sequence();
-  std::unique_ptr<CollectiveOperation> make_operation(const Call& call, const Selection& selection,
-                                                      const std::string& validation_error, std::uint64_t sequence,
-                                                      bool arrived = false);
+  std::unique_ptr<CollectiveOperation> make_operation(const PreparedCall& prepared, std::uint64_t sequence,
+                                                      bool has_arrived = false);
   /// @param record  in the flight recorder, if there is one already
   std::shared_ptr<Work::State> enqueue(std::unique_ptr<CollectiveOperation> operation,
                                        std::optional<FlightRecorder::Id> record = std::nullopt);
   /// True: short vectors in shared memory, which need no operation.
-  bool is_one_shot(const Call& call, const Selection& selection, const std::string& validation_error) const;
-  Attempt run_one_shot(const Call& call, const Selection& selection, std::uint64_t sequence,
-                       std::optional<FlightRecorder::Id>& record);
+  bool is_one_shot(const PreparedCall& prepared) const;
+  Attempt run_one_shot(const PreparedCall& prepared, std::uint64_t sequence, std::optional<FlightRecorder::Id>& record);
   bool advance_inline(CollectiveOperation& operation) const;
   /// @param before_sleep  called before each sleep
   template <class IsOver, class BeforeSleep>
@@ -118,20 +93,16 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   void fail(Work::State& work, const Failure& failure);
   void fail_all(const Failure& failure);
   void find_dead_peers() const;
-  /// The program comes back to what is pending. Where no thread looks after that, it was no stop that nobody looked.
-  void return_from_program();
-  /// Warns about, and bounds, waiting; asks which ranks are missing. For slow paths.
-  void check_stall(Work::State& work, Clock::time_point now);
-  void ask(Work::State& work, Clock::time_point now, bool also_others);
-  std::string describe_stall(const Work::State& work, Clock::time_point now) const;
-  std::string describe_missing(const Work::State& work) const;
-  bool waits_for_someone_who_left(const Work::State& work) const;
+  /// Called when the program comes back from code of its own. If no other thread advances the collectives meanwhile,
+  /// the time since the last call is no sign that this process was stopped.
+  void excuse_time_outside_calls();
 
   const Group group_;  // a copy: the progress thread may hold the queue longer than the communicator lives
   const std::string label_ = group_.describe();  // for messages: made once, because threads that sleep need it
-  std::mutex mutex_;                             // guards everything below, and the operations
+  const PeerQueries peers_{group_};
+  std::mutex mutex_;  // guards everything below, and the operations
   std::deque<std::shared_ptr<Work::State>> pending_;
-  StallMonitor stall_{group_.endpoint->settings().warn_after, group_.endpoint->settings().timeout};  // of the first one
+  StallWatch stall_{group_, label_, peers_};  // of the oldest pending collective
   std::uint64_t next_sequence_ = group_.first_sequence;
   std::uint64_t in_flight_ = kLanes;                               // operations at a time
   std::atomic<Clock::time_point> next_look_{Clock::time_point()};  // of poll()

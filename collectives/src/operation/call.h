@@ -61,6 +61,8 @@ inline Extent extent_of(std::span<const std::size_t> offsets, int index) {
 /// How a whole vector is divided among the ranks. Refers to the call's counts.
 class Parts {
  public:
+  /// No parts.
+  Parts() = default;
   Parts(std::span<const std::size_t> counts, std::size_t each, int size)
       : counts_(counts), each_(each), size_(counts.empty() ? static_cast<std::size_t>(size) : counts.size()) {}
   std::size_t size() const { return size_; }
@@ -72,14 +74,19 @@ class Parts {
 
  private:
   std::span<const std::size_t> counts_;
-  std::size_t each_;
-  std::size_t size_;
+  std::size_t each_ = 0;
+  std::size_t size_ = 0;
 };
 
 /// What belongs to each rank; of alltoall: what goes to each rank. Parts that do not add up are for validation to find.
 Parts parts_of(const Call& call, int size);
 /// Of alltoall: what comes from each rank.
 Parts recv_parts_of(const Call& call, int size);
+/// True for collectives whose vector has a part for each rank.
+inline bool has_parts(Collective collective) {
+  return collective == Collective::kAllgather || collective == Collective::kReduceScatter ||
+         collective == Collective::kGather || collective == Collective::kScatter || collective == Collective::kAlltoall;
+}
 /// Elements of the whole vector that the ranks hold together: what selection and descriptors count.
 inline std::size_t total_count(const Call& call, int size) {
   switch (call.collective) {

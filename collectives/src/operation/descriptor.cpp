@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "farandole/core/error.h"
+#include "operation/prepared_call.h"
 
 namespace farandole {
 namespace {
@@ -42,18 +43,20 @@ std::string_view algorithm_name(std::uint8_t number) {
 
 }  // namespace
 
-Descriptor describe_call(const Call& call, const Selection& selection, int size, bool is_valid) {
+Descriptor describe_call(const PreparedCall& prepared) {
+  const Call& call = prepared.call;
+  const Selection& selection = prepared.selection;
   // Short vectors of most programs have no options.
   static const std::uint64_t no_options = digest_of_options({}, 1);
   const bool is_plain = selection.segments == 1 && call.postscale == 1.0 && !call.is_uneven();
   Descriptor descriptor;
   descriptor.collective = call.collective;
   descriptor.dtype = call.input.dtype;
-  descriptor.memory = space_of(call).kind;
+  descriptor.memory = prepared.space.kind;
   descriptor.op = call.op;
-  descriptor.algorithm = is_valid ? algorithm_number(selection) : Descriptor::kRefused;
+  descriptor.algorithm = prepared.is_valid() ? algorithm_number(selection) : Descriptor::kRefused;
   descriptor.root = call.root;
-  descriptor.count = call.exchanges_counts() ? 0 : total_count(call, size);
+  descriptor.count = call.exchanges_counts() ? 0 : prepared.total;
   descriptor.digest = is_plain ? no_options : digest_of_options(call, selection.segments);
   return descriptor;
 }

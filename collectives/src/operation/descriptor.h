@@ -16,6 +16,8 @@
 
 namespace farandole {
 
+struct PreparedCall;
+
 /// One rank's call. Compared bytewise.
 struct Descriptor {
   static constexpr std::uint8_t kRefused =
@@ -32,8 +34,8 @@ struct Descriptor {
 };
 static_assert(sizeof(Descriptor) == 24);
 
-/// What a rank of `size` called, and what it selected. @param is_valid  false: this rank refuses its own call
-Descriptor describe_call(const Call& call, const Selection& selection, int size, bool is_valid);
+/// The descriptor of a call with its selection or its validation error.
+Descriptor describe_call(const PreparedCall& prepared);
 /// "allreduce of 1024 f32 elements, sum, ring"
 std::string describe(const Descriptor& descriptor);
 /// The same for the flight recorder.
