@@ -208,23 +208,24 @@ Communicator Communicator::of_world(World& world, int replica) {
 
 namespace {
 
-/// What one rank says of itself when a communicator is made of another.
-struct PartMember {
+/// Arguments of one rank's `split`, which the ranks gather.
+struct SplitArguments {
   std::int64_t color, key;
-  std::int64_t compares, table;  ///< of its options; of the table a digest, 0 for the parent's
+  std::int64_t compares;
+  std::int64_t table_digest;  ///< 0 for the parent's table
 };
 
 std::int64_t digest(const TuningTable& table) {
   return static_cast<std::int64_t>(std::hash<std::string>()(table.to_json()));
 }
 
-/// @throws Mismatch  two ranks that are to be in one communicator pass options that must not differ
-void check_options(int first_rank, const PartMember& first, int rank, const PartMember& member) {
-  if (member.table == first.table && member.compares == first.compares) return;
+/// @throws Mismatch  two ranks of a new communicator pass different options that must be the same
+void check_options(int first_rank, const SplitArguments& first, int rank, const SplitArguments& member) {
+  if (member.table_digest == first.table_digest && member.compares == first.compares) return;
   throw Mismatch(
       fmt::format("making a communicator: rank {} and rank {} pass different {}; all of its ranks must pass the "
                   "same",
-                  first_rank, rank, member.table == first.table ? "values of `compare`" : "tables"));
+                  first_rank, rank, member.table_digest == first.table_digest ? "values of `compare`" : "tables"));
 }
 
 }  // namespace
@@ -233,9 +234,9 @@ Communicator Communicator::split(int color, int key, const CommunicatorOptions& 
   const Group& parent = state().group();
   if (options.table != nullptr) options.table->check();
   const std::lock_guard creating(parent.endpoint->creation_mutex());
-  const PartMember own{color, key, options.compare, options.table == nullptr ? 0 : digest(*options.table)};
-  std::vector<PartMember> members(static_cast<std::size_t>(size()));
-  constexpr std::size_t kFields = sizeof(PartMember) / sizeof(std::int64_t);
+  const SplitArguments own{color, key, options.compare, options.table == nullptr ? 0 : digest(*options.table)};
+  std::vector<SplitArguments> members(static_cast<std::size_t>(size()));
+  constexpr std::size_t kFields = sizeof(SplitArguments) / sizeof(std::int64_t);
   allgather({&own.color, kFields, DType::kI64}, {&members.front().color, kFields * members.size(), DType::kI64});
   std::vector<std::uint8_t> used = parent.endpoint->used_ids();
   allreduce(used, ReduceOp::kMax);
@@ -246,7 +247,7 @@ Communicator Communicator::split(int color, int key, const CommunicatorOptions& 
   }
   std::vector<std::pair<std::int64_t, int>> order;  // (key, rank in the parent)
   for (int rank = 0; rank < size(); ++rank) {
-    const PartMember& member = members[static_cast<std::size_t>(rank)];
+    const SplitArguments& member = members[static_cast<std::size_t>(rank)];
     if (member.color != color) continue;
     order.emplace_back(member.key, rank);
     const int first = order.front().second;

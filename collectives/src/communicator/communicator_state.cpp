@@ -19,7 +19,7 @@ Communicator::State::~State() {
     keep_until_the_end(queue_);
     return;
   }
-  // Collectives that an exception leaves behind will not be joined by this rank any more: its peers must not wait.
+  // An exception makes this rank abandon its pending collectives: the peers must not wait for it.
   if (std::uncaught_exceptions() > exceptions_at_start_ && !queue_->is_empty()) queue_->give_up();
   queue_->close();
   group_.endpoint->release_id(group_.id);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the copies of a Communicator share.
+// Shared state of all copies of a Communicator.
 #pragma once
 
 #include <array>
@@ -21,7 +21,8 @@
 
 namespace farandole {
 
-/// `group_` is const after construction; `selections_` belongs to the one thread that uses the communicator.
+/// Shared state of all copies of a Communicator: the group, the queue of collectives, and remembered selections.
+/// `group_` is const after construction; `selections_` belongs to the thread that uses the communicator.
 class Communicator::State {
  public:
   explicit State(Group group);
@@ -29,7 +30,8 @@ class Communicator::State {
   State& operator=(const State&) = delete;
   ~State();
 
-  // Everything goes through these three, or through a call of the queue that looks whether the job is at fault.
+  // Public functions use the state through `group`, `queue` and `endpoint`, or through a function of the queue that
+  // checks for a fault of the job.
   /// @throws InvalidArgument  in a forked child
   const Group& group() const {
     group_.endpoint->check_process();
@@ -39,12 +41,13 @@ class Communicator::State {
     queue_->begin_use();
     return *queue_;
   }
-  /// For callers that look after faults themselves.
+  /// This rank's slot in the job. The caller checks for faults and forked children.
   Endpoint& endpoint() const { return *group_.endpoint; }
 
-  /// One slow link sets the pace of all.
+  /// Transport to the farthest member: the slowest link sets the pace of every algorithm.
   Transport& message_route() const { return group_.endpoint->route(group_.farthest_member()); }
-  /// Of all transports to other processes; of that within this one, if there are none.
+  /// Bytes that this process has sent by all transports to other processes; if there are no other processes, by the
+  /// transport inside the process.
   std::uint64_t sent_bytes() const {
     std::set<const Transport*> routes{&message_route()};
     const Topology& topology = group_.endpoint->topology();

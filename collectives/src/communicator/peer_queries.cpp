@@ -27,7 +27,7 @@ std::string PeerQueries::describe_missing(const Work::State& work) const {
 
 bool PeerQueries::have_started(const ShmContext& host, std::uint64_t sequence) const {
   if (host.group && host.group->peer_has_started_next(ShmGroup::first_number(sequence))) return true;
-  if (host.whole() != nullptr) return false;
+  if (host.group_of_all() != nullptr) return false;
   const auto lane = static_cast<std::uint8_t>(sequence % kLanes);
   const Transport* asked = nullptr;
   for (int peer = 0; peer < group_.size(); ++peer) {

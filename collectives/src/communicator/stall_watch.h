@@ -25,7 +25,8 @@ class StallWatch {
   static void begin(Work::State& work, Clock::time_point now);
   /// Notes that `work` has made progress. @param oldest_started  start of the oldest pending collective
   void note_progress(Work::State& work, Clock::time_point oldest_started, Clock::time_point now);
-  /// Excuses the time since the last check: the program was elsewhere, and no other thread advances its collectives.
+  /// Counts the time since the last check as waiting time, although no thread checked: the program was outside of
+  /// calls.
   void count_gap(Clock::time_point now) { monitor_.count_gap(now); }
   /// Asks and warns as time requires. @param oldest  pending collective, which has begun
   /// @returns  the failure that ends the collective, if its time is over

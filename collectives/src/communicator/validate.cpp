@@ -24,8 +24,9 @@ void require_entries(std::string_view what, std::span<const std::size_t> counts,
   }
 }
 
-void require_count(std::string_view what, std::size_t expected, std::size_t came) {
-  if (expected != came) throw InvalidArgument(fmt::format("{}: expected {} elements, got {}", what, expected, came));
+void require_count(std::string_view what, std::size_t expected, std::size_t actual) {
+  if (expected != actual)
+    throw InvalidArgument(fmt::format("{}: expected {} elements, got {}", what, expected, actual));
 }
 
 void require_memory(std::string_view what, const void* data, std::size_t count) {
@@ -36,13 +37,14 @@ void require_memory(std::string_view what, const void* data, std::size_t count) 
 
 void require_address_in(const Call& call, const DeviceRuntime& runtime, const SharedMemory& windows,
                         std::string_view what, const ConstBufferView& view) {
-  // Each question to the driver takes its lock.
+  // Windows need no question to the driver, which takes a lock for each.
   if (view.space.is_host() && windows.offset_of(view.data, view.size_in_bytes())) return;
   const std::string problem = address_problem(runtime, what, view);
   if (!problem.empty()) throw InvalidArgument(fmt::format("{}: {}", name(call.collective), problem));
 }
 
-/// What a stream captures would run again with each launch of the graph, on the ranks that launch it only.
+/// A collective that a stream captures into a graph would run again with each launch of the graph, but only on the
+/// ranks that launch the graph.
 void require_no_capture(const Call& call, Device& device) {
   const StreamView stream = call.stream.valid() ? call.stream : StreamView(nullptr, device.space());
   if (!device.is_capturing(stream)) return;
@@ -58,7 +60,7 @@ void require_no_capture(const Call& call, Device& device) {
       fmt::format("{}: expected {} in {}, got {}", name(call.collective), what, expected, describe(space)));
 }
 
-/// All memory of a call is the host's, or of this rank's device.
+/// Checks that all buffers of a call are in host memory, or all in the memory of this rank's device.
 void validate_spaces(const PreparedCall& prepared, DeviceSlot& devices) {
   const Call& call = prepared.call;
   if (call.input.count > 0 && call.output.count > 0 && call.output.space != call.input.space) {
@@ -171,15 +173,15 @@ void validate_counts(const PreparedCall& prepared, int rank, bool has_input, boo
   }
 }
 
-/// Elements before the part of `rank`.
+/// Number of elements before the part of `rank`.
 std::size_t first_of(const Parts& parts, int rank) {
   std::size_t first = 0;
   for (std::size_t before = 0; before < static_cast<std::size_t>(rank); ++before) first += parts[before];
   return first;
 }
 
-/// Where the shorter of both buffers lies in a call that is in place, in elements of the longer one.
-std::size_t place_of(const PreparedCall& prepared, int rank) {
+/// Offset of the shorter buffer in the longer buffer, in elements, for a call in place.
+std::size_t in_place_offset(const PreparedCall& prepared, int rank) {
   switch (prepared.call.collective) {
     case Collective::kAllgather:
     case Collective::kGather:
@@ -193,23 +195,23 @@ std::size_t place_of(const PreparedCall& prepared, int rank) {
 
 [[noreturn]] void refuse_overlap(const Call& call, const MemoryRange& input, const MemoryRange& output,
                                  std::uintptr_t in_place) {
-  std::string way_out = "pass the same memory twice";
+  std::string remedy = "pass the same memory twice";
   if (call.collective == Collective::kAllgather || call.collective == Collective::kGather) {
-    way_out = fmt::format("let the input lie at its place in the output, {:#x}", in_place);
+    remedy = fmt::format("let the input lie at its place in the output, {:#x}", in_place);
   } else if (call.collective == Collective::kReduceScatter || call.collective == Collective::kScatter) {
-    way_out = fmt::format("let the output lie at its place in the input, {:#x}", in_place);
+    remedy = fmt::format("let the output lie at its place in the input, {:#x}", in_place);
   }
   throw InvalidArgument(fmt::format("{}: the input {} overlaps the output {}; {}, or memory apart from it",
-                                    name(call.collective), describe(input), describe(output), way_out));
+                                    name(call.collective), describe(input), describe(output), remedy));
 }
 
-/// What is written would be read again: by this rank, or by a peer that reads this rank's memory.
+/// Checks that no memory is written before it is read, by this rank or by a peer that reads this rank's memory.
 void validate_overlap(const PreparedCall& prepared, int rank) {
   const Call& call = prepared.call;
   const MemoryRange input(call.input), output(ConstBufferView(call.output));
   if (overlap(input, output) && call.collective != Collective::kBroadcast) {
     const bool gathers = call.collective == Collective::kAllgather || call.collective == Collective::kGather;
-    const std::size_t skipped_bytes = place_of(prepared, rank) * size_in_bytes(call.input.dtype);
+    const std::size_t skipped_bytes = in_place_offset(prepared, rank) * size_in_bytes(call.input.dtype);
     const std::uintptr_t in_place = (gathers ? output : input).begin + skipped_bytes;
     if ((gathers ? input : output).begin != in_place) refuse_overlap(call, input, output, in_place);
   }
@@ -238,7 +240,7 @@ std::string address_problem(const DeviceRuntime& runtime, std::string_view what,
         "of bytes, of memory that was not freed",
         what, view.count, name(view.dtype));
   }
-  // A kernel that reads an element across two words ends the device's context.
+  // A kernel that reads a misaligned element destroys the device's context.
   if (reinterpret_cast<std::uintptr_t>(view.data) % size_in_bytes(view.dtype) != 0) {
     return fmt::format("expected {} in device memory at a multiple of {} bytes, the size of {}, got address {}", what,
                        size_in_bytes(view.dtype), name(view.dtype), view.data);

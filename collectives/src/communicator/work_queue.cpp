@@ -16,8 +16,8 @@
 namespace farandole {
 namespace {
 
-// From the moment when a process closes its connections to the one when it is seen to be dead.
-constexpr auto kEndOfAProcess = std::chrono::milliseconds(20);
+// From the moment when a process closes its connections to the moment when its death is visible.
+constexpr auto kProcessExit = std::chrono::milliseconds(20);
 constexpr std::string_view kStillWritten =
     "; a message to this rank had begun and could not be withdrawn, so that the output of this call may still be "
     "written: neither use nor free its memory, and end the process";
@@ -47,7 +47,7 @@ std::uint64_t WorkQueue::next_sequence() {
 
 std::unique_ptr<CollectiveOperation> WorkQueue::make_operation(const PreparedCall& prepared, std::uint64_t sequence,
                                                                bool has_arrived) {
-  return std::make_unique<CollectiveOperation>(group_, host_, prepared, sequence, Slots{vendor_, devices_},
+  return std::make_unique<CollectiveOperation>(group_, host_, prepared, sequence, VendorSlots{vendor_, devices_},
                                                has_arrived);
 }
 
@@ -67,18 +67,19 @@ std::shared_ptr<Work::State> WorkQueue::enqueue(std::unique_ptr<CollectiveOperat
 
 std::shared_ptr<Work::State> WorkQueue::submit(const PreparedCall& prepared) {
   group_.endpoint->check_fault();
-  excuse_time_outside_calls();
+  count_time_outside_calls();
   const std::lock_guard lock(mutex_);
   return enqueue(make_operation(prepared, next_sequence()));
 }
 
 bool WorkQueue::is_one_shot(const PreparedCall& prepared) const {
-  if (prepared.selection.method != &kShmMethod || host_.whole() == nullptr) return false;
+  if (prepared.selection.method != &kShmMethod || host_.group_of_all() == nullptr) return false;
   if (!prepared.is_valid() || prepared.call.is_uneven()) return false;
-  return prepared.bytes <= host_.whole()->one_shot_bytes();
+  return prepared.bytes <= host_.group_of_all()->one_shot_bytes();
 }
 
-/// @param record  gets the record, which is begun before a peer can see the end of this collective, and cause a fault
+/// @param record  gets the line in the flight recorder, which begins before a peer can see this collective and cause a
+/// fault
 Attempt WorkQueue::run_one_shot(const PreparedCall& prepared, std::uint64_t sequence,
                                 std::optional<FlightRecorder::Id>& record) {
   const std::uint64_t number = ShmGroup::first_number(sequence);
@@ -86,7 +87,7 @@ Attempt WorkQueue::run_one_shot(const PreparedCall& prepared, std::uint64_t sequ
   FlightRecorder& recorder = group_.endpoint->recorder();
   record = recorder.begin_inline(group_.id, sequence, subject_of(prepared.descriptor));
   const Attempt attempt =
-      try_one_shot(*host_.whole(), number, digest_of(prepared.descriptor, number), prepared.call, waiter);
+      try_one_shot(*host_.group_of_all(), number, digest_of(prepared.descriptor, number), prepared.call, waiter);
   if (attempt == Attempt::kDone) recorder.finish_inline(*record);
   return attempt;
 }
@@ -128,14 +129,14 @@ void WorkQueue::run_on_stream(const PreparedCall& prepared) {
   const std::shared_ptr<Work::State> work = submit(prepared);
   advance();
   wait_on(*work, prepared.call.stream);
-  // The queue keeps what is still on its way.
+  // A collective that is not done stays in the queue.
   if (work->done.load(std::memory_order_acquire) && work->failure)
     throw_error(work->failure->kind, work->failure->text);
   group_.endpoint->wake_progress();
 }
 
-/// Advances until it is done, or until the caller would have to sleep: then it belongs into the queue, where faults,
-/// deadlines and other work are looked after.
+/// Advances the operation until it is done, or until the caller would have to sleep. An operation that is not done
+/// belongs into the queue, which handles faults, deadlines and other collectives.
 bool WorkQueue::advance_inline(CollectiveOperation& operation) const {
   Waiter waiter(group_.endpoint->doorbell(), group_.endpoint->waiting());
   for (;;) {
@@ -152,7 +153,7 @@ bool WorkQueue::advance_inline(CollectiveOperation& operation) const {
 
 template <class IsOver, class BeforeSleep>
 void WorkQueue::advance_until(const IsOver& is_over, const BeforeSleep& before_sleep) {
-  excuse_time_outside_calls();
+  count_time_outside_calls();
   Waiter waiter(group_.endpoint->doorbell(), group_.endpoint->waiting());
   while (!is_over()) {
     waiter.look();
@@ -192,12 +193,12 @@ void WorkQueue::wait_on(const Work::State& work, StreamView stream) {
 
 void WorkQueue::poll() {
   const auto now = Clock::now();
-  const bool looks = now >= next_look_.load(std::memory_order_relaxed);
-  if (looks) excuse_time_outside_calls();
+  const bool is_due = now >= next_health_check_.load(std::memory_order_relaxed);
+  if (is_due) count_time_outside_calls();
   group_.endpoint->advance_attached();
   (void)advance();
-  if (!looks) return;
-  next_look_.store(now + std::chrono::milliseconds(1), std::memory_order_relaxed);
+  if (!is_due) return;
+  next_health_check_.store(now + std::chrono::milliseconds(1), std::memory_order_relaxed);
   poll_health();
 }
 
@@ -254,7 +255,7 @@ bool WorkQueue::advance_locked() {
   bool moved = false;
   const std::uint64_t end_of_window = pending_.front()->sequence + in_flight_;
   for (std::size_t i = 0; i < pending_.size() && pending_[i]->sequence < end_of_window;) {
-    // Copied: when it ends it leaves the queue, which may hold its last reference.
+    // A copy: a collective that ends leaves the queue, which may hold the last reference.
     const std::shared_ptr<Work::State> work = pending_[i];
     moved = advance_one(*work) || moved;
     if (pending_.empty()) break;
@@ -284,9 +285,9 @@ bool WorkQueue::advance_one(Work::State& work) {
 void WorkQueue::end(Work::State& work, std::optional<Failure> failure) {
   group_.endpoint->recorder().mark(work.record, failure ? FlightRecord::Stage::kFailed : FlightRecord::Stage::kDone);
   if (failure) {
-    const BufferHazard aftermath = work.operation->withdraw();
-    if (aftermath == BufferHazard::kWritten) failure->text += kStillWritten;
-    if (aftermath != BufferHazard::kNone) keep_until_exit(std::move(work.operation));
+    const BufferHazard hazard = work.operation->withdraw();
+    if (hazard == BufferHazard::kWritten) failure->text += kStillWritten;
+    if (hazard != BufferHazard::kNone) keep_until_exit(std::move(work.operation));
   }
   work.operation.reset();
   work.failure = std::move(failure);
@@ -303,11 +304,11 @@ void WorkQueue::fail_all(const Failure& failure) {
   }
 }
 
-/// Ends `work`; where the collective can not have failed alike on all ranks, the whole job.
+/// Ends `work` with a failure. Poisons the job if other ranks may not have failed in the same way.
 void WorkQueue::fail(Work::State& work, const Failure& failure) {
-  const bool alike_on_all_ranks = failure.kind == ErrorKind::kInvalidArgument || failure.kind == ErrorKind::kMismatch ||
-                                  failure.kind == ErrorKind::kUnsupported;
-  if (alike_on_all_ranks) {
+  const bool same_on_all_ranks = failure.kind == ErrorKind::kInvalidArgument || failure.kind == ErrorKind::kMismatch ||
+                                 failure.kind == ErrorKind::kUnsupported;
+  if (same_on_all_ranks) {
     end(work, failure);
     return;
   }
@@ -323,16 +324,17 @@ void WorkQueue::fail(Work::State& work, const Failure& failure) {
   }
 }
 
-/// A vendor that misses a peer reports an error of the device, and may be the first to see that the peer's process
-/// ends. That a rank is dead, and which, says more: the first fault of a job is the one that its ranks raise.
+/// Searches for dead peers before a device error poisons the job. A vendor whose peer is gone reports a device error,
+/// and may see the end of the peer's process first. Ranks raise the first fault of the job, and the name of the dead
+/// rank says more than the device error.
 void WorkQueue::find_dead_peers() const {
   try {
-    for (const auto end = Clock::now() + kEndOfAProcess; !group_.endpoint->has_fault() && Clock::now() < end;) {
+    for (const auto end = Clock::now() + kProcessExit; !group_.endpoint->has_fault() && Clock::now() < end;) {
       group_.endpoint->poll_health();
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   } catch (const std::exception&) {
-    // What failed is raised all the same.
+    // The device error is raised in any case.
   }
 }
 
@@ -344,12 +346,12 @@ void WorkQueue::poll_health() {
     const std::shared_ptr<Work::State> oldest = pending_.front();
     if (const auto failure = stall_.check(*oldest, Clock::now())) fail(*oldest, *failure);
   } catch (const std::exception& error) {
-    // The transport itself is at fault; threads that wait learn it from the poisoned job.
+    // The transport failed; threads that wait raise the fault of the job.
     group_.endpoint->poison(ErrorKind::kTransportError, error.what());
   }
 }
 
-void WorkQueue::excuse_time_outside_calls() {
+void WorkQueue::count_time_outside_calls() {
   const bool has_own_thread = group_.progress == CommunicatorOptions::Progress::kOwnThread;
   if (has_own_thread || group_.endpoint->has_running_progress()) return;
   if (const std::unique_lock lock(mutex_, std::try_to_lock); lock) stall_.count_gap(Clock::now());
