@@ -9,8 +9,8 @@
 namespace farandole {
 namespace {
 
-/// A limit of shared memory: the setting if the user has changed it, else the measured value of a table that fits, else
-/// the setting's default times `factor`.
+/// A limit of shared memory: the measured value of a table that fits, unless the user has changed the setting;
+/// otherwise the setting times `factor`.
 std::size_t limit(std::int64_t Settings::*member, const Group& group, std::optional<std::size_t> measured,
                   std::size_t factor = 1) {
   const std::int64_t set = group.endpoint->settings().*member;

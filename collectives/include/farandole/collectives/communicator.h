@@ -61,8 +61,8 @@ struct CallOptions {
 struct CommunicatorOptions {
   /// Threads that advance asynchronous collectives.
   enum class Progress {
-    kBackground,  ///< the progress thread of the job, and calls that wait for a collective or test it
-    kInCalls,     ///< only calls that wait for a collective or test it
+    kBackground,  ///< the progress thread of the job, and calls that wait for or test a collective
+    kInCalls,     ///< only calls that wait for or test a collective
     kOwnThread,   ///< such calls only; a thread of the caller makes them at least ten times a second
   };
   /// Default: kBackground. May differ from rank to rank.
@@ -87,9 +87,9 @@ struct CommunicatorOptions {
 ///   compute_something_else();
 ///   sum.wait();  // gradients hold the sums
 ///
-/// The buffers of the collective must outlive it, so declare the Work after its buffers: the last copy waits for the
-/// collective when it is destroyed. If an exception is passing through at that moment, the last copy poisons the job
-/// first, so that no peer waits for this rank. When the World ends, the collective is complete or has failed.
+/// The buffers must outlive the collective, so declare the Work after the buffers: the destructor of the last copy
+/// waits for the collective. If an exception is passing through, the destructor first poisons the job, so that no peer
+/// waits for this rank. When the World ends, the collective is complete or has failed.
 class Work {
  public:
   Work() = default;
@@ -99,7 +99,7 @@ class Work {
   /// Returns true once the collective is complete or has failed. Non-blocking.
   bool test();
   /// Makes work that is enqueued in `stream` later wait for this collective on device memory. Blocks until the
-  /// collective is enqueued on the device, not until it is complete. The Work may be destroyed afterwards; a later
+  /// collective is enqueued on the device, which is before completion. The Work may be destroyed afterwards; a later
   /// failure is raised by the next call on this communicator.
   /// @throws InvalidArgument  the collective is on host memory, or `stream` belongs to another device than this rank's
   /// @throws Error  the collective has failed already
@@ -239,7 +239,7 @@ class Communicator {
   Work alltoall_async(AsyncInput input, BufferView output, std::span<const std::size_t> send_counts = {},
                       std::span<const std::size_t> recv_counts = {}, const CallOptions& options = {});
 
-  /// Blocks until every rank has called it.
+  /// Blocks until every rank has called `barrier`.
   void barrier(const CallOptions& options = {});
   Work barrier_async(const CallOptions& options = {});
 
