@@ -4,6 +4,7 @@
 #include <barrier>
 
 #include "engine_harness.h"
+#include "farandole/internal/communicator_access.h"
 #include "variable.h"
 
 namespace farandole::testing {
@@ -20,9 +21,9 @@ TEST(EngineHealth, CountsTheTimeSinceTheRequestBeganToWait) {
   std::barrier end(2);
   run_replicas(2, [&](Communicator& job) {
     Timeline timeline;
-    Inbox inbox(job.rank(), job.endpoint());
+    Inbox inbox(job.rank(), internals(job).endpoint());
     ProcessSets sets(job, inbox, timeline, 1);
-    EngineHealth health(job.rank(), job.endpoint());
+    EngineHealth health(job.rank(), internals(job).endpoint());
     if (job.rank() == 0) {
       const auto submitted = Clock::now() + std::chrono::hours(1);
       // The engine looks ten times a second.
@@ -43,10 +44,10 @@ TEST(EngineHealth, CountsTheTimeSinceTheRequestBeganToWait) {
       EXPECT_THAT(warnings_at(std::chrono::seconds(10)),
                   HasSubstr("rank 0 has been waiting for 10.0 s for allreduce 'x' f32[1]"));
       EXPECT_EQ(warnings_at(std::chrono::seconds(11)), "");
-      EXPECT_FALSE(job.endpoint().has_fault());
+      EXPECT_FALSE(internals(job).endpoint().has_fault());
       EXPECT_EQ(warnings_at(std::chrono::seconds(25)), "");
       try {
-        job.endpoint().check_fault();
+        internals(job).endpoint().check_fault();
         ADD_FAILURE() << "the deadline has passed";
       } catch (const Timeout& error) {
         EXPECT_THAT(error.what(), AllOf(HasSubstr("deadline of 25 s"), HasSubstr("for 25.0 s for allreduce 'x'")));
