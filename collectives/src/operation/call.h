@@ -91,17 +91,9 @@ inline bool has_parts(Collective collective) {
 }
 /// Elements of the whole vector that the ranks hold together. Selection and descriptors count these elements.
 inline std::size_t total_count(const Call& call, int size) {
-  switch (call.collective) {
-    case Collective::kAllgather:
-    case Collective::kReduceScatter:
-    case Collective::kGather:
-    case Collective::kScatter:
-      return parts_of(call, size).total();
-    case Collective::kAlltoall:
-      return std::max(parts_of(call, size).total(), recv_parts_of(call, size).total());
-    default:
-      return call.input.count;
-  }
+  if (!has_parts(call.collective)) return call.input.count;
+  const std::size_t sent = parts_of(call, size).total();
+  return call.collective == Collective::kAlltoall ? std::max(sent, recv_parts_of(call, size).total()) : sent;
 }
 /// Bytes of the whole vector, for the selection. Ranks of an uneven alltoall do not know each other's sizes and must
 /// select the same algorithm: kUnknownBytes, larger than any table entry.

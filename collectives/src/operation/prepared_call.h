@@ -17,8 +17,8 @@ namespace farandole {
 /// selection, the descriptor and the queue read it here. Then either `accept` or `refuse` completes the call. Lives on
 /// the stack of the caller, allocates nothing for a valid call, and refers to the caller's arguments.
 struct PreparedCall {
-  /// @param call  outlives this object   @param size  ranks of the communicator
-  PreparedCall(const Call& call_to_prepare, int size) : call(call_to_prepare), space(space_of(call)) {
+  /// @param arguments  outlive this object   @param size  ranks of the communicator
+  PreparedCall(const Call& arguments, int size) : call(arguments), space(space_of(call)) {
     if (has_parts(call.collective)) parts = parts_of(call, size);
     if (call.collective == Collective::kAlltoall) recv_parts = recv_parts_of(call, size);
     total = has_parts(call.collective) ? std::max(parts.total(), recv_parts.total()) : call.input.count;
