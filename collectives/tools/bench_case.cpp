@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "farandole/core/error.h"
+#include "farandole/internal/communicator_access.h"
 #include "farandole/internal/device_collective.h"
 
 namespace farandole::bench {
@@ -104,31 +105,30 @@ double expected(const Communicator& ranks, const CallShape& shape, ReduceOp op, 
 
 std::function<void()> call_of(Communicator& ranks, const Options& options, Collective collective,
                               const std::string& algorithm, ConstBufferView source, BufferView target) {
-  ReduceOptions reduction;
-  reduction.algorithm = algorithm;
+  const CallOptions named{.algorithm = algorithm};
   const ReduceOp op = options.op;
   const int root = options.root;
   switch (collective) {
     case Collective::kAllreduce:
-      return [=, &ranks] { ranks.allreduce(source, target, op, reduction); };
+      return [=, &ranks] { ranks.allreduce(source, target, op, named); };
     case Collective::kBroadcast:
-      return [=, &ranks] { ranks.broadcast(target, root, algorithm); };
+      return [=, &ranks] { ranks.broadcast(target, root, named); };
     case Collective::kReduce:
-      return [=, &ranks] { ranks.reduce(source, target, op, root, reduction); };
+      return [=, &ranks] { ranks.reduce(source, target, op, root, named); };
     case Collective::kAllgather:
-      return [=, &ranks] { ranks.allgather(source, target, {}, algorithm); };
+      return [=, &ranks] { ranks.allgather(source, target, {}, named); };
     case Collective::kReduceScatter:
-      return [=, &ranks] { ranks.reduce_scatter(source, target, op, {}, reduction); };
+      return [=, &ranks] { ranks.reduce_scatter(source, target, op, {}, named); };
     case Collective::kGather:
-      return [=, &ranks] { ranks.gather(source, target, root, {}, algorithm); };
+      return [=, &ranks] { ranks.gather(source, target, root, {}, named); };
     case Collective::kScatter:
-      return [=, &ranks] { ranks.scatter(source, target, root, {}, algorithm); };
+      return [=, &ranks] { ranks.scatter(source, target, root, {}, named); };
     case Collective::kAlltoall:
-      return [=, &ranks] { ranks.alltoall(source, target); };
+      return [=, &ranks] { ranks.alltoall(source, target, {}, {}, named); };
     case Collective::kBarrier:
       break;
   }
-  return [&ranks] { ranks.barrier(); };
+  return [=, &ranks] { ranks.barrier(named); };
 }
 
 DeviceCollective nccl_call(const Options& options, const CallShape& shape, ConstBufferView source, BufferView target) {
@@ -169,7 +169,7 @@ VendorCall vendor_call(const Options& options, const CallShape& shape, ConstBuff
 
 Device& device_of(Communicator& ranks) {
   const MemorySpace space = ranks.device();
-  return device_runtime(ranks.settings()).runtime->open(space.ordinal);
+  return device_runtime(internals(ranks).settings()).runtime->open(space.ordinal);
 }
 
 CallShape shape_of(const Communicator& ranks, const Options& options, Collective collective, std::size_t bytes,

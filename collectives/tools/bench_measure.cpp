@@ -12,6 +12,7 @@
 #include "bench_background.h"
 #include "bench_case.h"
 #include "farandole/core/error.h"
+#include "farandole/internal/communicator_access.h"
 #include "farandole/internal/deadline.h"
 #include "farandole/internal/endpoint.h"
 
@@ -80,8 +81,9 @@ Result measure(Communicator& ranks, const Options& options, const CaseContext& c
   result.collective = collective;
   result.count = shape.count;
   result.bytes = shape.count * size_in_bytes(options.dtype);
-  result.algorithm = algorithm.empty() ? ranks.choose(collective, result.bytes, kind_of(options.memory)) : algorithm;
-  result.transport = options.memory == Memory::kDevice ? "nccl" : ranks.transport();
+  result.algorithm =
+      algorithm.empty() ? internals(ranks).choose(collective, result.bytes, kind_of(options.memory)) : algorithm;
+  result.transport = options.memory == Memory::kDevice ? "nccl" : internals(ranks).transport();
   result.ranks = ranks.size();
   result.in_place = in_place;
 

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench.h"
+#include "farandole/internal/communicator_access.h"
 
 namespace farandole::bench {
 namespace {
@@ -54,8 +55,8 @@ std::string_view name(TimeOf time_of) {
 
 void print_header(const Options& options, const Communicator& ranks, const Peer* peer) {
   fmt::print("# farandole-bench: {} ranks on {} host{}, {}, type {}, op {}, root {}\n", ranks.size(),
-             ranks.host_count(), ranks.host_count() == 1 ? "" : "s", ranks.transport(), name(options.dtype),
-             name(options.op), options.root);
+             ranks.placement().host_count, ranks.placement().host_count == 1 ? "" : "s", internals(ranks).transport(),
+             name(options.dtype), name(options.op), options.root);
   fmt::print("# memory: {}, {} pair{}\n", describe(options.memory), options.pairs,
              options.pairs == 1 ? " of buffers" : "s of buffers, in turn");
   if (options.beside_bytes > 0) {

@@ -12,6 +12,7 @@
 #include "bench_case.h"
 #include "farandole/core/error.h"
 #include "farandole/core/version.h"
+#include "farandole/internal/communicator_access.h"
 #include "farandole/internal/deadline.h"
 #include "farandole/internal/device_collective.h"
 
@@ -70,7 +71,7 @@ class Tuner {
         options_(options),
         memory_(kind_of(options.memory)),
         budget_(options.tune_seconds, total_weight()) {
-    table_.shape = ranks.tuning_shape();
+    table_.shape = internals(ranks).tuning_shape();
     table_.version = version();
   }
   TuningTable run();
@@ -163,7 +164,7 @@ Candidate Tuner::make_shared_memory_candidate(std::size_t one_shot_bytes, std::s
 bool Tuner::can_run(TuningTable table, Collective collective, std::size_t bytes, std::string_view method) const {
   table.of(collective, memory_) = {{kAnySize, std::string(method), 1, 0}};
   try {
-    return ranks_.duplicate({.table = &table}).choose(collective, bytes, memory_) == method;
+    return internals(ranks_.duplicate({.table = &table})).choose(collective, bytes, memory_) == method;
   } catch (const InvalidArgument&) {
     return false;  // the method does not fit the shape of the communicator
   }
@@ -192,7 +193,7 @@ std::vector<Candidate> Tuner::candidates_of(Collective collective, const CallSha
     const std::pair<std::string, int> entry(algorithm, segments);
     if (std::find(names.begin(), names.end(), entry) == names.end()) names.push_back(entry);
   };
-  const auto usual = static_cast<std::size_t>(ranks_.settings().collectives.segment_bytes);
+  const auto usual = static_cast<std::size_t>(internals(ranks_).settings().collectives.segment_bytes);
   for (const Algorithm& algorithm : algorithms()) {
     // The comparison of calls already is a barrier. With shared memory it sends no messages, so a barrier by messages
     // is not a candidate.
@@ -206,7 +207,7 @@ std::vector<Candidate> Tuner::candidates_of(Collective collective, const CallSha
   TuningTable empty = table_;
   empty.entries = empty.device_entries = {};
   Communicator plain = ranks_.duplicate({.table = &empty});
-  const std::string built_in = plain.choose(collective, bytes_of(shape), memory_);
+  const std::string built_in = internals(plain).choose(collective, bytes_of(shape), memory_);
   for (const std::string_view method : methods_of(collective, bytes_of(shape))) add(method, 1);
   std::vector<Candidate> candidates;
   for (const auto& [algorithm, segments] : names) {
@@ -284,7 +285,7 @@ std::vector<double> Tuner::compare(const CallShape& shape, std::vector<Candidate
 void Tuner::find_one_shot_bytes() {
   const std::vector<std::size_t> sizes = limit_sizes(kFirstOneShot, kLastOneShot, 2);
   if (sizes.empty()) return;
-  const auto slice_bytes = static_cast<std::size_t>(ranks_.settings().shared_memory.slice_bytes);
+  const auto slice_bytes = static_cast<std::size_t>(internals(ranks_).settings().shared_memory.slice_bytes);
   std::vector<Candidate> candidates;
   candidates.push_back(make_shared_memory_candidate(sizes.back(), slice_bytes));
   candidates.push_back(make_shared_memory_candidate(0, slice_bytes));
@@ -303,8 +304,9 @@ void Tuner::find_one_shot_bytes() {
 void Tuner::find_slice_bytes() {
   const std::vector<std::size_t> sizes = limit_sizes(kFirstPartSize, kLastPartSize, 8);
   if (sizes.empty()) return;
-  const auto usual = static_cast<std::size_t>(ranks_.settings().shared_memory.slice_bytes);
-  const auto one_shot = table_.one_shot_bytes.value_or(static_cast<std::size_t>(ranks_.settings().shared_memory.one_shot_bytes));
+  const auto usual = static_cast<std::size_t>(internals(ranks_).settings().shared_memory.slice_bytes);
+  const auto one_shot = table_.one_shot_bytes.value_or(
+      static_cast<std::size_t>(internals(ranks_).settings().shared_memory.one_shot_bytes));
   constexpr std::size_t kSmallest = 64 << 10, kLargest = 2 << 20;
   std::vector<Candidate> candidates;
   candidates.push_back(make_shared_memory_candidate(one_shot, usual));

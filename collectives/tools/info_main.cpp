@@ -19,6 +19,7 @@
 #include "farandole/core/settings.h"
 #include "farandole/core/version.h"
 #include "farandole/core/world.h"
+#include "farandole/internal/communicator_access.h"
 #include "farandole/internal/limits.h"
 #include "farandole/internal/waiter.h"
 #include "farandole/sdk/backend.h"
@@ -214,7 +215,7 @@ void explain(const std::vector<std::string>& words, MemoryKind memory, std::opti
   const Collective collective = parse_collective(words[0]);
   const auto bytes = static_cast<std::size_t>(parse_bytes(words[1]));
   const auto print = [&](Communicator& communicator) {
-    if (communicator.rank() == 0) fmt::print("{}", communicator.explain(collective, bytes, memory));
+    if (communicator.rank() == 0) fmt::print("{}", internals(communicator).explain(collective, bytes, memory));
   };
   if (size) {
     run_replicas(*size, print);

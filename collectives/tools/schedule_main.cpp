@@ -129,7 +129,7 @@ struct VerifyCounts {
   int cases = 0;
   std::int64_t schedules = 0;
   int faults = 0;
-  int most_dependencies = 0;
+  int max_dependencies = 0;
 };
 
 /// Verifies one algorithm and prints its first three faults.
@@ -147,7 +147,7 @@ VerifyCounts verify_algorithm(const Algorithm& algorithm, const std::set<int>& s
         const Verdict verdict = verify(algorithm, size, root, segments);
         ++counts.cases;
         counts.schedules += size;
-        counts.most_dependencies = std::max(counts.most_dependencies, verdict.most_dependencies);
+        counts.max_dependencies = std::max(counts.max_dependencies, verdict.max_dependencies);
         if (!verdict.correct && ++counts.faults <= 3) {
           fmt::print("FAULT {} {}, size {}, root {}, segments {}: {}\n", name(algorithm.collective), algorithm.name,
                      size, root, segments, verdict.fault);
@@ -185,7 +185,7 @@ int run_verify(const po::variables_map& options) {
                                : counts.cases > 0 ? "correct, =formula"
                                                   : "size unsupported";
     fmt::print("{:<15} {:<22} {:<10} {:>9}  {:<17} {:>17} {:>8.2f}\n", name(algorithm->collective), algorithm->name,
-               sizes_text, counts.schedules, result, counts.most_dependencies, seconds_since(start));
+               sizes_text, counts.schedules, result, counts.max_dependencies, seconds_since(start));
     std::fflush(stdout);
     all.cases += counts.cases;
     all.schedules += counts.schedules;

@@ -27,7 +27,8 @@ int main() try {
   const int size = communicator.size();
   const float expected = 0.5F * static_cast<float>(size * (size + 1));
   std::printf("%s of %d, local rank %d on host %d: sum %g\n", communicator.describe(communicator.rank()).c_str(), size,
-              communicator.local_rank(), communicator.host_index(), static_cast<double>(values.front()));
+              communicator.placement().local_rank, communicator.placement().host_index,
+              static_cast<double>(values.front()));
   for (const float value : values) {
     if (value != expected) {
       std::fprintf(stderr, "allreduce: rank %d has %g instead of %g\n", communicator.rank(), static_cast<double>(value),

@@ -50,7 +50,7 @@ int run() {
   const float expected = 0.5F * static_cast<float>(ranks.size() * (ranks.size() + 1));
   const CudaStream stream;
   CudaArray<float> values(kCount, stream);
-  ReduceOptions options;
+  CallOptions options;
   options.stream = StreamView(stream.get(), *device);
 
   // What is in the stream comes before the allreduce, and what is enqueued later comes after it: no call waits between.

@@ -40,7 +40,7 @@ void check_allreduce(Communicator& ranks, const Case& c) {
   Buffer input = values(ranks.rank(), 0, c.count, c.dtype, c.op);
   Buffer other(c.count, c.dtype);
   Buffer& output = c.in_place ? input : other;
-  ReduceOptions options;
+  CallOptions options;
   options.algorithm = c.algorithm;
   options.segments = c.segments;
   ranks.allreduce(input.view(), output.view(), c.op, options);
@@ -89,7 +89,7 @@ TEST(Allreduce, AverageAndScaling) {
           Buffer input = values(ranks.rank(), 0, 129, dtype, ReduceOp::kSum);
           Buffer other(129, dtype);
           Buffer& output = in_place ? input : other;
-          ReduceOptions options;
+          CallOptions options;
           options.algorithm = algorithm;
           options.prescale = 0.5;
           options.postscale = 4.0;
@@ -120,7 +120,7 @@ TEST(Allreduce, FactorsAndAveragesOfIntegers) {
               std::tuple(ReduceOp::kSum, 0.5, 0.75)}) {
           Buffer input = values(ranks.rank(), 0, 129, dtype, ReduceOp::kSum);
           Buffer output(129, dtype);
-          ReduceOptions options;
+          CallOptions options;
           options.algorithm = algorithm;
           options.prescale = prescale;
           options.postscale = postscale;
@@ -154,7 +154,7 @@ TEST(Allreduce, SameBitsOnAllRanksAndErrorWithinTheBoundOfTheAdditions) {
         for (float& x : all[r]) x = normal(random);
       }
       std::vector<float> result(kCount);
-      ReduceOptions options;
+      CallOptions options;
       options.algorithm = algorithm;
       ranks.allreduce(all[static_cast<std::size_t>(ranks.rank())], result, ReduceOp::kSum, options);
       for (std::size_t i = 0; i < kCount; ++i) {
@@ -180,7 +180,7 @@ TEST(Reduce, EveryAlgorithmRootAndCount) {
         for (const int root : {0, ranks.size() / 2, ranks.size() - 1}) {
           Buffer input = values(ranks.rank(), 0, count, DType::kI32, ReduceOp::kSum);
           Buffer output(ranks.rank() == root ? count : 0, DType::kI32);
-          ReduceOptions options;
+          CallOptions options;
           options.algorithm = algorithm;
           ranks.reduce(input.view(), output.view(), ReduceOp::kSum, root, options);
           EXPECT_EQ(
@@ -216,7 +216,7 @@ TEST(ReduceScatter, EveryAlgorithmEvenAndUnevenCounts) {
           }
           Buffer input = values(ranks.rank(), 0, total, DType::kF32, ReduceOp::kSum);
           Buffer output(counts[static_cast<std::size_t>(ranks.rank())], DType::kF32);
-          ReduceOptions options;
+          CallOptions options;
           options.algorithm = algorithm;
           ranks.reduce_scatter(input.view(), output.view(), ReduceOp::kSum,
                                uneven ? counts : std::vector<std::size_t>{}, options);

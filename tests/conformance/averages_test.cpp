@@ -60,7 +60,7 @@ TEST(Averages, OfIntegersAreRightThoughTheirSumsLeaveTheType) {
             Buffer input = extremes(ranks.rank(), count, dtype);
             Buffer other(count, dtype);
             Buffer& output = in_place ? input : other;
-            ReduceOptions options;
+            CallOptions options;
             options.algorithm = algorithm;
             ranks.allreduce(input.view(), output.view(), ReduceOp::kAverage, options);
             ASSERT_EQ(first_difference(output.view(),
@@ -79,7 +79,7 @@ TEST(Averages, OfIntegersToOneRankAndInPartsAreRight) {
     const auto size = static_cast<std::size_t>(ranks.size());
     const int root = ranks.size() - 1;
     for (const DType dtype : kIntegers) {
-      ReduceOptions options;
+      CallOptions options;
       for (const std::string& algorithm : algorithm_names(Collective::kReduce, ranks)) {
         options.algorithm = algorithm;
         const Buffer input = extremes(ranks.rank(), kCount, dtype);
@@ -114,7 +114,7 @@ TEST(Averages, OfHalvesStayInRange) {
       for (const std::size_t count : {std::size_t{3}, kCount}) {
         Buffer values(count, DType::kF16);
         for (std::size_t i = 0; i < count; ++i) store(values.view(), i, i % 2 == 0 ? 60'000 : -60'000);
-        ReduceOptions options;
+        CallOptions options;
         options.algorithm = algorithm;
         ranks.allreduce(values.view(), values.view(), ReduceOp::kAverage, options);
         for (std::size_t i = 0; i < count; ++i) {
@@ -135,7 +135,7 @@ double average_of_halves(double number) {
   run_replicas(3, [&](Communicator& ranks) {
     Buffer values(kCount, DType::kF16);
     for (std::size_t i = 0; i < kCount; ++i) store(values.view(), i, number);
-    ReduceOptions options;
+    CallOptions options;
     options.algorithm = "ring";
     ranks.allreduce(values.view(), values.view(), ReduceOp::kAverage, options);
     if (ranks.rank() == 0) result = load(values.view(), kCount - 1);
@@ -179,7 +179,7 @@ TEST(Averages, FactorsOfUsersMultiplyInFloat) {
         ranks.broadcast(number.view(), 0);
         Buffer output(count, DType::kF32);
         const auto check = [&](ReduceOp op, double prescale, double postscale, const char* what, const auto& wanted) {
-          ReduceOptions options{.prescale = prescale, .postscale = postscale, .algorithm = algorithm};
+          CallOptions options{.prescale = prescale, .postscale = postscale, .algorithm = algorithm};
           ranks.allreduce(input.view(), output.view(), op, options);
           ASSERT_EQ(first_difference(output.view(), [&](std::size_t i) { return wanted(load(number.view(), i)); }), "")
               << what << " by " << algorithm;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "farandole/core/error.h"
+#include "farandole/internal/communicator_access.h"
 #include "groups.h"
 #include "message_of.h"
 
@@ -226,7 +227,7 @@ TEST(Communicator, InvalidCallsSayWhatWasExpected) {
                 AllOf(HasSubstr("factors"), HasSubstr("bool")));
     EXPECT_THAT(message_of<InvalidArgument>([&] { ranks.broadcast(integers, ranks.size()); }),
                 HasSubstr(fmt::format("0 … {}", ranks.size() - 1)));
-    ReduceOptions options;
+    CallOptions options;
     options.algorithm = "rign";
     EXPECT_THAT(message_of<InvalidArgument>([&] { ranks.allreduce(integers, ReduceOp::kSum, options); }),
                 AllOf(HasSubstr("rign"), HasSubstr("ring"), HasSubstr("circulant")));
@@ -300,7 +301,7 @@ TEST(Communicator, VendorWithoutMpiIsUnsupported) {
   if (is_launched()) GTEST_SKIP() << "there is an MPI here";
   for_each_group({2}, [](Communicator& ranks) {
     std::vector<float> data(4);
-    ReduceOptions options;
+    CallOptions options;
     options.algorithm = "vendor";
     EXPECT_THAT(message_of<Unsupported>([&] { ranks.allreduce(data, ReduceOp::kSum, options); }), HasSubstr("MPI"));
     expect_usable(ranks);
@@ -309,10 +310,10 @@ TEST(Communicator, VendorWithoutMpiIsUnsupported) {
 
 TEST(Communicator, ExplainNamesTheChoiceAndTheCandidates) {
   for_each_group({4}, [](Communicator& ranks) {
-    const std::string text = ranks.explain(Collective::kAllreduce, 1 << 20);
-    EXPECT_THAT(text,
-                AllOf(HasSubstr("allreduce of 1048576 bytes"), HasSubstr(ranks.choose(Collective::kAllreduce, 1 << 20)),
-                      HasSubstr("ring"), HasSubstr("cost model")));
+    const std::string text = internals(ranks).explain(Collective::kAllreduce, 1 << 20);
+    EXPECT_THAT(text, AllOf(HasSubstr("allreduce of 1048576 bytes"),
+                            HasSubstr(internals(ranks).choose(Collective::kAllreduce, 1 << 20)), HasSubstr("ring"),
+                            HasSubstr("cost model")));
   });
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "communicator_probe.h"
+#include "farandole/internal/communicator_access.h"
 #include "groups.h"
 #include "trial.h"
 
@@ -22,7 +23,8 @@ constexpr std::uint64_t kBefore = 6;
 
 /// Short and long vectors through every way of shared memory, or by messages.
 void try_across(Communicator& ranks, int border) {
-  const auto part = static_cast<std::size_t>(ranks.settings().shared_memory.slice_bytes) / sizeof(std::int32_t);
+  const auto part =
+      static_cast<std::size_t>(internals(ranks).settings().shared_memory.slice_bytes) / sizeof(std::int32_t);
   std::vector<std::unique_ptr<Trial<std::int32_t>>> trials;
   for (std::uint64_t call = 0; call < 3 * kBefore; ++call) {
     constexpr Collective kTried[] = {Collective::kAllreduce, Collective::kReduceScatter, Collective::kAlltoall};
@@ -64,7 +66,7 @@ TEST(Counters, EveryAlgorithmAcrossThem) {
 /// The ranks that have lost count of each other are told apart at any number.
 TEST(Counters, DisagreementIsSeenAtAnyNumber) {
   for_each_group({2, 3}, [](Communicator& ranks) {
-    if (ranks.size() == 1 || !ranks.settings().collectives.check) return;
+    if (ranks.size() == 1 || !internals(ranks).settings().collectives.check) return;
     for (const int border : {39, 52}) {
       Communicator late = CommunicatorProbe::starting_at(ranks.duplicate(), (std::uint64_t{1} << border) - 2);
       for (int call = 0; call < 4; ++call) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "farandole/core/reduce.h"
+#include "farandole/internal/communicator_access.h"
 #include "foreign_mode.h"
 #include "groups.h"
 
@@ -67,11 +68,12 @@ void fill(Buffer& buffer, int rank) {
 void sum_subnormals(Communicator& ranks, const Way& way, DType dtype, std::size_t count) {
   // MPI computes in the mode of the thread that calls it. A table may choose it.
   const std::string_view algorithm = way.algorithm;
-  if (algorithm.empty() && ranks.choose(Collective::kAllreduce, count * size_in_bytes(dtype)) == "vendor") return;
+  if (algorithm.empty() && internals(ranks).choose(Collective::kAllreduce, count * size_in_bytes(dtype)) == "vendor")
+    return;
   Buffer input = make(ranks, way, count, dtype), apart = make(ranks, way, way.in_place ? 0 : count, dtype);
   Buffer& output = way.in_place ? input : apart;
   fill(input, ranks.rank());
-  const ReduceOptions options{1.0, 1.0, algorithm, 0};
+  const CallOptions options{1.0, 1.0, algorithm, 0};
   if (way.blocking) {
     ranks.allreduce(input.view(), output.view(), ReduceOp::kSum, options);
   } else {
@@ -94,7 +96,7 @@ std::vector<std::string> own_algorithms(Communicator& ranks) {
 
 TEST(FloatMode, SumsOfSubnormalsAreExactOnEveryRankByEveryWay) {
   for_each_group({2, 3}, [](Communicator& ranks) {
-    const auto part = static_cast<std::size_t>(ranks.settings().shared_memory.slice_bytes);
+    const auto part = static_cast<std::size_t>(internals(ranks).settings().shared_memory.slice_bytes);
     const ForeignMode foreign(mode_of(ranks.rank(), 0));
     const std::uint64_t before = mode_bits();
     int k = 0;  // walks through what is not in the loops
@@ -122,7 +124,7 @@ TEST(FloatMode, ScaledAveragesAreThoseOfTheUsualMode) {
     for (const DType dtype : kFloats) {
       for (const std::size_t count : {std::size_t{3}, std::size_t{500}, std::size_t{20'000}}) {
         std::array<Buffer, 4> results;
-        if (ranks.choose(Collective::kAllreduce, count * size_in_bytes(dtype)) == "vendor") continue;
+        if (internals(ranks).choose(Collective::kAllreduce, count * size_in_bytes(dtype)) == "vendor") continue;
         // Of the least subnormal, to get normal numbers most of which have to be rounded.
         const double factor = dtype == DType::kF64 ? 0x1.23p1000 : dtype == DType::kF16 ? 0x1.23p20 : 0x1.23p100;
         for (int round = 0; round < 4; ++round) {

@@ -47,7 +47,7 @@ TEST(Broadcast, EveryAlgorithmRootAndCount) {
       for (const std::size_t count : {std::size_t{0}, std::size_t{1}, p - 1, p, p + 1, std::size_t{40'009}}) {
         for (int root = 0; root < ranks.size(); ++root) {
           Buffer data = values(ranks.rank(), 0, count, DType::kI16, kAny);
-          ranks.broadcast(data.view(), root, algorithm);
+          ranks.broadcast(data.view(), root, {.algorithm = algorithm});
           EXPECT_EQ(first_difference(data.view(), [&](std::size_t i) { return value(root, i, DType::kI16, kAny); }), "")
               << algorithm << ", root " << root << ", count " << count;
         }
@@ -70,7 +70,8 @@ TEST(Allgather, EveryAlgorithmEvenUnevenAndInPlace) {
             for (std::size_t i = 0; i < counts[own]; ++i) store(part, i, value(ranks.rank(), i, DType::kI64, kAny));
             source = part;
           }
-          ranks.allgather(source, output.view(), uneven ? counts : std::vector<std::size_t>{}, algorithm);
+          ranks.allgather(source, output.view(), uneven ? counts : std::vector<std::size_t>{},
+                          {.algorithm = algorithm});
           EXPECT_EQ(first_difference(output.view(),
                                      [&](std::size_t i) {
                                        const auto [rank, index] = owner_of(i, counts);
@@ -92,7 +93,8 @@ TEST(Gather, EveryAlgorithmAndRoot) {
         for (int root = 0; root < ranks.size(); ++root) {
           Buffer input = values(ranks.rank(), 0, counts[own], DType::kF64, kAny);
           Buffer output(ranks.rank() == root ? sum(counts, counts.size()) : 0, DType::kF64);
-          ranks.gather(input.view(), output.view(), root, uneven ? counts : std::vector<std::size_t>{}, algorithm);
+          ranks.gather(input.view(), output.view(), root, uneven ? counts : std::vector<std::size_t>{},
+                       {.algorithm = algorithm});
           EXPECT_EQ(first_difference(output.view(),
                                      [&](std::size_t i) {
                                        const auto [rank, index] = owner_of(i, counts);
@@ -115,7 +117,8 @@ TEST(Scatter, EveryAlgorithmAndRoot) {
           Buffer input;
           if (ranks.rank() == root) input = values(root, 0, sum(counts, counts.size()), DType::kU8, kAny);
           Buffer output(counts[own], DType::kU8);
-          ranks.scatter(input.view(), output.view(), root, uneven ? counts : std::vector<std::size_t>{}, algorithm);
+          ranks.scatter(input.view(), output.view(), root, uneven ? counts : std::vector<std::size_t>{},
+                        {.algorithm = algorithm});
           const std::size_t first = sum(counts, own);
           EXPECT_EQ(
               first_difference(output.view(), [&](std::size_t i) { return value(root, first + i, DType::kU8, kAny); }),

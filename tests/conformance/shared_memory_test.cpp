@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "farandole/core/error.h"
+#include "farandole/internal/communicator_access.h"
 #include "farandole/internal/waiter.h"
 #include "farandole/sdk/transport.h"
 #include "groups.h"
@@ -63,11 +64,12 @@ void try_all(Communicator& ranks, std::size_t total) {
 }
 
 std::size_t slot_bytes(const Communicator& ranks) {
-  return static_cast<std::size_t>(ranks.settings().shared_memory.slice_bytes);
+  return static_cast<std::size_t>(internals(ranks).settings().shared_memory.slice_bytes);
 }
 /// The largest vector that is reduced whole by every rank.
 std::size_t one_shot_bytes(const Communicator& ranks) {
-  return std::min(static_cast<std::size_t>(ranks.settings().shared_memory.one_shot_bytes), slot_bytes(ranks));
+  return std::min(static_cast<std::size_t>(internals(ranks).settings().shared_memory.one_shot_bytes),
+                  slot_bytes(ranks));
 }
 
 TEST(SharedMemory, ShortVectorsWhereverTheyLie) {
@@ -182,11 +184,12 @@ TEST(SharedMemory, OneShotReachesFurtherWhereRanksShareCores) {
   for (const int size : {cores, cores + 1}) {
     if (size > kMaxReplicas) GTEST_SKIP() << "more cores than ranks in a process";
     run_replicas(size, [&](Communicator& ranks) {
-      const auto limit = static_cast<std::size_t>(ranks.settings().shared_memory.one_shot_bytes);
-      if (size == 1 || limit == 0 || !ranks.shares_memory() || !ranks.settings().collectives.tuning.empty()) return;
+      const auto limit = static_cast<std::size_t>(internals(ranks).settings().shared_memory.one_shot_bytes);
+      if (size == 1 || limit == 0 || !ranks.shares_memory() || !internals(ranks).settings().collectives.tuning.empty())
+        return;
       const std::size_t most = size > cores ? 4 * limit : limit;
-      EXPECT_THAT(ranks.explain(Collective::kAllreduce, most), HasSubstr("one shot"));
-      EXPECT_THAT(ranks.explain(Collective::kAllreduce, most + 1), HasSubstr("two shots"));
+      EXPECT_THAT(internals(ranks).explain(Collective::kAllreduce, most), HasSubstr("one shot"));
+      EXPECT_THAT(internals(ranks).explain(Collective::kAllreduce, most + 1), HasSubstr("two shots"));
     });
   }
 }
@@ -196,7 +199,7 @@ TEST(SharedMemory, EveryWayGivesTheSameBitsOnAllRanks) {
   SCOPED_TRACE(fmt::format("seed {}", seed));
   for_each_group({2, 3, 4, 5, 8}, [&](Communicator& ranks) {
     // Algorithms over messages, which a table may have chosen, associate in ways of their own.
-    if (!ranks.shares_memory() || !ranks.settings().collectives.tuning.empty()) return;
+    if (!ranks.shares_memory() || !internals(ranks).settings().collectives.tuning.empty()) return;
     const std::size_t count = 3 * slot_bytes(ranks) / sizeof(float) + 11;
     std::mt19937 random(seed + static_cast<unsigned>(ranks.rank()));
     std::uniform_real_distribution<float> distribution(-1000.0F, 1000.0F);
@@ -260,7 +263,7 @@ void disagree_about_everything(Communicator& ranks, Buffer& input, Buffer& outpu
   });
   disagree("op", [&] { ranks.allreduce(in(count), out(count), odd ? ReduceOp::kMax : ReduceOp::kSum); });
   disagree("scale", [&] {
-    ReduceOptions options;
+    CallOptions options;
     options.postscale = odd ? 2.0 : 1.0;
     ranks.allreduce(in(count), out(count), ReduceOp::kSum, options);
   });
@@ -270,7 +273,7 @@ void disagree_about_everything(Communicator& ranks, Buffer& input, Buffer& outpu
            [&] { odd ? ranks.broadcast(out(count), 0) : ranks.allreduce(in(count), out(count), ReduceOp::kSum); });
   disagree("barrier", [&] { odd ? ranks.barrier() : ranks.allreduce(in(count), out(count), ReduceOp::kSum); });
   disagree("algorithm", [&] {
-    ReduceOptions options;
+    CallOptions options;
     options.algorithm = odd ? "ring" : ranks.shares_memory() ? "shared_memory" : "recursive_doubling";
     ranks.allreduce(in(count), out(count), ReduceOp::kSum, options);
   });
@@ -304,7 +307,7 @@ TEST(SharedMemory, DisagreementsChangeNothingAndLeaveTheCommunicatorUsable) {
 
 TEST(SharedMemory, ScalesAreAppliedOnceWhereverBuffersLie) {
   for_each_group({2, 3}, [](Communicator& ranks) {
-    ReduceOptions options;
+    CallOptions options;
     options.prescale = 0.5;
     options.postscale = 4.0;
     for (const std::size_t count : {std::size_t{7}, std::size_t{300}, 2 * slot_bytes(ranks) / sizeof(float)}) {

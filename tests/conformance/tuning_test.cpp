@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "farandole/core/error.h"
+#include "farandole/internal/communicator_access.h"
 #include "groups.h"
 #include "trial.h"
 
@@ -22,7 +23,7 @@ using testing::HasSubstr;
 /// Shared memory up to 64 bytes, then each algorithm of the collective for a range of sizes, in segments.
 TuningTable odd_table(const Communicator& ranks) {
   TuningTable table;
-  table.shape = ranks.tuning_shape();
+  table.shape = internals(ranks).tuning_shape();
   for (int i = 0; i < kCollectiveCount; ++i) {
     const auto collective = static_cast<Collective>(i);
     std::size_t up_to_bytes = 64;
@@ -62,20 +63,20 @@ TEST(Tuning, ATableChoosesByCollectiveAndSize) {
     Communicator tuned = ranks.duplicate({.table = &table});
     for (int i = 0; i < kCollectiveCount; ++i) {
       const auto collective = static_cast<Collective>(i);
-      const std::string& forced = ranks.settings().collectives.allreduce;
+      const std::string& forced = internals(ranks).settings().collectives.allreduce;
       if (collective == Collective::kAllreduce && forced != "auto") continue;
       for (const TuningTable::Entry& entry : table.of(collective)) {
-        EXPECT_EQ(tuned.choose(collective, entry.up_to_bytes), entry.algorithm);
+        EXPECT_EQ(internals(tuned).choose(collective, entry.up_to_bytes), entry.algorithm);
       }
     }
     try_sizes(tuned);
     // What is made of it chooses likewise if it is like it.
     Communicator again = tuned.duplicate();
-    EXPECT_EQ(again.choose(Collective::kAlltoall, 300), tuned.choose(Collective::kAlltoall, 300));
+    EXPECT_EQ(internals(again).choose(Collective::kAlltoall, 300), internals(tuned).choose(Collective::kAlltoall, 300));
     Communicator alone = tuned.split(tuned.rank());
     // One process of mpirun is as alone as that from the start.
     if (ranks.size() > 1) {
-      EXPECT_THAT(alone.explain(Collective::kAlltoall, 300), HasSubstr("is for"));
+      EXPECT_THAT(internals(alone).explain(Collective::kAlltoall, 300), HasSubstr("is for"));
     }
     try_sizes(alone);
   });
@@ -105,7 +106,7 @@ TEST(Tuning, ManyCallsOfDifferentWaysInFlight) {
 
 TEST(Tuning, RanksThatCallDifferentSizesAreToldWhateverTheTableChoosesForEach) {
   for_each_group({2, 3}, [](Communicator& ranks) {
-    if (ranks.size() == 1 || !ranks.settings().collectives.check)
+    if (ranks.size() == 1 || !internals(ranks).settings().collectives.check)
       GTEST_SKIP() << "needs several ranks that compare their calls";
     const TuningTable odd = odd_table(ranks);
     Communicator tuned = ranks.duplicate({.table = &odd});
@@ -157,7 +158,7 @@ TEST(Tuning, ATableForOtherRanksChangesNothing) {
     table.of(Collective::kAlltoall) = {{1000, "pairwise", 3, 0}};
     table.slice_bytes = 4096;
     Communicator other = ranks.duplicate({.table = &table});
-    const std::string text = other.explain(Collective::kAlltoall, 8);
+    const std::string text = internals(other).explain(Collective::kAlltoall, 8);
     EXPECT_THAT(text, HasSubstr("chosen by Farandole, because the table"));
     EXPECT_THAT(text, HasSubstr("is for"));
     try_sizes(other);
@@ -167,13 +168,13 @@ TEST(Tuning, ATableForOtherRanksChangesNothing) {
 // Its run by CTest sets the variable on rank 0 only.
 TEST(Tuning, TheFileOfRankZeroHoldsOnAllRanks) {
   for_each_group({1}, [](Communicator& ranks) {
-    if (ranks.settings().collectives.tuning.empty()) GTEST_SKIP() << "FARANDOLE_TUNING is not set";
-    const std::string text = ranks.explain(Collective::kAllreduce, 41);
-    EXPECT_THAT(text, HasSubstr("chosen by the table " + ranks.settings().collectives.tuning +
+    if (internals(ranks).settings().collectives.tuning.empty()) GTEST_SKIP() << "FARANDOLE_TUNING is not set";
+    const std::string text = internals(ranks).explain(Collective::kAllreduce, 41);
+    EXPECT_THAT(text, HasSubstr("chosen by the table " + internals(ranks).settings().collectives.tuning +
                                 ": 3 us were measured for up to 47"));
-    EXPECT_EQ(ranks.choose(Collective::kAllreduce, 40), "double_tree");
-    EXPECT_EQ(ranks.choose(Collective::kAllreduce, 400), "vendor");
-    EXPECT_THAT(ranks.explain(Collective::kAllreduce, 1000), HasSubstr("in parts of 4224 bytes"));
+    EXPECT_EQ(internals(ranks).choose(Collective::kAllreduce, 40), "double_tree");
+    EXPECT_EQ(internals(ranks).choose(Collective::kAllreduce, 400), "vendor");
+    EXPECT_THAT(internals(ranks).explain(Collective::kAllreduce, 1000), HasSubstr("in parts of 4224 bytes"));
     try_sizes(ranks);
     // Sums of small integers wrap round, whatever the vendor's would do.
     std::vector<std::uint8_t> large(200, 200);

@@ -53,7 +53,7 @@ TEST(DeviceCalls, WhatIsInTheStreamBeforeTheCallComesBeforeIt) {
       std::vector<float> result(kCount);
       keep_busy(device, values.view(), stream);
       device.copy(values.view().data, own.view().data, kCount * sizeof(float), stream);
-      ReduceOptions options;
+      CallOptions options;
       options.stream = stream;
       if (waits_on) {
         Work work = ranks.allreduce_async(values.view(), ReduceOp::kSum, options);
@@ -80,7 +80,7 @@ TEST(DeviceCalls, WhatIsAllocatedIsNoMemoryOfOperationsThatHaveNotEnded) {
       Buffer values = ranks.allocate(kCount, DType::kF32, ranks.device());
       keep_busy(device, values.view(), stream);
       device.copy(values.view().data, own.view().data, kCount * sizeof(float), stream);
-      ReduceOptions options;
+      CallOptions options;
       options.stream = stream;
       options.algorithm = algorithm;
       options.prescale = 0.5;  // both need memory of their own
@@ -126,7 +126,7 @@ TEST(DeviceCalls, ManyAreInFlightAndCommunicatorsAreMadeMeanwhile) {
     std::vector<Work> works;
     for (int i = 0; i < 12; ++i) {
       buffers.push_back(filled(ranks, 3000, static_cast<float>(ranks.rank() + 1)));
-      ReduceOptions options;
+      CallOptions options;
       if (i % 2 == 1) options.algorithm = "ring";
       works.push_back(ranks.allreduce_async(buffers.back().view(), ReduceOp::kSum, options));
     }
@@ -254,7 +254,7 @@ TEST(DeviceCalls, AStreamThatIsCapturedIntoAGraphIsRefused) {
     ASSERT_EQ(make_stream(&blocking, 0), 0);
     for (const StreamView captured : {device.make_stream(), StreamView(blocking, ranks.device())}) {
       if (ranks.rank() == 0) capture(captured.handle, 1);
-      ReduceOptions options;
+      CallOptions options;
       options.stream = captured;
       expect_refused_by_rank_0(ranks, values.view(), "the stream is captured into a graph",
                                [&] { ranks.allreduce(values.view(), ReduceOp::kSum, options); });
@@ -282,7 +282,7 @@ TEST(DeviceCalls, AStreamMayBeCapturedWhileOthersAreUsed) {
       Buffer values = filled(ranks, count, 1);
       Buffer zeroed = ranks.allocate(count, DType::kF32, ranks.device());
       keep_busy(device, zeroed.view(), stream);
-      ReduceOptions options;
+      CallOptions options;
       options.stream = stream;
       options.prescale = 2;
       ranks.allreduce_async(values.view(), ReduceOp::kSum, options).wait();
@@ -326,7 +326,7 @@ TEST(DeviceCalls, OnlySchedulesConnectRanks) {
     for_each_device_group({3}, [algorithm](Communicator& ranks) {
       for (const char* each : {algorithm, "vendor"}) {
         Buffer values = filled(ranks, 100, 1);
-        ReduceOptions options;
+        CallOptions options;
         options.algorithm = each;
         ranks.allreduce(values.view(), ReduceOp::kSum, options);
         EXPECT_EQ(first_of(ranks, values), static_cast<float>(ranks.size()));
@@ -381,7 +381,7 @@ TEST(DeviceCalls, AStreamDoesNotWaitForHostMemory) {
     Work work = ranks.allreduce_async(host, ReduceOp::kSum);
     EXPECT_THROW(work.wait_on(StreamView(nullptr, ranks.device())), InvalidArgument);
     work.wait();
-    ReduceOptions options;
+    CallOptions options;
     options.stream = StreamView(nullptr, ranks.device());
     EXPECT_THROW(ranks.allreduce(host, ReduceOp::kSum, options), InvalidArgument);
   });

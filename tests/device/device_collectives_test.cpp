@@ -44,7 +44,7 @@ std::string describe(const Case& c, const Communicator& ranks) {
 
 /// Runs one case with these buffers. @param host_algorithm  what runs on host memory in the place of `vendor`
 void run(Communicator& ranks, const Case& c, BufferView input, BufferView output, const std::string& algorithm) {
-  ReduceOptions options;
+  CallOptions options;
   options.algorithm = algorithm;
   options.segments = c.segments;
   options.prescale = c.prescale;

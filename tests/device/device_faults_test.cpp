@@ -18,6 +18,7 @@
 #include "driver_function.h"
 #include "fake_device.h"
 #include "farandole/core/error.h"
+#include "farandole/internal/communicator_access.h"
 #include "groups.h"
 #include "message_of.h"
 #include "on_device.h"
@@ -41,7 +42,7 @@ TEST(DeviceFaults, AKernelThatFailsIsADeviceErrorOnAllRanks) {
       ASSERT_TRUE(inject_into_double("cuLaunchKernel", 0, 700)) << "this test needs the double";
     }
     ranks.barrier();
-    ReduceOptions options;
+    CallOptions options;
     options.algorithm = "ring";
     const std::string text = message_of<DeviceError>([&] { ranks.allreduce(values.view(), ReduceOp::kSum, options); });
     EXPECT_THAT(text, AllOf(HasSubstr("cuLaunchKernel"), HasSubstr("rank "), HasSubstr("allreduce of 1000 f32")));
@@ -67,7 +68,7 @@ TEST(DeviceFaults, ALostDeviceIsADeviceErrorOnAllRanks) {
       ASSERT_TRUE(inject_into_double("cuEventQuery", 0, kUnavailable)) << "this test needs the double";
     }
     ranks.barrier();
-    ReduceOptions options;
+    CallOptions options;
     options.stream = stream;
     const std::string text =
         message_of<DeviceError>([&] { ranks.allreduce_async(values.view(), ReduceOp::kSum, options).wait(); });
@@ -99,14 +100,14 @@ TEST(DeviceFaults, AStuckStreamIsATimeoutOnAllRanksWithinTheDeadline) {
       stuck.emplace(device, stream);
       device.fill_zero(values.view().data, 4, stream);
     }
-    ReduceOptions options;
+    CallOptions options;
     options.stream = stream;
     options.prescale = 0.5;  // needs memory of its own
     Work work = ranks.allreduce_async(values.view(), ReduceOp::kSum, options);
     const auto start = std::chrono::steady_clock::now();
     const std::string text = message_of<Timeout>([&] { work.wait(); });
     const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
-    const double late_by = (waited - ranks.settings().faults.timeout).count();
+    const double late_by = (waited - internals(ranks).settings().faults.timeout).count();
     EXPECT_THAT(text, HasSubstr("allreduce of 1000 f32 elements in device memory"));
     EXPECT_LT(late_by, 1.0);
     // What is measured on a GPU goes into its report by such a line.
@@ -136,7 +137,7 @@ TEST(DeviceFaults, AStuckStreamWithoutMemoryLeftIsATimeoutOnAllRanks) {
     ranks.allreduce(values.view(), ReduceOp::kSum);
     std::optional<StuckStream> stuck;
     exhaust_memory(ranks, stream, stuck, values.view());
-    ReduceOptions options;
+    CallOptions options;
     options.stream = stream;
     options.prescale = 0.5;  // needs memory of its own
     Work work = ranks.allreduce_async(values.view(), ReduceOp::kSum, options);
@@ -192,7 +193,7 @@ TEST(DeviceFaults, APeerThatDoesNotConnectIsADeviceErrorOnAllRanks) {
       ASSERT_TRUE(inject_into_double("ncclGroupStart", 1, 6)) << "this test needs the double";
     }
     ranks.barrier();
-    ReduceOptions options;
+    CallOptions options;
     options.algorithm = "ring";
     const std::string text = message_of<DeviceError>([&] { ranks.allreduce(values.view(), ReduceOp::kSum, options); });
     EXPECT_THAT(text, HasSubstr("ncclGroupStart"));
@@ -208,12 +209,12 @@ void expect_network_fault(int rank, const WrappedTransport::Options& wrong,
     std::optional<WrappedTransport> transport;
     Communicator hosts =
         CommunicatorProbe::on_hosts_by(ranks.duplicate(), {0, 0, 1, 1}, [&](Transport& usual) -> Transport& {
-          DeviceRuntime& runtime = *device_runtime(ranks.settings()).runtime;
+          DeviceRuntime& runtime = *device_runtime(internals(ranks).settings()).runtime;
           const bool is_wrong = ranks.rank() == rank;
           return transport.emplace(usual, runtime, is_wrong ? wrong : WrappedTransport::Options{});
         });
     Buffer values = ranks.allocate(20'000, DType::kF32, ranks.device());
-    ReduceOptions options;
+    CallOptions options;
     options.algorithm = "hierarchical";
     const std::string came = message_of<Kind>([&] { hosts.allreduce(values.view(), ReduceOp::kSum, options); });
     EXPECT_THAT(came, AllOf(text, HasSubstr("allreduce of 20000 f32 elements in device memory, sum, hierarchical")));
@@ -239,11 +240,11 @@ TEST(DeviceFaults, ARankThatIsKilledBetweenSlicesIsAPeerLostOnItsPeers) {
     std::optional<WrappedTransport> transport;
     Communicator hosts =
         CommunicatorProbe::on_hosts_by(ranks.duplicate(), {0, 0, 1, 1}, [&](Transport& usual) -> Transport& {
-          DeviceRuntime& runtime = *device_runtime(ranks.settings()).runtime;
+          DeviceRuntime& runtime = *device_runtime(internals(ranks).settings()).runtime;
           return transport.emplace(usual, runtime, WrappedTransport::Options{.dies_at = ranks.rank() == 3 ? 6 : 0});
         });
     Buffer values = ranks.allocate(20'000, DType::kF32, ranks.device());
-    ReduceOptions options;
+    CallOptions options;
     options.algorithm = "hierarchical";
     const std::string came = message_of<PeerLost>([&] { hosts.allreduce(values.view(), ReduceOp::kSum, options); });
     EXPECT_THAT(came, HasSubstr("rank 3 "));

@@ -20,6 +20,7 @@
 #include "communicator_probe.h"
 #include "driver_function.h"
 #include "farandole/core/error.h"
+#include "farandole/internal/communicator_access.h"
 #include "groups.h"
 #include "message_of.h"
 #include "on_device.h"
@@ -45,7 +46,7 @@ const std::vector<std::vector<int>>& layouts() {
 
 /// Where the ranks of a job live.
 std::vector<int> hosts_of(Communicator& ranks) {
-  const std::vector<std::int32_t> own{ranks.host_index()};
+  const std::vector<std::int32_t> own{ranks.placement().host_index};
   std::vector<std::int32_t> all(static_cast<std::size_t>(ranks.size()));
   ranks.allgather(own, all);
   return {all.begin(), all.end()};
@@ -55,7 +56,7 @@ std::vector<int> hosts_of(Communicator& ranks) {
 /// algorithm, to be hierarchical.
 Communicator duplicate_for(Communicator& ranks, const std::vector<int>& layout) {
   TuningTable table;
-  table.shape = ranks.tuning_shape();
+  table.shape = internals(ranks).tuning_shape();
   table.shape.hosts = static_cast<int>(std::set<int>(layout.begin(), layout.end()).size());
   constexpr std::size_t kAnySize = std::numeric_limits<std::size_t>::max();
   table.of(Collective::kAlltoall, MemoryKind::kCuda) = {{kAnySize, "hierarchical", 1, 0}};
@@ -76,7 +77,7 @@ void for_each_device_layout(const std::function<void(Communicator&, const std::v
   for_each_device_group(sizes, [&](Communicator& ranks) {
     std::vector<std::vector<int>> wanted;
     if (const auto found = by_size.find(ranks.size()); found != by_size.end()) wanted = found->second;
-    if (ranks.host_count() > 1) wanted = {hosts_of(ranks)};
+    if (ranks.placement().host_count > 1) wanted = {hosts_of(ranks)};
     for (const std::vector<int>& layout : wanted) {
       SCOPED_TRACE(testing::PrintToString(layout));
       Communicator hosts = CommunicatorProbe::on_hosts(duplicate_for(ranks, layout), layout);
@@ -108,7 +109,7 @@ struct HierarchyCase {
 
 void run_case(Communicator& ranks, const HierarchyCase& c, BufferView input, BufferView output,
               const std::string& algorithm) {
-  ReduceOptions options;
+  CallOptions options;
   options.algorithm = algorithm;
   options.prescale = c.prescale;
   options.postscale = c.postscale;
@@ -178,7 +179,7 @@ TEST(DeviceHierarchy, EveryLayoutAndCount) {
       check_case(ranks, {Collective::kReduceScatter, count / size, DType::kI32});
       check_case(ranks, {Collective::kScatter, count / size, DType::kI32});
     }
-    EXPECT_EQ(ranks.choose(Collective::kAlltoall, 1000, MemoryKind::kCuda), "hierarchical");
+    EXPECT_EQ(internals(ranks).choose(Collective::kAlltoall, 1000, MemoryKind::kCuda), "hierarchical");
     for (const Collective collective :
          {Collective::kAllgather, Collective::kReduceScatter, Collective::kGather, Collective::kScatter}) {
       check_case(ranks, {.collective = collective, .count = 701, .dtype = DType::kF64, .uneven = true});
@@ -218,7 +219,7 @@ TEST(DeviceHierarchy, AveragesAreRightThoughTheirSumsLeaveTheType) {
           Buffer values(1031, dtype);
           for (std::size_t i = 0; i < 1031; ++i) store(values.view(), i, number);
           Buffer input = to_device(ranks, values.view());
-          ReduceOptions options;
+          CallOptions options;
           options.algorithm = "hierarchical";
           ranks.allreduce(input.view(), input.view(), ReduceOp::kAverage, options);
           const Buffer came = to_host(ranks, input.view());
@@ -242,7 +243,7 @@ TEST(DeviceHierarchy, OthersAreInFlightInDifferentOrders) {
         const auto start = [&](Communicator& on, const char* algorithm) {
           const std::vector<float> host(kSeveralSlices, static_cast<float>(ranks.rank() + 1));
           buffers.push_back(to_device(ranks, host));
-          ReduceOptions options;
+          CallOptions options;
           options.algorithm = algorithm;
           works.push_back(on.allreduce_async(buffers.back().view(), ReduceOp::kSum, options));
         };
@@ -280,7 +281,7 @@ TEST(DeviceHierarchy, IsOrderedWithTheCallersStream) {
           std::vector<float> came(kSeveralSlices);
           for (int i = 0; i < 300; ++i) device.fill_zero(values.view().data, values.view().size_in_bytes(), stream);
           device.copy(values.view().data, source.view().data, source.view().size_in_bytes(), stream);
-          ReduceOptions options;
+          CallOptions options;
           options.algorithm = "hierarchical";
           options.stream = stream;
           const BufferView output = in_place ? values.view() : results.view();
@@ -302,7 +303,7 @@ TEST(DeviceHierarchy, MessagesOfDeviceMemoryNeedNoCopies) {
     std::optional<WrappedTransport> transport;
     Communicator direct =
         CommunicatorProbe::on_hosts_by(duplicate_for(ranks, layout), layout, [&](Transport& usual) -> Transport& {
-          DeviceRuntime& runtime = *device_runtime(ranks.settings()).runtime;
+          DeviceRuntime& runtime = *device_runtime(internals(ranks).settings()).runtime;
           return transport.emplace(usual, runtime, WrappedTransport::Options{.takes_device_memory = true});
         });
     const auto size = static_cast<std::size_t>(ranks.size());
@@ -339,7 +340,7 @@ TEST(DeviceHierarchy, PinnedMemoryIsBoundedAndUsedAgain) {
   const unsigned long before = calls_of("cuMemHostAlloc"), reduced_before = calls_of("ncclReduceScatter");
   for_each_device_group({4}, [&](Communicator& ranks) {
     Communicator hosts = CommunicatorProbe::on_hosts(ranks.duplicate(), {0, 0, 1, 1});
-    ReduceOptions options;
+    CallOptions options;
     options.algorithm = "hierarchical";
     for (int repetition = 0; repetition < 5; ++repetition) {
       Buffer values = ranks.allocate(20 * kSeveralSlices, DType::kF32, ranks.device());
@@ -376,14 +377,15 @@ TEST(DeviceHierarchy, ASettingForcesItWhereThereAreHostsAndACallSaysWhyNot) {
     Communicator one_host = CommunicatorProbe::on_hosts(ranks.duplicate(), {0, 0});
     Communicator hosts = CommunicatorProbe::on_hosts(ranks.duplicate(), {0, 1});
     constexpr std::size_t kBytes = 1 << 20;
-    EXPECT_EQ(one_host.choose(Collective::kBroadcast, kBytes, MemoryKind::kCuda), "vendor");
-    EXPECT_THAT(one_host.explain(Collective::kBroadcast, kBytes, MemoryKind::kCuda),
+    EXPECT_EQ(internals(one_host).choose(Collective::kBroadcast, kBytes, MemoryKind::kCuda), "vendor");
+    EXPECT_THAT(internals(one_host).explain(Collective::kBroadcast, kBytes, MemoryKind::kCuda),
                 HasSubstr("because hierarchical, which a setting forces, needs several hosts"));
-    EXPECT_EQ(hosts.choose(Collective::kAllreduce, kBytes, MemoryKind::kCuda), "vendor");
-    EXPECT_EQ(hosts.choose(Collective::kBroadcast, kBytes, MemoryKind::kCuda), "hierarchical");
-    EXPECT_THAT(hosts.explain(Collective::kBroadcast, kBytes, MemoryKind::kCuda), HasSubstr("through pinned memory"));
+    EXPECT_EQ(internals(hosts).choose(Collective::kAllreduce, kBytes, MemoryKind::kCuda), "vendor");
+    EXPECT_EQ(internals(hosts).choose(Collective::kBroadcast, kBytes, MemoryKind::kCuda), "hierarchical");
+    EXPECT_THAT(internals(hosts).explain(Collective::kBroadcast, kBytes, MemoryKind::kCuda),
+                HasSubstr("through pinned memory"));
     Buffer values = ranks.allocate(10, DType::kF32, ranks.device());
-    ReduceOptions options;
+    CallOptions options;
     options.algorithm = "hierarchical";
     EXPECT_THAT(message_of<InvalidArgument>([&] { one_host.allreduce(values.view(), ReduceOp::kSum, options); }),
                 HasSubstr("needs several hosts"));

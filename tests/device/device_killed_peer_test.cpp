@@ -20,7 +20,7 @@ TEST(DeviceFaults, AKilledPeerIsAnErrorInTime) {
   FARANDOLE_SKIP_WITHOUT_DEVICES();
   for_each_group({}, [](Communicator& ranks) {
     Device& device = device_of(ranks);
-    ReduceOptions options;
+    CallOptions options;
     options.stream = device.make_stream();
     // Long enough that the peers are still in it, and brought up before.
     Buffer values = ranks.allocate(std::size_t{16} << 20, DType::kF32, ranks.device());

@@ -83,7 +83,7 @@ ORDER = "collectives/src/device/device_order.cpp"
 PLAN = "collectives/src/device/device_plan.cpp"
 PROGRAM = "collectives/src/schedule/stream_program.cpp"
 SLOT = "collectives/src/device/device_slot.cpp"
-QUEUE = "collectives/src/communicator/work_queue.cpp"
+STREAM_WAIT = "collectives/src/communicator/stream_wait.cpp"
 DEVICE = "core/backends/cuda/cuda_device.cpp"
 EVENT = "core/backends/cuda/cuda_event.cpp"
 GROUP = "core/backends/cuda/nccl_group.cpp"
@@ -95,8 +95,8 @@ MUTANTS = [
     Mutant("event-of-another-stream", "the caller's stream: the event is recorded in the default one", OPERATION,
            "call_.stream.valid() ? call_.stream : StreamView(nullptr, device.space())",
            "StreamView(nullptr, device.space())", STREAM),
-    Mutant("stream-before-the-result", "the wait of the caller's stream for the collective", QUEUE,
-           "if (event != nullptr) devices_.context().device().wait(stream, *event);", "", STREAM),
+    Mutant("stream-before-the-result", "the wait of the caller's stream for the collective", STREAM_WAIT,
+           "if (event_ != nullptr) devices_.context().device().wait(stream_, *event_);", "", STREAM),
     # A dependency between rounds left out.
     Mutant("steps-wait-for-no-step", "what a local step depends on", PROGRAM,
            "for (const int before : step.after) latest = std::max(latest, places_[static_cast<std::size_t>(before)]);", "",
@@ -152,7 +152,7 @@ MUTANTS = [
            "[made = made_, make = std::move(make)] {", "[made = made_, make = [work = make()] { return work; }] {",
            STUCK_WITHOUT_MEMORY),
     Mutant("enqueued-after-it-was-given-up", "the look whether the thread was left behind while memory was got",
-           "collectives/src/device/device_thread.cpp", "if (shared.is_left_behind) continue;", "", LEFT_BEHIND),
+           "collectives/src/device/device_thread.cpp", "if (shared.is_abandoned) continue;", "", LEFT_BEHIND),
     Mutant("freed-while-the-device-works", "the wait for the device before memory goes back to the driver",
            "core/backends/cuda/memory_pool.cpp", "if (source_.wait_for_release) source_.wait_for_release();", "", IDLE),
     # Connections.

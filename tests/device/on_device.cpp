@@ -42,7 +42,8 @@ void for_each_device_group(const std::vector<int>& sizes, const std::function<vo
 }
 
 void call_collective(Communicator& ranks, Collective collective, BufferView input, BufferView output, ReduceOp op,
-                     int root, const std::vector<std::size_t>& counts, const ReduceOptions& options) {
+                     int root, const std::vector<std::size_t>& counts, const CallOptions& options) {
+  const CallOptions plain{.algorithm = options.algorithm};  // collectives that do not reduce refuse factors
   switch (collective) {
     case Collective::kAllreduce:
       return ranks.allreduce(input, output, op, options);
@@ -51,15 +52,15 @@ void call_collective(Communicator& ranks, Collective collective, BufferView inpu
     case Collective::kReduceScatter:
       return ranks.reduce_scatter(input, output, op, counts, options);
     case Collective::kBroadcast:
-      return ranks.broadcast(output, root, options.algorithm);
+      return ranks.broadcast(output, root, plain);
     case Collective::kAllgather:
-      return ranks.allgather(input, output, counts, options.algorithm);
+      return ranks.allgather(input, output, counts, plain);
     case Collective::kGather:
-      return ranks.gather(input, output, root, counts, options.algorithm);
+      return ranks.gather(input, output, root, counts, plain);
     case Collective::kScatter:
-      return ranks.scatter(input, output, root, counts, options.algorithm);
+      return ranks.scatter(input, output, root, counts, plain);
     case Collective::kAlltoall:
-      return ranks.alltoall(input, output);
+      return ranks.alltoall(input, output, {}, {}, plain);
     case Collective::kBarrier:
       return ranks.barrier();
   }

@@ -11,13 +11,14 @@
 #include <vector>
 
 #include "farandole/collectives/communicator.h"
+#include "farandole/internal/communicator_access.h"
 #include "farandole/sdk/device.h"
 
 namespace farandole::test {
 
 /// The device of a rank.
 inline Device& device_of(Communicator& ranks) {
-  return device_runtime(ranks.settings()).runtime->open(ranks.device().ordinal);
+  return device_runtime(internals(ranks).settings()).runtime->open(ranks.device().ordinal);
 }
 
 /// Copies, and waits until it is done.
@@ -50,7 +51,7 @@ inline bool same_bits(ConstBufferView one, ConstBufferView other) {
 
 /// Calls a collective by its number, with what it takes of the arguments. A broadcast is of `output`.
 void call_collective(Communicator& ranks, Collective collective, BufferView input, BufferView output, ReduceOp op,
-                     int root, const std::vector<std::size_t>& counts, const ReduceOptions& options);
+                     int root, const std::vector<std::size_t>& counts, const CallOptions& options);
 
 /// Why there are no collectives on device memory here; empty if there are. The same on all ranks.
 std::string why_no_device_collectives();

@@ -19,6 +19,7 @@
 #include "farandole/collectives/communicator.h"
 #include "farandole/core/error.h"
 #include "farandole/gradients/gradient_averager.h"
+#include "farandole/internal/communicator_access.h"
 #include "farandole/internal/log.h"
 #include "forked_child.h"
 
@@ -46,10 +47,10 @@ void expect_all_refused(World& world, Communicator& ranks) {
       {"run_replicas", [&] { farandole::run_replicas(world, [](Communicator&) {}); }},
       {"rank", [&] { (void)ranks.rank(); }},
       {"size", [&] { (void)ranks.size(); }},
-      {"local_rank", [&] { (void)ranks.local_rank(); }},
+      {"placement", [&] { (void)ranks.placement(); }},
       {"describe", [&] { (void)ranks.describe(0); }},
-      {"peer_has_started_next", [&] { (void)ranks.peer_has_started_next(); }},
-      {"describe_missing", [&] { (void)ranks.describe_missing(); }},
+      {"peer_has_started_next", [&] { (void)internals(ranks).peer_has_started_next(); }},
+      {"describe_missing", [&] { (void)internals(ranks).describe_missing(); }},
       {"abort", [&] { ranks.abort("a child aborts"); }},
       {"allocate", [&] { (void)ranks.allocate(100, DType::kF32); }},
       {"split", [&] { (void)ranks.split(0, 0); }},
@@ -254,7 +255,7 @@ int churn() {
     if (child.is_here())
       end_child_after([&] {
         expect_all_refused(ranks_at_exit->world, all);
-        expect_refused("in the background", [&] { (void)background.peer_has_started_next(); });
+        expect_refused("in the background", [&] { (void)internals(background).peer_has_started_next(); });
         farandole::log(farandole::LogLevel::kError, "not to be seen");
         farandole::run_replicas(2, [](Communicator& threads) {
           std::vector<float> values(1000, 1.0F);

@@ -57,7 +57,7 @@ int probe_size() {
 /// Sums `count` f32 elements of device memory in place. With a null `stream` it blocks until the sums are there.
 int probe_allreduce(void* values, std::size_t count, void* stream, double prescale) {
   return guarded([&] {
-    ReduceOptions options;
+    CallOptions options;
     options.prescale = prescale;
     if (stream != nullptr) options.stream = StreamView(stream, job->ranks.device());
     job->ranks.allreduce(BufferView(values, count, DType::kF32, job->ranks.device()), ReduceOp::kSum, options);

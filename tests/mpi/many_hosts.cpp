@@ -145,7 +145,8 @@ struct Bounds {
 
 /// What one rank does. @param joining  how long its process has taken to join
 void run(const World& world, Communicator& communicator, std::chrono::milliseconds joining, const Bounds& bounds) {
-  const int elsewhere = world.topology().process_count() - world.topology().process_count() / communicator.host_count();
+  const int elsewhere =
+      world.topology().process_count() - world.topology().process_count() / communicator.placement().host_count;
   const std::int32_t joined_ms = most(communicator, static_cast<std::int32_t>(joining.count()));
   const std::int32_t at_first = most(communicator, connections_with_other_hosts());
   for (const std::size_t count : {1, 1000, 20011}) Trial(communicator, count).run_all_but_alltoall();
@@ -157,8 +158,8 @@ void run(const World& world, Communicator& communicator, std::chrono::millisecon
         "%d ranks, %d processes, %d hosts: joined within %d ms; connections of a process with the %d on other hosts, "
         "at "
         "most: %d at first, %d after all collectives but alltoall, %d after alltoall; network: %s\n",
-        communicator.size(), world.topology().process_count(), communicator.host_count(), joined_ms, elsewhere,
-        at_first, then, at_last, world.network_description().c_str());
+        communicator.size(), world.topology().process_count(), communicator.placement().host_count, joined_ms,
+        elsewhere, at_first, then, at_last, world.network_description().c_str());
   }
   if (std::chrono::milliseconds(joined_ms) > bounds.joining) throw std::runtime_error("joining has taken too long");
   if (then == 0) throw std::runtime_error("no connection with another host is seen: are they hosts of their own?");

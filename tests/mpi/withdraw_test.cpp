@@ -112,7 +112,8 @@ TEST(StuckReceive, ItsMemoryIsKeptAndTheErrorSaysWhatMayStillBeWritten) {
 TEST(StuckReceive, TheErrorNamesTheCallersMemoryToo) {
   cancels = false;
   std::vector<float> part(kCount, 1.0F), all(2 * kCount);
-  const std::string text = text_of_failure([&](Communicator& ranks) { ranks.allgather(part, all, {}, "ring"); });
+  const std::string text =
+      text_of_failure([&](Communicator& ranks) { ranks.allgather(part, all, {}, {.algorithm = "ring"}); });
   if (text.empty()) return;  // the other rank
   EXPECT_THAT(text, HasSubstr("may still be written"));
 }
@@ -120,7 +121,8 @@ TEST(StuckReceive, TheErrorNamesTheCallersMemoryToo) {
 TEST(WithdrawnReceive, LeavesNothingToSay) {
   cancels = true;
   std::vector<float> part(kCount, 1.0F), all(2 * kCount);
-  const std::string text = text_of_failure([&](Communicator& ranks) { ranks.allgather(part, all, {}, "ring"); });
+  const std::string text =
+      text_of_failure([&](Communicator& ranks) { ranks.allgather(part, all, {}, {.algorithm = "ring"}); });
   EXPECT_THAT(text, Not(HasSubstr("may still be written")));
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "communicator/communicator_state.h"
+#include "farandole/internal/communicator_access.h"
 
 namespace farandole {
 
@@ -50,10 +51,10 @@ class CommunicatorProbe {
  private:
   template <class Change>
   static Communicator changed(Communicator unused, const Change& change) {
-    Group group = unused.state_->group();
+    Group group = internals(unused).state().group();
     unused = {};
     change(group);
-    return Communicator(std::make_shared<Communicator::State>(std::move(group)));
+    return CommunicatorAccess::make(std::make_shared<Communicator::State>(std::move(group)));
   }
 };
 

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <optional>
 
+#include "farandole/internal/communicator_access.h"
+
 namespace farandole::test {
 namespace {
 
@@ -50,8 +52,8 @@ std::vector<std::string> algorithm_names(Collective collective, const Communicat
   }
   // By messages short vectors go another way than long ones.
   names.emplace_back(ranks.shares_memory() ? "shared_memory" : "auto");
-  if (ranks.choose(Collective::kAllreduce, 1 << 20) == "hierarchical") names.emplace_back("hierarchical");
-  if (collective == Collective::kAllreduce && ranks.transport() == "mpi") names.emplace_back("vendor");
+  if (internals(ranks).choose(Collective::kAllreduce, 1 << 20) == "hierarchical") names.emplace_back("hierarchical");
+  if (collective == Collective::kAllreduce && internals(ranks).transport() == "mpi") names.emplace_back("vendor");
   return names;
 }
 

@@ -14,17 +14,19 @@
 namespace farandole {
 namespace {
 
-/// This rank has an error of its own to raise, but compares first, so that its peers learn of it.
-class Refusing final : public Operation {
+/// Comparison of a rank that has an error of its own to raise: the peers learn of the error by the comparison, then
+/// this rank throws.
+class RefusedComparison final : public Operation {
  public:
-  Refusing(std::unique_ptr<Operation> check, const std::string& validation_error, const std::string& disagreement)
+  RefusedComparison(std::unique_ptr<Operation> check, const std::string& validation_error,
+                    const std::string& disagreement)
       : check_(std::move(check)), validation_error_(validation_error), disagreement_(disagreement) {}
   State advance() override {
     State state = State::kDone;
     try {
       state = check_->advance();
     } catch (const Mismatch&) {
-      state = State::kDone;  // what follows says more
+      state = State::kDone;  // the error below says more
     }
     if (state != State::kDone) return state;
     if (!validation_error_.empty()) throw InvalidArgument(validation_error_);
@@ -40,37 +42,36 @@ class Refusing final : public Operation {
 
 }  // namespace
 
-CollectiveOperation::CollectiveOperation(const Group& group, const ShmContext& host, const Call& call,
-                                         Selection selection, std::uint64_t sequence, Slots slots, bool check,
-                                         std::string validation_error, bool has_arrived)
+CollectiveOperation::CollectiveOperation(const Group& group, const ShmContext& host, const PreparedCall& prepared,
+                                         std::uint64_t sequence, VendorSlots slots, bool has_arrived)
     : group_(group),
       host_(host),
-      call_(call),
-      selection_(selection),
+      call_(prepared.call),
+      selection_(prepared.selection),
       sequence_(sequence),
       slots_(slots),
       has_arrived_(has_arrived),
-      validation_error_(std::move(validation_error)),
-      descriptor_(describe_call(call_, selection_, group.size(), validation_error_.empty())),
-      phase_(check && group.size() > 1 && !selection_.method->compares_calls ? Phase::kCheck : Phase::kRun) {
-  if (selection_.method->created_before_comparison) made_at_call_ = selection_.method->make(inputs());
+      validation_error_(prepared.validation_error),
+      descriptor_(prepared.descriptor),
+      phase_(group.compares && group.size() > 1 && !selection_.method->compares_calls ? Phase::kCheck : Phase::kRun) {
+  if (selection_.method->created_before_comparison) created_early_ = selection_.method->make(inputs());
 }
 
 CollectiveOperation::~CollectiveOperation() {
-  // Messages are withdrawn before the memory that they use goes.
+  // Operations withdraw their messages before the memory of the messages is freed.
   running_.reset();
-  made_at_call_.reset();
+  created_early_.reset();
   leave_communicator();
 }
 
 void CollectiveOperation::leave_communicator() {
-  if (host_.group) host_.group->withdraw(ShmGroup::first_number(sequence_));
+  if (host_.group) host_.group->ledger().withdraw(LaneLedger::first_number(sequence_));
   slots_.vendor.withdraw(sequence_);
 }
 
 BufferHazard CollectiveOperation::withdraw() {
   const BufferHazard worst = running_ ? running_->withdraw() : BufferHazard::kNone;
-  // It will not be destroyed.
+  // A transport may still use the memory of this operation, so the queue keeps the operation until exit.
   if (worst != BufferHazard::kNone) leave_communicator();
   return worst;
 }
@@ -105,7 +106,7 @@ void CollectiveOperation::begin_phase() {
 void CollectiveOperation::end_phase() {
   switch (phase_) {
     case Phase::kCheck:
-      // Comparing descriptors is a dissemination among all ranks, which is all that a barrier needs.
+      // The comparison of descriptors is a dissemination among all ranks: for a barrier nothing is left to do.
       if (call_.collective == Collective::kBarrier) {
         phase_ = Phase::kDone;
       } else {
@@ -131,19 +132,19 @@ MethodInputs CollectiveOperation::inputs() const {
 
 void CollectiveOperation::begin_run() {
   if (!validation_error_.empty()) throw InvalidArgument(validation_error_);
-  running_ = made_at_call_ ? std::move(made_at_call_) : make_running();
+  running_ = created_early_ ? std::move(created_early_) : make_running();
 }
 
 std::unique_ptr<Operation> CollectiveOperation::make_running() {
   const Method& method = *selection_.method;
-  // Devices convert by themselves.
-  const bool sends_sums = method.memory == MemoryKind::kHost && !method.sums_where_it_reads;
-  const AverageWay way = sends_sums ? average_way(call_, group_) : AverageWay::kAsItIs;
-  if (way == AverageWay::kAsItIs) return method.make(inputs());
+  // Methods on devices convert averages themselves.
+  const bool sends_sums = method.memory == MemoryKind::kHost && !method.sends_no_partial_sums;
+  const AverageWay way = sends_sums ? average_way(call_, group_) : AverageWay::kUnchanged;
+  if (way == AverageWay::kUnchanged) return method.make(inputs());
   return std::make_unique<AverageOperation>(inputs(), way);
 }
 
-/// An alltoall of one number per rank, by the same schedule.
+/// Exchanges the send counts of an uneven alltoall: an alltoall of one number per rank, by the same schedule.
 void CollectiveOperation::begin_count_exchange() {
   const std::vector<std::size_t> counts = parts_of(call_, group_.size()).to_vector();
   counts_.sent.assign(counts.begin(), counts.end());
@@ -171,18 +172,19 @@ void CollectiveOperation::end_count_exchange() {
 void CollectiveOperation::begin_check() {
   running_ = make_comparison();
   if (validation_error_.empty() && counts_.disagreement.empty()) return;
-  running_ = std::make_unique<Refusing>(std::move(running_), validation_error_, counts_.disagreement);
+  running_ = std::make_unique<RefusedComparison>(std::move(running_), validation_error_, counts_.disagreement);
 }
 
-/// Through the host's memory where there is some: ranks that chose different algorithms must meet in the same place.
+/// Compares through shared memory if all ranks share memory, whatever algorithm a rank has selected: ranks that
+/// selected different algorithms must find each other's descriptors in the same place.
 std::unique_ptr<Operation> CollectiveOperation::make_comparison() {
-  const std::uint64_t number = ShmGroup::first_number(sequence_) + static_cast<std::uint64_t>(comparisons_++);
-  if (host_.whole() == nullptr) {
+  const std::uint64_t number = LaneLedger::first_number(sequence_) + static_cast<std::uint64_t>(comparisons_++);
+  if (host_.group_of_all() == nullptr) {
     return CallComparison::make(group_, host_.hosts(), host_.group.get(), number, descriptor_);
   }
-  auto comparison = std::make_unique<ShmOperation>(group_, *host_.whole(), call_, descriptor_, number,
+  auto comparison = std::make_unique<ShmOperation>(group_, *host_.group_of_all(), call_, descriptor_, number,
                                                    ShmOperation::Purpose::kComparison);
-  // Of the counts, once they have been exchanged.
+  // The comparison of the exchanged counts follows.
   if (call_.exchanges_counts() && comparisons_ == 1) comparison->set_followed_by(number + 1);
   return comparison;
 }

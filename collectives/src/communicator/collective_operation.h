@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A collective from the caller's arguments to the result: compare the ranks' calls, then run the selected method.
+// One collective of one rank: compares the ranks' calls, then runs the selected method.
 #pragma once
 
 #include <cstdint>
@@ -17,36 +17,38 @@
 #include "operation/group.h"
 #include "operation/method_inputs.h"
 #include "operation/operation.h"
+#include "operation/prepared_call.h"
 #include "selection/selection.h"
 #include "shared_memory/shm_group.h"
 
 namespace farandole {
 
-/// How the ranks of a communicator meet in shared memory.
+/// Shared memory of a communicator's ranks on this host, and their hierarchy over several hosts.
 struct ShmContext {
-  std::unique_ptr<ShmGroup> group;       ///< of this host; null: this rank is alone there, or memory is not shared
-  std::optional<Hierarchy> hierarchy;    ///< several hosts; else all ranks live on this one
-  std::unique_ptr<PreparedPlans> plans;  ///< of several hosts
-  /// Null: all ranks live on one host.
+  std::unique_ptr<ShmGroup> group;       ///< ranks of this host; null if this rank is alone there or memory is private
+  std::optional<Hierarchy> hierarchy;    ///< empty if all ranks live on this host
+  std::unique_ptr<PreparedPlans> plans;  ///< plans of the hierarchy; null without a hierarchy
+  /// The hierarchy, or null if all ranks live on one host.
   const Hierarchy* hosts() const { return hierarchy ? &*hierarchy : nullptr; }
-  /// The group, if all ranks are in it.
-  ShmGroup* whole() const { return hierarchy ? nullptr : group.get(); }
+  /// The shared memory of all ranks of the communicator; null if some ranks live on other hosts or memory is private.
+  ShmGroup* group_of_all() const { return hierarchy ? nullptr : group.get(); }
 };
 
-/// What vendors have made for a communicator.
-struct Slots {
+/// Vendors' resources of a communicator, which are made on first use.
+struct VendorSlots {
   VendorSlot& vendor;
   DeviceSlot& devices;
 };
 
-/// One collective of one rank.
+/// One collective of one rank, from its submission to its result. Where ranks compare their calls, the operation begins
+/// with the comparison, unless the selected method compares by itself; an uneven alltoall then exchanges and compares
+/// counts; then the method runs. A rank whose call is invalid takes part in the comparison and throws InvalidArgument.
 class CollectiveOperation final : public Operation {
  public:
-  /// @param has_arrived  in shared memory, this rank's arrival is published already
-  /// @param validation_error  if not empty, the call is invalid: ranks compare descriptors, then this one throws it
-  CollectiveOperation(const Group& group, const ShmContext& host, const Call& call, Selection selection,
-                      std::uint64_t sequence, Slots slots, bool check, std::string validation_error,
-                      bool has_arrived = false);
+  /// @param group, host  outlive this object   @param has_arrived  a one-shot attempt has already published this rank's
+  /// arrival in shared memory
+  CollectiveOperation(const Group& group, const ShmContext& host, const PreparedCall& prepared, std::uint64_t sequence,
+                      VendorSlots slots, bool has_arrived = false);
   ~CollectiveOperation() override;
 
   State advance() override;
@@ -57,7 +59,7 @@ class CollectiveOperation final : public Operation {
   std::uint64_t sequence() const { return sequence_; }
 
  private:
-  /// An uneven alltoall has two checks: of the call, then of the counts that the ranks sent each other.
+  /// kExchangeCounts and kCheckCounts are phases of an uneven alltoall only.
   enum class Phase { kCheck, kExchangeCounts, kCheckCounts, kRun, kDone };
   struct CountExchange {
     std::vector<std::uint64_t> sent, received;
@@ -79,16 +81,16 @@ class CollectiveOperation final : public Operation {
   const KeptCall call_;
   const Selection selection_;
   const std::uint64_t sequence_;
-  const Slots slots_;
+  const VendorSlots slots_;
   const bool has_arrived_;
   const std::string validation_error_;
   Descriptor descriptor_;
   int comparisons_ = 0;
-  CountExchange counts_;  // of an uneven alltoall
+  CountExchange counts_;  // used by an uneven alltoall
   Phase phase_;
   bool is_announced_ = false;
   std::unique_ptr<Operation> running_;
-  std::unique_ptr<Operation> made_at_call_;  // of a method that asks for it, until it runs
+  std::unique_ptr<Operation> created_early_;  // by a method that is created before the comparison, until it runs
 };
 
 }  // namespace farandole

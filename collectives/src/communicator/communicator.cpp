@@ -4,8 +4,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <atomic>
-#include <exception>
 #include <utility>
 
 #include "communicator/communicator_state.h"
@@ -14,56 +12,6 @@
 
 namespace farandole {
 
-/// What all copies of a Work share.
-class Work::Handle {
- public:
-  explicit Handle(std::shared_ptr<State> state) : state_(std::move(state)) {}
-  Handle(const Handle&) = delete;
-  Handle& operator=(const Handle&) = delete;
-  ~Handle() {
-    if (is_let_go_ || state_->queue->is_forked_child() || has_ended()) return;
-    if (!is_done() && std::uncaught_exceptions() > exceptions_at_start_) state_->queue->give_up();
-    state_->queue->wait(*state_);
-  }
-  bool is_done() const { return state_->done.load(std::memory_order_acquire); }
-  bool has_ended() const { return is_done() && state_->queue->is_quiet(); }
-  State& state() { return *state_; }
-  /// A stream waits for it: the last copy does not.
-  void let_go() { is_let_go_ = true; }
-
- private:
-  const std::shared_ptr<State> state_;
-  std::atomic<bool> is_let_go_{false};
-  const int exceptions_at_start_ = std::uncaught_exceptions();
-};
-
-Work::Work(std::shared_ptr<State> state) : handle_(std::make_shared<Handle>(std::move(state))) {}
-
-void Work::wait() {
-  if (!handle_) throw InvalidArgument("wait: this Work does not refer to a collective");
-  State& state = handle_->state();
-  state.queue->begin_use();
-  if (!handle_->has_ended()) state.queue->wait(state);
-  if (state.failure) throw_error(state.failure->kind, state.failure->text);
-}
-
-bool Work::test() {
-  if (!handle_) throw InvalidArgument("test: this Work does not refer to a collective");
-  WorkQueue& queue = *handle_->state().queue;
-  queue.begin_use();
-  if (!handle_->is_done()) queue.poll();
-  return handle_->has_ended();
-}
-
-void Work::wait_on(StreamView stream) {
-  if (!handle_) throw InvalidArgument("wait_on: this Work does not refer to a collective");
-  State& state = handle_->state();
-  state.queue->begin_use();
-  state.queue->wait_on(state, stream);
-  handle_->let_go();
-  if (handle_->is_done() && state.failure) throw_error(state.failure->kind, state.failure->text);
-}
-
 void Communicator::throw_empty() {
   throw InvalidArgument(
       "this Communicator refers to no ranks: it was default-constructed or moved from, or a split gave this rank none");
@@ -71,42 +19,46 @@ void Communicator::throw_empty() {
 
 namespace {
 
-Call reduction(Collective collective, ConstBufferView input, BufferView output, ReduceOp op,
-               const ReduceOptions& options, int size) {
+/// The call of a collective that moves data, or of a barrier.
+Call movement(Collective collective, ConstBufferView input, BufferView output, const CallOptions& options) {
   Call call;
   call.collective = collective;
   call.input = input;
   call.output = output;
-  call.op = op;
-  call.prescale = user_factor(options.prescale, input.dtype);
-  call.postscale = options.postscale;
-  call.final_scale = op == ReduceOp::kAverage ? average_factor(options.postscale, input.dtype, size)
-                                              : user_factor(options.postscale, input.dtype);
   call.algorithm = options.algorithm;
   call.segments = options.segments;
+  call.prescale = options.prescale;
+  call.postscale = options.postscale;
   call.stream = options.stream;
   return call;
 }
 
-Call movement(Collective collective, ConstBufferView input, BufferView output, int root,
-              std::span<const std::size_t> counts, std::string_view algorithm, StreamView stream) {
-  Call call;
-  call.collective = collective;
-  call.input = input;
-  call.output = output;
-  call.root = root;
-  call.counts = counts;
-  call.algorithm = algorithm;
-  call.stream = stream;
+Call reduction(Collective collective, ConstBufferView input, BufferView output, ReduceOp op, const CallOptions& options,
+               int size) {
+  Call call = movement(collective, input, output, options);
+  call.op = op;
+  call.prescale = user_factor(options.prescale, input.dtype);
+  call.final_scale = op == ReduceOp::kAverage ? average_factor(options.postscale, input.dtype, size)
+                                              : user_factor(options.postscale, input.dtype);
   return call;
 }
 
-/// Of a rank whose output is ignored: none, whatever the caller passes and wherever that lies.
+/// Empty view for ranks whose output is ignored, in the memory of the input.
 BufferView no_output(ConstBufferView input) {
   return {nullptr, 0, input.dtype, input.space};
 }
+/// Empty view for ranks whose input is ignored, of the type and in the memory of the output.
+ConstBufferView no_input(BufferView output) {
+  return {nullptr, 0, output.dtype, output.space};
+}
 
-Call reduce_call(ConstBufferView input, BufferView output, ReduceOp op, int root, const ReduceOptions& options,
+Call broadcast_call(BufferView values, int root, const CallOptions& options) {
+  Call call = movement(Collective::kBroadcast, values, values, options);
+  call.root = root;
+  return call;
+}
+
+Call reduce_call(ConstBufferView input, BufferView output, ReduceOp op, int root, const CallOptions& options,
                  const Group& group) {
   const bool is_root = group.rank == root;
   Call call = reduction(Collective::kReduce, input, is_root ? output : no_output(input), op, options, group.size());
@@ -114,108 +66,122 @@ Call reduce_call(ConstBufferView input, BufferView output, ReduceOp op, int root
   return call;
 }
 
+Call allgather_call(ConstBufferView input, BufferView output, std::span<const std::size_t> counts,
+                    const CallOptions& options) {
+  Call call = movement(Collective::kAllgather, input, output, options);
+  call.counts = counts;
+  return call;
+}
+
 Call reduce_scatter_call(ConstBufferView input, BufferView output, ReduceOp op, std::span<const std::size_t> counts,
-                         const ReduceOptions& options, int size) {
+                         const CallOptions& options, int size) {
   Call call = reduction(Collective::kReduceScatter, input, output, op, options, size);
   call.counts = counts;
   return call;
 }
 
 Call gather_call(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts,
-                 std::string_view algorithm, StreamView stream, int rank) {
-  return movement(Collective::kGather, input, rank == root ? output : no_output(input), root, counts, algorithm,
-                  stream);
+                 const CallOptions& options, int rank) {
+  Call call = movement(Collective::kGather, input, rank == root ? output : no_output(input), options);
+  call.root = root;
+  call.counts = counts;
+  return call;
 }
 
-/// Only the root has an input; the type of the other ranks' is that of the output.
 Call scatter_call(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts,
-                  std::string_view algorithm, StreamView stream, int rank) {
-  const ConstBufferView own = rank == root ? input : ConstBufferView(nullptr, 0, output.dtype, output.space);
-  return movement(Collective::kScatter, own, output, root, counts, algorithm, stream);
+                  const CallOptions& options, int rank) {
+  Call call = movement(Collective::kScatter, rank == root ? input : no_input(output), output, options);
+  call.root = root;
+  call.counts = counts;
+  return call;
 }
 
 Call alltoall_call(ConstBufferView input, BufferView output, std::span<const std::size_t> send_counts,
-                   std::span<const std::size_t> recv_counts, StreamView stream) {
-  Call call = movement(Collective::kAlltoall, input, output, -1, send_counts, {}, stream);
+                   std::span<const std::size_t> recv_counts, const CallOptions& options) {
+  Call call = movement(Collective::kAlltoall, input, output, options);
+  call.counts = send_counts;
   call.recv_counts = recv_counts;
   return call;
 }
 
+Call barrier_call(const CallOptions& options) {
+  return movement(Collective::kBarrier, {}, {}, options);
+}
+
 }  // namespace
 
-void Communicator::allreduce(ConstBufferView input, BufferView output, ReduceOp op, const ReduceOptions& options) {
+void Communicator::allreduce(ConstBufferView input, BufferView output, ReduceOp op, const CallOptions& options) {
   state().run(reduction(Collective::kAllreduce, input, output, op, options, size()));
 }
-Work Communicator::allreduce_async(AsyncInput input, BufferView output, ReduceOp op, const ReduceOptions& options) {
+Work Communicator::allreduce_async(AsyncInput input, BufferView output, ReduceOp op, const CallOptions& options) {
   return state().start(reduction(Collective::kAllreduce, input, output, op, options, size()));
 }
 
-void Communicator::broadcast(BufferView values, int root, std::string_view algorithm, StreamView stream) {
-  state().run(movement(Collective::kBroadcast, values, values, root, {}, algorithm, stream));
+void Communicator::broadcast(BufferView values, int root, const CallOptions& options) {
+  state().run(broadcast_call(values, root, options));
 }
-Work Communicator::broadcast_async(BufferView values, int root, std::string_view algorithm, StreamView stream) {
-  return state().start(movement(Collective::kBroadcast, values, values, root, {}, algorithm, stream));
+Work Communicator::broadcast_async(BufferView values, int root, const CallOptions& options) {
+  return state().start(broadcast_call(values, root, options));
 }
 
-void Communicator::reduce(ConstBufferView input, BufferView output, ReduceOp op, int root,
-                          const ReduceOptions& options) {
+void Communicator::reduce(ConstBufferView input, BufferView output, ReduceOp op, int root, const CallOptions& options) {
   state().run(reduce_call(input, output, op, root, options, state().group()));
 }
 Work Communicator::reduce_async(AsyncInput input, BufferView output, ReduceOp op, int root,
-                                const ReduceOptions& options) {
+                                const CallOptions& options) {
   return state().start(reduce_call(input, output, op, root, options, state().group()));
 }
 
 void Communicator::allgather(ConstBufferView input, BufferView output, std::span<const std::size_t> counts,
-                             std::string_view algorithm, StreamView stream) {
-  state().run(movement(Collective::kAllgather, input, output, -1, counts, algorithm, stream));
+                             const CallOptions& options) {
+  state().run(allgather_call(input, output, counts, options));
 }
 Work Communicator::allgather_async(AsyncInput input, BufferView output, std::span<const std::size_t> counts,
-                                   std::string_view algorithm, StreamView stream) {
-  return state().start(movement(Collective::kAllgather, input, output, -1, counts, algorithm, stream));
+                                   const CallOptions& options) {
+  return state().start(allgather_call(input, output, counts, options));
 }
 
 void Communicator::reduce_scatter(ConstBufferView input, BufferView output, ReduceOp op,
-                                  std::span<const std::size_t> counts, const ReduceOptions& options) {
+                                  std::span<const std::size_t> counts, const CallOptions& options) {
   state().run(reduce_scatter_call(input, output, op, counts, options, size()));
 }
 Work Communicator::reduce_scatter_async(AsyncInput input, BufferView output, ReduceOp op,
-                                        std::span<const std::size_t> counts, const ReduceOptions& options) {
+                                        std::span<const std::size_t> counts, const CallOptions& options) {
   return state().start(reduce_scatter_call(input, output, op, counts, options, size()));
 }
 
 void Communicator::gather(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts,
-                          std::string_view algorithm, StreamView stream) {
-  state().run(gather_call(input, output, root, counts, algorithm, stream, rank()));
+                          const CallOptions& options) {
+  state().run(gather_call(input, output, root, counts, options, rank()));
 }
 Work Communicator::gather_async(AsyncInput input, BufferView output, int root, std::span<const std::size_t> counts,
-                                std::string_view algorithm, StreamView stream) {
-  return state().start(gather_call(input, output, root, counts, algorithm, stream, rank()));
+                                const CallOptions& options) {
+  return state().start(gather_call(input, output, root, counts, options, rank()));
 }
 
 void Communicator::scatter(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts,
-                           std::string_view algorithm, StreamView stream) {
-  state().run(scatter_call(input, output, root, counts, algorithm, stream, rank()));
+                           const CallOptions& options) {
+  state().run(scatter_call(input, output, root, counts, options, rank()));
 }
 Work Communicator::scatter_async(AsyncInput input, BufferView output, int root, std::span<const std::size_t> counts,
-                                 std::string_view algorithm, StreamView stream) {
-  return state().start(scatter_call(input, output, root, counts, algorithm, stream, rank()));
+                                 const CallOptions& options) {
+  return state().start(scatter_call(input, output, root, counts, options, rank()));
 }
 
 void Communicator::alltoall(ConstBufferView input, BufferView output, std::span<const std::size_t> send_counts,
-                            std::span<const std::size_t> recv_counts, StreamView stream) {
-  state().run(alltoall_call(input, output, send_counts, recv_counts, stream));
+                            std::span<const std::size_t> recv_counts, const CallOptions& options) {
+  state().run(alltoall_call(input, output, send_counts, recv_counts, options));
 }
 Work Communicator::alltoall_async(AsyncInput input, BufferView output, std::span<const std::size_t> send_counts,
-                                  std::span<const std::size_t> recv_counts, StreamView stream) {
-  return state().start(alltoall_call(input, output, send_counts, recv_counts, stream));
+                                  std::span<const std::size_t> recv_counts, const CallOptions& options) {
+  return state().start(alltoall_call(input, output, send_counts, recv_counts, options));
 }
 
-void Communicator::barrier() {
-  state().run(Call{});
+void Communicator::barrier(const CallOptions& options) {
+  state().run(barrier_call(options));
 }
-Work Communicator::barrier_async() {
-  return state().start(Call{});
+Work Communicator::barrier_async(const CallOptions& options) {
+  return state().start(barrier_call(options));
 }
 
 Communicator Communicator::of_world(World& world, int replica) {
@@ -242,23 +208,24 @@ Communicator Communicator::of_world(World& world, int replica) {
 
 namespace {
 
-/// What one rank says of itself when a communicator is made of another.
-struct PartMember {
+/// Arguments of one rank's `split`, which the ranks gather.
+struct SplitArguments {
   std::int64_t color, key;
-  std::int64_t compares, table;  ///< of its options; of the table a digest, 0 for the parent's
+  std::int64_t compares;
+  std::int64_t table_digest;  ///< 0 for the parent's table
 };
 
 std::int64_t digest(const TuningTable& table) {
   return static_cast<std::int64_t>(std::hash<std::string>()(table.to_json()));
 }
 
-/// @throws Mismatch  two ranks that are to be in one communicator pass options that must not differ
-void check_options(int first_rank, const PartMember& first, int rank, const PartMember& member) {
-  if (member.table == first.table && member.compares == first.compares) return;
+/// @throws Mismatch  two ranks of a new communicator pass different options that must be the same
+void check_options(int first_rank, const SplitArguments& first, int rank, const SplitArguments& member) {
+  if (member.table_digest == first.table_digest && member.compares == first.compares) return;
   throw Mismatch(
       fmt::format("making a communicator: rank {} and rank {} pass different {}; all of its ranks must pass the "
                   "same",
-                  first_rank, rank, member.table == first.table ? "values of `compare`" : "tables"));
+                  first_rank, rank, member.table_digest == first.table_digest ? "values of `compare`" : "tables"));
 }
 
 }  // namespace
@@ -267,9 +234,9 @@ Communicator Communicator::split(int color, int key, const CommunicatorOptions& 
   const Group& parent = state().group();
   if (options.table != nullptr) options.table->check();
   const std::lock_guard creating(parent.endpoint->communicator_ids().creation_mutex());
-  const PartMember own{color, key, options.compare, options.table == nullptr ? 0 : digest(*options.table)};
-  std::vector<PartMember> members(static_cast<std::size_t>(size()));
-  constexpr std::size_t kFields = sizeof(PartMember) / sizeof(std::int64_t);
+  const SplitArguments own{color, key, options.compare, options.table == nullptr ? 0 : digest(*options.table)};
+  std::vector<SplitArguments> members(static_cast<std::size_t>(size()));
+  constexpr std::size_t kFields = sizeof(SplitArguments) / sizeof(std::int64_t);
   allgather({&own.color, kFields, DType::kI64}, {&members.front().color, kFields * members.size(), DType::kI64});
   std::vector<std::uint8_t> used = parent.endpoint->communicator_ids().used();
   allreduce(used, ReduceOp::kMax);
@@ -280,7 +247,7 @@ Communicator Communicator::split(int color, int key, const CommunicatorOptions& 
   }
   std::vector<std::pair<std::int64_t, int>> order;  // (key, rank in the parent)
   for (int rank = 0; rank < size(); ++rank) {
-    const PartMember& member = members[static_cast<std::size_t>(rank)];
+    const SplitArguments& member = members[static_cast<std::size_t>(rank)];
     if (member.color != color) continue;
     order.emplace_back(member.key, rank);
     const int first = order.front().second;
@@ -291,7 +258,7 @@ Communicator Communicator::split(int color, int key, const CommunicatorOptions& 
   group.endpoint = parent.endpoint;
   group.table = options.table == nullptr ? parent.table : std::make_shared<TuningTable>(*options.table);
   group.progress = options.progress;
-  group.compares = options.compare || settings().collectives.check;
+  group.compares = options.compare || parent.endpoint->settings().collectives.check;
   group.watches = options.watch;
   group.name = options.name;
   group.id = static_cast<std::uint16_t>(free - used.begin());
@@ -327,48 +294,25 @@ const RankInfo& info(const Group& group) {
 }
 }  // namespace
 
-int Communicator::local_rank() const {
-  return info(state().group()).local_rank;
-}
-int Communicator::local_size() const {
-  return info(state().group()).local_size;
-}
-int Communicator::host_index() const {
-  return info(state().group()).host_index;
-}
-int Communicator::host_count() const {
-  return state().group().endpoint->topology().host_count();
+Placement Communicator::placement() const {
+  const Group& group = state().group();
+  const RankInfo& own = info(group);
+  return {own.local_rank, own.local_size, own.host_index, group.endpoint->topology().host_count()};
 }
 std::string Communicator::describe(int rank) const {
   return state().group().endpoint->topology().describe(state().group().member(rank));
 }
-const Settings& Communicator::settings() const {
-  return state().group().endpoint->settings();
-}
-
-bool Communicator::peer_has_started_next() {
-  return state().queue().peer_has_started_next();
-}
-std::string Communicator::describe_missing() {
-  return state().queue().describe_missing();
-}
-Endpoint& Communicator::endpoint() const {
-  return state().endpoint();
-}
-
-Buffer Communicator::allocate(std::size_t count, DType dtype) {
-  const Group& group = state().group();
-  group.endpoint->faults().check_world();
-  if (!group.endpoint->shares_memory(info(group).host_index)) return Buffer(count, dtype);
-  return group.endpoint->memory().allocate(count, dtype);
-}
-MemorySpace Communicator::device() {
-  state().group().endpoint->faults().check_world();
-  return state().queue().devices().context().space();
+bool Communicator::shares_memory() const {
+  return state().queue().shares_memory();
 }
 
 Buffer Communicator::allocate(std::size_t count, DType dtype, MemorySpace space) {
-  if (space.is_host()) return allocate(count, dtype);
+  const Group& group = state().group();
+  group.endpoint->faults().check_world();
+  if (space.is_host()) {
+    if (!group.endpoint->shares_memory(info(group).host_index)) return Buffer(count, dtype);
+    return group.endpoint->memory().allocate(count, dtype);
+  }
   const MemorySpace own = device();
   if (space != own) {
     throw InvalidArgument(
@@ -376,19 +320,15 @@ Buffer Communicator::allocate(std::size_t count, DType dtype, MemorySpace space)
   }
   return state().queue().devices().context().allocate(count, dtype);
 }
-
-bool Communicator::shares_memory() const {
-  return state().queue().shares_memory();
-}
-
-std::uint64_t Communicator::sent_bytes() const {
-  endpoint().faults().check_process();
-  return state().sent_bytes();
+MemorySpace Communicator::device() {
+  state().group().endpoint->faults().check_world();
+  return state().queue().devices().context().space();
 }
 
 void Communicator::abort(std::string_view text) {
-  endpoint().faults().check_process();
-  endpoint().faults().give_up(fmt::format("aborted: {}", text));
+  Endpoint& endpoint = state().endpoint();
+  endpoint.faults().check_process();
+  endpoint.faults().give_up(fmt::format("aborted: {}", text));
 }
 
 }  // namespace farandole

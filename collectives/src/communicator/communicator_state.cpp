@@ -19,7 +19,7 @@ Communicator::State::~State() {
     keep_until_the_end(queue_);
     return;
   }
-  // Collectives that an exception leaves behind will not be joined by this rank any more: its peers must not wait.
+  // An exception makes this rank abandon its pending collectives: the peers must not wait for it.
   if (std::uncaught_exceptions() > exceptions_at_start_ && !queue_->is_empty()) queue_->give_up();
   queue_->close();
   group_.endpoint->communicator_ids().release(group_.id);
@@ -34,13 +34,13 @@ std::array<ShortVectors, kCollectiveCount> Communicator::State::select_short_vec
   return found;
 }
 
-Selection Communicator::State::select(const Call& call) {
-  const std::size_t bytes = selected_bytes(call, group_.size());
-  const MemoryKind memory = space_of(call).kind;
+Selection Communicator::State::select(const PreparedCall& prepared) {
+  const Call& call = prepared.call;
+  const MemoryKind memory = prepared.space.kind;
   const bool is_free = call.algorithm.empty() && call.segments == 0 && memory == MemoryKind::kHost;
   const ShortVectors& known = short_vectors_[static_cast<std::size_t>(call.collective)];
-  if (is_free && bytes < known.below_bytes) return known.selection;
-  SelectionQuery asked = query(call.collective, bytes, memory);
+  if (is_free && prepared.bytes < known.below_bytes) return known.selection;
+  SelectionQuery asked = query(call.collective, prepared.bytes, memory);
   asked.forced = call.algorithm;
   asked.segments = call.segments;
   asked.vendor_agrees =
@@ -58,17 +58,19 @@ Selection Communicator::State::select(const SelectionQuery& query) {
   return selections_[key] = farandole::select(query, group_.endpoint->settings());
 }
 
-Communicator::State::Prepared Communicator::State::prepare(const Call& call) {
+PreparedCall Communicator::State::prepare(const Call& call) {
+  PreparedCall prepared(call, group_.size());
   try {
-    validate(call, group_.rank, group_.size(), queue_->devices());
-    return {select(call), {}};
+    validate(prepared, group_.rank, group_.size(), queue_->devices());
+    prepared.accept(select(prepared));
   } catch (const InvalidArgument& error) {
-    // A forked child and a job at fault get that error first: no other argument would do.
+    // A forked child and a job at fault raise their own error first, which no other argument would avoid.
     group_.endpoint->faults().check();
-    // Where calls are compared, the other ranks learn of it in their own call; else this rank just raises.
+    // Where calls are compared, the other ranks learn of the refusal in their own call; else only this rank raises.
     if (group_.size() == 1 || !group_.compares) throw;
-    return {Selection::schedule(algorithms().front(), 1), error.what()};
+    prepared.refuse(error.what());
   }
+  return prepared;
 }
 
 }  // namespace farandole

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the copies of a Communicator share.
+// Shared state of all copies of a Communicator.
 #pragma once
 
 #include <array>
@@ -16,11 +16,13 @@
 #include "communicator/work_queue.h"
 #include "farandole/collectives/communicator.h"
 #include "operation/group.h"
+#include "operation/prepared_call.h"
 #include "selection/selection.h"
 
 namespace farandole {
 
-/// `group_` is const after construction; `selections_` belongs to the one thread that uses the communicator.
+/// Shared state of all copies of a Communicator: the group, the queue of collectives, and remembered selections.
+/// `group_` is const after construction; `selections_` belongs to the thread that uses the communicator.
 class Communicator::State {
  public:
   explicit State(Group group);
@@ -28,7 +30,8 @@ class Communicator::State {
   State& operator=(const State&) = delete;
   ~State();
 
-  // Everything goes through these three, or through a call of the queue that looks whether the job is at fault.
+  // Public functions use the state through `group`, `queue` and `endpoint`, or through a function of the queue that
+  // checks for a fault of the job.
   /// @throws InvalidArgument  in a forked child
   const Group& group() const {
     group_.endpoint->faults().check_process();
@@ -38,12 +41,13 @@ class Communicator::State {
     queue_->begin_use();
     return *queue_;
   }
-  /// For callers that look after faults themselves.
+  /// This rank's slot in the job. The caller checks for faults and forked children.
   Endpoint& endpoint() const { return *group_.endpoint; }
 
-  /// One slow link sets the pace of all.
+  /// Transport to the farthest member: the slowest link sets the pace of every algorithm.
   Transport& message_route() const { return group_.endpoint->route(group_.farthest_member()); }
-  /// Of all transports to other processes; of that within this one, if there are none.
+  /// Bytes that this process has sent by all transports to other processes; if there are no other processes, by the
+  /// transport inside the process.
   std::uint64_t sent_bytes() const {
     std::set<const Transport*> routes{&message_route()};
     const Topology& topology = group_.endpoint->topology();
@@ -77,30 +81,24 @@ class Communicator::State {
 
   Selection select(const SelectionQuery& query);
   void run(const Call& call) {
-    const Prepared prepared = prepare(call);
-    if (call.stream.valid() && prepared.validation_error.empty()) {
-      queue_->run_on_stream(call, prepared.selection);
+    const PreparedCall prepared = prepare(call);
+    if (call.stream.valid() && prepared.is_valid()) {
+      queue_->run_on_stream(prepared);
     } else {
-      queue_->run(call, prepared.selection, prepared.validation_error);
+      queue_->run(prepared);
     }
   }
   Work start(const Call& call) {
-    const Prepared prepared = prepare(call);
-    Work work(queue_->submit(call, prepared.selection, prepared.validation_error));
+    Work work(queue_->submit(prepare(call)));
     queue_->advance();
     if (group_.progress == CommunicatorOptions::Progress::kBackground) group_.endpoint->progress().wake();
     return work;
   }
 
  private:
-  /// What runs, or why this rank cannot take part.
-  struct Prepared {
-    Selection selection;
-    std::string validation_error;
-  };
-  /// Validates and selects.
-  Prepared prepare(const Call& call);
-  Selection select(const Call& call);
+  /// Validates the call and selects the method that runs it. @throws InvalidArgument  where no peer compares the call
+  PreparedCall prepare(const Call& call);
+  Selection select(const PreparedCall& prepared);
 
   const Group group_;
   const int exceptions_at_start_ = std::uncaught_exceptions();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The list of all methods.
+// The list of all methods, preferred methods first.
 #include <array>
 
 #include "device/device_operation.h"

@@ -18,8 +18,8 @@
 namespace farandole {
 namespace {
 
-/// The text of the exception that is being handled.
-std::string text_of_current() {
+/// Text of the exception that is being handled.
+std::string describe_current_exception() {
   try {
     throw;
   } catch (const std::exception& error) {
@@ -29,8 +29,8 @@ std::string text_of_current() {
   }
 }
 
-/// The threads of all replicas but the first. Joined at the end; in a child that the first has forked they do not
-/// exist.
+/// Threads of all replicas but the first replica, which runs on the caller's thread. The destructor joins the threads,
+/// except in a child process that the first replica has forked, where these threads do not exist.
 struct ReplicaThreads {
   explicit ReplicaThreads(const Endpoint& first) : first_endpoint(first) {}
   ReplicaThreads(const ReplicaThreads&) = delete;
@@ -42,11 +42,11 @@ struct ReplicaThreads {
   std::vector<std::jthread> threads;
 };
 
-/// In a child that was forked from a replica's thread, which is the child's only thread: no caller is left to catch the
-/// exception that is being handled.
+/// Ends a child process that was forked from a replica's thread and throws: that thread is the only thread of the
+/// child, so that no caller is left to catch the exception.
 [[noreturn]] void end_child(const Endpoint& endpoint) {
   log(LogLevel::kError, fmt::format("a process that was forked from {} ends with an exception: {}",
-                                    endpoint.topology().describe(endpoint.rank()), text_of_current()));
+                                    endpoint.topology().describe(endpoint.rank()), describe_current_exception()));
   std::_Exit(EXIT_FAILURE);
 }
 
@@ -67,9 +67,9 @@ void run_replicas(World& world, const std::function<void(Communicator&)>& body) 
         body(communicator);
       } catch (...) {
         if (endpoint.faults().is_forked_child()) throw;
-        // Before the communicator goes: its destructor waits for what is pending.
+        // Before the destructor of the communicator, which waits for pending collectives.
         remember(std::current_exception());
-        endpoint.faults().give_up("failed: " + text_of_current());
+        endpoint.faults().give_up("failed: " + describe_current_exception());
       }
     } catch (...) {
       if (endpoint.faults().is_forked_child()) throw;
@@ -94,10 +94,10 @@ void run_replicas(World& world, const std::function<void(Communicator&)>& body) 
       run_one(0);
     } catch (...) {
       if (endpoint.faults().is_forked_child()) throw;
-      // Those that run already would wait for those that never come.
+      // The replicas that run already would wait for the replicas that could not start.
       remember(std::current_exception());
       endpoint.faults().give_up(fmt::format("could start only {} of {} replicas: {}", others.threads.size() + 1,
-                                            world.replicas(), text_of_current()));
+                                            world.replicas(), describe_current_exception()));
     }
   }
   if (first) std::rethrow_exception(first);

@@ -3,6 +3,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -22,8 +24,9 @@ void require_entries(std::string_view what, std::span<const std::size_t> counts,
   }
 }
 
-void require_count(std::string_view what, std::size_t expected, std::size_t came) {
-  if (expected != came) throw InvalidArgument(fmt::format("{}: expected {} elements, got {}", what, expected, came));
+void require_count(std::string_view what, std::size_t expected, std::size_t actual) {
+  if (expected != actual)
+    throw InvalidArgument(fmt::format("{}: expected {} elements, got {}", what, expected, actual));
 }
 
 void require_memory(std::string_view what, const void* data, std::size_t count) {
@@ -34,13 +37,14 @@ void require_memory(std::string_view what, const void* data, std::size_t count) 
 
 void require_address_in(const Call& call, const DeviceRuntime& runtime, const SharedMemory& windows,
                         std::string_view what, const ConstBufferView& view) {
-  // Each question to the driver takes its lock.
+  // Windows need no question to the driver, which takes a lock for each.
   if (view.space.is_host() && windows.offset_of(view.data, view.size_in_bytes())) return;
   const std::string problem = address_problem(runtime, what, view);
   if (!problem.empty()) throw InvalidArgument(fmt::format("{}: {}", name(call.collective), problem));
 }
 
-/// What a stream captures would run again with each launch of the graph, on the ranks that launch it only.
+/// A collective that a stream captures into a graph would run again with each launch of the graph, but only on the
+/// ranks that launch the graph.
 void require_no_capture(const Call& call, Device& device) {
   const StreamView stream = call.stream.valid() ? call.stream : StreamView(nullptr, device.space());
   if (!device.is_capturing(stream)) return;
@@ -56,12 +60,13 @@ void require_no_capture(const Call& call, Device& device) {
       fmt::format("{}: expected {} in {}, got {}", name(call.collective), what, expected, describe(space)));
 }
 
-/// All memory of a call is the host's, or of this rank's device.
-void validate_spaces(const Call& call, DeviceSlot& devices) {
+/// Checks that all buffers of a call are in host memory, or all in the memory of this rank's device.
+void validate_spaces(const PreparedCall& prepared, DeviceSlot& devices) {
+  const Call& call = prepared.call;
   if (call.input.count > 0 && call.output.count > 0 && call.output.space != call.input.space) {
     refuse_space(call, "output", call.output.space, describe(call.input.space) + ", where the input is");
   }
-  const MemorySpace space = space_of(call);
+  const MemorySpace space = prepared.space;
   if (!space.is_host()) {
     const MemorySpace own = devices.context().space();
     const auto describe_own = [&] { return describe(own) + ", the device of this rank"; };
@@ -80,6 +85,50 @@ void validate_spaces(const Call& call, DeviceSlot& devices) {
   require_address_in(call, *runtime, windows, "output", call.output);
 }
 
+bool has_segments(Collective collective) {
+  const auto table = algorithms();
+  return std::any_of(table.begin(), table.end(), [&](const Algorithm& algorithm) {
+    return algorithm.collective == collective && algorithm.pipelined;
+  });
+}
+
+/// One field of CallOptions that some collectives do not use. `algorithm` has no row: every collective uses it.
+struct OptionRule {
+  std::string_view field;
+  bool (*is_set)(const Call& call);
+  bool (*is_used_by)(Collective collective);
+};
+constexpr std::array kOptionRules{
+    OptionRule{"segments", [](const Call& call) { return call.segments != 0; }, has_segments},
+    OptionRule{"prescale", [](const Call& call) { return call.prescale != 1.0; }, reduces},
+    OptionRule{"postscale", [](const Call& call) { return call.postscale != 1.0; }, reduces},
+    OptionRule{"stream", [](const Call& call) { return call.stream.valid(); },
+               [](Collective collective) { return collective != Collective::kBarrier; }},
+};
+
+[[noreturn]] void refuse_option(const Call& call, const OptionRule& rule) {
+  std::string users;
+  for (int i = 0; i < kCollectiveCount; ++i) {
+    const auto collective = static_cast<Collective>(i);
+    if (rule.is_used_by(collective)) users += fmt::format("{}{}", users.empty() ? "" : ", ", name(collective));
+  }
+  throw InvalidArgument(fmt::format("{}: the option `{}` is set, which only {} use; leave it at its default",
+                                    name(call.collective), rule.field, users));
+}
+
+/// Calls without options, as those of most programs, pass no rule.
+void validate_options(const Call& call) {
+  const bool is_plain = call.segments == 0 && call.prescale == 1.0 && call.postscale == 1.0 && !call.stream.valid();
+  if (is_plain) return;
+  for (const OptionRule& rule : kOptionRules) {
+    if (rule.is_set(call) && !rule.is_used_by(call.collective)) refuse_option(call, rule);
+  }
+  if (call.segments < 0) {
+    throw InvalidArgument(fmt::format("{}: expected 1 segment or more, or 0 for Farandole's choice, got {}",
+                                      name(call.collective), call.segments));
+  }
+}
+
 void validate_reduction(const Call& call) {
   if (call.input.dtype != DType::kBool || !reduces(call.collective)) return;
   if (call.op == ReduceOp::kAverage) {
@@ -92,27 +141,28 @@ void validate_reduction(const Call& call) {
   }
 }
 
-void validate_counts(const Call& call, int rank, int size, bool has_input, bool has_output) {
+void validate_counts(const PreparedCall& prepared, int rank, bool has_input, bool has_output) {
+  const Call& call = prepared.call;
   if (call.collective == Collective::kBroadcast || call.collective == Collective::kBarrier) return;
   if (call.collective == Collective::kAllreduce || call.collective == Collective::kReduce) {
     if (has_output) require_count("output", call.input.count, call.output.count);
     return;
   }
   const auto own = static_cast<std::size_t>(rank);
-  const Parts parts = parts_of(call, size);
+  const Parts& parts = prepared.parts;
   switch (call.collective) {
     case Collective::kAllgather:
     case Collective::kGather:
       require_count("input", parts[own], call.input.count);
-      if (has_output) require_count("output", parts.total(), call.output.count);
+      if (has_output) require_count("output", prepared.total, call.output.count);
       break;
     case Collective::kReduceScatter:
     case Collective::kScatter:
-      if (has_input) require_count("input", parts.total(), call.input.count);
+      if (has_input) require_count("input", prepared.total, call.input.count);
       require_count("output", parts[own], call.output.count);
       break;
     case Collective::kAlltoall: {
-      const Parts recv_parts = recv_parts_of(call, size);
+      const Parts& recv_parts = prepared.recv_parts;
       require_count("input", parts.total(), call.input.count);
       require_count("output", recv_parts.total(), call.output.count);
       require_count("what this rank expects from itself", parts[own], recv_parts[own]);
@@ -123,21 +173,21 @@ void validate_counts(const Call& call, int rank, int size, bool has_input, bool 
   }
 }
 
-/// Elements before the part of `rank`.
+/// Number of elements before the part of `rank`.
 std::size_t first_of(const Parts& parts, int rank) {
   std::size_t first = 0;
   for (std::size_t before = 0; before < static_cast<std::size_t>(rank); ++before) first += parts[before];
   return first;
 }
 
-/// Where the shorter of both buffers lies in a call that is in place, in elements of the longer one.
-std::size_t place_of(const Call& call, int rank, int size) {
-  switch (call.collective) {
+/// Offset of the shorter buffer in the longer buffer, in elements, for a call in place.
+std::size_t in_place_offset(const PreparedCall& prepared, int rank) {
+  switch (prepared.call.collective) {
     case Collective::kAllgather:
     case Collective::kGather:
     case Collective::kReduceScatter:
     case Collective::kScatter:
-      return first_of(parts_of(call, size), rank);
+      return first_of(prepared.parts, rank);
     default:
       return 0;
   }
@@ -145,22 +195,23 @@ std::size_t place_of(const Call& call, int rank, int size) {
 
 [[noreturn]] void refuse_overlap(const Call& call, const MemoryRange& input, const MemoryRange& output,
                                  std::uintptr_t in_place) {
-  std::string way_out = "pass the same memory twice";
+  std::string remedy = "pass the same memory twice";
   if (call.collective == Collective::kAllgather || call.collective == Collective::kGather) {
-    way_out = fmt::format("let the input lie at its place in the output, {:#x}", in_place);
+    remedy = fmt::format("let the input lie at its place in the output, {:#x}", in_place);
   } else if (call.collective == Collective::kReduceScatter || call.collective == Collective::kScatter) {
-    way_out = fmt::format("let the output lie at its place in the input, {:#x}", in_place);
+    remedy = fmt::format("let the output lie at its place in the input, {:#x}", in_place);
   }
   throw InvalidArgument(fmt::format("{}: the input {} overlaps the output {}; {}, or memory apart from it",
-                                    name(call.collective), describe(input), describe(output), way_out));
+                                    name(call.collective), describe(input), describe(output), remedy));
 }
 
-/// What is written would be read again: by this rank, or by a peer that reads this rank's memory.
-void validate_overlap(const Call& call, int rank, int size) {
+/// Checks that no memory is written before it is read, by this rank or by a peer that reads this rank's memory.
+void validate_overlap(const PreparedCall& prepared, int rank) {
+  const Call& call = prepared.call;
   const MemoryRange input(call.input), output(ConstBufferView(call.output));
   if (overlap(input, output) && call.collective != Collective::kBroadcast) {
     const bool gathers = call.collective == Collective::kAllgather || call.collective == Collective::kGather;
-    const std::size_t skipped_bytes = place_of(call, rank, size) * size_in_bytes(call.input.dtype);
+    const std::size_t skipped_bytes = in_place_offset(prepared, rank) * size_in_bytes(call.input.dtype);
     const std::uintptr_t in_place = (gathers ? output : input).begin + skipped_bytes;
     if ((gathers ? input : output).begin != in_place) refuse_overlap(call, input, output, in_place);
   }
@@ -189,7 +240,7 @@ std::string address_problem(const DeviceRuntime& runtime, std::string_view what,
         "of bytes, of memory that was not freed",
         what, view.count, name(view.dtype));
   }
-  // A kernel that reads an element across two words ends the device's context.
+  // A kernel that reads a misaligned element destroys the device's context.
   if (reinterpret_cast<std::uintptr_t>(view.data) % size_in_bytes(view.dtype) != 0) {
     return fmt::format("expected {} in device memory at a multiple of {} bytes, the size of {}, got address {}", what,
                        size_in_bytes(view.dtype), name(view.dtype), view.data);
@@ -197,7 +248,8 @@ std::string address_problem(const DeviceRuntime& runtime, std::string_view what,
   return {};
 }
 
-void validate(const Call& call, int rank, int size, DeviceSlot& devices) {
+void validate(const PreparedCall& prepared, int rank, int size, DeviceSlot& devices) {
+  const Call& call = prepared.call;
   const bool at_root = call.root < 0 || rank == call.root;
   if (is_rooted(call.collective) && (call.root < 0 || call.root >= size)) {
     throw InvalidArgument(fmt::format("{}: root {} is not a rank of this communicator, which has 0 … {}",
@@ -205,7 +257,8 @@ void validate(const Call& call, int rank, int size, DeviceSlot& devices) {
   }
   const bool has_input = call.collective != Collective::kScatter || at_root;
   const bool has_output = (call.collective != Collective::kReduce && call.collective != Collective::kGather) || at_root;
-  validate_spaces(call, devices);
+  validate_options(call);
+  validate_spaces(prepared, devices);
   if (has_input) require_memory("input", call.input.data, call.input.count);
   if (has_output) require_memory("output", call.output.data, call.output.count);
   if (has_input && has_output && call.input.dtype != call.output.dtype) {
@@ -215,8 +268,8 @@ void validate(const Call& call, int rank, int size, DeviceSlot& devices) {
   validate_reduction(call);
   require_entries("counts", call.counts, static_cast<std::size_t>(size));
   require_entries("receive counts", call.recv_counts, static_cast<std::size_t>(size));
-  validate_counts(call, rank, size, has_input, has_output);
-  validate_overlap(call, rank, size);
+  validate_counts(prepared, rank, has_input, has_output);
+  validate_overlap(prepared, rank);
 }
 
 }  // namespace farandole

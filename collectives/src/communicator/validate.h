@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// What makes a call invalid whatever the other ranks do.
+// Validation of calls on one rank.
 #pragma once
 
 #include "device/device_slot.h"
-#include "operation/call.h"
+#include "operation/prepared_call.h"
 
 namespace farandole {
 
-/// @param rank  the caller's, of `size`   @param devices  of the communicator; opened by a call on device memory
-/// @throws InvalidArgument  the call can not work
-void validate(const Call& call, int rank, int size, DeviceSlot& devices);
+/// Checks a call for errors that no peer's call can cure: options, counts, types, addresses, overlapping memory.
+/// @param rank  this rank, of `size` ranks   @param devices  devices of the communicator; a call on device memory opens
+/// this rank's device   @throws InvalidArgument
+void validate(const PreparedCall& prepared, int rank, int size, DeviceSlot& devices);
 
 }  // namespace farandole

@@ -8,21 +8,16 @@
 #include <thread>
 #include <utility>
 
+#include "communicator/stream_wait.h"
 #include "farandole/core/error.h"
 #include "farandole/core/reduce.h"
-#include "farandole/internal/log.h"
 #include "shared_memory/shm_operation.h"
 
 namespace farandole {
 namespace {
 
-// A stalled collective asks the ranks that it waits for: one of them may have left.
-constexpr auto kFirstQuestion = std::chrono::milliseconds(500);
-constexpr auto kNextQuestion = std::chrono::seconds(1);
-// Messages of a rank that shut down cleanly may still be on their way for this long.
-constexpr Seconds kGoodbye{1.0};
-// From the moment when a process closes its connections to the one when it is seen to be dead.
-constexpr auto kEndOfAProcess = std::chrono::milliseconds(20);
+// From the moment when a process closes its connections to the moment when its death is visible.
+constexpr auto kProcessExit = std::chrono::milliseconds(20);
 constexpr std::string_view kStillWritten =
     "; a message to this rank had begun and could not be withdrawn, so that the output of this call may still be "
     "written: neither use nor free its memory, and end the process";
@@ -39,7 +34,7 @@ WorkQueue::WorkQueue(Group group) : group_(std::move(group)) {
   const bool on_one_host = local_size == group_.size();
   if (local_size > 1 && group_.shares_memory(group_.rank) && (on_one_host || host_.hierarchy)) {
     host_.group = std::make_unique<ShmGroup>(group_);
-    in_flight_ = static_cast<std::uint64_t>(host_.group->lanes());
+    in_flight_ = static_cast<std::uint64_t>(host_.group->ledger().lanes());
   }
 }
 
@@ -50,11 +45,10 @@ std::uint64_t WorkQueue::next_sequence() {
   return sequence;
 }
 
-std::unique_ptr<CollectiveOperation> WorkQueue::make_operation(const Call& call, const Selection& selection,
-                                                               const std::string& validation_error,
-                                                               std::uint64_t sequence, bool arrived) {
-  return std::make_unique<CollectiveOperation>(group_, host_, call, selection, sequence, Slots{vendor_, devices_},
-                                               group_.compares, validation_error, arrived);
+std::unique_ptr<CollectiveOperation> WorkQueue::make_operation(const PreparedCall& prepared, std::uint64_t sequence,
+                                                               bool has_arrived) {
+  return std::make_unique<CollectiveOperation>(group_, host_, prepared, sequence, VendorSlots{vendor_, devices_},
+                                               has_arrived);
 }
 
 std::shared_ptr<Work::State> WorkQueue::enqueue(std::unique_ptr<CollectiveOperation> operation,
@@ -71,34 +65,34 @@ std::shared_ptr<Work::State> WorkQueue::enqueue(std::unique_ptr<CollectiveOperat
   return work;
 }
 
-std::shared_ptr<Work::State> WorkQueue::submit(const Call& call, const Selection& selection,
-                                               const std::string& validation_error) {
+std::shared_ptr<Work::State> WorkQueue::submit(const PreparedCall& prepared) {
   group_.endpoint->faults().check();
-  return_from_program();
+  count_time_outside_calls();
   const std::lock_guard lock(mutex_);
-  return enqueue(make_operation(call, selection, validation_error, next_sequence()));
+  return enqueue(make_operation(prepared, next_sequence()));
 }
 
-bool WorkQueue::is_one_shot(const Call& call, const Selection& selection, const std::string& validation_error) const {
-  if (selection.method != &kShmMethod || host_.whole() == nullptr) return false;
-  if (!validation_error.empty() || call.is_uneven()) return false;
-  return total_count(call, group_.size()) * size_in_bytes(call.input.dtype) <= host_.whole()->one_shot_bytes();
+bool WorkQueue::is_one_shot(const PreparedCall& prepared) const {
+  if (prepared.selection.method != &kShmMethod || host_.group_of_all() == nullptr) return false;
+  if (!prepared.is_valid() || prepared.call.is_uneven()) return false;
+  return prepared.bytes <= host_.group_of_all()->one_shot_bytes();
 }
 
-/// @param record  gets the record, which is begun before a peer can see the end of this collective, and cause a fault
-Attempt WorkQueue::run_one_shot(const Call& call, const Selection& selection, std::uint64_t sequence,
+/// @param record  gets the line in the flight recorder, which begins before a peer can see this collective and cause a
+/// fault
+Attempt WorkQueue::run_one_shot(const PreparedCall& prepared, std::uint64_t sequence,
                                 std::optional<FlightRecorder::Id>& record) {
-  const Descriptor descriptor = describe_call(call, selection, group_.size(), /*is_valid=*/true);
-  const std::uint64_t number = ShmGroup::first_number(sequence);
+  const std::uint64_t number = LaneLedger::first_number(sequence);
   Waiter waiter(group_.endpoint->progress().doorbell(), group_.endpoint->progress().waiting());
   FlightRecorder& recorder = group_.endpoint->recorder();
-  record = recorder.begin_inline(group_.id, sequence, subject_of(descriptor));
-  const Attempt attempt = try_one_shot(*host_.whole(), number, digest_of(descriptor, number), call, waiter);
+  record = recorder.begin_inline(group_.id, sequence, subject_of(prepared.descriptor));
+  const Attempt attempt =
+      try_one_shot(*host_.group_of_all(), number, digest_of(prepared.descriptor, number), prepared.call, waiter);
   if (attempt == Attempt::kDone) recorder.finish_inline(*record);
   return attempt;
 }
 
-void WorkQueue::run(const Call& call, const Selection& selection, const std::string& validation_error) {
+void WorkQueue::run(const PreparedCall& prepared) {
   group_.endpoint->faults().check();
   std::shared_ptr<Work::State> work;
   {
@@ -107,11 +101,11 @@ void WorkQueue::run(const Call& call, const Selection& selection, const std::str
     const bool is_inline = pending_.empty();
     Attempt attempt = Attempt::kNotBegun;
     std::optional<FlightRecorder::Id> record;
-    if (is_inline && is_one_shot(call, selection, validation_error)) {
-      attempt = run_one_shot(call, selection, sequence, record);
+    if (is_inline && is_one_shot(prepared)) {
+      attempt = run_one_shot(prepared, sequence, record);
     }
     if (attempt == Attempt::kDone) return;
-    auto operation = make_operation(call, selection, validation_error, sequence, attempt == Attempt::kArrived);
+    auto operation = make_operation(prepared, sequence, attempt == Attempt::kArrived);
     std::optional<Failure> failure;
     if (is_inline && attempt == Attempt::kNotBegun) {
       FlightRecorder& recorder = group_.endpoint->recorder();
@@ -131,18 +125,18 @@ void WorkQueue::run(const Call& call, const Selection& selection, const std::str
   if (work->failure) throw_error(work->failure->kind, work->failure->text);
 }
 
-void WorkQueue::run_on_stream(const Call& call, const Selection& selection) {
-  const std::shared_ptr<Work::State> work = submit(call, selection, {});
+void WorkQueue::run_on_stream(const PreparedCall& prepared) {
+  const std::shared_ptr<Work::State> work = submit(prepared);
   advance();
-  wait_on(*work, call.stream);
-  // The queue keeps what is still on its way.
+  wait_on(*work, prepared.call.stream);
+  // A collective that is not done stays in the queue.
   if (work->done.load(std::memory_order_acquire) && work->failure)
     throw_error(work->failure->kind, work->failure->text);
   group_.endpoint->progress().wake();
 }
 
-/// Advances until it is done, or until the caller would have to sleep: then it belongs into the queue, where faults,
-/// deadlines and other work are looked after.
+/// Advances the operation until it is done, or until the caller would have to sleep. An operation that is not done
+/// belongs into the queue, which handles faults, deadlines and other collectives.
 bool WorkQueue::advance_inline(CollectiveOperation& operation) const {
   Waiter waiter(group_.endpoint->progress().doorbell(), group_.endpoint->progress().waiting());
   for (;;) {
@@ -159,7 +153,7 @@ bool WorkQueue::advance_inline(CollectiveOperation& operation) const {
 
 template <class IsOver, class BeforeSleep>
 void WorkQueue::advance_until(const IsOver& is_over, const BeforeSleep& before_sleep) {
-  return_from_program();
+  count_time_outside_calls();
   Waiter waiter(group_.endpoint->progress().doorbell(), group_.endpoint->progress().waiting());
   while (!is_over()) {
     waiter.look();
@@ -187,35 +181,25 @@ void WorkQueue::wait(const Work::State& work) {
 }
 
 void WorkQueue::wait_on(const Work::State& work, StreamView stream) {
-  if (work.descriptor.memory == MemoryKind::kHost) {
-    throw InvalidArgument(fmt::format("a stream can wait for collectives on devices only, not for {}; use wait()",
-                                      describe(work.descriptor)));
-  }
-  if (const MemorySpace own = devices_.context().space(); stream.space != own) {
-    throw InvalidArgument(fmt::format("wait_on: expected a stream in {}, the device of this rank, got one in {}",
-                                      describe(own), describe(stream.space)));
-  }
-  std::shared_ptr<DeviceEvent> event;
+  StreamWait stream_wait(work, stream, devices_);
   advance_until(
       [&] {
         if (work.done.load(std::memory_order_acquire)) return true;
         const std::lock_guard lock(mutex_);
-        if (work.operation) event = work.operation->enqueued();
-        return event != nullptr;
+        return stream_wait.find_event();
       },
       [] {});
-  // One that is done has ended on the device.
-  if (event != nullptr) devices_.context().device().wait(stream, *event);
+  stream_wait.enqueue();
 }
 
 void WorkQueue::poll() {
   const auto now = Clock::now();
-  const bool looks = now >= next_look_.load(std::memory_order_relaxed);
-  if (looks) return_from_program();
+  const bool is_due = now >= next_health_check_.load(std::memory_order_relaxed);
+  if (is_due) count_time_outside_calls();
   group_.endpoint->progress().advance_attached();
   (void)advance();
-  if (!looks) return;
-  next_look_.store(now + std::chrono::milliseconds(1), std::memory_order_relaxed);
+  if (!is_due) return;
+  next_health_check_.store(now + std::chrono::milliseconds(1), std::memory_order_relaxed);
   poll_health();
 }
 
@@ -226,19 +210,12 @@ bool WorkQueue::is_empty() {
 
 bool WorkQueue::peer_has_started_next() {
   const std::lock_guard lock(mutex_);
-  if (!pending_.empty()) return false;
-  if (host_.group && host_.group->peer_has_started_next(ShmGroup::first_number(next_sequence_))) return true;
-  if (host_.whole() != nullptr) return false;
-  const auto lane = static_cast<std::uint8_t>(next_sequence_ % kLanes);
-  const Transport* asked = nullptr;
-  for (int peer = 0; peer < group_.size(); ++peer) {
-    if (peer == group_.rank) continue;
-    Transport& route = group_.route(peer);
-    if (&route == asked) continue;
-    asked = &route;
-    if (route.has_arrived(group_.id, lane, group_.endpoint->rank())) return true;
-  }
-  return false;
+  return pending_.empty() && peers_.have_started(host_, next_sequence_);
+}
+
+std::string WorkQueue::describe_missing() {
+  const std::lock_guard lock(mutex_);
+  return pending_.empty() ? std::string() : peers_.describe_missing(*pending_.front());
 }
 
 void WorkQueue::give_up() {
@@ -279,7 +256,7 @@ bool WorkQueue::advance_locked() {
   bool moved = false;
   const std::uint64_t end_of_window = pending_.front()->sequence + in_flight_;
   for (std::size_t i = 0; i < pending_.size() && pending_[i]->sequence < end_of_window;) {
-    // Copied: when it ends it leaves the queue, which may hold its last reference.
+    // A copy: a collective that ends leaves the queue, which may hold the last reference.
     const std::shared_ptr<Work::State> work = pending_[i];
     moved = advance_one(*work) || moved;
     if (pending_.empty()) break;
@@ -290,19 +267,13 @@ bool WorkQueue::advance_locked() {
 
 bool WorkQueue::advance_one(Work::State& work) {
   if (work.started == Clock::time_point{}) {
-    work.started = work.moved = Clock::now();
-    work.next_question = work.moved + kFirstQuestion;
+    StallWatch::begin(work, Clock::now());
     group_.endpoint->recorder().mark(work.record, FlightRecord::Stage::kRunning);
   }
   try {
     const Operation::State state = work.operation->advance();
     if (state == Operation::State::kWaiting) return false;
-    work.moved = Clock::now();
-    // While something moves on, nobody looks after what waits.
-    stall_.watch(pending_.front()->started);
-    stall_.look(work.moved);
-    work.next_question = work.moved + kFirstQuestion;
-    work.asked = false;
+    stall_.note_progress(work, pending_.front()->started, Clock::now());
     if (state == Operation::State::kDone) end(work, std::nullopt);
   } catch (const Error& error) {
     fail(work, {error.kind(), error.what()});
@@ -315,9 +286,9 @@ bool WorkQueue::advance_one(Work::State& work) {
 void WorkQueue::end(Work::State& work, std::optional<Failure> failure) {
   group_.endpoint->recorder().mark(work.record, failure ? FlightRecord::Stage::kFailed : FlightRecord::Stage::kDone);
   if (failure) {
-    const BufferHazard aftermath = work.operation->withdraw();
-    if (aftermath == BufferHazard::kWritten) failure->text += kStillWritten;
-    if (aftermath != BufferHazard::kNone) keep_until_exit(std::move(work.operation));
+    const BufferHazard hazard = work.operation->withdraw();
+    if (hazard == BufferHazard::kWritten) failure->text += kStillWritten;
+    if (hazard != BufferHazard::kNone) keep_until_exit(std::move(work.operation));
   }
   work.operation.reset();
   work.failure = std::move(failure);
@@ -334,11 +305,11 @@ void WorkQueue::fail_all(const Failure& failure) {
   }
 }
 
-/// Ends `work`; where the collective can not have failed alike on all ranks, the whole job.
+/// Ends `work` with a failure. Poisons the job if other ranks may not have failed in the same way.
 void WorkQueue::fail(Work::State& work, const Failure& failure) {
-  const bool alike_on_all_ranks = failure.kind == ErrorKind::kInvalidArgument || failure.kind == ErrorKind::kMismatch ||
-                                  failure.kind == ErrorKind::kUnsupported;
-  if (alike_on_all_ranks) {
+  const bool same_on_all_ranks = failure.kind == ErrorKind::kInvalidArgument || failure.kind == ErrorKind::kMismatch ||
+                                 failure.kind == ErrorKind::kUnsupported;
+  if (same_on_all_ranks) {
     end(work, failure);
     return;
   }
@@ -354,16 +325,17 @@ void WorkQueue::fail(Work::State& work, const Failure& failure) {
   }
 }
 
-/// A vendor that misses a peer reports an error of the device, and may be the first to see that the peer's process
-/// ends. That a rank is dead, and which, says more: the first fault of a job is the one that its ranks raise.
+/// Searches for dead peers before a device error poisons the job. A vendor whose peer is gone reports a device error,
+/// and may see the end of the peer's process first. Ranks raise the first fault of the job, and the name of the dead
+/// rank says more than the device error.
 void WorkQueue::find_dead_peers() const {
   try {
-    for (const auto end = Clock::now() + kEndOfAProcess; !group_.endpoint->faults().exist() && Clock::now() < end;) {
+    for (const auto end = Clock::now() + kProcessExit; !group_.endpoint->faults().exist() && Clock::now() < end;) {
       group_.endpoint->faults().poll();
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   } catch (const std::exception&) {
-    // What failed is raised all the same.
+    // The device error is raised in any case.
   }
 }
 
@@ -371,79 +343,19 @@ void WorkQueue::poll_health() {
   try {
     group_.endpoint->faults().poll();
     const std::unique_lock lock(mutex_, std::try_to_lock);
-    if (lock && !pending_.empty() && pending_.front()->started != Clock::time_point{})
-      check_stall(*pending_.front(), Clock::now());
+    if (!lock || pending_.empty() || pending_.front()->started == Clock::time_point{}) return;
+    const std::shared_ptr<Work::State> oldest = pending_.front();
+    if (const auto failure = stall_.check(*oldest, Clock::now())) fail(*oldest, *failure);
   } catch (const std::exception& error) {
-    // The transport itself is at fault; threads that wait learn it from the poisoned job.
+    // The transport failed; threads that wait raise the fault of the job.
     group_.endpoint->faults().poison(ErrorKind::kTransportError, error.what());
   }
 }
 
-void WorkQueue::return_from_program() {
+void WorkQueue::count_time_outside_calls() {
   const bool has_own_thread = group_.progress == CommunicatorOptions::Progress::kOwnThread;
   if (has_own_thread || group_.endpoint->progress().is_running()) return;
   if (const std::unique_lock lock(mutex_, std::try_to_lock); lock) stall_.count_gap(Clock::now());
-}
-
-void WorkQueue::check_stall(Work::State& work, Clock::time_point now) {
-  stall_.watch(work.started);
-  if (!work.asked && stall_.is_near(now)) {
-    work.asked = true;
-    ask(work, now, /*also_others=*/true);
-  } else if (now >= work.next_question) {
-    ask(work, now, /*also_others=*/false);
-  }
-  const StallMonitor::Due due = stall_.take_due(now);
-  if (due == StallMonitor::Due::kWarning) work.asked = false;
-  if (group_.watches && due == StallMonitor::Due::kError) {
-    fail(work, {ErrorKind::kTimeout, stall_.describe_error(describe_stall(work, now))});
-  } else if (now - work.moved > kGoodbye && waits_for_someone_who_left(work)) {
-    fail(work, {ErrorKind::kPeerLost, describe_stall(work, now)});
-  } else if (group_.watches && due == StallMonitor::Due::kWarning) {
-    log(LogLevel::kWarning, fmt::format("collective {} of {} ({}): {}", work.sequence, label_,
-                                        describe(work.descriptor), describe_stall(work, now)));
-    group_.endpoint->late_ranks().search_cycle();
-  }
-}
-
-void WorkQueue::ask(Work::State& work, Clock::time_point now, bool also_others) {
-  work.next_question = now + kNextQuestion;
-  std::vector<int> others;
-  if (also_others) {
-    // From the next rank on, so that each is asked by as many.
-    others = group_.members;
-    std::rotate(others.begin(), others.begin() + group_.rank, others.end());
-  }
-  group_.endpoint->late_ranks().ask(group_.id, work.sequence, work.operation->waits_for(), others);
-}
-
-bool WorkQueue::waits_for_someone_who_left(const Work::State& work) const {
-  const std::vector<int> ranks = work.operation->waits_for();
-  return std::any_of(ranks.begin(), ranks.end(),
-                     [&](int rank) { return group_.endpoint->late_ranks().has_left(rank, kGoodbye); });
-}
-
-std::string WorkQueue::describe_missing(const Work::State& work) const {
-  return group_.endpoint->late_ranks().describe_missing(group_.id, work.sequence, group_.members);
-}
-
-std::string WorkQueue::describe_missing() {
-  const std::lock_guard lock(mutex_);
-  return pending_.empty() ? std::string() : describe_missing(*pending_.front());
-}
-
-std::string WorkQueue::describe_stall(const Work::State& work, Clock::time_point now) const {
-  std::string text = fmt::format("waiting for {:.1f} s", stall_.waited(now).count());
-  const std::string missing = describe_missing(work);
-  if (!missing.empty()) {
-    text += "; not in it yet: " + missing;
-  } else {
-    text += "; all ranks are in it";
-  }
-  std::string peers;
-  for (const int rank : work.operation->waits_for()) peers += fmt::format(" {}", rank);
-  if (!peers.empty()) text += "; this rank waits for messages from or to rank" + peers;
-  return text;
 }
 
 }  // namespace farandole

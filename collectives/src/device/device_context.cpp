@@ -32,7 +32,8 @@ Device& open_device(DeviceRuntime& runtime, const Endpoint& endpoint) {
   const RankInfo& self = endpoint.topology().rank(endpoint.rank());
   const auto devices = static_cast<int>(runtime.devices().size());
   try {
-    return runtime.open(device_of_rank(endpoint.settings().devices.ordinals, self.local_rank, self.local_size, devices));
+    return runtime.open(
+        device_of_rank(endpoint.settings().devices.ordinals, self.local_rank, self.local_size, devices));
   } catch (const DeviceError& error) {
     throw InvalidArgument(
         fmt::format("{} cannot open its device: {}", endpoint.topology().describe(endpoint.rank()), error.what()));
@@ -106,7 +107,7 @@ DeviceContext::Opened DeviceContext::open() {
       *opened = {&runtime, &device, device.make_stream(), device.make_stream()};
     });
   } catch (...) {
-    if (endpoint_->faults().exist()) thread_.leave_behind();  // the thread may never return from the driver
+    if (endpoint_->faults().exist()) thread_.abandon();  // the thread may never return from the driver
     throw;
   }
   return *opened;
@@ -194,7 +195,7 @@ DeviceContext::Group DeviceContext::group_of(const std::vector<int>& members) co
 void DeviceContext::abandon() {
   const std::lock_guard lock(mutex_);
   if (std::exchange(is_abandoned_, true)) return;
-  thread_.leave_behind();
+  thread_.abandon();
   Contexts& contexts = Contexts::of_process();
   const std::lock_guard contexts_lock(contexts.mutex);
   const std::vector<Group>& groups = contexts.abandoned.emplace_back(std::exchange(groups_, {}));

@@ -52,13 +52,13 @@ HierarchicalQuery device_hierarchical_query(const Call& call, const Hierarchy& h
                                             std::size_t slice_bytes) {
   HierarchicalQuery query = query_of(call, size);
   const std::size_t element_bytes = size_in_bytes(call.input.dtype);
-  query.carriers = hierarchy.least_local_size();
+  query.carriers = hierarchy.min_local_size();
   const auto carriers = static_cast<std::size_t>(query.carriers);
   // All slices except the last have equal parts, as the vendor's collectives require.
   query.slice_granularity = carriers * std::max<std::size_t>(1, kDeviceAlignment / element_bytes);
   std::size_t carried_bytes = total_count(call, size) * element_bytes;
   // In an alltoall the carriers of a host exchange the vectors of all its ranks.
-  if (call.collective == Collective::kAlltoall) carried_bytes *= static_cast<std::size_t>(hierarchy.most_local_size());
+  if (call.collective == Collective::kAlltoall) carried_bytes *= static_cast<std::size_t>(hierarchy.max_local_size());
   const std::size_t part_bytes = carried_bytes / carriers;
   // A reduce_scatter of uneven blocks is not sliced: in place, the result of a slice could overwrite input of a later
   // slice.

@@ -30,7 +30,7 @@ class OwnMemory {
   std::size_t bounce() const { return bounce_; }
   std::size_t staged() const { return staged_; }
   std::size_t full_vector() const { return full_vector_; }
-  std::size_t bytes() const { return full_vector_ + device_aligned(plan_.whole_bytes); }
+  std::size_t bytes() const { return full_vector_ + device_aligned(plan_.full_vector_bytes); }
   std::size_t count_of(const Region& region) const {
     const auto first = static_cast<std::size_t>(region.first);
     return plan_.offsets[first + static_cast<std::size_t>(region.count)] - plan_.offsets[first];
@@ -168,7 +168,8 @@ class DevicePlanner {
                         extent.count * element_bytes_});
   }
 
-  /// Copies the pieces of the result that no step writes from the input, and a result in Memory::kWhole to the output.
+  /// Copies the pieces of the result that no step writes from the input, and a result in Memory::kFullVector to the
+  /// output.
   void add_epilogue() {
     std::vector<DeviceTask> untouched;
     if (layout(plan_.input) != layout(plan_.data)) {
@@ -183,7 +184,7 @@ class DevicePlanner {
     if (plan_.delivered_bytes > 0) {
       const std::size_t count = plan_.delivered_bytes / element_bytes_;
       last.launches.push_back(
-          {copy({base(Memory::kOutput), count}, {base(Memory::kWhole) + plan_.result_byte, count})});
+          {copy({base(Memory::kOutput), count}, {base(Memory::kFullVector) + plan_.result_byte, count})});
     }
     if (!last.launches.empty()) made_.stages.push_back(std::move(last));
   }

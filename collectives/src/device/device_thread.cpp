@@ -21,7 +21,7 @@ struct DeviceThread::Shared {
   std::condition_variable ended;    // signalled when a job is done
   std::deque<std::shared_ptr<DeviceJob>> jobs;
   bool ends = false;
-  bool is_left_behind = false;
+  bool is_abandoned = false;
   std::jthread thread;
 };
 
@@ -37,15 +37,15 @@ DeviceThread::DeviceThread(std::function<void()> ring) : shared_(std::make_share
 
 DeviceThread::~DeviceThread() {
   std::jthread thread;
-  bool is_left_behind = false;
+  bool is_abandoned = false;
   {
     const std::lock_guard lock(shared_->mutex);
     shared_->ends = true;
-    is_left_behind = shared_->is_left_behind;
+    is_abandoned = shared_->is_abandoned;
     thread = std::move(shared_->thread);
     shared_->changed.notify_one();
   }
-  if (is_left_behind) {
+  if (is_abandoned) {
     thread.detach();
   } else {
     thread.join();
@@ -74,9 +74,9 @@ void DeviceThread::run_now(std::function<void()> work, const std::function<void(
   job->check();
 }
 
-void DeviceThread::leave_behind() {
+void DeviceThread::abandon() {
   const std::lock_guard lock(shared_->mutex);
-  shared_->is_left_behind = true;
+  shared_->is_abandoned = true;
   shared_->jobs.clear();
 }
 
@@ -94,7 +94,7 @@ void DeviceThread::work(Shared& shared) {
       if (job->prepare_) {
         job->prepare_();
         const std::lock_guard lock(shared.mutex);
-        if (shared.is_left_behind) continue;
+        if (shared.is_abandoned) continue;
       }
       job->work_();
     } catch (const Error& error) {
@@ -106,7 +106,7 @@ void DeviceThread::work(Shared& shared) {
     job->done_.store(true, std::memory_order_release);
     const std::lock_guard lock(shared.mutex);
     shared.ended.notify_all();
-    if (!shared.is_left_behind) shared.ring();
+    if (!shared.is_abandoned) shared.ring();
   }
 }
 

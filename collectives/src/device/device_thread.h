@@ -36,7 +36,7 @@ class DeviceThread {
   /// @param ring  called on the thread after each job, to wake threads that wait for the job   @throws Unsupported  the
   /// system refuses another thread
   explicit DeviceThread(std::function<void()> ring);
-  /// Blocks until all queued jobs are done, unless `leave_behind` was called.
+  /// Blocks until all queued jobs are done, unless `abandon` was called.
   ~DeviceThread();
   DeviceThread(const DeviceThread&) = delete;
   DeviceThread& operator=(const DeviceThread&) = delete;
@@ -53,7 +53,7 @@ class DeviceThread {
   /// @throws Error  `work` has thrown it
   void run_now(std::function<void()> work, const std::function<void()>& check);
   /// Drops queued jobs, and lets the destructor detach the thread instead of waiting for the running job.
-  void leave_behind();
+  void abandon();
 
  private:
   struct Shared;

@@ -10,18 +10,19 @@ namespace farandole {
 namespace {
 
 std::uint8_t message_lane(std::uint64_t number) {
-  return static_cast<std::uint8_t>(number / ShmGroup::kNumbers % kLanes);
+  return static_cast<std::uint8_t>(number / LaneLedger::kNumbersPerCollective % kLanes);
 }
 
 }  // namespace
 
 std::unique_ptr<CallComparison> CallComparison::make(const Group& group, const Hierarchy* hierarchy, ShmGroup* host,
-                                                     std::uint64_t number, const Descriptor& mine, ShownBlocks blocks) {
+                                                     std::uint64_t number, const Descriptor& mine,
+                                                     PayloadBlocks blocks) {
   if (hierarchy == nullptr) return std::make_unique<FlatComparison>(group, number, mine, std::move(blocks));
   return std::make_unique<HierarchicalComparison>(group, *hierarchy, host, number, mine, std::move(blocks));
 }
 
-FlatComparison::FlatComparison(const Group& group, std::uint64_t number, const Descriptor& mine, ShownBlocks blocks)
+FlatComparison::FlatComparison(const Group& group, std::uint64_t number, const Descriptor& mine, PayloadBlocks blocks)
     : group_(group),
       dissemination_(group, message_lane(number), ComparedCalls::of(group.rank, mine, number), group.size(),
                      std::move(blocks)) {}
@@ -35,7 +36,7 @@ Operation::State FlatComparison::advance() {
 }
 
 HierarchicalComparison::HierarchicalComparison(const Group& group, const Hierarchy& hierarchy, ShmGroup* host,
-                                               std::uint64_t number, const Descriptor& mine, ShownBlocks blocks)
+                                               std::uint64_t number, const Descriptor& mine, PayloadBlocks blocks)
     : group_(group),
       hierarchy_(hierarchy),
       host_(host),
@@ -76,7 +77,7 @@ Operation::State HierarchicalComparison::step() {
       publish();
       return State::kMoved;
     case Phase::kGather:
-      if (host_gather_ && !host_gather_->all_shown()) return State::kWaiting;
+      if (host_gather_ && !host_gather_->all_contributed()) return State::kWaiting;
       begin_across();
       return State::kMoved;
     case Phase::kAcross:
@@ -86,8 +87,8 @@ Operation::State HierarchicalComparison::step() {
       across_->check_lengths();
       return State::kDone;
     case Phase::kAwaitAnswer:
-      if (!host_gather_->is_answered()) return State::kWaiting;
-      compared_ = std::bit_cast<ComparedCalls>(host_gather_->answer());
+      if (!host_gather_->has_result()) return State::kWaiting;
+      compared_ = std::bit_cast<ComparedCalls>(host_gather_->result());
       compared_.throw_if_different(group_);
       break;
   }
@@ -101,13 +102,13 @@ void HierarchicalComparison::publish() {
   // The hierarchy buffer of the first rank is for the answer: blocks_of_hosts() writes this rank's payload into the
   // message.
   if (!is_first() && payload_.bytes_of(group_.rank) > 0) payload_.write(host_gather_->hierarchy_buffer());
-  host_gather_->show(std::bit_cast<HostGather::Entry>(compared_.lowest));
+  host_gather_->contribute(std::bit_cast<HostGather::Contribution>(compared_.lowest));
 }
 
 void HierarchicalComparison::begin_across() {
   for (int local = 0; host_gather_ && local < host_->size(); ++local) {
     ComparedCalls received;
-    received.lowest = std::bit_cast<ComparedCalls::Entry>(host_gather_->entry_of(local));
+    received.lowest = std::bit_cast<ComparedCalls::Entry>(host_gather_->contribution_of(local));
     compared_.merge(received, group_.size());
   }
   std::vector<int> first_ranks;
@@ -117,8 +118,8 @@ void HierarchicalComparison::begin_across() {
   phase_ = Phase::kAcross;
 }
 
-ShownBlocks HierarchicalComparison::blocks_of_hosts() {
-  ShownBlocks blocks;
+PayloadBlocks HierarchicalComparison::blocks_of_hosts() {
+  PayloadBlocks blocks;
   if (payload_.bytes.empty()) return blocks;
   blocks.bytes = bytes_of_host_;
   blocks.write = [this](std::byte* to) {
@@ -143,7 +144,7 @@ void HierarchicalComparison::publish_answer() {
     if (bytes > 0) std::memcpy(to, across_->block(static_cast<int>(host)), bytes);
     to += bytes;
   }
-  host_gather_->give(std::bit_cast<HostGather::Answer>(compared_));
+  host_gather_->broadcast(std::bit_cast<HostGather::Result>(compared_));
 }
 
 const std::byte* HierarchicalComparison::block(int rank) const {

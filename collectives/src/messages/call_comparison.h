@@ -32,16 +32,16 @@ class CallComparison : public Operation {
 
   /// Returns a comparison inside and between hosts if `hierarchy` is not null, else a comparison by messages only.
   /// @param hierarchy, host  as in MethodInputs   @param blocks  payloads, by rank of the communicator
-  /// @param number  ShmGroup::first_number of the collective; plus 1 for the second comparison of the same collective
+  /// @param number  LaneLedger::first_number of the collective; plus 1 for the second comparison of the same collective
   static std::unique_ptr<CallComparison> make(const Group& group, const Hierarchy* hierarchy, ShmGroup* host,
-                                              std::uint64_t number, const Descriptor& mine, ShownBlocks blocks = {});
+                                              std::uint64_t number, const Descriptor& mine, PayloadBlocks blocks = {});
 };
 
 /// Comparison by messages among all ranks, whether or not some share memory: a single dissemination, in which each rank
 /// sends and receives a message in each of ⌈log₂P⌉ rounds.
 class FlatComparison final : public CallComparison {
  public:
-  FlatComparison(const Group& group, std::uint64_t number, const Descriptor& mine, ShownBlocks blocks = {});
+  FlatComparison(const Group& group, std::uint64_t number, const Descriptor& mine, PayloadBlocks blocks = {});
   State advance() override;
   std::vector<int> waits_for() const override { return dissemination_.waits_for(); }
   BufferHazard withdraw() override { return dissemination_.withdraw(); }
@@ -65,9 +65,9 @@ class FlatComparison final : public CallComparison {
 /// single rank has stage 2 only.
 class HierarchicalComparison final : public CallComparison {
  public:
-  /// @param blocks  payloads of at most ShmGroup::kHierarchyBufferBytes, all ranks together
+  /// @param blocks  payloads of at most ShmLayout::kHierarchyBufferBytes, all ranks together
   HierarchicalComparison(const Group& group, const Hierarchy& hierarchy, ShmGroup* host, std::uint64_t number,
-                         const Descriptor& mine, ShownBlocks blocks = {});
+                         const Descriptor& mine, PayloadBlocks blocks = {});
   State advance() override;
   std::vector<int> waits_for() const override;
   BufferHazard withdraw() override { return across_ ? across_->withdraw() : BufferHazard::kNone; }
@@ -81,7 +81,7 @@ class HierarchicalComparison final : public CallComparison {
   void place_blocks();
   void publish();
   void begin_across();
-  ShownBlocks blocks_of_hosts();
+  PayloadBlocks blocks_of_hosts();
   void publish_answer();
 
   const Group& group_;
@@ -89,7 +89,7 @@ class HierarchicalComparison final : public CallComparison {
   ShmGroup* const host_;  // null if this rank is alone on its host
   const std::uint64_t number_;
   ComparedCalls compared_;
-  const ShownBlocks payload_;
+  const PayloadBlocks payload_;
   /// Location of a rank's payload.
   struct Place {
     int host = 0;

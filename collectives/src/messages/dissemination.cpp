@@ -13,20 +13,20 @@ namespace farandole {
 namespace {
 
 constexpr std::size_t kHeaderBytes = sizeof(ComparedCalls);
-static_assert(kHeaderBytes + Dissemination::kMaxShownBytes <= kMaxUnknownBytes);
+static_assert(kHeaderBytes + Dissemination::kMaxPayloadBytes <= kMaxUnknownBytes);
 
 }  // namespace
 
 Dissemination::Dissemination(const Group& ranks, std::uint8_t lane, const ComparedCalls& mine, int compared_ranks,
-                             ShownBlocks blocks)
+                             PayloadBlocks blocks)
     : group_(ranks),
       lane_(lane),
       compared_ranks_(compared_ranks),
       payload_(std::move(blocks)),
       known_(mine),
       blocks_(static_cast<std::size_t>(ranks.size()), nullptr) {
-  if (bytes_of_run(rank_before(1), ranks.size() - 1) > kMaxShownBytes) {
-    throw InternalError(fmt::format("the ranks show more than {} bytes with their calls", kMaxShownBytes));
+  if (bytes_of_run(rank_before(1), ranks.size() - 1) > kMaxPayloadBytes) {
+    throw InternalError(fmt::format("the ranks show more than {} bytes with their calls", kMaxPayloadBytes));
   }
 }
 
@@ -66,7 +66,7 @@ void Dissemination::start_round() {
   const std::byte* const outgoing = messages_.back().data();
   const std::size_t bytes = messages_.back().size();
   if (distance_ == 1) blocks_[static_cast<std::size_t>(group_.rank)] = outgoing + kHeaderBytes;
-  messages_.emplace_back(kHeaderBytes + kMaxShownBytes);
+  messages_.emplace_back(kHeaderBytes + kMaxPayloadBytes);
   const Scratch& incoming = messages_.back();
   receive_ = group_.route(from).recv_up_to(group_.channel_from(from, lane_), incoming.data(), incoming.size());
   sends_.push_back({to, group_.route(to).send(group_.channel_to(to, lane_), outgoing, bytes)});

@@ -17,7 +17,7 @@ namespace farandole {
 
 /// Payloads that travel with a comparison of calls, a block per rank. Each rank derives the lengths of all blocks from
 /// its own call; ranks whose calls differ may expect different lengths, which the comparison then reports as Mismatch.
-struct ShownBlocks {
+struct PayloadBlocks {
   std::vector<std::size_t> bytes;         ///< length of each rank's block; empty if no rank has a payload
   std::function<void(std::byte*)> write;  ///< writes the block of this rank
 
@@ -40,14 +40,14 @@ struct ShownBlocks {
 class Dissemination final : public Operation {
  public:
   /// Maximum of the bytes that a rank receives: the blocks of all its peers together.
-  static constexpr std::size_t kMaxShownBytes = std::size_t{128} << 10;
+  static constexpr std::size_t kMaxPayloadBytes = std::size_t{128} << 10;
 
   /// @param ranks   outlives the operation
   /// @param mine    this rank's call, merged with the calls of the ranks that it represents
   /// @param compared_ranks  size of the communicator whose calls are compared; at least `ranks.size()`
   /// @param blocks  payloads, by rank of `ranks`
   Dissemination(const Group& ranks, std::uint8_t lane, const ComparedCalls& mine, int compared_ranks,
-                ShownBlocks blocks);
+                PayloadBlocks blocks);
 
   State advance() override;
   std::vector<int> waits_for() const override;
@@ -73,7 +73,7 @@ class Dissemination final : public Operation {
   const Group& group_;
   const std::uint8_t lane_;
   const int compared_ranks_;
-  const ShownBlocks payload_;
+  const PayloadBlocks payload_;
   ComparedCalls known_;
   int distance_ = 1;                      // 2^k in round k: distance of sender and receiver, and number of known ranks
   std::vector<Scratch> messages_;         // all messages sent and received; kept, because `blocks_` points into them

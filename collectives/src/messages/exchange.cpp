@@ -39,11 +39,11 @@ std::size_t payload_bytes(Collective collective, std::size_t bytes, int size) {
 }
 
 bool fits_comparison(const SelectionQuery& query) {
-  if (query.bytes > Dissemination::kMaxShownBytes) return false;
+  if (query.bytes > Dissemination::kMaxPayloadBytes) return false;
   // In a hierarchy the answer of the first rank of each host holds the payloads of all ranks.
   if (query.hosts > 0)
-    return payload_bytes(query.collective, query.bytes, query.size) <= ShmGroup::kHierarchyBufferBytes;
-  return received_bytes(query.collective, query.bytes, query.size) <= Dissemination::kMaxShownBytes;
+    return payload_bytes(query.collective, query.bytes, query.size) <= ShmLayout::kHierarchyBufferBytes;
+  return received_bytes(query.collective, query.bytes, query.size) <= Dissemination::kMaxPayloadBytes;
 }
 
 /// Bytes that a host receives from other hosts in the hierarchical method, as a multiple of the vector's bytes.
@@ -130,7 +130,7 @@ constinit const Method kExchangeMethod{
     .is_preferred = true,
     .is_cheapest = is_cheapest_exchange,
     .compares_calls = true,
-    .sums_where_it_reads = true,
+    .sends_no_partial_sums = true,
     .supports = [](Collective collective) { return collective != Collective::kBarrier; },
     .fits = [](const TuningShape& shape) { return shape.ranks > 1; },
     .is_available = [](const SelectionQuery& query,
@@ -148,10 +148,10 @@ Exchange::Exchange(const Group& group, const Hierarchy* hierarchy, ShmGroup* hos
       part_offsets_(call.is_uneven() ? parts_of(call, group.size()).offsets() : std::vector<std::size_t>{}),
       collective_(call, group.rank, group.size(), part_offsets_, shown_to(group.size())),
       comparison_(
-          CallComparison::make(group, hierarchy, host, ShmGroup::first_number(sequence), descriptor, blocks())) {}
+          CallComparison::make(group, hierarchy, host, LaneLedger::first_number(sequence), descriptor, blocks())) {}
 
-ShownBlocks Exchange::blocks() const {
-  ShownBlocks blocks;
+PayloadBlocks Exchange::blocks() const {
+  PayloadBlocks blocks;
   for (int rank = 0; rank < group_.size(); ++rank) {
     blocks.bytes.push_back(collective_.bytes(collective_.shown_by(rank).count));
   }

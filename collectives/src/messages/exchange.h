@@ -40,7 +40,7 @@ class Exchange final : public Operation {
 
  private:
   /// The payloads of all ranks, as `collective_` defines them.
-  ShownBlocks blocks() const;
+  PayloadBlocks blocks() const;
 
   const Group& group_;
   const std::vector<std::size_t> part_offsets_;  // where each rank's part begins, if the parts are uneven; else empty

@@ -106,7 +106,7 @@ class Planner {
   }
 
   /// Lets the schedule write the output directly if it writes no pieces but those of the result; else the schedule
-  /// writes to Memory::kWhole, and the epilogue copies the result.
+  /// writes to Memory::kFullVector, and the epilogue copies the result.
   void place_result(int first_piece, int pieces) {
     const PreparedSchedule& prepared = *plan_.prepared;
     const int end_piece = first_piece + pieces;
@@ -117,8 +117,8 @@ class Planner {
       plan_.data = {Memory::kOutput, byte_of(first_piece)};
       return;
     }
-    plan_.whole_bytes = plan_.offsets.back() * element_bytes_;
-    plan_.data = {Memory::kWhole, 0};
+    plan_.full_vector_bytes = plan_.offsets.back() * element_bytes_;
+    plan_.data = {Memory::kFullVector, 0};
     plan_.result_byte = byte_of(first_piece);
     plan_.delivered_bytes = byte_of(end_piece) - plan_.result_byte;
   }

@@ -16,7 +16,7 @@ namespace farandole {
 ///
 /// 1. Prologue, if needed: copies the input to `prologue_target`, multiplied by the call's prescale.
 /// 2. The schedule runs on the layouts `input` and `data`.
-/// 3. Epilogue, if `delivered_bytes` > 0: copies the result from Memory::kWhole to the output.
+/// 3. Epilogue, if `delivered_bytes` > 0: copies the result from Memory::kFullVector to the output.
 ///
 /// Used by ScheduledCollective for host memory and by DevicePlan for device memory.
 struct ExecutionPlan {
@@ -25,8 +25,8 @@ struct ExecutionPlan {
     kOutput,  ///< the caller's output
     kStaged,  ///< allocated for the operation: a copy of the input, if the input is scaled or the output overwrites the
               ///< input
-    kWhole,   ///< allocated for the operation: the whole vector, where the schedule writes pieces that are not in the
-              ///< output
+    kFullVector,  ///< allocated for the operation: the whole vector, where the schedule writes pieces that are not in
+                  ///< the output
   };
   /// Location of a layout: the memory begins at byte `first_byte` of the layout.
   struct Location {
@@ -39,10 +39,10 @@ struct ExecutionPlan {
   bool has_prologue = false;
   Memory prologue_target = Memory::kStaged;
   Location input, data;
-  int first_result = 0, result_pieces = 0;           ///< as in Execution
-  MemorySpace space;                                 ///< where the buffers of the call lie, and the operation's memory
-  std::size_t staged_bytes = 0, whole_bytes = 0;     ///< sizes of kStaged and kWhole; 0 if not needed
-  std::size_t result_byte = 0, delivered_bytes = 0;  ///< the part of kWhole that the epilogue copies to the output
+  int first_result = 0, result_pieces = 0;  ///< as in Execution
+  MemorySpace space;                        ///< where the buffers of the call lie, and the operation's memory
+  std::size_t staged_bytes = 0, full_vector_bytes = 0;  ///< sizes of kStaged and kFullVector; 0 if not needed
+  std::size_t result_byte = 0, delivered_bytes = 0;  ///< the part of kFullVector that the epilogue copies to the output
 };
 
 /// Plans this rank's part of a call. Pure: of the call's memory only the counts are read.

@@ -16,7 +16,7 @@ namespace {
 
 // Minimum size of a slice. With shorter slices the waiting between phases costs more than the overlap gains.
 constexpr std::size_t kSliceBytes = std::size_t{1} << 20;
-static_assert(kMaxInsidePhases <= static_cast<int>(ShmGroup::kNumbers));
+static_assert(kMaxInsidePhases <= static_cast<int>(LaneLedger::kNumbersPerCollective));
 
 bool is_sliced(Collective collective, const Hierarchy& hierarchy) {
   if (collective == Collective::kAllgather) return !gathers_in_place(hierarchy);
@@ -66,7 +66,7 @@ constinit const Method kHierarchicalMethod{
     // Comparisons by messages may end in any order, but operations in shared memory must begin in the order of calls.
     .announce =
         [](const MethodInputs& inputs) {
-          if (inputs.host != nullptr) inputs.host->announce(ShmGroup::first_number(inputs.sequence));
+          if (inputs.host != nullptr) inputs.host->ledger().announce(LaneLedger::first_number(inputs.sequence));
         },
     .make = [](const MethodInputs& inputs) -> std::unique_ptr<Operation> {
       return std::make_unique<HierarchicalOperation>(inputs.group, *inputs.plans, inputs.host, inputs.call,
@@ -82,7 +82,7 @@ HierarchicalQuery hierarchical_query(const Call& call, const Hierarchy& hierarch
   query.granularity = std::max<std::size_t>(1, kLineBytes / element_bytes);
   if (call.collective == Collective::kBarrier) return query;
   const std::size_t bytes = total_count(call, size) * element_bytes;
-  const int max_carriers = hierarchy.least_local_size();
+  const int max_carriers = hierarchy.min_local_size();
   // If every rank carries its own block, skip the gather inside the host. Reductions cannot: their blocks exist only
   // after the reduction inside the host.
   const bool keeps_blocks = !query.counts.empty() && !is_rooted(call.collective) && !reduces(call.collective) &&
@@ -156,7 +156,7 @@ void HierarchicalOperation::copy(const std::vector<PlanCopy>& copies) const {
 std::unique_ptr<Operation> HierarchicalOperation::begin_inside(const Track& track) {
   Descriptor descriptor = descriptor_;
   descriptor.collective = track.call.collective;
-  const std::uint64_t number = ShmGroup::first_number(sequence_) + track.at;
+  const std::uint64_t number = LaneLedger::first_number(sequence_) + track.at;
   auto operation = std::make_unique<ShmOperation>(group_, *host_, track.call, descriptor, number,
                                                   ShmOperation::Purpose::kCollective);
   // Later collectives may begin and end before the next inside phase of this collective begins.

@@ -32,7 +32,7 @@ HierarchicalQuery hierarchical_query(const Call& call, const Hierarchy& hierarch
 /// over messages (ScheduledCollective) among this rank and its counterparts. Phases of the same kind run in sequence,
 /// in the plan's order; an inside phase and a phase across run at the same time, so that slices overlap.
 ///
-/// The inside phases of a collective take consecutive numbers of the ShmGroup, from ShmGroup::first_number(sequence)
+/// The inside phases of a collective take consecutive numbers of the ShmGroup, from LaneLedger::first_number(sequence)
 /// on. The ranks have compared the call before this operation is made.
 ///
 /// Association of a reduction: a balanced binary tree over the ranks of a host, then the association of the algorithm

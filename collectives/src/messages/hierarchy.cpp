@@ -13,11 +13,11 @@ bool has_fewer_ranks(const std::vector<int>& a, const std::vector<int>& b) {
 
 }  // namespace
 
-int Hierarchy::least_local_size() const {
+int Hierarchy::min_local_size() const {
   return static_cast<int>(std::min_element(hosts.begin(), hosts.end(), has_fewer_ranks)->size());
 }
 
-int Hierarchy::most_local_size() const {
+int Hierarchy::max_local_size() const {
   return static_cast<int>(std::max_element(hosts.begin(), hosts.end(), has_fewer_ranks)->size());
 }
 

@@ -21,9 +21,9 @@ struct Hierarchy {
   int local_size(int index) const { return static_cast<int>(ranks_of(index).size()); }
   int local_size() const { return local_size(host); }
   /// Number of ranks of the smallest host.
-  int least_local_size() const;
+  int min_local_size() const;
   /// Number of ranks of the largest host.
-  int most_local_size() const;
+  int max_local_size() const;
   /// True if all hosts have equally many ranks, and the ranks of each host are consecutive: 0 1 | 2 3 | 4 5.
   bool is_regular() const;
   /// True if all hosts have equally many ranks, and consecutive ranks live on consecutive hosts: 0 3 | 1 4 | 2 5.

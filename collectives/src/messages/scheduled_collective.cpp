@@ -35,7 +35,7 @@ ScheduledCollective::ScheduledCollective(const Group& group, const Call& call, s
     : plan_(plan_execution(call, selection, group.rank, group.size())),
       output_(static_cast<std::byte*>(call.output.data)),
       staged_(plan_.staged_bytes),
-      full_vector_(plan_.whole_bytes) {
+      full_vector_(plan_.full_vector_bytes) {
   if (!plan_.space.is_host()) throw InternalError("a collective over messages got " + describe(plan_.space));
   const auto memory = [&](ExecutionPlan::Memory which) -> const void* {
     switch (which) {
@@ -45,7 +45,7 @@ ScheduledCollective::ScheduledCollective(const Group& group, const Call& call, s
         return output_;
       case ExecutionPlan::Memory::kStaged:
         return staged_.data();
-      case ExecutionPlan::Memory::kWhole:
+      case ExecutionPlan::Memory::kFullVector:
         break;
     }
     return full_vector_.data();

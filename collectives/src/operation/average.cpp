@@ -7,7 +7,7 @@
 namespace farandole {
 namespace {
 
-/// Bytes of so many elements as they are added.
+/// Bytes of the elements in the type of a wide sum; 0 for other averages.
 std::size_t sum_bytes(const ConstBufferView& elements, AverageWay way) {
   return way == AverageWay::kWideSum ? elements.count * size_in_bytes(sum_type(elements.dtype)) : 0;
 }
@@ -15,11 +15,11 @@ std::size_t sum_bytes(const ConstBufferView& elements, AverageWay way) {
 }  // namespace
 
 AverageWay average_way(const Call& call, const Group& group) {
-  if (call.op != ReduceOp::kAverage || !reduces(call.collective) || group.size() == 1) return AverageWay::kAsItIs;
+  if (call.op != ReduceOp::kAverage || !reduces(call.collective) || group.size() == 1) return AverageWay::kUnchanged;
   const DType dtype = call.input.dtype;
   if (sum_type(dtype) != dtype) return AverageWay::kWideSum;
   const bool divides = dtype == DType::kF16 && group.endpoint->settings().collectives.f16_average == "divide_first";
-  return divides ? AverageWay::kDividedFirst : AverageWay::kAsItIs;
+  return divides ? AverageWay::kDividedFirst : AverageWay::kUnchanged;
 }
 
 Call divided_sum(const Call& call, int size) {

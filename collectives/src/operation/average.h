@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Averages where sums travel from rank to rank, and may leave the type of the elements though the average fits.
+// Averages of methods that send partial sums from rank to rank. A sum may overflow the elements' type although the
+// average fits.
 #pragma once
 
 #include <memory>
@@ -13,23 +14,24 @@
 
 namespace farandole {
 
-/// What takes the place of an average whose sums travel.
+/// How an average is computed by a method that sends partial sums.
 enum class AverageWay {
-  kAsItIs,        ///< nothing: the sum is divided once all has been added
-  kDividedFirst,  ///< of f16: a sum of contributions that are divided before they leave their rank
-  kWideSum,       ///< of integers: a sum in `sum_type`, which is divided and narrowed at the end
+  kUnchanged,     ///< the method adds in the elements' type, and divides the sum at the end
+  kDividedFirst,  ///< f16: each rank divides its contribution before the method adds
+  kWideSum,       ///< integers: the method adds in `sum_type`; the sum is divided and narrowed at the end
 };
+/// The way that suits the type and the settings; kUnchanged for calls that are no averages.
 AverageWay average_way(const Call& call, const Group& group);
 
-/// The sum of contributions that are divided by `size` first.
+/// The call of an average as a sum of contributions that each rank divides by `size` first.
 Call divided_sum(const Call& call, int size);
-/// The sum in `sum_type`, of elements at `input`, to `output`. Neither is scaled.
+/// The call of an average as a sum in `sum_type`, from `input` to `output`, without factors.
 Call wide_sum(const Call& call, void* input, void* output);
 
-/// An average by a method that sends sums: what takes its place, by the same method, and the conversions around it.
+/// Runs an average as a sum by the same method, with the conversions before and after the sum.
 class AverageOperation final : public Operation {
  public:
-  /// @param inputs  of a method on host memory
+  /// @param inputs  arguments of a method on host memory
   AverageOperation(const MethodInputs& inputs, AverageWay way);
 
   State advance() override;
@@ -41,9 +43,9 @@ class AverageOperation final : public Operation {
 
   const Call& call_;
   const AverageWay way_;
-  const Scratch input_, output_;  // of the wide sum; an allreduce needs no output beside its input
+  const Scratch input_, output_;  // buffers of the wide sum; an allreduce adds in place and needs no output
   const KeptCall sum_call_;
-  std::unique_ptr<Operation> sum_;  // last: it withdraws its messages before their memory goes
+  std::unique_ptr<Operation> sum_;  // last member: withdraws its messages before their memory is freed
 };
 
 }  // namespace farandole

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a caller asked for.
+// The arguments of a collective.
 #pragma once
 
 #include <algorithm>
@@ -15,29 +15,30 @@
 
 namespace farandole {
 
-/// Owns nothing: its views and spans refer to the caller's memory.
+/// Arguments of one collective on one rank, in one form for all collectives. Owns nothing: views and spans refer to the
+/// caller's memory.
 struct Call {
   Collective collective = Collective::kBarrier;
-  ConstBufferView input;  ///< of a rank that has none: without elements, and of the output's type
+  ConstBufferView input;  ///< on a rank without input: no elements, the output's type and memory
   BufferView output;
   ReduceOp op = ReduceOp::kSum;
   int root = -1;
-  std::span<const std::size_t> counts;       ///< elements per rank; of alltoall: to each rank. Empty: parts are equal
-  std::span<const std::size_t> recv_counts;  ///< of alltoall: from each rank. Empty: parts are equal
-  double prescale = 1.0;                     ///< as it is applied, see user_factor()
-  double postscale = 1.0;                    ///< the caller's, which ranks compare
-  double final_scale = 1.0;                  ///< what results are multiplied by: of an average see average_factor()
-  std::string_view algorithm;
-  int segments = 0;
-  StreamView stream;  ///< the caller's, of a call on device memory
+  std::span<const std::size_t> counts;       ///< elements per rank; in alltoall to each rank. Empty: parts are equal
+  std::span<const std::size_t> recv_counts;  ///< alltoall only: elements from each rank. Empty: parts are equal
+  double prescale = 1.0;                     ///< factor of the input, rounded by user_factor()
+  double postscale = 1.0;                    ///< the caller's factor, which ranks compare
+  double final_scale = 1.0;                  ///< factor of the result; for an average see average_factor()
+  std::string_view algorithm;                ///< the caller's choice; empty: none
+  int segments = 0;                          ///< the caller's choice; 0: none
+  StreamView stream;                         ///< the caller's stream, for a call on device memory
 
   bool is_uneven() const { return !counts.empty() || !recv_counts.empty(); }
-  /// No rank knows what its peers send each other, until they have exchanged their counts.
+  /// True for an uneven alltoall: no rank knows what its peers send each other until they have exchanged their counts.
   bool exchanges_counts() const { return collective == Collective::kAlltoall && is_uneven(); }
 };
 
-/// A call that outlives the caller's arguments: has counts of its own, and no name of an algorithm. Buffers stay the
-/// caller's.
+/// A call that outlives the caller's arguments: owns a copy of the counts, and has no name of an algorithm. The buffers
+/// stay the caller's.
 class KeptCall : public Call {
  public:
   explicit KeptCall(const Call& call);
@@ -48,64 +49,64 @@ class KeptCall : public Call {
   const std::vector<std::size_t> own_counts_, own_recv_counts_;
 };
 
-/// A range of a vector.
+/// A range of elements of a vector.
 struct Extent {
   std::size_t first = 0, count = 0;  // elements
 };
-/// The part that begins at `offsets[index]`, and ends where the next one begins.
+/// The part from `offsets[index]` to `offsets[index + 1]`.
 inline Extent extent_of(std::span<const std::size_t> offsets, int index) {
   const auto part = static_cast<std::size_t>(index);
   return {offsets[part], offsets[part + 1] - offsets[part]};
 }
 
-/// How a whole vector is divided among the ranks. Refers to the call's counts.
+/// Division of a vector among the ranks: the elements of each rank's part. Refers to the call's counts.
 class Parts {
  public:
+  /// No parts.
+  Parts() = default;
   Parts(std::span<const std::size_t> counts, std::size_t each, int size)
       : counts_(counts), each_(each), size_(counts.empty() ? static_cast<std::size_t>(size) : counts.size()) {}
   std::size_t size() const { return size_; }
   std::size_t operator[](std::size_t rank) const { return counts_.empty() ? each_ : counts_[rank]; }
   std::size_t total() const;
   std::vector<std::size_t> to_vector() const;
-  /// Where each part begins, and the end of the last one.
+  /// Offset of each part in the vector, then the end of the last part.
   std::vector<std::size_t> offsets() const;
 
  private:
   std::span<const std::size_t> counts_;
-  std::size_t each_;
-  std::size_t size_;
+  std::size_t each_ = 0;
+  std::size_t size_ = 0;
 };
 
-/// What belongs to each rank; of alltoall: what goes to each rank. Parts that do not add up are for validation to find.
+/// Each rank's part of the vector; for alltoall the parts that this rank sends. Does not check that the parts add up to
+/// the buffers' elements: validation does.
 Parts parts_of(const Call& call, int size);
-/// Of alltoall: what comes from each rank.
+/// The parts that this rank receives in an alltoall.
 Parts recv_parts_of(const Call& call, int size);
-/// Elements of the whole vector that the ranks hold together: what selection and descriptors count.
-inline std::size_t total_count(const Call& call, int size) {
-  switch (call.collective) {
-    case Collective::kAllgather:
-    case Collective::kReduceScatter:
-    case Collective::kGather:
-    case Collective::kScatter:
-      return parts_of(call, size).total();
-    case Collective::kAlltoall:
-      return std::max(parts_of(call, size).total(), recv_parts_of(call, size).total());
-    default:
-      return call.input.count;
-  }
+/// True for collectives whose vector has a part for each rank.
+inline bool has_parts(Collective collective) {
+  return collective == Collective::kAllgather || collective == Collective::kReduceScatter ||
+         collective == Collective::kGather || collective == Collective::kScatter || collective == Collective::kAlltoall;
 }
-/// Bytes of the whole vector that the ranks choose for. Those that exchange uneven parts do not know each other's
-/// sizes, and must choose alike: as above every table.
+/// Elements of the whole vector that the ranks hold together. Selection and descriptors count these elements.
+inline std::size_t total_count(const Call& call, int size) {
+  if (!has_parts(call.collective)) return call.input.count;
+  const std::size_t sent = parts_of(call, size).total();
+  return call.collective == Collective::kAlltoall ? std::max(sent, recv_parts_of(call, size).total()) : sent;
+}
+/// Bytes of the whole vector, for the selection. Ranks of an uneven alltoall do not know each other's sizes and must
+/// select the same algorithm: kUnknownBytes, larger than any table entry.
 inline std::size_t selected_bytes(const Call& call, int size) {
   return call.exchanges_counts() ? kUnknownBytes : total_count(call, size) * size_in_bytes(call.input.dtype);
 }
-/// Where the memory of a call lies: that of its buffers with elements. Views without any have no address, and need not
-/// say where they would be: only where no buffer has elements is that what they say.
+/// Memory space of a call: the space of its buffers with elements. If no buffer has elements, the space that a view
+/// names, device memory first.
 inline MemorySpace space_of(const Call& call) {
   if (call.input.count > 0) return call.input.space;
   return call.output.count > 0 || call.input.space.is_host() ? call.output.space : call.input.space;
 }
-/// What the ranks combine their elements by: of an average the sum, which is scaled once all has been added.
+/// Operation that combines the ranks' elements: for an average the sum, which is scaled at the end.
 inline ReduceOp combining_op(const Call& call) {
   return call.op == ReduceOp::kAverage ? ReduceOp::kSum : call.op;
 }

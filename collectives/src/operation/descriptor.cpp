@@ -7,11 +7,12 @@
 #include <string_view>
 
 #include "farandole/core/error.h"
+#include "operation/prepared_call.h"
 
 namespace farandole {
 namespace {
 
-/// False for what no rank can have called: it has come from one whose memory or messages are not what they should be.
+/// False for a descriptor that no rank can have made: a peer's memory or messages are corrupt.
 bool is_call(const Descriptor& descriptor) {
   return static_cast<int>(descriptor.collective) < kCollectiveCount &&
          static_cast<int>(descriptor.dtype) < kDTypeCount && descriptor.op <= ReduceOp::kAverage;
@@ -20,7 +21,7 @@ bool is_call(const Descriptor& descriptor) {
 std::uint64_t digest_of_options(const Call& call, int segments) {
   std::uint64_t digest = mix(mix(static_cast<std::uint64_t>(segments), std::bit_cast<std::uint64_t>(call.postscale)),
                              call.is_uneven() ? 1 : 0);
-  // Of alltoall the ranks have different counts.
+  // In an alltoall each rank has its own counts.
   if (call.collective == Collective::kAlltoall) return digest;
   for (const std::size_t count : call.counts) digest = mix(digest, count);
   return digest;
@@ -42,18 +43,20 @@ std::string_view algorithm_name(std::uint8_t number) {
 
 }  // namespace
 
-Descriptor describe_call(const Call& call, const Selection& selection, int size, bool is_valid) {
-  // Short vectors of most programs have no options.
+Descriptor describe_call(const PreparedCall& prepared) {
+  const Call& call = prepared.call;
+  const Selection& selection = prepared.selection;
+  // Computed once: calls of most programs have no options.
   static const std::uint64_t no_options = digest_of_options({}, 1);
   const bool is_plain = selection.segments == 1 && call.postscale == 1.0 && !call.is_uneven();
   Descriptor descriptor;
   descriptor.collective = call.collective;
   descriptor.dtype = call.input.dtype;
-  descriptor.memory = space_of(call).kind;
+  descriptor.memory = prepared.space.kind;
   descriptor.op = call.op;
-  descriptor.algorithm = is_valid ? algorithm_number(selection) : Descriptor::kRefused;
+  descriptor.algorithm = prepared.is_valid() ? algorithm_number(selection) : Descriptor::kRefused;
   descriptor.root = call.root;
-  descriptor.count = call.exchanges_counts() ? 0 : total_count(call, size);
+  descriptor.count = call.exchanges_counts() ? 0 : prepared.total;
   descriptor.digest = is_plain ? no_options : digest_of_options(call, selection.segments);
   return descriptor;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Descriptors: what a rank called, in a form that ranks can compare before data is touched.
+// Descriptors: a rank's call in a form that ranks compare before data is touched.
 #pragma once
 
 #include <array>
@@ -16,32 +16,36 @@
 
 namespace farandole {
 
-/// One rank's call. Compared bytewise.
+struct PreparedCall;
+
+/// One rank's call and selection. Compared bytewise.
 struct Descriptor {
   static constexpr std::uint8_t kRefused =
-      0xff;  ///< as `algorithm`: this rank can not go on, whatever its peers called
+      0xff;  ///< `algorithm` of a rank that refuses its own call, whatever its peers have called
 
   Collective collective = Collective::kBarrier;
   DType dtype : 4 = DType::kU8;
   MemoryKind memory : 4 = MemoryKind::kHost;
   ReduceOp op = ReduceOp::kSum;
-  std::uint8_t algorithm = 0;  ///< index in the table of algorithms, or a method's number
+  std::uint8_t algorithm = 0;  ///< index in the table of algorithms, or the number of a method
   std::int32_t root = -1;
-  std::uint64_t count = 0;   ///< elements; for alltoall, which may differ, 0
-  std::uint64_t digest = 0;  ///< of uneven counts, scale and segments
+  std::uint64_t count = 0;   ///< elements; 0 for an uneven alltoall, whose elements differ from rank to rank
+  std::uint64_t digest = 0;  ///< of uneven counts, postscale and segments
 };
 static_assert(sizeof(Descriptor) == 24);
 
-/// What a rank of `size` called, and what it selected. @param is_valid  false: this rank refuses its own call
-Descriptor describe_call(const Call& call, const Selection& selection, int size, bool is_valid);
-/// "allreduce of 1024 f32 elements, sum, ring"
+/// The descriptor of a call with its selection or its validation error.
+Descriptor describe_call(const PreparedCall& prepared);
+/// Text of a descriptor: "allreduce of 1024 f32 elements, sum, ring".
 std::string describe(const Descriptor& descriptor);
-/// The same for the flight recorder.
+/// The descriptor as a subject of the flight recorder, which makes the text when a record is written out.
 FlightSubject subject_of(const Descriptor& descriptor);
 
-/// A digest of a call and its number that other calls hardly have by accident: a multilinear hash.
+/// Digest of a descriptor and the number of its collective: a multilinear hash, so that other calls have the same
+/// digest by rare accident only.
 inline std::uint64_t digest_of(const Descriptor& descriptor, std::uint64_t number) {
-  // The small fields one by one: a load of all of them waits until the stores of each have left the core.
+  // The small fields one by one: one load of all small fields would wait until the store of each field has left the
+  // core's store buffer.
   const std::uint64_t fields =
       static_cast<std::uint64_t>(descriptor.collective) | static_cast<std::uint64_t>(descriptor.dtype) << 8 |
       static_cast<std::uint64_t>(descriptor.memory) << 12 | static_cast<std::uint64_t>(descriptor.op) << 16 |
@@ -52,13 +56,13 @@ inline std::uint64_t digest_of(const Descriptor& descriptor, std::uint64_t numbe
   return sum ^ (sum >> 32);
 }
 
-/// Mixes `value` into a digest.
+/// Returns `digest` with `value` mixed in.
 std::uint64_t mix(std::uint64_t digest, std::uint64_t value);
 
-/// Two ranks of the communicator called different things.
+/// Throws Mismatch with the different calls of two ranks of the communicator.
 [[noreturn]] void throw_mismatch(const Group& group, int rank, const Descriptor& called, int other_rank,
                                  const Descriptor& other_called);
-/// All ranks called the same, which can not work.
+/// Throws Mismatch for ranks that made the same call, which at least one rank refuses.
 [[noreturn]] void throw_refused(const Descriptor& called);
 
 }  // namespace farandole

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a method makes an operation of.
+// Arguments of `Method::make` and `Method::announce`.
 #pragma once
 
 #include <cstdint>
@@ -17,21 +17,21 @@ class DeviceSlot;
 struct Hierarchy;
 class PreparedPlans;
 
-/// Everything that is referred to outlives the operation.
+/// Arguments from which a method makes its operation. All referenced objects outlive the operation.
 struct MethodInputs {
   const Group& group;
-  ShmGroup* host;              ///< the ranks of this host; null: this rank is alone there, or memory is not shared
-  const Hierarchy* hierarchy;  ///< of several hosts with shared memory on each, else null
-  PreparedPlans* plans;        ///< for that hierarchy, else null
+  ShmGroup* host;              ///< ranks of this host; null if this rank is alone there or memory is private
+  const Hierarchy* hierarchy;  ///< of several hosts whose ranks share memory on each host; else null
+  PreparedPlans* plans;        ///< of the hierarchy; else null
   VendorSlot& vendor;
   DeviceSlot& devices;
   const Call& call;
   const Selection& selection;
   const Descriptor& descriptor;
   std::uint64_t sequence;
-  bool has_arrived;  ///< in shared memory, this rank's arrival is published already
+  bool has_arrived;  ///< this rank's arrival in shared memory is published already
 
-  /// The same of another call, which outlives the operation, too.
+  /// The same arguments with another call, which must outlive the operation as well.
   MethodInputs with(const Call& other) const {
     return {group, host, hierarchy, plans, vendor, devices, other, selection, descriptor, sequence, has_arrived};
   }

@@ -7,9 +7,9 @@
 namespace farandole {
 
 BufferHazard give_up(std::unique_ptr<Transfer>& message) {
-  const BufferHazard aftermath = message ? message->withdraw() : BufferHazard::kNone;
-  if (aftermath == BufferHazard::kNone) message.reset();
-  return aftermath;
+  const BufferHazard hazard = message ? message->withdraw() : BufferHazard::kNone;
+  if (hazard == BufferHazard::kNone) message.reset();
+  return hazard;
 }
 
 void keep_until_exit(std::unique_ptr<Operation> operation) {

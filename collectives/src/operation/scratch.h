@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of an operation.
+// Temporary memory of an operation.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace farandole {
 
-/// Memory of an operation, not initialised.
+/// Owner of temporary memory, not initialised.
 class Scratch {
  public:
   Scratch() = default;

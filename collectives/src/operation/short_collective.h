@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives on short vectors: each rank shows its data to all ranks, and each takes what it needs.
+// Collectives on short vectors: each rank publishes its data to its peers, and each rank computes its result from the
+// data of all ranks.
 #pragma once
 
 #include <cstddef>
@@ -13,14 +14,15 @@
 
 namespace farandole {
 
-/// What each rank shows of a call, and what one of them takes.
+/// One rank's side of a short collective, independent of the memory or messages that carry the data: which elements
+/// each rank publishes (`shown_by`, `show`), and how a rank computes its result from them (`take`).
 class ShortCollective {
  public:
-  /// Whether a rank shows its data to all ranks, or, of two, to the other one, and then no more than that one needs.
+  /// Receivers of published data: all ranks, or with two ranks only the peer, which then gets only what the peer needs.
   enum class ShownTo : std::uint8_t { kAll, kOtherOfTwo };
 
   /// @param call  outlives this object
-  /// @param firsts  where the part of each rank begins in the whole vector, and the end; empty: parts are equal
+  /// @param firsts  offset of each rank's part in the whole vector, then the end; empty: parts are equal
   ShortCollective(const Call& call, int rank, int size, std::span<const std::size_t> firsts = {},
                   ShownTo shown_to = ShownTo::kAll)
       : call_(call),
@@ -31,7 +33,7 @@ class ShortCollective {
         element_bytes_(size_in_bytes(call.input.dtype)),
         total_(firsts.empty() ? total_count(call, size) : firsts.back()) {}
 
-  /// What a rank shows of its input.
+  /// Elements of its input that a rank publishes.
   Extent shown_by(int rank) const {
     switch (call_.collective) {
       case Collective::kAllgather:
@@ -52,17 +54,17 @@ class ShortCollective {
     }
   }
   std::size_t bytes(std::size_t count) const { return count * element_bytes_; }
-  /// Copies what this rank shows. @param to  has room for it
+  /// Copies this rank's published elements, scaled if the call has a prescale. @param to  memory for these elements
   void show(void* to) const {
     const Extent at = shown_by(rank_);
     if (at.count == 0) return;
     if (is_scaled()) return scale(to, input_at(at), at.count, call_.input.dtype, call_.prescale);
     std::memcpy(to, input_at(at), bytes(at.count));
   }
-  /// Writes the result to the call's output. Reads this rank's own data in its input, unless they would be written
-  /// before they are read, or are scaled.
-  /// @param shown     of a rank: where what it shows lies, `shown_by` elements
-  /// @param pointers  memory for one per rank
+  /// Computes this rank's result in the call's output. Reads this rank's own data in the input, or, if the data are
+  /// scaled or would be overwritten before they are read, in the published copy.
+  /// @param shown     returns the address of a rank's published elements, `shown_by` in number
+  /// @param pointers  memory for one pointer per rank
   template <class Shown>
   void take(const Shown& shown, std::span<const void*> pointers) const;
 
@@ -72,18 +74,19 @@ class ShortCollective {
     const std::size_t each = total_ / static_cast<std::size_t>(size_);
     return {static_cast<std::size_t>(rank) * each, each};
   }
-  /// Whether a rank has nothing for the other one of two: it is the root, and the result is for the root.
+  /// True if a rank of two publishes nothing: the rank is the root, and only the root gets a result.
   bool keeps(int rank) const { return shown_to_ == ShownTo::kOtherOfTwo && rank == call_.root; }
-  /// Of a vector that has a part for each rank.
+  /// Elements that a rank publishes of a vector with a part for each rank.
   Extent shown_parts(int rank) const { return shown_to_ == ShownTo::kOtherOfTwo ? part(1 - rank) : Extent{0, total_}; }
-  /// Whether the elements `at` of its input are among those that this rank shows.
+  /// True if this rank publishes the elements `at` of its input.
   bool shows(Extent at) const {
     const Extent all = shown_by(rank_);
     return at.first >= all.first && at.first + at.count <= all.first + all.count;
   }
-  /// Whether the rank shows other numbers than those of its input.
+  /// True if the published elements are scaled.
   bool is_scaled() const { return reduces(call_.collective) && call_.prescale != 1.0; }
-  /// The input's elements `at` are read before the output's first ones are written, or lie elsewhere.
+  /// True if the input's elements `at` can be read in place: they are read before the output is written, or do not
+  /// overlap the output.
   bool input_stays(Extent at) const {
     const auto from = reinterpret_cast<std::uintptr_t>(call_.input.data) + bytes(at.first);
     const auto to = reinterpret_cast<std::uintptr_t>(call_.output.data);
@@ -94,7 +97,7 @@ class ShortCollective {
   }
   std::byte* output_at(std::size_t first) const { return static_cast<std::byte*>(call_.output.data) + bytes(first); }
 
-  /// Where a rank shows the elements `at`, which it does show.
+  /// Address of the published elements `at` of a rank. Precondition: the rank publishes these elements.
   template <class Shown>
   const std::byte* shown_at(const Shown& shown, int rank, Extent at) const {
     return shown(rank) + bytes(at.first - shown_by(rank).first);
@@ -103,12 +106,12 @@ class ShortCollective {
   void reduce_from_all(const Shown& shown, std::span<const void*> pointers, Extent at) const;
   template <class Shown>
   const void* own_to_reduce(const Shown& shown, Extent at) const;
-  /// Elements of this rank's input to the element `to` of the output, before anything else is written there. What is
-  /// there already is not written: a peer on another host may read it at this moment.
+  /// Copies elements of this rank's input to element `to` of the output, before any other write to the output. No-op if
+  /// the elements are in place: a peer on another host may be reading them.
   void copy_own(Extent at, std::size_t to) const {
     if (at.count > 0 && output_at(to) != input_at(at)) std::memmove(output_at(to), input_at(at), bytes(at.count));
   }
-  /// Of what `rank` shows, to the element `to` of the output.
+  /// Copies published elements of `rank` to element `to` of the output.
   template <class Shown>
   void copy_from(const Shown& shown, int rank, Extent at, std::size_t to) const {
     if (at.count > 0) std::memcpy(output_at(to), shown_at(shown, rank, at), bytes(at.count));
@@ -150,7 +153,7 @@ void ShortCollective::take(const Shown& shown, std::span<const void*> pointers) 
   }
 }
 
-/// A part of each rank, side by side.
+/// Concatenates a part of each rank.
 template <class Shown>
 void ShortCollective::collect(const Shown& shown) const {
   const bool shows_one_part = call_.collective != Collective::kAlltoall;
@@ -161,7 +164,8 @@ void ShortCollective::collect(const Shown& shown) const {
   }
 }
 
-/// This rank's elements: in its input, else where it shows them, or, if it does not, in the output.
+/// Address of this rank's contribution: in the input, else in the published copy; if this rank does not publish the
+/// elements, in the output.
 template <class Shown>
 const void* ShortCollective::own_to_reduce(const Shown& shown, Extent at) const {
   if (!is_scaled() && input_stays(at)) return input_at(at);
@@ -171,7 +175,7 @@ const void* ShortCollective::own_to_reduce(const Shown& shown, Extent at) const 
   return call_.output.data;
 }
 
-/// In the order of ranks, so that all ranks find the same bits.
+/// Reduces in the order of ranks, so that all ranks get the same bits.
 template <class Shown>
 void ShortCollective::reduce_from_all(const Shown& shown, std::span<const void*> pointers, Extent at) const {
   for (int rank = 0; rank < size_; ++rank) {

@@ -14,7 +14,7 @@ namespace {
 void count_cost(const std::vector<Schedule>& schedules, Verdict& verdict) {
   for (const Schedule& schedule : schedules) {
     for (const Step& step : schedule.steps) {
-      verdict.most_dependencies = std::max(verdict.most_dependencies, static_cast<int>(step.after.size()));
+      verdict.max_dependencies = std::max(verdict.max_dependencies, static_cast<int>(step.after.size()));
       if (verification::is_message(step)) {
         verdict.rounds = std::max(verdict.rounds, step.round + 1);
       }

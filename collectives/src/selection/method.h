@@ -35,8 +35,8 @@ struct Method {
   bool is_preferred = false;
   /// True for queries for which a preferred method goes first. Null: for all.
   bool (*is_cheapest)(const SelectionQuery& query) = nullptr;
-  bool compares_calls = false;       ///< the operation compares the ranks' calls itself: no comparison runs before it
-  bool sums_where_it_reads = false;  ///< ranks read each other's inputs and reduce them: no partial sum travels
+  bool compares_calls = false;         ///< the operation compares the ranks' calls itself: no comparison runs before it
+  bool sends_no_partial_sums = false;  ///< ranks read each other's inputs and reduce them: no partial sum travels
   bool created_before_comparison = false;  ///< the operation is made before the ranks compare their calls, not after
   bool (*supports)(Collective collective);
   /// True if communicators of this shape meet the requirements of the method.

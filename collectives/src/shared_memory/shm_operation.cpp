@@ -40,7 +40,7 @@ constinit const Method kShmMethod{
     .needs = "several ranks, all on one host, and FARANDOLE_SHARED_MEMORY on",
     .is_preferred = true,
     .compares_calls = true,
-    .sums_where_it_reads = true,
+    .sends_no_partial_sums = true,
     .supports = [](Collective) { return true; },
     .fits = [](const TuningShape& shape) { return shape.ranks > 1 && shape.hosts == 1; },
     .is_available = [](const SelectionQuery& query, bool) { return query.shares_memory; },

@@ -25,8 +25,8 @@ class LocalBackend final : public Backend {
   std::string version() const override { return "sockets of this host"; }
   std::unique_ptr<ProcessGroup> join(const Settings& settings, const JoinOptions&) override {
     return std::make_unique<LocalProcessGroup>(LocalJob{settings.launch.job, static_cast<int>(settings.launch.rank),
-                                                        static_cast<int>(settings.launch.size), settings.faults.warn_after,
-                                                        settings.faults.timeout});
+                                                        static_cast<int>(settings.launch.size),
+                                                        settings.faults.warn_after, settings.faults.timeout});
   }
 };
 

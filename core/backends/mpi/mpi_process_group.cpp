@@ -102,7 +102,7 @@ void MpiProcessGroup::gather(const void* mine, void* all, std::size_t bytes) {
           "MPI_Iallgather");
   }
   try {
-    session_.wait(request, "MPI_Iallgather", [this] { look_while_waiting(); });
+    session_.wait(request, "MPI_Iallgather", [this] { run_wait_callback(); });
   } catch (...) {
     session_.keep(std::move(memory));
     throw;

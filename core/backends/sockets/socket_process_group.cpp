@@ -160,7 +160,7 @@ void SocketProcessGroup::finish(Gathering& gathering) {
 void SocketProcessGroup::look(Gathering& gathering) {
   for (const int neighbour : neighbours_) look_at(gathering, neighbour);
   announce_late(gathering);
-  look_while_waiting();
+  run_wait_callback();
   gathering.stall.check([&] {
     const std::vector<int> late = gathering.late();
     const bool is_one = late.size() == 1;

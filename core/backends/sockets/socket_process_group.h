@@ -40,7 +40,7 @@ class SocketProcessGroup : public ProcessGroup {
   void post(int process, const ControlMessage& control) override;
   std::optional<ControlMessage> poll() override;
   bool is_gone(int process) override;
-  bool tells_who_is_gone() const override { return true; }
+  bool detects_gone_processes() const override { return true; }
   bool is_flushed() override;
   std::unique_ptr<VendorCollectives> vendor_collectives(std::span<const int>, std::uint16_t) override {
     return nullptr;

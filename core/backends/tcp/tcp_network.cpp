@@ -252,7 +252,7 @@ std::string TcpNetwork::why_lost(int process, Traffic traffic) {
   return why_peer_lost({process, traffic});
 }
 
-std::string TcpNetwork::why_out_of_reach(int process) {
+std::string TcpNetwork::unreachable_reason(int process) {
   Link* const link = find(process);
   if (link != nullptr && link->is_closed()) return link->has_timed_out() ? link->end_reason() : std::string();
   const std::string why = why_peer_lost({process, Traffic::kShort});

@@ -87,7 +87,7 @@ class TcpNetwork {
   /// empty while something may. Asked by transfers that wait for it.
   std::string why_lost(int process, Traffic traffic = Traffic::kShort);
   /// The same for short traffic, if that says nothing of the process itself: its host answers nothing.
-  std::string why_out_of_reach(int process);
+  std::string unreachable_reason(int process);
   /// How the calls for short traffic of a process have ended that this one is not connected with; empty: they have not.
   std::string why_not_connected(int process);
   /// Sleeps until something may have arrived, `milliseconds` at most.

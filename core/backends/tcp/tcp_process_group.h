@@ -23,7 +23,7 @@ class TcpProcessGroup final : public sockets::SocketProcessGroup {
 
   Transport& transport() override { return transport_; }
   void set_topology(const Topology& topology) override;
-  std::string why_out_of_reach(int process) override { return network_.why_out_of_reach(process); }
+  std::string unreachable_reason(int process) override { return network_.unreachable_reason(process); }
   void rest() override;
   const TcpNetwork& network() const { return network_; }
 

@@ -66,7 +66,7 @@ void Peers::watch(std::span<const ProcessIdentity> identities) {
     if (!why.empty()) ++unwatched;
     if (problem.empty()) problem = why;
   }
-  if (!problem.empty() && !group().tells_who_is_gone()) {
+  if (!problem.empty() && !group().detects_gone_processes()) {
     // A warning by the first process of each host only; the host's other processes usually have the same reason.
     log(is_first ? LogLevel::kWarning : LogLevel::kInfo,
         fmt::format(
@@ -102,7 +102,7 @@ void Peers::poll() {
   if (now < next_liveness_) return;
   next_liveness_ = now + kLivenessInterval;
   if (const auto lost = find_lost(now)) {
-    const std::string why = liveness_.dead(now).contains(*lost) ? std::string() : group().why_out_of_reach(*lost);
+    const std::string why = liveness_.dead(now).contains(*lost) ? std::string() : group().unreachable_reason(*lost);
     job_.poison(topology_.first_rank_of(process_), ErrorKind::kPeerLost,
                 topology_.describe(topology_.first_rank_of(*lost)) + (why.empty() ? " died" : " is lost: " + why),
                 true);
@@ -117,7 +117,7 @@ std::optional<int> Peers::find_lost(Clock::time_point now) {
   const std::set<int>& dead = liveness_.dead(now);
   const auto is_lost = [&](int p) { return shutdown_.must_be_alive(p) && (dead.contains(p) || group().is_gone(p)); };
   const auto find = [&]() -> std::optional<int> {
-    if (dead.empty() && !group().tells_who_is_gone()) return std::nullopt;
+    if (dead.empty() && !group().detects_gone_processes()) return std::nullopt;
     for (int p = 0; p < topology_.process_count(); ++p) {
       if (p != process_ && is_lost(p)) return p;
     }

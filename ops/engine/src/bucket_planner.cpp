@@ -25,13 +25,13 @@ auto fusion_key(const RequestSpec& spec) {
 void BucketPlanner::add(int slot, bool at_once, Time now) {
   released_.clear();
   Member& own = member(slot);
-  own.is_here = true;
+  own.is_submitted = true;
   if (own.bucket < 0) {
     released_.push_back(slot);
     return;
   }
   Bucket& planned = bucket(own.bucket);
-  if (++planned.here == 1) held_.push_back(own.bucket);
+  if (++planned.submitted_count == 1) held_.push_back(own.bucket);
   if (std::find(held_.begin(), held_.end(), own.bucket) == held_.end()) {
     // The rest of the bucket was released already, and the bucket will be broken up: nothing else would release this
     // request.
@@ -39,18 +39,18 @@ void BucketPlanner::add(int slot, bool at_once, Time now) {
     return;
   }
   planned.since = now;
-  if (planned.here == planned.slots.size() || at_once) release(own.bucket);
+  if (planned.submitted_count == planned.slots.size() || at_once) release(own.bucket);
 }
 
 void BucketPlanner::remove(int slot) {
   Member& own = member(slot);
-  if (!std::exchange(own.is_here, false) || own.bucket < 0) return;
-  if (--bucket(own.bucket).here == 0) std::erase(held_, own.bucket);
+  if (!std::exchange(own.is_submitted, false) || own.bucket < 0) return;
+  if (--bucket(own.bucket).submitted_count == 0) std::erase(held_, own.bucket);
 }
 
 void BucketPlanner::remove_all() {
-  for (Member& each : members_) each.is_here = false;
-  for (Bucket& each : buckets_) each.here = 0;
+  for (Member& each : members_) each.is_submitted = false;
+  for (Bucket& each : buckets_) each.submitted_count = 0;
   held_.clear();
 }
 
@@ -71,7 +71,7 @@ BucketPlanner::Time BucketPlanner::next_release() const {
 void BucketPlanner::release(int index) {
   if (std::erase(held_, index) == 0) return;
   for (const int slot : bucket(index).slots) {
-    if (member(slot).is_here) released_.push_back(slot);
+    if (member(slot).is_submitted) released_.push_back(slot);
   }
 }
 

@@ -74,12 +74,12 @@ class BucketPlanner {
   struct Member {
     int bucket = -1;
     int times_broken = 0;
-    bool is_here = false;  ///< this rank has the slot's request
+    bool is_submitted = false;  ///< this rank has the slot's request
   };
   struct Bucket {
-    std::vector<int> slots;  ///< empty: this entry is unused
-    std::size_t here = 0;    ///< number of slots whose request this rank has
-    Time since{};            ///< time of the last request that this rank added
+    std::vector<int> slots;           ///< empty: this entry is unused
+    std::size_t submitted_count = 0;  ///< number of slots whose request this rank has
+    Time since{};                     ///< time of the last request that this rank added
   };
 
   Member& member(int slot) { return members_[static_cast<std::size_t>(slot)]; }

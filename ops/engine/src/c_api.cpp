@@ -14,6 +14,7 @@
 
 #include "checked_request.h"
 #include "farandole/core/version.h"
+#include "farandole/internal/communicator_access.h"
 #include "farandole/internal/forked_children.h"
 #include "farandole/internal/log.h"
 #include "process.h"
@@ -158,7 +159,7 @@ nlohmann::json description() {
   text["size"] = place.size;
   text["hosts"] = place.host_count;
   text["mpi"] = process->world.backend_description();
-  text["transport"] = process->communicator.transport();
+  text["transport"] = internals(process->communicator).transport();
   text["shares_memory"] = process->communicator.shares_memory();
   return text;
 }

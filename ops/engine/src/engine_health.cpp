@@ -56,7 +56,7 @@ void EngineHealth::check_stall(const ProcessSets& sets, Clock::time_point now) {
 void EngineHealth::check_idle(ProcessSets& sets, std::uint64_t progress, Clock::time_point now) {
   if (!sets.waits_for_peers()) {
     idle_.end();
-  } else if (idle_.look(progress, now)) {
+  } else if (idle_.update(progress, now)) {
     sets.announce_idle();
   }
 }

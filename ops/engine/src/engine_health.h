@@ -25,7 +25,7 @@ class EngineHealth {
   /// announces in `sets` that this rank has become idle. @param progress  see IdleDetector
   void check(ProcessSets& sets, std::uint64_t progress, Clock::time_point now);
   /// True if this rank is idle and the engine has made no progress since.
-  bool is_idle(std::uint64_t progress) const { return idle_.holds(progress); }
+  bool is_idle(std::uint64_t progress) const { return idle_.is_idle(progress); }
 
  private:
   void check_stall(const ProcessSets& sets, Clock::time_point now);

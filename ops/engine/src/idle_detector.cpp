@@ -33,7 +33,7 @@ void IdleDetector::end() {
   is_idle_ = false;
 }
 
-bool IdleDetector::look(std::uint64_t progress, Clock::time_point now) {
+bool IdleDetector::update(std::uint64_t progress, Clock::time_point now) {
   // After a gap between polls, requests for which peers wait may be about to come.
   if (!last_poll_ || progress != progress_ || now - *last_poll_ > StopDetector::kMaxGap) {
     end();

@@ -32,11 +32,11 @@ class IdleDetector {
   /// Poll this repeatedly while the rank waits. Makes no system call until the rank has waited for 50 ms.
   /// @param progress  a number that changes when the engine makes progress
   /// @returns  true once, when the rank has become idle
-  bool look(std::uint64_t progress, Clock::time_point now);
+  bool update(std::uint64_t progress, Clock::time_point now);
   /// The rank does not wait any more.
   void end();
   /// True if the rank is idle and the engine has made no progress since.
-  bool holds(std::uint64_t progress) const { return is_idle_ && progress == progress_; }
+  bool is_idle(std::uint64_t progress) const { return is_idle_ && progress == progress_; }
 
   static ProcessorTime processor_time_of_process();
 

@@ -94,7 +94,7 @@ class Inbox {
   bool has_pending() const { return pending_.load() > 0; }
   std::uint64_t requests() const { return requests_.load(); }
   /// Number of requests submitted plus number of requests ended: changes whenever the engine makes progress.
-  std::uint64_t happenings() const { return 2 * requests_.load() - static_cast<std::uint64_t>(pending_.load()); }
+  std::uint64_t progress_count() const { return 2 * requests_.load() - static_cast<std::uint64_t>(pending_.load()); }
   /// True if a single thread has submitted all requests and now waits: nothing will be submitted until a request is
   /// done.
   bool submitter_waits() const { return pending_waits_.load() > 0 && !many_submitters_.load(); }

@@ -70,13 +70,13 @@ void JoinCompletion::run() const {
   done(context, error ? &failure : nullptr, last_rank);
 }
 
-void Due::take(Due& more) {
+void DueCallbacks::take(DueCallbacks& more) {
   move_to_end(more.memory, memory);
   move_to_end(more.completions, completions);
   move_to_end(more.joined, joined);
 }
 
-void Due::run() {
+void DueCallbacks::run() {
   for (const auto& each : memory) each->run();
   for (Completion& each : completions) each.run();
   for (const JoinCompletion& each : joined) each.run();

@@ -107,14 +107,14 @@ struct JoinCompletion {
 };
 
 /// All callbacks that are due, in the order in which they are run.
-struct Due {
+struct DueCallbacks {
   std::vector<std::shared_ptr<OutputMemory>> memory;
   std::vector<Completion> completions;
   std::vector<JoinCompletion> joined;
 
   bool empty() const { return memory.empty() && completions.empty() && joined.empty(); }
   /// Appends all callbacks of `more`, and leaves it empty.
-  void take(Due& more);
+  void take(DueCallbacks& more);
   /// Runs all callbacks. The caller must hold no lock.
   void run();
 };

@@ -8,13 +8,14 @@
 #include <utility>
 
 #include "farandole/core/error.h"
+#include "farandole/internal/communicator_access.h"
 
 namespace farandole {
 
 NegotiationExchange::NegotiationExchange(Communicator control, Communicator& data)
     : control_(std::move(control)),
       // Peers cannot see that a vendor's allreduce has begun.
-      algorithm_(control_.settings().collectives.allreduce == "vendor" ? "recursive_doubling" : ""),
+      algorithm_(internals(control_).settings().collectives.allreduce == "vendor" ? "recursive_doubling" : ""),
       bytes_{1} {
   // A control communicator sees peers from its first collective on. Nothing watches that first collective for stalls,
   // so the ranks synchronise on the data communicator before.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "farandole/collectives/communicator.h"
+#include "farandole/internal/communicator_access.h"
 #include "farandole/internal/deadline.h"
 #include "negotiator.h"
 
@@ -31,7 +32,7 @@ class NegotiationExchange {
 
   bool is_idle() const { return phase_ == Phase::kIdle; }
   /// True if a peer has begun a negotiation that this rank has not.
-  bool peer_has_begun() { return control_.peer_has_started_next(); }
+  bool peer_has_begun() { return internals(control_).peer_has_started_next(); }
   /// Begins or answers a negotiation; only while `is_idle`. @param bytes  result of Negotiator::open
   void begin(std::span<const std::uint8_t> bytes, Clock::time_point now);
   /// Advances the negotiation, and passes complete data to `negotiator`. @returns  the outcome; nothing if no phase has
@@ -44,7 +45,7 @@ class NegotiationExchange {
   /// Begin of the negotiation in flight.
   std::optional<Clock::time_point> since() const { return is_idle() ? std::nullopt : std::optional(since_); }
   /// The ranks that the negotiation waits for, as far as known; empty if there are none.
-  std::string describe_missing() { return is_idle() ? std::string() : control_.describe_missing(); }
+  std::string describe_missing() { return is_idle() ? std::string() : internals(control_).describe_missing(); }
 
  private:
   enum class Phase { kIdle, kBytes, kLengths, kAnnouncements };

@@ -156,7 +156,7 @@ Negotiator::Outcome Negotiator::receive_announcements(std::span<const std::strin
   if (joining_.receive_joins(announcements)) {
     const std::vector<std::string> without_joined = announced_.complete(joining_.joined());
     complete.insert(complete.end(), without_joined.begin(), without_joined.end());
-    pending_.ask_again();
+    pending_.request_negotiation();
     waits_.note_progress();
   }
   if (!complete.empty()) waits_.note_progress();
@@ -208,8 +208,8 @@ void Negotiator::settle(const std::vector<std::string>& complete, Outcome& outco
 }
 
 int Negotiator::new_slot(const AnnouncedRequests::Settled& settled) {
-  const int surplus = slots_.surplus(counters_.negotiations);
-  if (surplus != SlotTable::kNone) retire(surplus);
+  const int eviction_candidate = slots_.eviction_candidate(counters_.negotiations);
+  if (eviction_candidate != SlotTable::kNone) retire(eviction_candidate);
   const int slot = slots_.add(settled.spec, settled.in_step, counters_.negotiations);
   planner_.resize(slots_.size());
   pending_.resize(slots_.size());
@@ -273,7 +273,7 @@ void Negotiator::end_negotiation(Outcome& outcome, Time now) {
     for (const PendingRequest* request : pending_.oldest_first()) {
       if (request->in_step) fail(request->spec->name, steps_.error(request->spec->name), outcome);
     }
-    pending_.ask_nothing();
+    pending_.cancel_if_nothing_announced();
   }
   waits_.end_negotiation(waits_.were_all_blocked() && is_waited_for(), now);
 }

@@ -50,9 +50,9 @@ class PendingRequests {
   /// A request that was announced by name gets a slot, and is ready there.
   void enter_slot(const std::string& name, int slot);
   /// Announced requests may have become ready everywhere: begin a negotiation, if this rank has announced any.
-  void ask_again() { unsent_ = unsent_ || announced_ > 0; }
+  void request_negotiation() { unsent_ = unsent_ || announced_ > 0; }
   /// Begin no negotiation if this rank has nothing announced any more: peers need not answer such a negotiation.
-  void ask_nothing() { unsent_ = unsent_ && announced_ > 0; }
+  void cancel_if_nothing_announced() { unsent_ = unsent_ && announced_ > 0; }
   /// Begins a negotiation. @returns  the requests that this rank now announces by name
   std::vector<Announcement> announce();
   /// Ends a request. @returns  the request; with ticket 0 if there is none

@@ -103,7 +103,7 @@ void ProcessSets::fail(const RequestError& error) {
   for (Removal& removal : std::exchange(removals_, {})) finish(removal.entry.local->tensors, error, {-1});
 }
 
-void ProcessSets::take_due(Due& to) {
+void ProcessSets::take_due(DueCallbacks& to) {
   for (const auto& [id, set] : sets_) set->take_due(to);
   to.take(due_);
 }

@@ -42,7 +42,7 @@ class ProcessSets {
   /// The error of the last `fail`.
   const std::optional<RequestError>& fault() const { return fault_; }
   /// Moves the callbacks that are due to `to`.
-  void take_due(Due& to);
+  void take_due(DueCallbacks& to);
 
   /// Summary of the sets' state, from which threads decide whether to sleep.
   struct Status {
@@ -89,7 +89,7 @@ class ProcessSets {
   Timeline& timeline_;
   std::map<int, std::unique_ptr<SetEngine>> sets_;  // by id
   std::vector<Removal> removals_;                   // removals that wait until all ranks have left the set
-  Due due_;                                         // callbacks of requests that are in no set
+  DueCallbacks due_;                                // callbacks of requests that are in no set
   farandole_counters removed_counters_{};           // counts of removed sets
   int next_set_;
   bool leaves_ = false;

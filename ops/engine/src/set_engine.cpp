@@ -5,6 +5,8 @@
 #include <array>
 #include <utility>
 
+#include "farandole/internal/communicator_access.h"
+
 namespace farandole {
 namespace {
 
@@ -42,7 +44,12 @@ std::string collective_activity_of(const RequestSpec& spec) {
 
 SetEngine::SetEngine(std::vector<int> ranks, Communicator control, const Communicator& data, Timeline& timeline)
     : ranks_(std::move(ranks)),
-      context_{data,    FusionBuffers(data), fusion_bytes(data.settings()), min_unfused_bytes(data.settings()), {}, {},
+      context_{data,
+               FusionBuffers(data),
+               fusion_bytes(internals(data).settings()),
+               min_unfused_bytes(internals(data).settings()),
+               {},
+               {},
                timeline},
       negotiator_(data.rank(), names_of(data), {context_.fusion_bytes, context_.min_unfused_bytes}),
       exchange_(std::move(control), context_.communicator) {}
@@ -190,7 +197,7 @@ void SetEngine::finish_joins(const std::optional<RequestError>& error, int last_
   }
 }
 
-void SetEngine::take_due(Due& to) {
+void SetEngine::take_due(DueCallbacks& to) {
   due_.memory.swap(context_.requested_memory);
   to.take(due_);
 }

@@ -61,7 +61,7 @@ class SetEngine {
   bool has_batches() const { return !batches_.empty(); }
 
   /// Moves the callbacks that are due to `to`.
-  void take_due(Due& to);
+  void take_due(DueCallbacks& to);
   /// Removes and returns the next agreed request to make or remove a process set.
   std::optional<BatchEntry> next_set_change();
 
@@ -97,7 +97,7 @@ class SetEngine {
   std::size_t started_ = 0;  // number of batches that have started all their collectives
   bool all_left_ = false;
   std::deque<BatchEntry> set_changes_;
-  Due due_;
+  DueCallbacks due_;
 };
 
 }  // namespace farandole

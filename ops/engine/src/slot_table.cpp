@@ -18,7 +18,7 @@ int SlotTable::find(const RequestSpec& spec, bool in_step) const {
   return *known.spec == spec && (known.in_step || !in_step) ? slot : kNone;
 }
 
-int SlotTable::surplus(std::uint64_t negotiation) const {
+int SlotTable::eviction_candidate(std::uint64_t negotiation) const {
   if (!free_.empty() || slots_.size() < max_slots_) return kNone;
   const auto oldest = std::min_element(slots_.begin(), slots_.end(), [](const Slot& a, const Slot& b) {
     return a.last_negotiation < b.last_negotiation;

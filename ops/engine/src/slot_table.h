@@ -44,7 +44,7 @@ class SlotTable {
 
   /// Returns the slot that the caller must retire before adding one: the least recently used slot of a full table.
   /// kNone if the table has room, or every slot has been used in this negotiation.
-  int surplus(std::uint64_t negotiation) const;
+  int eviction_candidate(std::uint64_t negotiation) const;
   /// Adds a slot for a name that has none.
   int add(SharedSpec spec, bool in_step, std::uint64_t negotiation);
   /// Notes that this negotiation uses the slot.

@@ -7,6 +7,7 @@
 #include <system_error>
 #include <utility>
 
+#include "farandole/internal/communicator_access.h"
 #include "farandole/internal/library_thread.h"
 #include "farandole/internal/log.h"
 
@@ -37,7 +38,7 @@ thread_local const TensorEngine* calling_back = nullptr;
 
 /// @throws Unsupported  MPI allows only the main thread
 Endpoint& endpoint_for_any_thread(const Communicator& communicator) {
-  Endpoint& endpoint = communicator.endpoint();
+  Endpoint& endpoint = internals(communicator).endpoint();
   if (!endpoint.progress().usable_from_any_thread()) {
     throw Unsupported(
         "the engine needs an MPI that any thread may call: initialise MPI with MPI_THREAD_MULTIPLE, or let Farandole "
@@ -80,7 +81,7 @@ TensorEngine::~TensorEngine() {
   if (thread_.joinable()) thread_.join();
   do {  // a request that fails lets the next request of its name enter
     fail({ErrorKind::kPeerLost, "the engine has been stopped"});
-    Due due;
+    DueCallbacks due;
     sets_.take_due(due);
     (void)deliver(due);
   } while (inbox_.has_items());
@@ -226,7 +227,7 @@ void TensorEngine::wait_until(const std::function<bool()>& done) {
 
 /// An exception of the sets is a fault of the job: it fails everything on this rank, and poisons the job for its peers.
 bool TensorEngine::drive() {
-  Due due;
+  DueCallbacks due;
   bool moved = false;
   {
     const std::unique_lock lock(drive_mutex_, std::try_to_lock);
@@ -243,7 +244,7 @@ bool TensorEngine::drive() {
   return deliver(due) || moved;
 }
 
-bool TensorEngine::deliver(Due& due) {
+bool TensorEngine::deliver(DueCallbacks& due) {
   if (due.empty()) return false;
   const TensorEngine* const outer = std::exchange(calling_back, this);
   due.run();
@@ -252,7 +253,7 @@ bool TensorEngine::deliver(Due& due) {
   return true;
 }
 
-bool TensorEngine::drive_locked(Due& due) {
+bool TensorEngine::drive_locked(DueCallbacks& due) {
   const Clock::time_point now = Clock::now();
   if (inbox_.has_items()) sets_.take_inbox(now);
   if (sets_.fault()) {
@@ -279,7 +280,7 @@ void TensorEngine::fail(const RequestError& error) {
 void TensorEngine::poll_health() {
   health_.poll_peers();
   const std::unique_lock lock(drive_mutex_, std::try_to_lock);
-  if (lock && !sets_.fault()) health_.check(sets_, inbox_.happenings(), Clock::now());
+  if (lock && !sets_.fault()) health_.check(sets_, inbox_.progress_count(), Clock::now());
 }
 
 farandole_counters TensorEngine::counters() {
@@ -287,7 +288,7 @@ farandole_counters TensorEngine::counters() {
   farandole_counters sum = sets_.counters();
   sum.struct_bytes = sizeof sum;
   sum.requests = inbox_.requests();
-  sum.sent_bytes = communicator_.sent_bytes();
+  sum.sent_bytes = internals(communicator_).sent_bytes();
   return sum;
 }
 

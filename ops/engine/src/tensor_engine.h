@@ -95,19 +95,19 @@ class TensorEngine {
   /// Advances once unless another thread drives, then runs the callbacks that are due. True if anything advanced.
   bool drive();
   /// The part of `drive` that needs `drive_mutex_`; adds due callbacks to `due`. @throws Error  the job is at fault
-  bool drive_locked(Due& due);
+  bool drive_locked(DueCallbacks& due);
   /// Drives on a submitting thread while requests are pending, until `end` or until the thread would sleep.
   void drive_until(Clock::time_point end);
   /// Fails everything that is pending, and closes the inbox. `drive_mutex_` is held.
   void fail(const RequestError& error);
   /// Runs the callbacks and wakes waiting threads. True if there were any.
-  bool deliver(Due& due);
+  bool deliver(DueCallbacks& due);
   /// Checks peers, stalls and idleness; called by threads that are about to sleep.
   void poll_health();
   /// Submits a change of process sets and waits for the result. Collective over the job; blocks. @returns  the set's id
   std::int64_t run_set_request(RequestKind kind, std::vector<std::int64_t> arguments);
   /// True if this rank is blocked: submits nothing before a pending request is done (see Negotiator::open).
-  bool is_blocked() const { return inbox_.submitter_waits() || health_.is_idle(inbox_.happenings()); }
+  bool is_blocked() const { return inbox_.submitter_waits() || health_.is_idle(inbox_.progress_count()); }
   /// True if nothing waits for other ranks, for data or for a time.
   bool is_quiet() const { return !active_.load() && next_wakeup_.load() == Clock::time_point::max(); }
   /// Rings both doorbells on which the engine's thread may sleep.

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "farandole/core/error.h"
+#include "farandole/internal/communicator_access.h"
 #include "farandole/internal/deadline.h"
 #include "farandole/internal/endpoint.h"
 #include "farandole/internal/view_address.h"
@@ -73,7 +74,7 @@ class GradientAverager::State {
         options_(options),
         algorithm_(options.algorithm) {
     options_.algorithm = algorithm_;
-    const Settings& settings = communicator_.settings();
+    const Settings& settings = internals(communicator_).settings();
     if (options_.bucket_bytes == 0) options_.bucket_bytes = static_cast<std::size_t>(settings.gradients.bucket_bytes);
     if (options_.last_bucket_bytes == 0) {
       options_.last_bucket_bytes = static_cast<std::size_t>(settings.gradients.last_bucket_bytes);
@@ -92,7 +93,7 @@ class GradientAverager::State {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
   ~State() {
-    if (communicator_.endpoint().faults().is_forked_child()) return;
+    if (internals(communicator_).endpoint().faults().is_forked_child()) return;
     // Buckets in flight write to memory that is about to be released.
     if (std::uncaught_exceptions() > exceptions_at_start_ && has_pending()) {
       communicator_.abort("an exception ended the training step while gradients were being reduced");
@@ -101,7 +102,7 @@ class GradientAverager::State {
   }
 
   void ready(std::size_t index) {
-    communicator_.endpoint().faults().check_process();
+    internals(communicator_).endpoint().faults().check_process();
     if (index >= spans_.size()) {
       throw InvalidArgument(fmt::format("gradient {} does not exist; there are {}", index, spans_.size()));
     }
@@ -118,7 +119,7 @@ class GradientAverager::State {
   }
 
   void wait() {
-    communicator_.endpoint().faults().check_process();
+    internals(communicator_).endpoint().faults().check_process();
     for (std::size_t i = spans_.size(); i-- > 0;) {
       if (!is_ready_[i]) ready(i);
     }
@@ -178,7 +179,7 @@ class GradientAverager::State {
         throw InvalidArgument(fmt::format("gradients: expected {}, the device of this rank, got {}", describe(own),
                                           describe(values.space)));
       }
-      const DeviceRuntime& runtime = *device_runtime(communicator_.settings()).runtime;
+      const DeviceRuntime& runtime = *device_runtime(internals(communicator_).settings()).runtime;
       const std::string what = fmt::format("gradient {} ({})", i, spans_[i].name);
       if (const std::string problem = address_problem(runtime, what, values); !problem.empty()) {
         throw InvalidArgument(problem);
@@ -234,7 +235,7 @@ class GradientAverager::State {
   void open_device() {
     if (spans_.empty() || spans_.front().values.space.is_host()) return;
     const MemorySpace space = spans_.front().values.space;
-    device_ = &device_runtime(communicator_.settings()).runtime->open(space.ordinal);
+    device_ = &device_runtime(internals(communicator_).settings()).runtime->open(space.ordinal);
     waits_for_device_ = !options_.stream.valid();
     if (waits_for_device_) options_.stream = StreamView(nullptr, space);
   }
@@ -283,7 +284,7 @@ class GradientAverager::State {
     for (; next_to_launch_ < buckets_.size() && buckets_[next_to_launch_].missing == 0; ++next_to_launch_) {
       if (communicator_.size() == 1) continue;
       Bucket& bucket = buckets_[next_to_launch_];
-      ReduceOptions options;
+      CallOptions options;
       options.algorithm = options_.algorithm;
       options.stream = options_.stream;
       // The collective refuses a stream that is being captured, on all ranks; do not enqueue the pack either.

@@ -29,7 +29,7 @@ namespace farandole_tensorflow {
 class BlockPool {
  public:
   /// Minimum size of a block. The engine packs smaller tensors at little cost, so windows would not pay.
-  static constexpr std::size_t kSmallestBytes = 64 << 10;
+  static constexpr std::size_t kMinBytes = 64 << 10;
 
   /// Figures for Python, in bytes.
   struct Memory {
@@ -48,7 +48,7 @@ class BlockPool {
   };
 
   /// Allocates a block, 64-byte aligned and maybe larger than requested. Null memory: use another allocator.
-  /// @param bytes  at least kSmallestBytes
+  /// @param bytes  at least kMinBytes
   Allocated allocate(std::size_t bytes);
   /// Releases a block. Returns its size; 0 if `memory` is not of this pool. Fast for small ordinary memory.
   std::size_t release(void* memory);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exchange of each rank's next action; _strategy_progress.py describes the purpose and the message.
+// Exchange of each rank's next action; strategy/_progress.py describes the purpose and the message.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -37,7 +37,7 @@ absl::Status visit(OpKernelContext* context, int index, tensorflow::DataType typ
   const tensorflow::mutex_lock lock(*variable->mu());
   Tensor* const value = variable->tensor();
   if (!variable->is_initialized || value->dtype() != type || value->NumElements() != elements) {
-    return error_status(FARANDOLE_INVALID_ARGUMENT, "FarandoleProgress takes the variables of _strategy_progress.py");
+    return error_status(FARANDOLE_INVALID_ARGUMENT, "FarandoleProgress takes the variables of strategy/_progress.py");
   }
   return visitor(*value);
 }

@@ -66,7 +66,7 @@ class WindowAllocator : public tensorflow::Allocator {
   std::string Name() override { return "farandole"; }
 
   void* AllocateRaw(size_t alignment, size_t bytes) override {
-    if (bytes >= BlockPool::kSmallestBytes && alignment <= kBlockAlignment) {
+    if (bytes >= BlockPool::kMinBytes && alignment <= kBlockAlignment) {
       const BlockPool::Allocated block = pool_.allocate(bytes);
       if (block.memory != nullptr) {
         statistics_.add(block.bytes);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "farandole/trainer/trainer.h"
+#include "farandole/internal/communicator_access.h"
 
 #include <fmt/format.h>
 #include <omp.h>
@@ -49,7 +50,7 @@ struct Totals {
 
 int kernel_threads(const TrainerOptions& options, const Communicator& communicator) {
   if (options.kernel_threads > 0) return options.kernel_threads;
-  return options.deterministic ? 1 : std::max(1, usable_cores() / communicator.local_size());
+  return options.deterministic ? 1 : std::max(1, usable_cores() / communicator.placement().local_size);
 }
 
 /// Sets the number of OpenMP threads of the calling thread; the destructor restores the old number.
@@ -272,7 +273,7 @@ template <class Scalar>
 EpochReport Trainer<Scalar>::fit() {
   State& state = this->state();
   // A forked child would wait for kernel threads that it does not have.
-  state.communicator.endpoint().faults().check_process();
+  state.internals(communicator).endpoint().faults().check_process();
   const KernelThreads threads(kernel_threads(state.options, state.communicator));
   const std::int64_t per_epoch = state.loader.batches_per_epoch();
   Totals epoch = std::exchange(state.resumed, {}), all;
@@ -298,7 +299,7 @@ EpochReport Trainer<Scalar>::fit() {
 template <class Scalar>
 Evaluation Trainer<Scalar>::evaluate(const Dataset& dataset) {
   State& state = this->state();
-  state.communicator.endpoint().faults().check_process();
+  state.internals(communicator).endpoint().faults().check_process();
   agree(state.communicator,
         [&] { check_data(dataset, "evaluated", state.model.input_shape(), state.model.output_shape()); });
   require_same(state.communicator, facts_of(&dataset, "the data to evaluate"));

@@ -128,7 +128,7 @@ StepResult TrainingStep<Scalar>::run_deterministic(std::span<const std::uint32_t
   }
   if (reducing_) {
     const auto start = Clock::now();
-    const ReduceOptions tree{.algorithm = "recursive_doubling"};
+    const CallOptions tree{.algorithm = "recursive_doubling"};
     communicator_.allreduce(model_.reducible(), ReduceOp::kSum, tree);
     communicator_.allreduce(result, ReduceOp::kSum, tree);
     exposed_ = Clock::now() - start;

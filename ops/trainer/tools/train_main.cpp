@@ -10,6 +10,7 @@
 
 #include "error_report.h"
 #include "farandole/core/error.h"
+#include "farandole/internal/communicator_access.h"
 #include "farandole/trainer/agreement.h"
 #include "farandole/trainer/strategy.h"
 #include "farandole/trainer/trainer.h"
@@ -36,11 +37,11 @@ std::string describe_error(const std::exception& error, std::optional<int> rank)
 
 std::string describe_start(const TrainCommand& command, const World& world, const Communicator& replica,
                            std::size_t parameters, const std::filesystem::path& resumed_from, std::int64_t steps) {
-  std::string text =
-      fmt::format("model {}, {} parameters in {}, {} replica{} on {} host{}, global batch {}, transport {}, backend {}",
-                  command.model, parameters, command.double_precision ? "f64" : "f32", replica.size(),
-                  replica.size() == 1 ? "" : "s", replica.host_count(), replica.host_count() == 1 ? "" : "s",
-                  command.training.global_batch, replica.transport(), world.backend_description());
+  std::string text = fmt::format(
+      "model {}, {} parameters in {}, {} replica{} on {} host{}, global batch {}, transport {}, backend {}",
+      command.model, parameters, command.double_precision ? "f64" : "f32", replica.size(),
+      replica.size() == 1 ? "" : "s", replica.placement().host_count, replica.placement().host_count == 1 ? "" : "s",
+      command.training.global_batch, internals(replica).transport(), world.backend_description());
   if (command.training.deterministic) {
     text += fmt::format(", deterministic with {} micro-batches", command.training.micro_batches);
   }

@@ -3,6 +3,7 @@
 #include <optional>
 #include <vector>
 
+#include "farandole/internal/communicator_access.h"
 #include "figures.h"
 #include "vendor_calls.h"
 
@@ -13,7 +14,7 @@ namespace {
 cuda::ncclUniqueId shared_id(Communicator& ranks) {
   std::vector<std::uint8_t> bytes(sizeof(cuda::ncclUniqueId));
   if (ranks.rank() == 0) {
-    const cuda::ncclUniqueId made = NcclAlone::make_id(ranks.settings());
+    const cuda::ncclUniqueId made = NcclAlone::make_id(internals(ranks).settings());
     std::memcpy(bytes.data(), &made, sizeof made);
   }
   ranks.broadcast(bytes, 0);
@@ -58,7 +59,7 @@ double host_microseconds(Device& device, StreamView stream, int samples, const s
 nlohmann::json measure_enqueue(Communicator& ranks, int samples) {
   Device& device = device_of(ranks);
   device.bind_thread();
-  ReduceOptions options;
+  CallOptions options;
   options.stream = device.make_stream();
   options.algorithm = "vendor";
   Buffer values = ranks.allocate(1024, DType::kF32, ranks.device());
@@ -68,7 +69,7 @@ nlohmann::json measure_enqueue(Communicator& ranks, int samples) {
   nlohmann::json figures;
   // Where ranks share a device the figures are of several communicators.
   figures["device memory of NCCL's communicator, MiB"] = mebibytes_of(ranks, device, [&] {
-    nccl.emplace(ranks.settings(), shared_id(ranks), ranks.rank(), ranks.size());
+    nccl.emplace(internals(ranks).settings(), shared_id(ranks), ranks.rank(), ranks.size());
     nccl->allreduce(values.view().data, values.count(), options.stream);
     device.synchronize(options.stream);
   });
@@ -104,7 +105,7 @@ double bring_up_nccl(Communicator& ranks) {
   Buffer values = ranks.allocate(256, DType::kF32, ranks.device());
   ranks.barrier();
   const auto start = Clock::now();
-  NcclAlone nccl(ranks.settings(), shared_id(ranks), ranks.rank(), ranks.size());
+  NcclAlone nccl(internals(ranks).settings(), shared_id(ranks), ranks.rank(), ranks.size());
   nccl.allreduce(values.view().data, values.count(), stream);
   device.synchronize(stream);
   return microseconds_since(start) * 1e-6;
@@ -114,7 +115,7 @@ double bring_up_farandole(Communicator& ranks) {
   Buffer values = ranks.allocate(256, DType::kF32, ranks.device());
   ranks.barrier();
   const auto start = Clock::now();
-  ReduceOptions options;
+  CallOptions options;
   options.algorithm = "vendor";
   ranks.allreduce(values.view(), ReduceOp::kSum, options);
   return microseconds_since(start) * 1e-6;

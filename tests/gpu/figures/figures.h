@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "farandole/collectives/communicator.h"
+#include "farandole/internal/communicator_access.h"
 #include "farandole/sdk/device.h"
 
 namespace farandole::figures {
@@ -28,7 +29,7 @@ inline double median(std::vector<double> values) {
 
 /// The device of a rank.
 inline Device& device_of(Communicator& ranks) {
-  return device_runtime(ranks.settings()).runtime->open(ranks.device().ordinal);
+  return device_runtime(internals(ranks).settings()).runtime->open(ranks.device().ordinal);
 }
 
 /// Median time of the host for a call that enqueues, microseconds. The stream never holds more than 16 of them.

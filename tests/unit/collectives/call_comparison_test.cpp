@@ -42,8 +42,8 @@ std::byte shown_byte(int rank, std::size_t index) {
   return static_cast<std::byte>(rank * 31 + static_cast<int>(index) * 7 + 1);
 }
 
-ShownBlocks blocks_of(int rank, const std::vector<std::size_t>& lengths) {
-  ShownBlocks blocks{lengths, nullptr};
+PayloadBlocks blocks_of(int rank, const std::vector<std::size_t>& lengths) {
+  PayloadBlocks blocks{lengths, nullptr};
   if (lengths.empty()) return blocks;
   blocks.write = [rank, bytes = lengths[static_cast<std::size_t>(rank)]](std::byte* to) {
     for (std::size_t i = 0; i < bytes; ++i) to[i] = shown_byte(rank, i);
@@ -123,7 +123,7 @@ std::vector<std::string> compare(int size, unsigned seed, const std::function<De
 }
 
 std::uint64_t seventh(int /*rank*/) {
-  return ShmGroup::first_number(7);
+  return LaneLedger::first_number(7);
 }
 
 TEST(CallComparison, EqualCallsSucceed) {
@@ -150,7 +150,7 @@ TEST(CallComparison, AllRanksNameTheSameTwoRanks) {
 
 TEST(CallComparison, DifferentSequenceNumbersAreAMismatch) {
   const auto errors = compare(
-      3, 1, [](int) { return sum_of(100); }, [](int rank) { return ShmGroup::first_number(rank == 2 ? 11 : 7); });
+      3, 1, [](int) { return sum_of(100); }, [](int rank) { return LaneLedger::first_number(rank == 2 ? 11 : 7); });
   EXPECT_THAT(errors, testing::Each(HasSubstr("the number of calls before")));
 }
 

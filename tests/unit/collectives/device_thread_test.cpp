@@ -40,7 +40,7 @@ TEST(DeviceThread, DropsWhatItHasPreparedWhenItIsLeftBehind) {
       },
       [&] { did_work = true; });
   is_preparing.wait();
-  thread.leave_behind();
+  thread.abandon();
   may_go_on.count_down();
   thread.run([&] { is_at_the_end.count_down(); });
   is_at_the_end.wait();

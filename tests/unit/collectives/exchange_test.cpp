@@ -19,6 +19,7 @@
 #include "communicator_probe.h"
 #include "farandole/collectives/communicator.h"
 #include "farandole/core/error.h"
+#include "farandole/internal/communicator_access.h"
 #include "groups.h"
 #include "message_of.h"
 #include "selection/selection.h"
@@ -115,7 +116,7 @@ TEST(Exchange, ReducesInAndOutOfPlaceWithFactors) {
       EXPECT_EQ(part, sums(size, first, part.size(), 1.0F));
       Numbers whole = numbers_of(ranks.rank(), 0, total);
       const BufferView own_place = BufferView(whole).part(first, part.size());
-      const ReduceOptions halved{.prescale = 0.5, .algorithm = kExchange};
+      const CallOptions halved{.prescale = 0.5, .algorithm = kExchange};
       ranks.reduce_scatter(whole, own_place, ReduceOp::kSum, counts, halved);
       EXPECT_EQ(Numbers(whole.begin() + static_cast<std::ptrdiff_t>(first),
                         whole.begin() + static_cast<std::ptrdiff_t>(first + part.size())),
@@ -181,19 +182,19 @@ TEST(Exchange, MovesEveryPartToItsPlace) {
       const auto me = static_cast<std::size_t>(ranks.rank());
       const Numbers all = joined(counts), own = numbers_of(ranks.rank(), 0, counts[me]);
       Numbers gathered(all.size(), -1.0F);
-      ranks.allgather(own, gathered, counts, kExchange);
+      ranks.allgather(own, gathered, counts, {.algorithm = kExchange});
       EXPECT_EQ(gathered, all);
       for (int root = 0; root < size; ++root) {
         const bool at_root = ranks.rank() == root;
         Numbers data = numbers_of(ranks.rank(), 0, 100), part(own.size(), -1.0F);
         gathered.assign(all.size(), -1.0F);
-        ranks.broadcast(data, root, kExchange);
+        ranks.broadcast(data, root, {.algorithm = kExchange});
         EXPECT_EQ(data, numbers_of(root, 0, 100));
         ranks.gather(own, at_root ? BufferView(gathered) : BufferView(nullptr, 0, DType::kF32), root, counts,
-                     kExchange);
+                     {.algorithm = kExchange});
         EXPECT_EQ(gathered, at_root ? all : Numbers(all.size(), -1.0F));
         ranks.scatter(at_root ? ConstBufferView(all) : ConstBufferView(nullptr, 0, DType::kF32), part, root, counts,
-                      kExchange);
+                      {.algorithm = kExchange});
         EXPECT_EQ(part, own);
       }
       // In place, and by Farandole's choice.
@@ -388,7 +389,7 @@ TEST(Exchange, SettingIsSkippedForLongVectors) {
     run_replicas(static_cast<int>(layout.size()), [&](Communicator& on_one_host) {
       // Which could not be duplicated: the setting is for hosts.
       Communicator ranks = CommunicatorProbe::on_hosts(std::move(on_one_host), layout);
-      EXPECT_EQ(ranks.choose(Collective::kAllreduce, 4), kExchange);
+      EXPECT_EQ(internals(ranks).choose(Collective::kAllreduce, 4), kExchange);
       for (const std::size_t count : {5, 300'000}) {
         Numbers values(count, 1.0F);
         ranks.allreduce(values, ReduceOp::kSum);

@@ -35,7 +35,7 @@ TEST(ExecutionPlan, AllreduceReadsTheInputAndWritesTheOutput) {
   EXPECT_EQ(made.input.memory, Memory::kInput);
   EXPECT_EQ(made.data.memory, Memory::kOutput);
   EXPECT_EQ(made.offsets.back(), 100U);
-  EXPECT_EQ(made.staged_bytes + made.whole_bytes + made.delivered_bytes, 0U);
+  EXPECT_EQ(made.staged_bytes + made.full_vector_bytes + made.delivered_bytes, 0U);
 }
 
 TEST(ExecutionPlan, FactorIsAppliedWhileTheInputIsCopied) {
@@ -55,8 +55,8 @@ TEST(ExecutionPlan, FactorIsAppliedWhileTheInputIsCopied) {
 
 TEST(ExecutionPlan, ReduceScatterHoldsTheVectorInOwnMemory) {
   const ExecutionPlan made = plan(call_of(Collective::kReduceScatter, 96, 32), "ring", 2, 3);
-  EXPECT_EQ(made.data.memory, Memory::kWhole);
-  EXPECT_EQ(made.whole_bytes, 384U);
+  EXPECT_EQ(made.data.memory, Memory::kFullVector);
+  EXPECT_EQ(made.full_vector_bytes, 384U);
   EXPECT_EQ(made.result_byte, 256U);
   EXPECT_EQ(made.delivered_bytes, 128U);
 }

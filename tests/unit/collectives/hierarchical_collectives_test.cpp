@@ -14,6 +14,7 @@
 
 #include "communicator_probe.h"
 #include "farandole/collectives/communicator.h"
+#include "farandole/internal/communicator_access.h"
 
 namespace farandole {
 namespace {
@@ -82,7 +83,7 @@ TEST(HierarchicalCollectives, BroadcastFromEveryRoot) {
             ranks, Collective::kBroadcast, count,
             [&](std::vector<std::int32_t>& output, std::string_view algorithm) {
               if (ranks.rank() == root) output = values_of<std::int32_t>(root, count);
-              ranks.broadcast(output, root, algorithm);
+              ranks.broadcast(output, root, {.algorithm = algorithm});
             },
             fmt::format("{} elements from {}", count, root));
       }
@@ -94,7 +95,7 @@ TEST(HierarchicalCollectives, ReduceToEveryRootAndAllreduceWithFactors) {
   for_each_layout([](Communicator& ranks) {
     for (const std::size_t count : vector_counts(ranks)) {
       for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kAverage}) {
-        ReduceOptions options;
+        CallOptions options;
         options.prescale = 4.0;
         options.postscale = 0.5;
         const auto run = [&](std::vector<float>& output, std::string_view algorithm, int root, bool in_place) {
@@ -143,9 +144,9 @@ TEST(HierarchicalCollectives, AllgatherAndGatherToEveryRoot) {
                   from = part;
                 }
                 if (root < 0) {
-                  ranks.allgather(from, output, counts, algorithm);
+                  ranks.allgather(from, output, counts, {.algorithm = algorithm});
                 } else {
-                  ranks.gather(from, output, root, counts, algorithm);
+                  ranks.gather(from, output, root, counts, {.algorithm = algorithm});
                 }
               },
               fmt::format("{} elements to {}, in place {}", counts[0], root, in_place));
@@ -167,12 +168,12 @@ TEST(HierarchicalCollectives, ReduceScatterAndScatterFromEveryRoot) {
               const auto input =
                   values_of<std::int64_t>(ranks.rank(), has_input ? elements_before(counts, counts.size()) : 0);
               if (root < 0) {
-                ReduceOptions options;
+                CallOptions options;
                 options.algorithm = algorithm;
                 options.postscale = 2.0;
                 ranks.reduce_scatter(input, output, ReduceOp::kSum, counts, options);
               } else {
-                ranks.scatter(input, output, root, counts, algorithm);
+                ranks.scatter(input, output, root, counts, {.algorithm = algorithm});
               }
             },
             fmt::format("{} elements from {}", counts[0], root));
@@ -184,7 +185,7 @@ TEST(HierarchicalCollectives, ReduceScatterAndScatterFromEveryRoot) {
 TEST(HierarchicalCollectives, AlltoallAndInPlace) {
   for_each_layout([](Communicator& hosts) {
     Communicator ranks = CommunicatorProbe::measured(std::move(hosts), Collective::kAlltoall, "hierarchical");
-    ASSERT_EQ(ranks.choose(Collective::kAlltoall, 0), "hierarchical");
+    ASSERT_EQ(internals(ranks).choose(Collective::kAlltoall, 0), "hierarchical");
     const auto size = static_cast<std::size_t>(ranks.size());
     for (const std::size_t each : {0, 1, 3, 97}) {
       for (const bool in_place : {false, true}) {
@@ -212,9 +213,9 @@ TEST(HierarchicalCollectives, LongVectorsPassInSlices) {
       for (std::size_t i = 0; i < kCount; ++i) wanted[i] += more[i];
     }
     ranks.allreduce(own, added, ReduceOp::kSum, {1.0, 1.0, "hierarchical"});
-    ranks.broadcast(sent, 1, "hierarchical");
+    ranks.broadcast(sent, 1, {.algorithm = "hierarchical"});
     const std::size_t each = kCount / size;
-    ranks.allgather(ConstBufferView(own.data(), each, DType::kI32), gathered, {}, "hierarchical");
+    ranks.allgather(ConstBufferView(own.data(), each, DType::kI32), gathered, {}, {.algorithm = "hierarchical"});
     ASSERT_EQ(added, wanted);
     ASSERT_EQ(sent, values_of<std::int32_t>(1, kCount));
     for (int rank = 0; rank < ranks.size(); ++rank) {

@@ -25,6 +25,7 @@
 #include "farandole/collectives/communicator.h"
 #include "farandole/core/error.h"
 #include "farandole/internal/average.h"
+#include "farandole/internal/communicator_access.h"
 #include "groups.h"
 #include "operation/method_inputs.h"
 #include "scripted_network.h"
@@ -68,7 +69,7 @@ TEST(Hierarchy, KnowsTheHostOfEveryRank) {
   EXPECT_THAT(blocks->hosts, ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3)));
   EXPECT_EQ(blocks->host, 0);
   EXPECT_EQ(blocks->local, 1);
-  EXPECT_EQ(blocks->least_local_size(), 2);
+  EXPECT_EQ(blocks->min_local_size(), 2);
   const std::optional<Hierarchy> interleaved = hierarchy_of({0, 1, 0, 1}, 3);
   ASSERT_TRUE(interleaved);
   EXPECT_THAT(interleaved->hosts, ElementsAre(ElementsAre(0, 2), ElementsAre(1, 3)));
@@ -80,7 +81,7 @@ TEST(Hierarchy, KnowsTheHostOfEveryRank) {
   ASSERT_TRUE(unequal);
   EXPECT_THAT(unequal->hosts, ElementsAre(ElementsAre(1, 2), ElementsAre(0)));
   EXPECT_EQ(unequal->host, 1);
-  EXPECT_EQ(unequal->least_local_size(), 1);
+  EXPECT_EQ(unequal->min_local_size(), 1);
 }
 
 TEST(Hierarchy, KnowsBlockAndRoundRobinPlacement) {
@@ -120,7 +121,7 @@ class Hosts {
 
   /// All operations of this rank up to here have ended.
   bool has_completed(int rank, std::uint64_t number) {
-    return shm(rank) == nullptr || shm(rank)->completed() >= number;
+    return shm(rank) == nullptr || shm(rank)->ledger().completed() >= number;
   }
 
  private:
@@ -228,7 +229,7 @@ class Reduction {
       Side& side = sides_[static_cast<std::size_t>(rank)];
       EXPECT_TRUE(!side.operation || side.operation->withdraw() == BufferHazard::kNone);
       side.operation.reset();
-      if (hosts_.shm(rank) != nullptr) hosts_.shm(rank)->withdraw(ShmGroup::first_number(sequence_));
+      if (hosts_.shm(rank) != nullptr) hosts_.shm(rank)->ledger().withdraw(LaneLedger::first_number(sequence_));
     }
   }
   BufferHazard withdraw_of(int rank) { return sides_[static_cast<std::size_t>(rank)].operation->withdraw(); }
@@ -312,8 +313,8 @@ TEST(HierarchicalOperation, LongVectorsAreMarkedAsLongTraffic) {
 void expect_completed(Hosts& hosts, bool first_half, bool second_half) {
   for (int rank = 0; rank < hosts.size(); ++rank) {
     if (hosts.shm(rank) == nullptr) continue;
-    EXPECT_EQ(hosts.has_completed(rank, ShmGroup::first_number(1)), first_half) << "rank " << rank;
-    EXPECT_EQ(hosts.has_completed(rank, ShmGroup::first_number(1) + 1), second_half) << "rank " << rank;
+    EXPECT_EQ(hosts.has_completed(rank, LaneLedger::first_number(1)), first_half) << "rank " << rank;
+    EXPECT_EQ(hosts.has_completed(rank, LaneLedger::first_number(1) + 1), second_half) << "rank " << rank;
   }
 }
 
@@ -332,7 +333,7 @@ TEST(HierarchicalOperation, AnnouncedFirstEndsFirst) {
     ASSERT_TRUE(second.go_on(random));
     EXPECT_EQ(first.difference() + second.difference(), "");
     for (int rank = 0; rank < hosts.size(); ++rank)
-      EXPECT_TRUE(hosts.has_completed(rank, ShmGroup::first_number(2) + 1)) << "rank " << rank;
+      EXPECT_TRUE(hosts.has_completed(rank, LaneLedger::first_number(2) + 1)) << "rank " << rank;
   }
 }
 
@@ -382,7 +383,7 @@ void lose_messages_after(std::size_t delivered, const std::vector<int>& layout) 
   EXPECT_GT(hosts.network().withdrawn(), 0U);
   // The lane is free for what comes next: nothing of it counts as pending.
   for (int rank = 0; rank < hosts.size(); ++rank)
-    EXPECT_TRUE(hosts.has_completed(rank, ShmGroup::first_number(1))) << "rank " << rank;
+    EXPECT_TRUE(hosts.has_completed(rank, LaneLedger::first_number(1))) << "rank " << rank;
 }
 
 TEST(HierarchicalOperation, LostMessagesRaiseAndReleaseEverything) {
@@ -400,7 +401,8 @@ TEST(HierarchicalOperation, WithdrawWaitsUntilNoPeerUsesTheBuffers) {
   reduction.begin();
   (void)reduction.advance(0);
   ShmGroup& shm = *hosts.shm(1);
-  std::atomic<std::uint64_t>& touching = shm.lane(shm.rank(), shm.lane_of(ShmGroup::first_number(1))).touching;
+  std::atomic<std::uint64_t>& touching =
+      shm.layout().lane(shm.rank(), shm.ledger().lane_of(LaneLedger::first_number(1))).touching;
   touching.store(1);
   std::future<void> withdrawn = std::async(std::launch::async, [&] { (void)reduction.withdraw_of(0); });
   EXPECT_EQ(withdrawn.wait_for(std::chrono::milliseconds(20)), std::future_status::timeout);
@@ -413,7 +415,7 @@ TEST(HierarchicalOperation, WithdrawWaitsUntilNoPeerUsesTheBuffers) {
 void run_on_hosts(const std::vector<int>& layout, const std::function<void(Communicator&)>& body) {
   run_replicas(static_cast<int>(layout.size()), [&](Communicator& ranks) {
     Communicator hosts = CommunicatorProbe::on_hosts(ranks.duplicate(), layout);
-    ASSERT_EQ(hosts.choose(Collective::kAllreduce, 1 << 20), "hierarchical");
+    ASSERT_EQ(internals(hosts).choose(Collective::kAllreduce, 1 << 20), "hierarchical");
     body(hosts);
   });
 }

@@ -411,7 +411,7 @@ TEST(HierarchicalPlan, GivesEveryResultAndCrossesHostsOnce) {
   std::mt19937 random(7);
   for (const std::vector<int>& hosts : layouts) {
     for (const Collective collective : kCollectives) {
-      for (int carriers = 1; carriers <= Hierarchy::of(hosts, 0).least_local_size(); ++carriers) {
+      for (int carriers = 1; carriers <= Hierarchy::of(hosts, 0).min_local_size(); ++carriers) {
         for (int draw = 0; draw < 12; ++draw) {
           HierarchicalQuery query = query_of(collective, static_cast<int>(hosts.size()), random);
           query.carriers = carriers;
@@ -435,7 +435,7 @@ TEST(HierarchicalPlan, HoldsForRandomHosts) {
     std::shuffle(hosts.begin(), hosts.end(), random);
     HierarchicalQuery query =
         query_of(kCollectives[random() % std::size(kCollectives)], static_cast<int>(hosts.size()), random);
-    const auto least = static_cast<unsigned>(Hierarchy::of(hosts, 0).least_local_size());
+    const auto least = static_cast<unsigned>(Hierarchy::of(hosts, 0).min_local_size());
     query.carriers = 1 + static_cast<int>(random() % least);
     expect_right(query, hosts);
     if (HasFailure()) return;
@@ -448,7 +448,7 @@ TEST(HierarchicalPlan, AlltoallReportsTheBytesBetweenHosts) {
     HierarchicalQuery query;
     query.collective = Collective::kAlltoall;
     query.counts.assign(hosts.size(), 1000);
-    query.carriers = Hierarchy::of(hosts, rank).least_local_size();
+    query.carriers = Hierarchy::of(hosts, rank).min_local_size();
     for (const HierarchicalPhase& phase : plan_hierarchical(query, Hierarchy::of(hosts, rank)).phases) {
       if (phase.where == HierarchicalPhase::Where::kAcross) return phase.total;
     }

@@ -13,6 +13,7 @@
 
 #include "farandole/collectives/communicator.h"
 #include "farandole/core/error.h"
+#include "farandole/internal/communicator_access.h"
 #include "message_of.h"
 
 namespace farandole {
@@ -55,21 +56,18 @@ std::vector<std::function<void()>> questions_to(Communicator& ranks) {
   return {
       [&] { (void)ranks.rank(); },
       [&] { (void)ranks.size(); },
-      [&] { (void)ranks.local_rank(); },
-      [&] { (void)ranks.local_size(); },
-      [&] { (void)ranks.host_index(); },
-      [&] { (void)ranks.host_count(); },
+      [&] { (void)ranks.placement(); },
       [&] { (void)ranks.describe(0); },
-      [&] { (void)ranks.settings(); },
-      [&] { (void)ranks.peer_has_started_next(); },
-      [&] { (void)ranks.describe_missing(); },
-      [&] { (void)ranks.endpoint(); },
+      [&] { (void)internals(ranks).settings(); },
+      [&] { (void)internals(ranks).peer_has_started_next(); },
+      [&] { (void)internals(ranks).describe_missing(); },
+      [&] { (void)internals(ranks).endpoint(); },
       [&] { (void)ranks.shares_memory(); },
-      [&] { (void)ranks.explain(Collective::kAllreduce, 4); },
-      [&] { (void)ranks.choose(Collective::kAllreduce, 4); },
-      [&] { (void)ranks.transport(); },
-      [&] { (void)ranks.tuning_shape(); },
-      [&] { (void)ranks.sent_bytes(); },
+      [&] { (void)internals(ranks).explain(Collective::kAllreduce, 4); },
+      [&] { (void)internals(ranks).choose(Collective::kAllreduce, 4); },
+      [&] { (void)internals(ranks).transport(); },
+      [&] { (void)internals(ranks).tuning_shape(); },
+      [&] { (void)internals(ranks).sent_bytes(); },
       [&] { ranks.abort("nothing to abort"); },
   };
 }
@@ -153,9 +151,9 @@ TEST(CommunicatorAfterItsWorld, KeepsItsRankAndSize) {
   Communicator& ranks = job.communicators[1];
   EXPECT_EQ(ranks.rank(), 1);
   EXPECT_EQ(ranks.size(), 2);
-  EXPECT_EQ(ranks.local_size(), 2);
+  EXPECT_EQ(ranks.placement().local_size, 2);
   EXPECT_THAT(ranks.describe(0), HasSubstr("rank 0 (host"));
-  EXPECT_FALSE(ranks.peer_has_started_next());
+  EXPECT_FALSE(internals(ranks).peer_has_started_next());
   ranks.abort("after the end");
 }
 

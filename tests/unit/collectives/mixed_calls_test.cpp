@@ -17,6 +17,7 @@
 #include "communicator_probe.h"
 #include "farandole/collectives/communicator.h"
 #include "farandole/core/error.h"
+#include "farandole/internal/communicator_access.h"
 #include "values.h"
 
 namespace farandole {
@@ -79,14 +80,14 @@ std::size_t draw_count(Random& random, std::size_t element_bytes) {
 
 std::string draw_algorithm(Random& random, const Communicator& ranks, const Drawn& call) {
   if (call.collective == Collective::kAlltoall || call.collective == Collective::kBarrier) return "";
-  constexpr std::size_t kMaxShownBytes = 60U << 10;
+  constexpr std::size_t kMaxPayloadBytes = 60U << 10;
   std::vector<std::string> names;
   for (const Algorithm& one : algorithms()) {
     if (one.collective == call.collective && one.supports(ranks.size())) names.emplace_back(one.name);
   }
-  if (ranks.choose(Collective::kReduce, 4U << 20) == "hierarchical") names.emplace_back("hierarchical");
+  if (internals(ranks).choose(Collective::kReduce, 4U << 20) == "hierarchical") names.emplace_back("hierarchical");
   const std::size_t bytes = call.total() * size_in_bytes(call.dtype) * static_cast<std::size_t>(ranks.size());
-  if (!ranks.shares_memory() && ranks.size() > 1 && bytes <= kMaxShownBytes) names.emplace_back("exchange");
+  if (!ranks.shares_memory() && ranks.size() > 1 && bytes <= kMaxPayloadBytes) names.emplace_back("exchange");
   return names[random.below(names.size())];
 }
 
@@ -155,7 +156,8 @@ class Side {
   }
   void start() {
     if (rank_ == call_.odd_rank) return start_another();
-    ReduceOptions options{call_.factor, 1 / call_.factor, call_.algorithm};
+    CallOptions options{call_.factor, 1 / call_.factor, call_.algorithm};
+    const CallOptions plain{.algorithm = call_.algorithm};
     const Counts counts = call_.is_uneven ? call_.counts : Counts();
     const BufferView at_root = rank_ == call_.root ? to_ : BufferView();
     switch (call_.collective) {
@@ -166,13 +168,13 @@ class Side {
         work_ = ranks_.reduce_async(from_, at_root, call_.op, call_.root, options);
         break;
       case Collective::kBroadcast:
-        work_ = ranks_.broadcast_async(rank_ == call_.root ? input_.view() : to_, call_.root, call_.algorithm);
+        work_ = ranks_.broadcast_async(rank_ == call_.root ? input_.view() : to_, call_.root, plain);
         break;
       case Collective::kAllgather:
-        work_ = ranks_.allgather_async(from_, to_, counts, call_.algorithm);
+        work_ = ranks_.allgather_async(from_, to_, counts, plain);
         break;
       case Collective::kGather:
-        work_ = ranks_.gather_async(from_, at_root, call_.root, counts, call_.algorithm);
+        work_ = ranks_.gather_async(from_, at_root, call_.root, counts, plain);
         break;
       case Collective::kReduceScatter:
         work_ = ranks_.reduce_scatter_async(from_, to_, call_.op, counts, options);
@@ -180,7 +182,7 @@ class Side {
       case Collective::kScatter:
         work_ = ranks_.scatter_async(
             rank_ == call_.root ? ConstBufferView(from_) : ConstBufferView(nullptr, 0, call_.dtype), to_, call_.root,
-            counts, call_.algorithm);
+            counts, plain);
         break;
       case Collective::kAlltoall:
         work_ = ranks_.alltoall_async(from_, to_, sends_, receives_);

@@ -52,15 +52,15 @@ class Shown {
  public:
   Shown(ShmRanks& ranks, int rank) : host_(ranks.shm(1 - rank)), rank_(rank) {
     for (auto& word : record().payload) word.store(kMark * 0x0101010101010101ULL, std::memory_order_relaxed);
-    std::memset(host_.input_slot(rank_, 0, 0), kMark, kSlotBytes);
+    std::memset(host_.layout().input_slot(rank_, 0, 0), kMark, kSlotBytes);
   }
   Bytes in_record(std::size_t bytes) const { return copy(record().payload.data(), bytes); }
-  Bytes in_slot(std::size_t bytes) const { return copy(host_.input_slot(rank_, 0, 0), bytes); }
+  Bytes in_slot(std::size_t bytes) const { return copy(host_.layout().input_slot(rank_, 0, 0), bytes); }
   bool is_record_untouched() const { return is_mark(in_record(kRecordBytes)); }
   bool is_slot_untouched() const { return is_mark(in_slot(kSlotBytes)); }
 
  private:
-  ArrivalRecord& record() const { return host_.lane(rank_, 0).arrival; }
+  ArrivalRecord& record() const { return host_.layout().lane(rank_, 0).arrival; }
   static Bytes copy(const void* from, std::size_t bytes) {
     const auto* first = static_cast<const std::uint8_t*>(from);
     return {first, first + bytes};
@@ -80,7 +80,7 @@ TEST(OneShot, ShowsUpTo40BytesInTheRecordElseInTheSlot) {
     SCOPED_TRACE(bytes);
     Bytes input = vector_of(0, bytes), output(bytes);
     const Shown shown(ranks, 0);
-    OneShot(ranks.shm(0), 0, call_on(Collective::kAllreduce, input, output)).show();
+    OneShot(ranks.shm(0), 0, call_on(Collective::kAllreduce, input, output)).publish_input();
     if (bytes <= kRecordBytes) {
       EXPECT_EQ(shown.in_record(bytes), input);
       EXPECT_TRUE(shown.is_slot_untouched());
@@ -99,7 +99,7 @@ TEST(OneShot, ShowsOnlyWhatThePeersNeed) {
   Bytes part = vector_of(0, 30), whole(60);
   for (const Collective collective : {Collective::kAllgather, Collective::kGather}) {
     const Shown shown(ranks, 0);
-    OneShot(ranks.shm(0), 0, call_on(collective, part, whole, 1)).show();
+    OneShot(ranks.shm(0), 0, call_on(collective, part, whole, 1)).publish_input();
     EXPECT_EQ(shown.in_record(30), part);
     EXPECT_TRUE(shown.is_slot_untouched()) << name(collective);
   }
@@ -108,14 +108,14 @@ TEST(OneShot, ShowsOnlyWhatThePeersNeed) {
     for (const int root : {0, 1}) {
       Bytes all = vector_of(0, 60), own(collective == Collective::kScatter ? 30 : 60);
       const Shown shown(ranks, 0);
-      OneShot(ranks.shm(0), 0, call_on(collective, all, own, root)).show();
+      OneShot(ranks.shm(0), 0, call_on(collective, all, own, root)).publish_input();
       EXPECT_TRUE(shown.is_record_untouched()) << name(collective);
       EXPECT_EQ(shown.is_slot_untouched(), root == 1) << name(collective);
     }
   }
   Bytes nothing;
   const Shown shown(ranks, 0);
-  OneShot(ranks.shm(0), 0, call_on(Collective::kBarrier, nothing, nothing)).show();
+  OneShot(ranks.shm(0), 0, call_on(Collective::kBarrier, nothing, nothing)).publish_input();
   EXPECT_TRUE(shown.is_record_untouched() && shown.is_slot_untouched());
 }
 
@@ -130,7 +130,7 @@ TEST(OneShot, ShowsScaledDataAndKeepsTheInput) {
     call.output = {output.data(), count, DType::kF32};
     call.prescale = 0.5;
     const Shown shown(ranks, 0);
-    OneShot(ranks.shm(0), 0, call).show();
+    OneShot(ranks.shm(0), 0, call).publish_input();
     const Bytes bytes = count == 5 ? shown.in_record(20) : shown.in_slot(400);
     std::vector<float> found(count);
     std::memcpy(found.data(), bytes.data(), bytes.size());
@@ -157,10 +157,10 @@ TEST(OneShot, ScaledDataIsCorrectIfOutputOverlapsInput) {
       for (std::size_t i = 0; i < count; ++i)
         wanted[i] = 0.5F * static_cast<float>(i) + 0.5F * static_cast<float>(10 + i);
       OneShot first(ranks.shm(0), 0, calls[0]), second(ranks.shm(1), 0, calls[1]);
-      first.show();
-      second.show();
-      first.take();
-      second.take();
+      first.publish_input();
+      second.publish_input();
+      first.compute_result();
+      second.compute_result();
       for (std::size_t rank = 0; rank < 2; ++rank) {
         const auto from = memory[rank].begin() + static_cast<std::ptrdiff_t>(behind);
         EXPECT_EQ(std::vector<float>(from, from + static_cast<std::ptrdiff_t>(count)), wanted)
@@ -300,17 +300,17 @@ std::vector<Case> all_cases(std::size_t size) {
 }
 
 void run_one_shot(ShmGroup& host, std::uint64_t number, const Call& call, std::span<const std::size_t> firsts) {
-  const int lane = host.lane_of(number);
-  const std::uint64_t previous = host.begin(lane, number);
-  while (host.first_behind(previous) >= 0) std::this_thread::yield();
+  const int lane = host.ledger().lane_of(number);
+  const std::uint64_t previous = host.ledger().begin(lane, number);
+  while (host.ledger().first_behind(previous) >= 0) std::this_thread::yield();
   OneShot one_shot(host, lane, call, firsts);
-  one_shot.show();
+  one_shot.publish_input();
   publish_arrival(host, lane, number, /*digest=*/1);
   for (int peer = 0; peer < host.size(); ++peer) {
     while (peer != host.rank() && !has_arrived(host, lane, number, peer)) std::this_thread::yield();
   }
-  one_shot.take();
-  host.end(lane);
+  one_shot.compute_result();
+  host.ledger().end(lane);
 }
 
 TEST(OneShot, ThreadsGetEveryResultForAllOverlaps) {
@@ -324,7 +324,7 @@ TEST(OneShot, ThreadsGetEveryResultForAllOverlaps) {
         std::uint64_t sequence = 0;
         for (const Case& tried : cases) {
           const Trial trial(tried, rank, size);
-          run_one_shot(ranks.shm(rank), ShmGroup::first_number(++sequence), trial.call(), trial.firsts());
+          run_one_shot(ranks.shm(rank), LaneLedger::first_number(++sequence), trial.call(), trial.firsts());
           EXPECT_TRUE(trial.is_right()) << text_of_case(tried, rank, size);
         }
       });
@@ -334,8 +334,8 @@ TEST(OneShot, ThreadsGetEveryResultForAllOverlaps) {
 
 /// Two ranks on this thread, each with an allreduce of `count` elements. Operations have these numbers, which
 /// alternate between the lanes.
-constexpr std::uint64_t kFirst = ShmGroup::first_number(1), kSecond = ShmGroup::first_number(2),
-                        kThird = ShmGroup::first_number(3);
+constexpr std::uint64_t kFirst = LaneLedger::first_number(1), kSecond = LaneLedger::first_number(2),
+                        kThird = LaneLedger::first_number(3);
 class Pair {
  public:
   Pair() : ranks_(2, kSlotBytes) {}
@@ -362,7 +362,7 @@ class Pair {
   }
   std::uint64_t shown_number(int rank, std::uint64_t number) {
     ShmGroup& peer = ranks_.shm(1 - rank);
-    return peer.lane(rank, peer.lane_of(number)).arrival.number.load();
+    return peer.layout().lane(rank, peer.ledger().lane_of(number)).arrival.number.load();
   }
 
  private:
@@ -402,7 +402,7 @@ TEST(TryOneShot, FirstRankFallsBackToOperation) {
   EXPECT_FALSE(pair.has_sum(0));
   EXPECT_EQ(pair.operation(0, kFirst, /*has_arrived=*/true)->advance(), Operation::State::kDone);
   EXPECT_TRUE(pair.has_sum(0));
-  EXPECT_EQ(pair.ranks().shm(0).completed(), kFirst);
+  EXPECT_EQ(pair.ranks().shm(0).ledger().completed(), kFirst);
 }
 
 TEST(TryOneShot, MismatchFallsBackToOperation) {

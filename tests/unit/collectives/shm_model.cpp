@@ -394,7 +394,7 @@ class Explorer {
     return ++op.cursor == v_.ranks;
   }
 
-  /// ShmGroup::end
+  /// LaneLedger::end
   void end(State::Rank& mine, int lane) const {
     at(mine.last, lane) = at(mine.in_flight, lane);
     at(mine.in_flight, lane) = 0;

@@ -138,9 +138,9 @@ class Simulation {
     const auto [stage, slice] = steps_[ended(position)];
     if (!plan_.is_active(stage, rank)) return true;
     const auto reader = static_cast<ShmStage>(static_cast<int>(stage) + 1);
-    const bool reused = stage != ShmStage::kCopyOut && plan_.uses(reader) && slice >= ShmGroup::kSlots;
+    const bool reused = stage != ShmStage::kCopyOut && plan_.uses(reader) && slice >= ShmLayout::kSlots;
     if (rules_.waits_for_readers && reused &&
-        !all_reached(state, rank, plan_.done_after(reader, slice - ShmGroup::kSlots), -1)) {
+        !all_reached(state, rank, plan_.done_after(reader, slice - ShmLayout::kSlots), -1)) {
       return false;
     }
     if (stage == ShmStage::kCopyIn || !rules_.waits_for_writers) return true;
@@ -164,9 +164,9 @@ class Simulation {
         return fmt::format("rank {} reads a slot of rank {} before it is written", rank, other);
       }
       const auto reader = static_cast<ShmStage>(static_cast<int>(stage) + 1);
-      if (stage != ShmStage::kCopyOut && plan_.uses(reader) && slice >= ShmGroup::kSlots &&
+      if (stage != ShmStage::kCopyOut && plan_.uses(reader) && slice >= ShmLayout::kSlots &&
           plan_.is_active(reader, other) && reads_slots_of(reader, rank) &&
-          !has(theirs, reader, slice - ShmGroup::kSlots)) {
+          !has(theirs, reader, slice - ShmLayout::kSlots)) {
         return fmt::format("rank {} writes a slot that rank {} has not read", rank, other);
       }
     }

@@ -55,7 +55,7 @@ TEST(VerifierTest, AcceptsExchangeThroughScratch) {
   EXPECT_EQ(verdict.rounds, 1);
   EXPECT_EQ(verdict.messages, 2);
   EXPECT_EQ(verdict.pieces_sent, 2);
-  EXPECT_EQ(verdict.most_dependencies, 2);
+  EXPECT_EQ(verdict.max_dependencies, 2);
 }
 
 TEST(VerifierTest, RefusesContributionsCountedTwice) {

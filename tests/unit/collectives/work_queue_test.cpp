@@ -88,16 +88,25 @@ class Ones {
                      ? Selection{&kShmMethod}
                      : Selection::schedule(*find_algorithm(Collective::kAllreduce, "recursive_doubling"), 1);
   }
-  Pending submit() { return queue_.submit(call_, selection_, {}); }
+  Pending submit() { return queue_.submit(accepted()); }
   /// As Communicator::State does with a call that can not work.
   Pending submit_invalid(const std::string& validation_error) {
-    return queue_.submit(call_, Selection::schedule(algorithms().front(), 1), validation_error);
+    PreparedCall prepared(call_, kRanks);
+    prepared.refuse(validation_error);
+    return queue_.submit(prepared);
   }
-  void run() { queue_.run(call_, selection_, {}); }
+  void run() { queue_.run(accepted()); }
   bool are_added() const { return values_ == std::vector<float>(values_.size(), 2.0F); }
   bool are_untouched() const { return values_ == std::vector<float>(values_.size(), 1.0F); }
 
  private:
+  static constexpr int kRanks = 2;
+  PreparedCall accepted() const {
+    PreparedCall prepared(call_, kRanks);
+    prepared.accept(selection_);
+    return prepared;
+  }
+
   WorkQueue& queue_;
   std::vector<float> values_;
   Call call_;

@@ -92,7 +92,7 @@ TEST(LocalRendezvous, AProcessIsGoneOnceItsControlMessagesAreRead) {
   for (const bool says_something : {true, false}) {
     std::latch has_gone(1);
     side_by_side<int>(2, [&](int process) {
-      auto group = std::make_unique<LocalProcessGroup>(Slot{job("gone"), process, 2});
+      auto group = std::make_unique<LocalProcessGroup>(LocalJob{job("gone"), process, 2});
       if (process == 1) {
         ControlMessage control;
         control.process = 1;
@@ -153,7 +153,7 @@ TEST(LocalRendezvous, WhoSaysNoHelloIsRefusedAndTheOthersMeet) {
   side_by_side<int>(3, [&](int part) {
     if (part < 2) {
       if (part == 1) are_refused.wait();
-      const Rendezvous rendezvous = meet({job("strangers"), part, 2});
+      const Rendezvous rendezvous = join_job({job("strangers"), part, 2});
       EXPECT_TRUE(rendezvous.sockets[static_cast<std::size_t>(1 - part)]);
       return 0;
     }
@@ -241,16 +241,16 @@ TEST(LocalRendezvous, WhoGoesIsNamed) {
 
 TEST(LocalRendezvous, WhoIsMissingIsNamedAtTheDeadline) {
   const auto slot = [](int process) {
-    return Slot{job("missing"), process, 4, std::chrono::hours(1), std::chrono::milliseconds(50)};
+    return LocalJob{job("missing"), process, 4, std::chrono::hours(1), std::chrono::milliseconds(50)};
   };
-  const auto errors =
-      side_by_side<std::string>(2, [&](int process) { return message_of<Timeout>([&] { meet(slot(2 * process)); }); });
+  const auto errors = side_by_side<std::string>(
+      2, [&](int process) { return message_of<Timeout>([&] { join_job(slot(2 * process)); }); });
   EXPECT_THAT(errors[0], AllOf(HasSubstr("process 0 of 4"), HasSubstr("processes 1,"), HasSubstr("FARANDOLE_RANK")));
 }
 
 TEST(LocalRendezvous, WhoStopsAfterTheRendezvousIsNamed) {
   const auto errors = side_by_side<std::string>(2, [done = std::make_shared<std::latch>(2)](int process) {
-    Slot slot{job("stopped"), process, 2};
+    LocalJob slot{job("stopped"), process, 2};
     slot.timeout = std::chrono::milliseconds(50);
     LocalProcessGroup group(slot);
     std::vector<int> all(2);
@@ -265,34 +265,34 @@ TEST(LocalRendezvous, WhoStopsAfterTheRendezvousIsNamed) {
 }
 
 TEST(LocalRendezvous, ANumberIsTakenOnce) {
-  const Slot slot{job("twice"), 0, 1};
-  const Rendezvous first = meet(slot);
-  EXPECT_THAT(message_of<InvalidArgument>([&] { meet(slot); }),
+  const LocalJob slot{job("twice"), 0, 1};
+  const Rendezvous first = join_job(slot);
+  EXPECT_THAT(message_of<InvalidArgument>([&] { join_job(slot); }),
               AllOf(HasSubstr("has a process 0 already"), HasSubstr("FARANDOLE_RANK"), HasSubstr("FARANDOLE_JOB")));
 }
 
 /// Process 1 has greeted process 0 and goes, before process 2 comes.
 TEST(LocalRendezvous, WhoGoesBeforeAllHaveMetIsNamed) {
   const std::string name = job("early");
-  auto error = std::async(std::launch::async, [&] { return message_of<PeerLost>([&] { meet({name, 0, 3}); }); });
+  auto error = std::async(std::launch::async, [&] { return message_of<PeerLost>([&] { join_job({name, 0, 3}); }); });
   {
-    Slot slot{name, 1, 3};
+    LocalJob slot{name, 1, 3};
     slot.timeout = std::chrono::milliseconds(200);
-    EXPECT_THAT(message_of<Timeout>([&] { meet(slot); }), HasSubstr("waits for process 2"));
+    EXPECT_THAT(message_of<Timeout>([&] { join_job(slot); }), HasSubstr("waits for process 2"));
   }
   EXPECT_THAT(error.get(), HasSubstr("process 1 has gone"));
 }
 
 TEST(LocalRendezvous, AllMustBeToldTheSameSize) {
   const auto errors = side_by_side<std::string>(2, [](int process) {
-    return message_of<InvalidArgument>([&] { meet({job("sizes"), process, 2 + process}); });
+    return message_of<InvalidArgument>([&] { join_job({job("sizes"), process, 2 + process}); });
   });
   EXPECT_THAT(errors[0], AllOf(HasSubstr("FARANDOLE_SIZE is 2 in process 0"), HasSubstr("3 in process 1")));
   EXPECT_THAT(errors[1], AllOf(HasSubstr("FARANDOLE_SIZE is 3 in process 1"), HasSubstr("2 in process 0")));
 }
 
 TEST(LocalRendezvous, TheNameOfAJobIsShort) {
-  EXPECT_THAT(message_of<InvalidArgument>([] { meet({std::string(65, 'x'), 0, 1}); }), HasSubstr("1 to 64"));
+  EXPECT_THAT(message_of<InvalidArgument>([] { join_job({std::string(65, 'x'), 0, 1}); }), HasSubstr("1 to 64"));
 }
 
 }  // namespace

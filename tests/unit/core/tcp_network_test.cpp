@@ -293,7 +293,7 @@ TEST(TcpNetwork, ALostConnectionIsKnownToBeSo) {
   EXPECT_EQ(job[0].why_lost(1), "");
   job.end(1);
   EXPECT_TRUE(job.until([&] { return !job[0].why_lost(1).empty(); }));
-  EXPECT_EQ(job[0].why_out_of_reach(1), "") << "the process itself has ended";
+  EXPECT_EQ(job[0].unreachable_reason(1), "") << "the process itself has ended";
 }
 
 TEST(TcpNetwork, AProcessThatHasEndedBeforeTheFirstUseIsLost) {
@@ -302,7 +302,7 @@ TEST(TcpNetwork, AProcessThatHasEndedBeforeTheFirstUseIsLost) {
   job[0].link(1);
   ASSERT_TRUE(job.until([&] { return !job[0].why_lost(1).empty(); }));
   EXPECT_THAT(job[0].why_lost(1), testing::HasSubstr("does not listen any more"));
-  EXPECT_EQ(job[0].why_out_of_reach(1), "");
+  EXPECT_EQ(job[0].unreachable_reason(1), "");
 }
 
 TEST(TcpNetwork, NoConnectionWithinThePeerTimeoutIsALoss) {
@@ -316,7 +316,7 @@ TEST(TcpNetwork, NoConnectionWithinThePeerTimeoutIsALoss) {
     return !job[0].why_lost(1).empty();
   }));
   EXPECT_THAT(job[0].why_lost(1), testing::HasSubstr("FARANDOLE_PEER_TIMEOUT"));
-  EXPECT_EQ(job[0].why_out_of_reach(1), job[0].why_lost(1));
+  EXPECT_EQ(job[0].unreachable_reason(1), job[0].why_lost(1));
 }
 
 // The peer has confirmed a call of its own, and the connection was lost before that came.

@@ -4,6 +4,7 @@
 #include <barrier>
 
 #include "engine_harness.h"
+#include "farandole/internal/communicator_access.h"
 #include "variable.h"
 
 namespace farandole::testing {
@@ -20,9 +21,9 @@ TEST(EngineHealth, CountsTheTimeSinceTheRequestBeganToWait) {
   std::barrier end(2);
   run_replicas(2, [&](Communicator& job) {
     Timeline timeline;
-    Inbox inbox(job.rank(), job.endpoint());
+    Inbox inbox(job.rank(), internals(job).endpoint());
     ProcessSets sets(job, inbox, timeline, 1);
-    EngineHealth health(job.rank(), job.endpoint());
+    EngineHealth health(job.rank(), internals(job).endpoint());
     if (job.rank() == 0) {
       const auto submitted = Clock::now() + std::chrono::hours(1);
       // The engine looks ten times a second.
@@ -30,9 +31,9 @@ TEST(EngineHealth, CountsTheTimeSinceTheRequestBeganToWait) {
       const auto warnings_at = [&](Clock::duration waited) {
         ::testing::internal::CaptureStderr();
         for (; looked < waited; looked += std::chrono::milliseconds(100)) {
-          health.check(sets, inbox.happenings(), submitted + looked);
+          health.check(sets, inbox.progress_count(), submitted + looked);
         }
-        health.check(sets, inbox.happenings(), submitted + waited);
+        health.check(sets, inbox.progress_count(), submitted + waited);
         return ::testing::internal::GetCapturedStderr();
       };
       EXPECT_EQ(warnings_at(std::chrono::seconds(0)), "") << "nothing is pending";
@@ -43,16 +44,16 @@ TEST(EngineHealth, CountsTheTimeSinceTheRequestBeganToWait) {
       EXPECT_THAT(warnings_at(std::chrono::seconds(10)),
                   HasSubstr("rank 0 has been waiting for 10.0 s for allreduce 'x' f32[1]"));
       EXPECT_EQ(warnings_at(std::chrono::seconds(11)), "");
-      EXPECT_FALSE(job.endpoint().faults().exist());
+      EXPECT_FALSE(internals(job).endpoint().faults().exist());
       EXPECT_EQ(warnings_at(std::chrono::seconds(25)), "");
       try {
-        job.endpoint().faults().check();
+        internals(job).endpoint().faults().check();
         ADD_FAILURE() << "the deadline has passed";
       } catch (const Timeout& error) {
         EXPECT_THAT(error.what(), AllOf(HasSubstr("deadline of 25 s"), HasSubstr("for 25.0 s for allreduce 'x'")));
       }
       sets.fail({ErrorKind::kTimeout, "late"});
-      Due due;
+      DueCallbacks due;
       sets.take_due(due);
       due.run();
       EXPECT_TRUE(pending.front()->error.has_value());

@@ -20,12 +20,12 @@ class WaitingRank {
     for (milliseconds passed{0}; passed < time; passed += kBetweenLooks) {
       now_ += kBetweenLooks;
       used_ += std::chrono::duration_cast<IdleDetector::ProcessorTime>(processors * kBetweenLooks);
-      comes = look() || comes;
+      comes = update() || comes;
     }
     return comes;
   }
-  bool look() { return idle_.look(happened, now_); }
-  bool stands_still() const { return idle_.holds(happened); }
+  bool update() { return idle_.update(happened, now_); }
+  bool is_idle() const { return idle_.is_idle(happened); }
   void sleep(milliseconds time) { now_ += time; }
 
   std::uint64_t happened = 1;
@@ -36,25 +36,25 @@ class WaitingRank {
   Clock::time_point now_{std::chrono::hours(1)};
   IdleDetector::ProcessorTime used_{std::chrono::minutes(5)};
   IdleDetector idle_{Seconds(5), [this] {
-                             ++samples;
-                             return used_;
-                           }};
+                       ++samples;
+                       return used_;
+                     }};
 };
 
 TEST(IdleDetector, ComesWhenNothingHappensForLong) {
   WaitingRank rank;
   EXPECT_FALSE(rank.wait(milliseconds(5000)));
   EXPECT_TRUE(rank.wait(milliseconds(500)));
-  EXPECT_TRUE(rank.stands_still());
+  EXPECT_TRUE(rank.is_idle());
   EXPECT_FALSE(rank.wait(milliseconds(60000))) << "it has come already";
-  EXPECT_TRUE(rank.stands_still());
+  EXPECT_TRUE(rank.is_idle());
 }
 
 TEST(IdleDetector, IsOverWhenSomethingHappens) {
   WaitingRank rank;
   EXPECT_TRUE(rank.wait(milliseconds(6000)));
   ++rank.happened;
-  EXPECT_FALSE(rank.stands_still());
+  EXPECT_FALSE(rank.is_idle());
   EXPECT_FALSE(rank.wait(milliseconds(4000)));
   ++rank.happened;
   EXPECT_FALSE(rank.wait(milliseconds(4000)));
@@ -73,7 +73,7 @@ TEST(IdleDetector, IsOverWhenTheRankBeginsToCompute) {
   WaitingRank rank;
   EXPECT_TRUE(rank.wait(milliseconds(6000)));
   rank.wait(milliseconds(400), 1.0);
-  EXPECT_FALSE(rank.stands_still());
+  EXPECT_FALSE(rank.is_idle());
   EXPECT_TRUE(rank.wait(milliseconds(6000)));
 }
 
@@ -90,9 +90,9 @@ TEST(IdleDetector, MakesNoSystemCallsWhileAllGoesWell) {
   WaitingRank rank;
   for (int step = 0; step < 100; ++step) {
     ++rank.happened;
-    rank.look();
+    rank.update();
     rank.sleep(milliseconds(20));
-    rank.look();
+    rank.update();
   }
   EXPECT_EQ(rank.samples, 0);
 }

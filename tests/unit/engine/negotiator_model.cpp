@@ -66,7 +66,7 @@ struct Rank {
   std::map<Negotiator::Ticket, const Event*> pending;
   Negotiator::Generation generation = Negotiator::kFirstGeneration;  // of its step
   bool waits = false;                                                // its thread, for a request
-  bool stands_still = false;                                         // since it last did something
+  bool is_idle = false;                                              // since it last did something
   bool joined = false;                                               // and not all have yet
   bool left = false;
   bool all_left = false;
@@ -89,7 +89,7 @@ struct Rank {
     return event.kind != Event::Kind::kSubmit || !is_pending(event.spec.name);
   }
   bool may_come_to_stand_still() const {
-    return !stands_still && !can_go_on() && std::any_of(pending.begin(), pending.end(), [](const auto& each) {
+    return !is_idle && !can_go_on() && std::any_of(pending.begin(), pending.end(), [](const auto& each) {
       return each.second->waiting == Waiting::kProgram;
     });
   }
@@ -119,8 +119,8 @@ class Model {
   std::string state() const {
     std::string text;
     for (const auto& rank : ranks_) {
-      text += fmt::format("{} {}{}{}{}{}{} {}|{}|\n", rank->next, rank->waits, rank->stands_still, rank->joined,
-                          rank->left, rank->all_left, rank->pending.size(), rank->generation,
+      text += fmt::format("{} {}{}{}{}{}{} {}|{}|\n", rank->next, rank->waits, rank->is_idle, rank->joined, rank->left,
+                          rank->all_left, rank->pending.size(), rank->generation,
                           NegotiatorProbe::own(rank->negotiator, rank->now));
     }
     return text + NegotiatorProbe::table(ranks_.front()->negotiator);
@@ -134,7 +134,7 @@ class Model {
   void go_on(Rank& rank) {
     while (rank.can_go_on() && chooser_.choose(2) == 1) {
       const Event& event = rank.program[rank.next++];
-      rank.stands_still = false;
+      rank.is_idle = false;
       if (event.kind == Event::Kind::kJoin) {
         rank.joined = !rank.negotiator.join().has_value();
       } else if (event.kind == Event::Kind::kLeave) {
@@ -179,7 +179,7 @@ class Model {
       for (const auto& rank : ranks_) {
         go_on(*rank);
         if (rank->may_come_to_stand_still() && chooser_.choose(2) == 1) {
-          rank->stands_still = true;
+          rank->is_idle = true;
           rank->negotiator.announce_idle();
         }
         const auto next_wakeup = rank->negotiator.next_wakeup();
@@ -198,7 +198,7 @@ class Model {
       if (all_exhausted || !chooser_.goes_on()) return false;
     }
     for (const auto& rank : ranks_) {
-      const auto announced = rank->negotiator.open(rank->waits || rank->stands_still, rank->now);
+      const auto announced = rank->negotiator.open(rank->waits || rank->is_idle, rank->now);
       rank->announced.assign(announced.begin(), announced.end());
       check(*rank);
     }
@@ -272,7 +272,7 @@ class Model {
     if (found == rank.pending.end()) return fail("a request ends that is not pending");
     if (agreed != nullptr && *agreed != found->second->spec) fail("a request is done that is another");
     rank.pending.erase(found);
-    rank.stands_still = false;
+    rank.is_idle = false;
   }
 
   void check_buckets(const std::vector<Negotiator::Outcome>& outcomes) {
@@ -361,7 +361,7 @@ class Model {
   void check_end() {
     bool all_wait = true, all_joined = true, all_left = true, all_engaged = true;
     for (const auto& rank : ranks_) {
-      all_wait = all_wait && (rank->waits || rank->stands_still || rank->joined);
+      all_wait = all_wait && (rank->waits || rank->is_idle || rank->joined);
       all_joined = all_joined && rank->joined;
       all_left = all_left && rank->left;
       all_engaged = all_engaged && (!rank->pending.empty() || rank->left || rank->joined);

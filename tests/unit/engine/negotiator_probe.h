@@ -79,7 +79,7 @@ class NegotiatorProbe {
     for (const int held : n.planner_.held_) {
       text += fmt::format(" held {} {}", held, ago(n.planner_.buckets_[static_cast<std::size_t>(held)].since));
     }
-    for (const auto& bucket : n.planner_.buckets_) text += fmt::format(" ready {}", bucket.here);
+    for (const auto& bucket : n.planner_.buckets_) text += fmt::format(" ready {}", bucket.submitted_count);
     for (const std::uint8_t byte : n.pending_.bytes_) text += static_cast<char>('0' + byte);
     const DeadlockDetector& waits = n.waits_;
     return text + fmt::format(" {} {} {} {} {} {} {} {}", n.pending_.unsent_, n.pending_.announced_,
@@ -101,7 +101,7 @@ class NegotiatorProbe {
       if (pending.announced == is_held) return name + (is_held ? " is held, and announced" : " waits for nothing");
     }
     for (std::size_t i = 0; i < n.slots_.size(); ++i) {
-      if (n.planner_.members_[i].is_here != n.pending_.has(static_cast<int>(i))) {
+      if (n.planner_.members_[i].is_submitted != n.pending_.has(static_cast<int>(i))) {
         return fmt::format("slot {} is pending, or is not, and the planner thinks otherwise", i);
       }
     }
@@ -136,17 +136,17 @@ class NegotiatorProbe {
   }
   static std::string contradiction(const BucketPlanner& planner) {
     for (std::size_t i = 0; i < planner.buckets_.size(); ++i) {
-      const auto& [slots, here, since] = planner.buckets_[i];
+      const auto& [slots, submitted_count, since] = planner.buckets_[i];
       std::size_t count = 0;
       for (const int slot : slots) {
         const auto& member = planner.members_[static_cast<std::size_t>(slot)];
         if (member.bucket != static_cast<int>(i)) return fmt::format("slot {} is not in its bucket", slot);
-        if (member.is_here) ++count;
+        if (member.is_submitted) ++count;
       }
-      if (count != here) return fmt::format("bucket {} counts {} instead of {}", i, here, count);
+      if (count != submitted_count) return fmt::format("bucket {} counts {} instead of {}", i, submitted_count, count);
       if (slots.size() == 1) return fmt::format("bucket {} has one slot", i);
       const bool is_held = std::find(planner.held_.begin(), planner.held_.end(), i) != planner.held_.end();
-      if (is_held && here == 0) return fmt::format("bucket {} is held, and empty", i);
+      if (is_held && submitted_count == 0) return fmt::format("bucket {} is held, and empty", i);
     }
     return {};
   }

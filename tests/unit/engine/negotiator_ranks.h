@@ -74,8 +74,8 @@ class Ranks {
   Result negotiation(bool blocked = false) {
     std::vector<std::uint8_t> minimum;
     for (const auto& rank : ranks_) {
-      const bool stands_still = std::find(standing_.begin(), standing_.end(), rank.get()) != standing_.end();
-      const auto announced = rank->open(blocked || stands_still, now);
+      const bool is_idle = std::find(standing_.begin(), standing_.end(), rank.get()) != standing_.end();
+      const auto announced = rank->open(blocked || is_idle, now);
       slots = announced.size() - 2;
       if (minimum.empty()) minimum.assign(announced.begin(), announced.end());
       EXPECT_EQ(minimum.size(), announced.size());

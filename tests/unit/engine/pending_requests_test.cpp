@@ -55,12 +55,12 @@ TEST(PendingRequests, HeldRequestBeginsNoNegotiationBeforeItIsReady) {
   EXPECT_EQ(pending.next_wakeup(), PendingRequests::Time::min());
   pending.announce();
   EXPECT_EQ(pending.next_wakeup(), PendingRequests::Time::max()) << "a negotiation has asked for it";
-  pending.ask_again();
+  pending.request_negotiation();
   EXPECT_EQ(pending.next_wakeup(), PendingRequests::Time::min());
-  pending.ask_nothing();
+  pending.cancel_if_nothing_announced();
   EXPECT_EQ(pending.next_wakeup(), PendingRequests::Time::min()) << "it is announced";
   EXPECT_EQ(pending.end_in(1).ticket, 1U);
-  pending.ask_nothing();
+  pending.cancel_if_nothing_announced();
   EXPECT_EQ(pending.next_wakeup(), PendingRequests::Time::max());
   EXPECT_THAT(pending.bytes(), ElementsAre(0, 0));
   EXPECT_EQ(pending.end_in(1).ticket, 0U);

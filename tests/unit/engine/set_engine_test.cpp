@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "engine_harness.h"
+#include "farandole/internal/communicator_access.h"
 #include "farandole/internal/endpoint.h"
 
 namespace farandole::testing {
@@ -44,7 +45,7 @@ struct Member {
     return moved;
   }
   void run_due() const {
-    Due due;
+    DueCallbacks due;
     engine->take_due(due);
     due.run();
   }
@@ -109,7 +110,7 @@ class HandDrivenSet {
       if (is_member) {
         Member& self = set.members_[static_cast<std::size_t>(job.rank() - 1)];
         self.control = control;
-        self.endpoint = &job.endpoint();
+        self.endpoint = &internals(job).endpoint();
         std::vector<int> ranks(members);
         std::iota(ranks.begin(), ranks.end(), 1);
         self.engine = std::make_unique<SetEngine>(ranks, control, data, self.timeline);

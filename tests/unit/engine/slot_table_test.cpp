@@ -43,18 +43,18 @@ TEST(SlotTable, FindsWhatRanksHaveAnnounced) {
 
 TEST(SlotTable, TheLeastRecentlyUsedOfAFullTableIsSurplus) {
   SlotTable slots(2);
-  EXPECT_EQ(slots.surplus(1), kNone);
+  EXPECT_EQ(slots.eviction_candidate(1), kNone);
   const int a = slots.add(shared(allreduce("a")), false, 1);
   const int b = slots.add(shared(allreduce("b")), false, 2);
-  EXPECT_EQ(slots.surplus(3), a);
+  EXPECT_EQ(slots.eviction_candidate(3), a);
   slots.use(a, 3);
-  EXPECT_EQ(slots.surplus(3), b);
+  EXPECT_EQ(slots.eviction_candidate(3), b);
   slots.use(b, 3);
-  EXPECT_EQ(slots.surplus(3), kNone) << "both are in use";
+  EXPECT_EQ(slots.eviction_candidate(3), kNone) << "both are in use";
   EXPECT_EQ(slots.add(shared(allreduce("c")), false, 3), 2) << "the table grows all the same";
-  EXPECT_EQ(slots.surplus(4), a);
+  EXPECT_EQ(slots.eviction_candidate(4), a);
   slots.retire(b);
-  EXPECT_EQ(slots.surplus(4), kNone) << "one is free";
+  EXPECT_EQ(slots.eviction_candidate(4), kNone) << "one is free";
   EXPECT_EQ(slots.add(shared(allreduce("d")), false, 4), b);
 }
 
@@ -75,12 +75,12 @@ struct Explored {
   /// As a Negotiator does when all ranks have announced this.
   void announce(const std::string& name, std::int64_t count, bool in_step) {
     if (const int slot = slots.find(name); slot != kNone) retire(name);
-    if (const int slot = slots.surplus(negotiation); slot != kNone) {
-      const std::string surplus = slots[slot].spec->name;
-      for (const auto& [other, state] : known) EXPECT_LE(known[surplus].used, state.used);
-      EXPECT_LT(known[surplus].used, negotiation);
+    if (const int slot = slots.eviction_candidate(negotiation); slot != kNone) {
+      const std::string eviction_candidate = slots[slot].spec->name;
+      for (const auto& [other, state] : known) EXPECT_LE(known[eviction_candidate].used, state.used);
+      EXPECT_LT(known[eviction_candidate].used, negotiation);
       EXPECT_GE(known.size(), kMax);
-      retire(surplus);
+      retire(eviction_candidate);
     }
     slots.add(shared(allreduce(name, count)), in_step, negotiation);
     known[name] = {count, in_step, negotiation};
@@ -159,7 +159,8 @@ TEST(SlotTable, IsTheSameOnAllRanks) {
           slots.use(known, negotiation);
         } else {
           if (known != kNone) slots.retire(known);
-          if (const int surplus = slots.surplus(negotiation); surplus != kNone) slots.retire(surplus);
+          if (const int eviction_candidate = slots.eviction_candidate(negotiation); eviction_candidate != kNone)
+            slots.retire(eviction_candidate);
           slots.add(shared(spec), in_step, negotiation);
         }
         tables.insert(NegotiatorProbe::table(slots));

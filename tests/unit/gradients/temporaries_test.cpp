@@ -24,7 +24,7 @@ using Span = std::span<float>;
 /// Whether each asynchronous collective takes a value of `Input`.
 template <class Input>
 concept TakenByAllreduce = requires(Communicator& ranks, Input&& input, Vector& output) {
-  ranks.allreduce_async(std::forward<Input>(input), output, ReduceOp::kSum, ReduceOptions{});
+  ranks.allreduce_async(std::forward<Input>(input), output, ReduceOp::kSum, CallOptions{});
 };
 template <class Input>
 concept TakenByReduce = requires(Communicator& ranks, Input&& input, Vector& output) {

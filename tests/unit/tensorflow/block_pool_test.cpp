@@ -73,7 +73,7 @@ class BlockPoolTest : public testing::Test {
 };
 
 TEST_F(BlockPoolTest, BlocksAreAtMostAQuarterTooLarge) {
-  for (std::size_t bytes = BlockPool::kSmallestBytes; bytes < 8 * kMiB; bytes += 12'345) {
+  for (std::size_t bytes = BlockPool::kMinBytes; bytes < 8 * kMiB; bytes += 12'345) {
     const BlockPool::Allocated block = pool_.allocate(bytes);
     ASSERT_NE(block.memory, nullptr);
     EXPECT_GE(block.bytes, bytes);

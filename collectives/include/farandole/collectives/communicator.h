@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Communicators: ordered groups of ranks and the collectives among them.
+// Communicators: ordered groups of ranks, and the nine collectives among their ranks.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,57 +19,90 @@
 
 namespace farandole FARANDOLE_API {
 
-/// How a reduction treats its values, and which algorithm runs it.
-struct ReduceOptions {
-  /// Every input is multiplied by this before it is reduced: f16, bf16 and f32 by the nearest float, in float; f64 and
-  /// integers in double, see scale(). Not for bool.
+/// Options of one collective: the last argument of every collective and of its `_async` form. The defaults suit most
+/// calls.
+///
+///   ranks.allreduce(gradients, ReduceOp::kSum, {.postscale = 1.0 / samples});
+///   ranks.broadcast(weights, /*root=*/0, {.algorithm = "binomial", .segments = 8});
+///   ranks.allgather(part, all, counts, {.stream = stream});
+///
+/// All ranks must pass the same `algorithm`, `segments` and `postscale`; `prescale` and `stream` may differ from rank
+/// to rank. A field that a collective does not use must keep its default: otherwise the call raises InvalidArgument on
+/// this rank and Mismatch on its peers. The elements of each rank (`counts`) are arguments of their own, because they
+/// describe the buffers: see docs/decisions/0042.
+struct CallOptions {
+  /// Factor that multiplies every element of the input before the reduction: for f16, bf16 and f32 the nearest float,
+  /// multiplied in float; for f64 and integers a double, see scale(). Used by allreduce, reduce and reduce_scatter, for
+  /// every type but bool.
   double prescale = 1.0;
-  /// Every result is multiplied by this, likewise. With an average it is divided by the number of ranks first, so that
-  /// the sum is multiplied once; without it averages are exact.
+  /// Factor that multiplies every result, by the same rules. For an average the factor is divided by the number of
+  /// ranks first, so that each sum is multiplied once; with the default 1 averages are exact.
   double postscale = 1.0;
-  std::string_view algorithm = {};  ///< "ring", …; empty: the setting's, or Farandole's choice. The same on all ranks.
-  int segments = 0;                 ///< 0: chosen from the size
-  StreamView stream = {};           ///< of a call on device memory, see Communicator
+  /// Name of the algorithm to run, "ring" or "shared_memory" for example; docs/algorithms.md has all names,
+  /// `algorithm_names` those of one collective. Read during the call. Default: the setting of the collective
+  /// (FARANDOLE_ALLREDUCE and its like), then the tuning table, then Farandole's own choice.
+  std::string_view algorithm = {};
+  /// Number of segments that each chunk is cut into, so that a pipelined algorithm sends one segment while it reduces
+  /// the segment before. Default: 0, chosen from the size of the vector. Methods without a schedule ("shared_memory",
+  /// "vendor") ignore it. Used by allreduce, broadcast, reduce, allgather and reduce_scatter, which have pipelined
+  /// algorithms.
+  int segments = 0;
+  /// Stream whose earlier work the collective waits for, and whose later work waits for the collective: see "Devices"
+  /// at Communicator. Default: none; the call returns when the result is there. For buffers in device memory only, so
+  /// never for a barrier.
+  StreamView stream = {};
 };
 
-/// How a new communicator works. Only the table is inherited from the communicator that it is made of.
+/// Options of a new communicator, for `split` and `duplicate`.
+///
+///   Communicator control = ranks.duplicate({.compare = true, .name = "control"});
+///
+/// `table` defaults to the parent's; the parent's other options are not inherited.
 struct CommunicatorOptions {
-  /// What moves asynchronous collectives on.
+  /// Threads that advance asynchronous collectives.
   enum class Progress {
-    kBackground,  ///< the progress thread of the job, and calls that wait for or test one
-    kInCalls,     ///< such calls only
-    kOwnThread,   ///< such calls only, which a thread of the caller's makes ten times a second at least
+    kBackground,  ///< the progress thread of the job, and calls that wait for or test a collective
+    kInCalls,     ///< only calls that wait for or test a collective
+    kOwnThread,   ///< such calls only; a thread of the caller makes them at least ten times a second
   };
-  Progress progress = Progress::kBackground;  ///< of this rank alone
-  /// Compares calls even with FARANDOLE_CHECK=off, so that `peer_has_started_next` knows of every collective. The same
-  /// on all ranks.
+  /// Default: kBackground. May differ from rank to rank.
+  Progress progress = Progress::kBackground;
+  /// True: ranks compare their calls even with FARANDOLE_CHECK=off, so that each rank knows when a peer has begun the
+  /// next collective. Default: false, the setting decides. The same on all ranks.
   bool compare = false;
-  /// False: collectives neither warn nor keep FARANDOLE_TIMEOUT, because the caller watches how long it waits. Ranks
-  /// that are lost are still told. Of this rank alone.
+  /// False: collectives neither warn about stalls nor end at FARANDOLE_TIMEOUT, because the caller watches its own
+  /// waiting time. Lost ranks are reported all the same. Default: true. May differ from rank to rank.
   bool watch = true;
-  /// Choices of algorithms, where they were measured on ranks like these. Null: those of the communicator that it is
-  /// made of. Read during the call. The same on all ranks.
+  /// Measured choices of algorithms, for ranks that are placed like the new communicator's. Default: null, the parent's
+  /// table. Read during the call. The same on all ranks.
   const TuningTable* table = nullptr;
-  /// What warnings and errors call the communicator: "communicator 'pairs' of 2 ranks". Empty: by a number. Read during
-  /// the call. Of this rank alone.
+  /// Name in warnings and errors: "communicator 'pairs' of 2 ranks". Default: empty, a number. Read during the call.
+  /// May differ from rank to rank.
   std::string_view name = {};
 };
 
-/// An asynchronous collective. Copies refer to the same one. Its buffers must outlive its completion: destroying the
-/// last copy waits for it, and while an exception passes through it poisons the job first, so that no rank waits in
-/// vain. Declare the Work after its buffers. When its World ends it is complete, or has failed.
+/// Handle of an asynchronous collective, returned by every `_async` form. Copies refer to the same collective.
+///
+///   Work sum = ranks.allreduce_async(gradients, ReduceOp::kSum);
+///   compute_something_else();
+///   sum.wait();  // gradients hold the sums
+///
+/// The buffers must outlive the collective, so declare the Work after the buffers: the destructor of the last copy
+/// waits for the collective. If an exception is passing through, the destructor first poisons the job, so that no peer
+/// waits for this rank. When the World ends, the collective is complete or has failed.
 class Work {
  public:
   Work() = default;
-  /// Blocks until complete. @throws Error  what the collective failed with; each time it is called
+  /// Blocks until the collective is complete.
+  /// @throws Error  the failure of the collective, in each call
   void wait();
-  /// True once complete or failed. Never blocks.
+  /// Returns true once the collective is complete or has failed. Non-blocking.
   bool test();
-  /// Of a collective on device memory: what is enqueued in `stream` later waits for it. Blocks until the collective is
-  /// enqueued on the device, and not until it is complete. The Work may go after it; what the collective fails with
-  /// later is raised by the next call on this communicator.
-  /// @throws InvalidArgument  it is on host memory, or the stream is not of this rank's device   @throws Error  what it
-  /// has failed with
+  /// Makes work that is enqueued in `stream` later wait for this collective on device memory. Blocks until the
+  /// collective is enqueued on the device, which is before completion. The Work may be destroyed afterwards; a later
+  /// failure is raised by the next call on this communicator.
+  /// @throws InvalidArgument  the collective is on host memory, or `stream` belongs to another device than this rank's
+  /// @throws Error  the collective has failed already
   void wait_on(StreamView stream);
   bool valid() const { return handle_ != nullptr; }
 
@@ -82,176 +114,183 @@ class Work {
   std::shared_ptr<Handle> handle_;
 };
 
-/// An ordered group of ranks with its own message space.
+/// Position of a rank among the hosts of its job. Ranks of the job count, also those outside the communicator.
+struct Placement {
+  int local_rank = 0;  ///< index among the ranks of this host
+  int local_size = 1;  ///< ranks of this host
+  int host_index = 0;  ///< index of this host
+  int host_count = 1;  ///< hosts of the job
+};
+
+/// An ordered group of ranks with its own message space. Use the communicator of the World for collectives among all
+/// ranks of the job, `split` for groups of them, and `duplicate` for a second sequence of collectives among the same
+/// ranks, for example on another thread.
 ///
-/// Every collective is called by all ranks of the communicator in the same order. Each first compares what the ranks
-/// called (unless FARANDOLE_CHECK=off): a disagreement raises Mismatch on every rank before data is touched, and the
-/// communicator stays usable. Timeout, PeerLost, TransportError and DeviceError poison the job.
+///   World world;
+///   Communicator ranks = Communicator::of_world(world);
+///   std::vector<float> gradients = …;
+///   ranks.allreduce(gradients, ReduceOp::kAverage);
+///   Communicator half = ranks.split(ranks.rank() % 2);
 ///
-/// While a call runs no other thread and no peer's collective may write to its buffers. Input and output may be in
-/// place where a function says so; any other overlap of input, output and counts raises InvalidArgument on that rank
-/// and Mismatch on its peers, before data is touched. The `_async` forms return at once; their buffers must stay valid
-/// and untouched until `wait` returns, so temporary containers do not compile; counts are copied. Blocking calls may be
-/// mixed with them. One thread at a time per communicator of a rank; different communicators are independent.
-/// Creation (`split`, `duplicate`) is collective over the parent and must come in the same order on all its ranks, also
-/// among different parents: a rank makes one communicator at a time.
-/// **Devices.** Buffers whose `space` is that of a CUDA device are reduced and moved there, all buffers of a call, on
-/// all ranks, on the device of each rank: see `device`. A call takes its input as it is when the caller's stream has
-/// come to the moment of the call; without a stream in the options that is the device's default stream. Without a
-/// stream a call returns when the result is there. With one it returns when it is enqueued: what comes into that stream
-/// later waits for the result, and buffers must stay until then. Which ranks call what is compared on the host, as for
-/// host memory. The device operations of a rank run one after another, in an order that all ranks agree on, so that
-/// communicators may be used in different orders on different ranks.
+/// **Order.** All ranks of a communicator call the same collectives in the same order. Each collective first compares
+/// the calls of all ranks (unless FARANDOLE_CHECK=off): if they differ, Mismatch is raised on every rank before data is
+/// touched. The same holds for a call that is invalid on one rank: InvalidArgument on that rank, Mismatch on its peers.
+/// After both errors the communicator is usable. Timeout, PeerLost, TransportError and DeviceError poison the job.
 ///
-/// Copies refer to the same communicator. One that is default-constructed or moved from raises InvalidArgument in every
-/// call but `valid`. One that outlives its World still knows `rank`, `size`, `describe` and their like; all
-/// collectives, `split`, `duplicate` and `allocate` raise InvalidArgument, or the fault that the job had.
+/// **Buffers.** While a collective runs, no other thread and no collective of a peer may write to its buffers. Input
+/// and output may share memory where a function says "in place"; any other overlap of input, output and counts raises
+/// InvalidArgument. The `_async` forms return a Work without blocking; their buffers must stay valid and untouched
+/// until `Work::wait` returns, so temporary containers do not compile. Counts and options are copied.
+///
+/// **Threads.** One thread at a time uses a communicator of a rank. Different communicators are independent.
+///
+/// **Devices.** Buffers in the memory of a CUDA device are reduced and moved on that device. All buffers of a call, on
+/// all ranks, must be in memory of each rank's own device: see `device`. Without `CallOptions::stream` a collective
+/// runs after the work that is enqueued in the device's default stream at the time of the call, and the call returns
+/// when the result is there. With a stream the collective is ordered after work already enqueued on that stream, the
+/// call returns when the collective is enqueued, work that is enqueued later waits for the result, and buffers must
+/// stay valid until then. Ranks compare their calls on the host, as for host memory. The device operations of a rank
+/// run one after another, in an order on which all ranks agree, so that ranks may use several communicators in
+/// different orders.
+///
+/// Copies refer to the same communicator. A communicator that is default-constructed or moved from raises
+/// InvalidArgument in every function but `valid`. A communicator that outlives its World still answers `rank`, `size`,
+/// `placement` and `describe`; all collectives, `split`, `duplicate` and `allocate` raise InvalidArgument, or the fault
+/// of the job.
 class Communicator {
  public:
   Communicator() = default;
-  /// All ranks of the job. Collective over them. @throws DataError  the file of FARANDOLE_TUNING holds no valid table;
-  /// on all ranks
+  /// The communicator of all ranks of the job. Collective over them.
+  /// @throws DataError  the file of FARANDOLE_TUNING holds no valid table; on all ranks
+  /// @throws InvalidArgument  this replica has made the communicator before; use `duplicate`
   static Communicator of_world(World& world, int replica = 0);
 
   int rank() const;
   int size() const;
-  int local_rank() const;  ///< among the job's ranks on this host
-  int local_size() const;
-  int host_index() const;
-  int host_count() const;
-  /// "rank 3 (host node7, pid 4711)" of a rank of this communicator.
+  Placement placement() const;
+  /// Text for messages about a rank of this communicator: "rank 3 (host node7, pid 4711)".
   std::string describe(int rank) const;
-  const Settings& settings() const;
+  /// True if all ranks live on one host and exchange data through memory that they share.
+  bool shares_memory() const;
 
-  /// `output` = reduction of all ranks' `input`. In place: `output` is `input`.
-  /// @param input   `count` elements of any DType.   @param output  as many, of the same type.
-  /// @throws Mismatch, InvalidArgument  `output` is unchanged.   @throws PeerLost, Timeout, TransportError
-  /// Cost of the ring: 2(P-1) rounds, 2N(P-1)/P bytes sent per rank; docs/algorithms.md has the others.
-  void allreduce(ConstBufferView input, BufferView output, ReduceOp op, const ReduceOptions& options = {});
-  void allreduce(BufferView values, ReduceOp op, const ReduceOptions& options = {}) {
+  /// Reduces all ranks' `input` to `output`, on every rank.
+  /// @param input   `count` elements of any DType   @param output  as many elements of the same DType; in place:
+  /// `output` is `input`
+  /// @throws Mismatch, InvalidArgument  `output` is unchanged   @throws PeerLost, Timeout, TransportError
+  /// Cost of the ring: 2(P-1) rounds, 2N(P-1)/P bytes sent per rank; docs/algorithms.md has all algorithms. The errors
+  /// are the same for every collective.
+  void allreduce(ConstBufferView input, BufferView output, ReduceOp op, const CallOptions& options = {});
+  /// In place.
+  void allreduce(BufferView values, ReduceOp op, const CallOptions& options = {}) {
     allreduce(values, values, op, options);
   }
-  Work allreduce_async(AsyncInput input, BufferView output, ReduceOp op, const ReduceOptions& options = {});
-  Work allreduce_async(BufferView values, ReduceOp op, const ReduceOptions& options = {}) {
+  Work allreduce_async(AsyncInput input, BufferView output, ReduceOp op, const CallOptions& options = {});
+  Work allreduce_async(BufferView values, ReduceOp op, const CallOptions& options = {}) {
     return allreduce_async(values, values, op, options);
   }
 
-  /// Every rank's `values` become those of `root`.
-  void broadcast(BufferView values, int root, std::string_view algorithm = {}, StreamView stream = {});
-  Work broadcast_async(BufferView values, int root, std::string_view algorithm = {}, StreamView stream = {});
+  /// Copies the root's `values` to the `values` of every other rank.
+  /// Cost of the binomial tree: ⌈log₂P⌉ rounds; the root sends N⌈log₂P⌉ bytes.
+  void broadcast(BufferView values, int root, const CallOptions& options = {});
+  Work broadcast_async(BufferView values, int root, const CallOptions& options = {});
 
-  /// `output` on `root` = reduction of all ranks' `input`. On other ranks `output` is ignored and may be empty.
-  /// In place: `output` is `input`.
-  void reduce(ConstBufferView input, BufferView output, ReduceOp op, int root, const ReduceOptions& options = {});
-  Work reduce_async(AsyncInput input, BufferView output, ReduceOp op, int root, const ReduceOptions& options = {});
+  /// Reduces all ranks' `input` to `output` on `root`. The other ranks' `output` is ignored and may be empty. In place:
+  /// `output` is `input`.
+  void reduce(ConstBufferView input, BufferView output, ReduceOp op, int root, const CallOptions& options = {});
+  Work reduce_async(AsyncInput input, BufferView output, ReduceOp op, int root, const CallOptions& options = {});
 
-  /// `output` = all ranks' inputs, in order of rank. `counts[r]` elements come from rank r; empty: `input.count` from
-  /// each. In place: `input` lies at its place in `output`.
+  /// Concatenates all ranks' inputs in the order of ranks, in every rank's `output`.
+  /// @param counts  elements of each rank's input, the same list on all ranks; empty: every rank has `input.count`. In
+  /// place: `input` is this rank's part of `output`
   void allgather(ConstBufferView input, BufferView output, std::span<const std::size_t> counts = {},
-                 std::string_view algorithm = {}, StreamView stream = {});
+                 const CallOptions& options = {});
   Work allgather_async(AsyncInput input, BufferView output, std::span<const std::size_t> counts = {},
-                       std::string_view algorithm = {}, StreamView stream = {});
+                       const CallOptions& options = {});
 
-  /// `output` = this rank's part of the reduction of all ranks' `input`. Rank r's part has `counts[r]` elements; empty:
-  /// equal parts. In place: `output` lies at its place in `input`.
+  /// Reduces all ranks' `input`, and gives each rank its part of the result.
+  /// @param counts  elements of each rank's part, the same list on all ranks; empty: equal parts. In place: `output` is
+  /// this rank's part of `input`
   void reduce_scatter(ConstBufferView input, BufferView output, ReduceOp op, std::span<const std::size_t> counts = {},
-                      const ReduceOptions& options = {});
+                      const CallOptions& options = {});
   Work reduce_scatter_async(AsyncInput input, BufferView output, ReduceOp op, std::span<const std::size_t> counts = {},
-                            const ReduceOptions& options = {});
+                            const CallOptions& options = {});
 
-  /// `output` on `root` = all ranks' inputs, in order of rank; `counts` as in allgather, the same on all ranks.
-  /// In place on `root`, as in allgather.
+  /// Concatenates all ranks' inputs in the order of ranks, in the root's `output`. The other ranks' `output` is
+  /// ignored.
+  /// @param counts  as in allgather. In place on the root: `input` is its part of `output`
   void gather(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts = {},
-              std::string_view algorithm = {}, StreamView stream = {});
+              const CallOptions& options = {});
   Work gather_async(AsyncInput input, BufferView output, int root, std::span<const std::size_t> counts = {},
-                    std::string_view algorithm = {}, StreamView stream = {});
+                    const CallOptions& options = {});
 
-  /// `output` = this rank's part of `root`'s `input`; `counts` as in reduce_scatter, the same on all ranks.
-  /// In place on `root`, as in reduce_scatter.
+  /// Gives each rank its part of the root's `input`. The other ranks' `input` is ignored.
+  /// @param counts  as in reduce_scatter. In place on the root: `output` is its part of `input`
   void scatter(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts = {},
-               std::string_view algorithm = {}, StreamView stream = {});
+               const CallOptions& options = {});
   Work scatter_async(AsyncInput input, BufferView output, int root, std::span<const std::size_t> counts = {},
-                     std::string_view algorithm = {}, StreamView stream = {});
+                     const CallOptions& options = {});
 
-  /// Part r of `input` goes to rank r; `output` = the parts that the ranks sent here, in order of rank. The counts have
-  /// one entry per rank; empty: equal parts. What rank a sends to b must be what b expects from a. In place:
-  /// `output` begins where `input` begins.
+  /// Sends part r of `input` to rank r; `output` gets the parts that all ranks have sent to this rank, in the order of
+  /// ranks. In place: `output` begins where `input` begins.
+  /// @param send_counts  elements for each rank   @param recv_counts  elements from each rank; rank a's send count for
+  /// rank b must be rank b's receive count from rank a. Empty lists: equal parts
   void alltoall(ConstBufferView input, BufferView output, std::span<const std::size_t> send_counts = {},
-                std::span<const std::size_t> recv_counts = {}, StreamView stream = {});
+                std::span<const std::size_t> recv_counts = {}, const CallOptions& options = {});
   Work alltoall_async(AsyncInput input, BufferView output, std::span<const std::size_t> send_counts = {},
-                      std::span<const std::size_t> recv_counts = {}, StreamView stream = {});
+                      std::span<const std::size_t> recv_counts = {}, const CallOptions& options = {});
 
-  /// Returns once every rank has called it.
-  void barrier();
-  Work barrier_async();
+  /// Blocks until every rank has called `barrier`.
+  void barrier(const CallOptions& options = {});
+  Work barrier_async(const CallOptions& options = {});
 
-  /// A new communicator of the ranks that pass the same `color`, ordered by `key`, then by rank. A negative color gets
-  /// an invalid one. Collective; blocks.
-  /// @throws InvalidArgument  the table of `options` is wrong.   @throws Mismatch  the options of ranks of one color
-  /// differ where they must not
+  /// A new communicator of the ranks that pass the same `color`, ordered by `key`, then by rank. A rank that passes a
+  /// negative color gets an invalid communicator. Collective over this communicator; blocks. A rank makes one
+  /// communicator at a time: all ranks must make the communicators that they share in the same order, also those of
+  /// different parents.
+  /// @throws InvalidArgument  the table of `options` is wrong, or too many communicators exist
+  /// @throws Mismatch  ranks of one color pass different values of `compare` or `table`
   Communicator split(int color, int key = 0, const CommunicatorOptions& options = {});
-  /// A new communicator of the same ranks. Collective; blocks. @throws  as `split`
+  /// A new communicator of the same ranks in the same order. Collective; blocks. @throws  as `split`
   Communicator duplicate(const CommunicatorOptions& options = {});
   bool valid() const { return state_ != nullptr; }
 
-  /// `count` zeroed elements in a window: memory that all ranks of the host have mapped. Collectives on it need no
-  /// copies. Ordinary memory where ranks share none. Of this rank alone; does not block. Released memory is used again.
-  /// @throws InvalidArgument  the windows of this host would outgrow the machine
-  Buffer allocate(std::size_t count, DType dtype);
-  /// The memory of this rank's device, for `allocate` and for views. Opens it: FARANDOLE_DEVICE says which one it is,
-  /// else the local rank. @throws InvalidArgument  there is none; says why
+  /// `count` zeroed elements in `space`. In host memory a window, which all ranks of the host have mapped, so that
+  /// collectives need no copies; ordinary memory if the ranks share none. In the memory of this rank's device: pass
+  /// `device()`; blocks until the device has zeroed the elements. Not collective. Released memory is given out again,
+  /// so let the device finish with the memory before you release it.
+  /// @throws InvalidArgument  the windows of this host would outgrow the machine, or `space` is another device
+  /// @throws DeviceError  the device has no memory left
+  Buffer allocate(std::size_t count, DType dtype, MemorySpace space = {});
+  /// The memory of this rank's device, for `allocate` and for views. Opens the device: FARANDOLE_DEVICE says which,
+  /// default the local rank. @throws InvalidArgument  there is no device; the text says why
   MemorySpace device();
-  /// `count` zeroed elements in `space`: a window, or memory of this rank's device. Released memory is used again, so
-  /// let the device finish with it before. Blocks for the device's zeroing.
-  /// @throws InvalidArgument  it is another device's   @throws DeviceError  there is no more memory
-  Buffer allocate(std::size_t count, DType dtype, MemorySpace space);
-  /// True if all ranks live on one host, and exchange data through memory that they share.
-  bool shares_memory() const;
 
-  /// What would run for this call and why, for farandole-info --explain.
-  std::string explain(Collective collective, std::size_t bytes, MemoryKind memory = MemoryKind::kHost) const;
-  /// The name of the algorithm that would run.
-  std::string choose(Collective collective, std::size_t bytes, MemoryKind memory = MemoryKind::kHost) const;
-  /// "inproc", "mpi", "local", "tcp", or "inproc+" one of the last three; of several, the one between hosts.
-  std::string transport() const;
-  /// What a table of measured choices must have been measured on to hold here.
-  TuningShape tuning_shape() const;
-  /// Bytes that this process has sent in messages to other processes; what passes through shared memory is not among
-  /// them.
-  std::uint64_t sent_bytes() const;
-  /// Poisons the job: every rank raises PeerLost with this text, in its pending collective or its next one. Waits for
-  /// no rank; returns when the flight records are written. Does nothing after a fault or the World's end.
+  /// Poisons the job: every rank raises PeerLost with this text, in its pending collective or its next collective.
+  /// Returns when the flight records are written, without waiting for other ranks. No-op after a fault or the end of
+  /// the World.
   void abort(std::string_view text);
-
-  // The rest is for layers that drive a communicator from a thread of their own, as the engine does.
-
-  /// True if another rank has begun the next collective of this communicator, and this one has not. Never blocks. Known
-  /// once the communicator has had a collective. With FARANDOLE_CHECK=off not all algorithms let every rank know,
-  /// unless the communicator was made with `compare`.
-  bool peer_has_started_next();
-  /// The ranks that have not begun the oldest asynchronous collective that is pending here, as far as is known, each as
-  /// in warnings: "rank 3 (host node7, pid 4711) has entered only collective 10". Empty if there is none. Never blocks.
-  std::string describe_missing();
-  /// This rank's slot in the job.
-  Endpoint& endpoint() const;
 
   class State;
 
  private:
-  friend class CommunicatorProbe;  // tests give it a past
+  friend class CommunicatorAccess;  // for the engine, the tools and the tests
   State& state() const;
   [[noreturn]] static void throw_empty();
   explicit Communicator(std::shared_ptr<State> state) : state_(std::move(state)) {}
   std::shared_ptr<State> state_;
 };
 
-/// The root's text, on every rank; what the other ranks pass is ignored. Collective; blocks. Cost: two broadcasts.
+/// Returns the root's text on every rank; the other ranks' `text` is ignored. Collective; blocks. Cost: two broadcasts.
 std::string broadcast_text(Communicator& ranks, std::string text, int root);
 
-/// Runs `body` on `replicas` threads, each with its own rank of a job of this process only, and returns when all have.
-/// @throws  the first exception that left a body; the other ranks were woken with PeerLost.
+/// Runs `body` on `replicas` threads, each with its own rank of a job of this process only. Returns when all threads
+/// have. Use it for programs on one machine without a launcher, and for tests.
+///
+///   run_replicas(4, [](Communicator& ranks) { ranks.barrier(); });
+///
+/// @throws  the first exception that left a body; the other ranks are woken with PeerLost
 void run_replicas(int replicas, const std::function<void(Communicator&)>& body);
-/// The same with the ranks that live in this process of a larger job; `body` runs once per replica of `world`.
+/// Runs `body` once per rank of `world` that lives in this process, each on its own thread. @throws  as above
 void run_replicas(World& world, const std::function<void(Communicator&)>& body);
 
 }  // namespace FARANDOLE_API

@@ -17,7 +17,7 @@ struct Verdict {
   std::string fault;  ///< the first fault: rank, step and piece; empty if correct
   int rounds = 0;
   std::int64_t messages = 0, pieces_sent = 0, pieces_reduced = 0;
-  int most_dependencies = 0;  ///< maximum over all steps
+  int max_dependencies = 0;  ///< maximum over all steps
 };
 
 /// Verifies schedules that need not belong to an algorithm of the table. With unbuffered sends and first-in-first-out

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which collectives a device's vendor has.
+// Collectives of a device's vendor.
 #pragma once
 
 #include <optional>
@@ -9,7 +9,7 @@
 
 namespace farandole {
 
-/// Nothing if a DeviceGroup has no such collective.
+/// The vendor's collective of this kind; empty if a DeviceGroup has none.
 inline std::optional<DeviceCollective::Kind> device_collective_of(Collective collective) {
   using Kind = DeviceCollective::Kind;
   switch (collective) {
@@ -30,12 +30,12 @@ inline std::optional<DeviceCollective::Kind> device_collective_of(Collective col
   }
 }
 
-/// Whether the vendor's collective gives what a schedule gives, where parts are equal: NCCL knows neither bool nor
-/// 16-bit integers, and its minimum and maximum say nothing of NaNs.
+/// True if the vendor's collective with equal parts gives the same result as a schedule. NCCL has neither bool nor
+/// 16-bit integers, and does not specify its minimum and maximum for NaNs.
 inline bool device_vendor_agrees(Collective collective, DType dtype, ReduceOp op) {
   if (dtype == DType::kBool || dtype == DType::kI16 || dtype == DType::kU16) return false;
-  const bool looks_at_nan = op == ReduceOp::kMin || op == ReduceOp::kMax;
-  return !reduces(collective) || !is_floating_point(dtype) || !looks_at_nan;
+  const bool depends_on_nan = op == ReduceOp::kMin || op == ReduceOp::kMax;
+  return !reduces(collective) || !is_floating_point(dtype) || !depends_on_nan;
 }
 
 }  // namespace farandole

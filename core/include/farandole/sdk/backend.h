@@ -141,9 +141,9 @@ class ProcessGroup {
   virtual bool is_gone(int /*process*/) { return false; }
   /// For a process that is gone: the reason, if its host has become unreachable, in which case the process may still
   /// run; else empty.
-  virtual std::string why_out_of_reach(int /*process*/) { return {}; }
+  virtual std::string unreachable_reason(int /*process*/) { return {}; }
   /// True if this group implements `is_gone`.
-  virtual bool tells_who_is_gone() const { return false; }
+  virtual bool detects_gone_processes() const { return false; }
   /// True if every posted control message has left this process or can no longer be sent.
   virtual bool is_flushed() = 0;
   /// Sleeps until something may have arrived, for 1 ms at most. Called by the thread that joins or leaves the job.
@@ -163,7 +163,7 @@ class ProcessGroup {
 
  protected:
   /// Invokes the function set by `while_waiting`, if any. To be called from the waits of blocking functions.
-  void look_while_waiting() const {
+  void run_wait_callback() const {
     if (while_waiting_) while_waiting_();
   }
 

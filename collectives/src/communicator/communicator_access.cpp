@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// What runs, and why.
+// Functions of communicators for the engine and the tools; above all, which algorithm would run and why.
+#include "farandole/internal/communicator_access.h"
+
 #include <fmt/core.h>
 
 #include "communicator/communicator_state.h"
 
 namespace farandole {
+
+CommunicatorAccess::CommunicatorAccess(const Communicator& communicator) : state_(communicator.state()) {}
+
 namespace {
 
-/// What has chosen: a setting, the table, or the built-in rules; and what became of the table.
+/// Names who has chosen: a setting, the table, or Farandole's own rules. If there is a table that has not chosen, says
+/// why not.
 std::string explain_reason(const SelectionQuery& asked, const Selection& selection, const Group& group,
                            const std::string& forced) {
   const bool on_host = asked.memory == MemoryKind::kHost;
@@ -48,20 +54,48 @@ std::string explain_reason(const SelectionQuery& asked, const Selection& selecti
 
 }  // namespace
 
-std::string Communicator::explain(Collective collective, std::size_t bytes, MemoryKind memory) const {
-  const SelectionQuery asked = state().query(collective, bytes, memory);
-  const Selection selection = state().select(asked);
+Endpoint& CommunicatorAccess::endpoint() const {
+  return state_.endpoint();
+}
+const Settings& CommunicatorAccess::settings() const {
+  return state_.group().endpoint->settings();
+}
+bool CommunicatorAccess::peer_has_started_next() const {
+  return state_.queue().peer_has_started_next();
+}
+std::string CommunicatorAccess::describe_missing() const {
+  return state_.queue().describe_missing();
+}
+std::string CommunicatorAccess::transport() const {
+  return state_.group().shape().transport;
+}
+TuningShape CommunicatorAccess::tuning_shape() const {
+  return state_.group().shape();
+}
+std::uint64_t CommunicatorAccess::sent_bytes() const {
+  endpoint().faults().check_process();
+  return state_.sent_bytes();
+}
+
+std::string CommunicatorAccess::choose(Collective collective, std::size_t bytes, MemoryKind memory) const {
+  endpoint().faults().check_process();
+  return std::string(state_.select(state_.query(collective, bytes, memory)).name());
+}
+
+std::string CommunicatorAccess::explain(Collective collective, std::size_t bytes, MemoryKind memory) const {
+  const SelectionQuery asked = state_.query(collective, bytes, memory);
+  const Selection selection = state_.select(asked);
   const bool on_host = memory == MemoryKind::kHost;
   std::string text = fmt::format("{} of {} bytes {}among {} ranks: {}", name(collective), bytes,
-                                 on_host ? "" : "of device memory ", size(), selection.name());
+                                 on_host ? "" : "of device memory ", state_.group().size(), selection.name());
   if (selection.algorithm != nullptr) {
     text += fmt::format(", {} segment{}", selection.segments, selection.segments == 1 ? "" : "s");
   }
   const std::string& forced = forced_algorithm(collective, settings());
-  text += fmt::format("\n{}", explain_reason(asked, selection, state().group(), forced));
+  text += fmt::format("\n{}", explain_reason(asked, selection, state_.group(), forced));
   const bool by_messages = selection.method->explain == nullptr;
   if (!by_messages) {
-    text += (state().group().table ? "\n" : ": ") + selection.method->explain(collective, bytes, state().group());
+    text += (state_.group().table ? "\n" : ": ") + selection.method->explain(collective, bytes, state_.group());
   }
   text += "\n";
   text += fmt::format("{} {} ({} us per message, {} GB/s) the cost model expects:\n",
@@ -72,19 +106,6 @@ std::string Communicator::explain(Collective collective, std::size_t bytes, Memo
                         candidate.segments, candidate.predicted_us);
   }
   return text;
-}
-
-std::string Communicator::choose(Collective collective, std::size_t bytes, MemoryKind memory) const {
-  endpoint().faults().check_process();
-  return std::string(state().select(state().query(collective, bytes, memory)).name());
-}
-
-std::string Communicator::transport() const {
-  return state().group().shape().transport;
-}
-
-TuningShape Communicator::tuning_shape() const {
-  return state().group().shape();
 }
 
 }  // namespace farandole

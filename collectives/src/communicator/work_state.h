@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// State of one asynchronous collective.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "communicator/collective_operation.h"
+#include "farandole/collectives/communicator.h"
+#include "farandole/core/error.h"
+#include "farandole/internal/flight_recorder.h"
+#include "farandole/internal/progress.h"
+
+namespace farandole {
+
+class WorkQueue;
+
+/// Error of a collective. Kept as a value: each thread that waits raises an exception of its own.
+struct Failure {
+  ErrorKind kind = ErrorKind::kInternal;
+  std::string text;
+};
+
+/// One collective from its submission to its end. The queue's mutex guards `operation` and the times. `done` is set
+/// last: the release pairs with the acquire of threads that wait, so that they see the result and `failure`.
+class Work::State {
+ public:
+  std::shared_ptr<WorkQueue> queue;
+  std::uint64_t sequence = 0;
+  Descriptor descriptor;
+  FlightRecorder::Id record = 0;
+  std::unique_ptr<CollectiveOperation> operation;  ///< null once the collective has ended
+  std::optional<Failure> failure;
+  std::atomic<bool> done{false};
+  Clock::time_point started{};        ///< of the first advance; zero before
+  Clock::time_point moved{};          ///< of the last advance that made progress
+  bool asked = false;                 ///< all peers have been asked how far they are, for the next warning
+  Clock::time_point next_question{};  ///< to the ranks that the collective waits for
+};
+
+}  // namespace farandole
