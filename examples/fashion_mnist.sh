@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs what is missing, builds, and trains a convolutional network on Fashion-MNIST with 2 ranks.
+# Installs missing packages, builds, and trains a convolutional network on Fashion-MNIST with 2 ranks.
 #
 #   examples/fashion_mnist.sh [arguments of farandole-train]      e.g. --epochs 1, or --help for all
 #
 # FARANDOLE_MPI=openmpi or mpich chooses between two MPIs; SKIP_SETUP=1 installs nothing.
 set -euo pipefail
-# Paths among the arguments are the caller's, so the training runs where this was called.
+# Paths in the arguments are relative to the caller's directory, so the training runs there.
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 readonly root build=$root/build/release
 
@@ -15,7 +15,7 @@ readonly root build=$root/build/release
 source "$root/scripts/tools.sh"
 use_tools ''
 
-# The value of a variable of CMake's cache; nothing if it is not there or was not found.
+# Prints the value of a variable of CMake's cache, or nothing if the variable is missing or NOTFOUND.
 cached() {
   sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt" | grep -v -e '-NOTFOUND$' || true
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Each rank submits two tensors by name, in an order of its own, and waits for their sums over all ranks. */
+/* Each rank submits two named tensors, in an order that differs between ranks, and waits for their sums. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -18,11 +18,11 @@ static void fail(const char* what, farandole_error* error) {
   fprintf(stderr, "%s: %s: %s\n", what, farandole_error_kind_name(farandole_error_get_kind(error)),
           farandole_error_text(error));
   farandole_error_free(error);
-  farandole_abort(what); /* or else the other ranks would wait for this one */
+  farandole_abort(what); /* otherwise the other ranks would wait for this rank */
   exit(EXIT_FAILURE);
 }
 
-/* Runs on any thread. The result, with its error, is valid until this returns. */
+/* May run on any thread. `result` and its error are valid until this function returns. */
 static void on_done(void* context, const farandole_result* result) {
   struct gradient* gradient = context;
   if (result->error != NULL) {
@@ -72,7 +72,7 @@ int main(void) {
   submit(&gradients[1 - first]);
   for (int i = 0; i < 2; ++i) {
     farandole_wait_until(&gradients[i].done);
-    if (gradients[i].failed) return EXIT_FAILURE; /* it has been told why */
+    if (gradients[i].failed) return EXIT_FAILURE; /* on_done has printed the error */
   }
 
   printf("rank %d of %d: weights %g, bias %g\n", (int)place.rank, (int)place.size, gradients[0].values[0],

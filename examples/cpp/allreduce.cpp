@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shortest program: every rank brings a vector and gets the sum of all of them.
+// The shortest program: every rank contributes a vector and gets the sum over all ranks.
 //
 //   allreduce                 one rank
 //   mpirun -np 2 allreduce    one rank per process

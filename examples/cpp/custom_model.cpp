@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A layer and a model of your own in the trainer: a dense network with residual blocks, on two replicas.
 //
-//   custom_model [DIRECTORY]     of Fashion-MNIST's files; without them a small synthetic data set serves
+//   custom_model [DIRECTORY]     directory with Fashion-MNIST's files; the default is a small synthetic data set
 #include <atomic>
 #include <cmath>
 #include <cstdio>
@@ -18,7 +18,7 @@
 using namespace farandole;
 using namespace farandole::trainer;
 
-/// y = x + gain * tanh(x), with a gain per feature that is learned.
+/// y = x + gain * tanh(x), with a learned gain per feature.
 class GatedResidual final : public Layer<float> {
  public:
   std::string name() const override { return "gated_residual"; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Allreduce on the memory of GPUs, with a CUDA stream and memory of the program's own: every rank brings a vector and
-// gets the sum of all of them. The processor waits for the device only where it reads the result.
+// Allreduce on the memory of GPUs, with a CUDA stream and memory of the program's own: every rank contributes a vector
+// and gets the sum over all ranks. The host waits for the device only when it reads the result.
 //
 //   device_allreduce                 one rank
 //   mpirun -np 2 device_allreduce    one rank per process, each with a GPU of its own
@@ -11,8 +11,8 @@
 //   find_package(CUDAToolkit REQUIRED)
 //   target_link_libraries(device_allreduce PRIVATE farandole::farandole CUDA::cudart_static)
 //
-// To run: NVIDIA's driver, and NCCL for more than one rank (docs/gpu.md). A rank that has no usable device says why,
-// and all ranks end with status 77.
+// To run: NVIDIA's driver, and NCCL for more than one rank (docs/gpu.md). A rank without a usable device prints the
+// reason, and all ranks end with status 77.
 #include <cstddef>
 #include <cstdio>
 #include <exception>
@@ -53,12 +53,12 @@ int run() {
   CallOptions options;
   options.stream = StreamView(stream.get(), *device);
 
-  // What is in the stream comes before the allreduce, and what is enqueued later comes after it: no call waits between.
+  // The allreduce is ordered after earlier work of the stream and before later work, without a wait on the host.
   values.write(host);
   ranks.allreduce(values.view(*device), ReduceOp::kSum, options);
   const std::vector<float> sums = values.read();
 
-  // The asynchronous form returns at once. Until `wait_on` the stream may do other work beside the allreduce.
+  // The asynchronous form returns immediately. Until `wait_on` the stream can do other work during the allreduce.
   values.write(host);
   Work work = ranks.allreduce_async(values.view(*device), ReduceOp::kSum, options);
   work.wait_on(options.stream);

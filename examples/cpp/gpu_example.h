@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the examples for GPUs share: the device of a rank, and CUDA's errors, streams and memory in C++.
+// Helpers of the examples for GPUs: the device of a rank, and CUDA's errors, streams and memory in C++.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -14,16 +14,16 @@
 #include "farandole/collectives/communicator.h"
 #include "farandole/core/error.h"
 
-/// What these programs end with where a rank has no usable device: the status by which CTest and Automake skip a test.
+/// Exit status if a rank has no usable device. CTest and Automake treat this status as a skipped test.
 inline constexpr int kNoDeviceStatus = 77;
 
-/// Throws, with CUDA's text, unless the call has succeeded.
+/// Throws an exception with CUDA's text if the call has failed.
 inline void check(cudaError_t result, const char* call) {
   if (result != cudaSuccess) throw std::runtime_error(std::string(call) + ": " + cudaGetErrorString(result));
 }
 
-/// The device of this rank, which also becomes CUDA's current one. Empty if any rank has none; each of those prints
-/// why. Collective: all ranks.
+/// Returns the device of this rank, and makes it CUDA's current device. Returns nothing if any rank has no device;
+/// ranks without a device print the reason. Collective: all ranks.
 inline std::optional<farandole::MemorySpace> use_device(farandole::Communicator& ranks) {
   farandole::MemorySpace device;
   try {
@@ -31,7 +31,7 @@ inline std::optional<farandole::MemorySpace> use_device(farandole::Communicator&
   } catch (const farandole::InvalidArgument& error) {
     std::fprintf(stderr, "%s has no usable device: %s\n", ranks.describe(ranks.rank()).c_str(), error.what());
   }
-  // A rank that ended alone would leave the others waiting, and they would report that it is lost.
+  // If a rank ended alone, the other ranks would wait for it and then report it as lost.
   std::vector<int> have_one{device.is_host() ? 0 : 1};
   ranks.allreduce(have_one, farandole::ReduceOp::kMin);
   if (have_one.front() == 0) return std::nullopt;
@@ -52,11 +52,11 @@ class CudaStream {
   cudaStream_t stream_ = nullptr;
 };
 
-/// `count` elements in memory of the current device, used in one stream.
+/// Array of `count` elements in memory of the current device, used in one stream only.
 template <class T>
 class CudaArray {
  public:
-  /// @param stream  outlives the array
+  /// @param stream  must outlive the array
   CudaArray(std::size_t count, const CudaStream& stream) : count_(count), stream_(stream.get()) {
     void* memory = nullptr;
     check(cudaMalloc(&memory, count * sizeof(T)), "cudaMalloc");
@@ -70,16 +70,16 @@ class CudaArray {
   CudaArray& operator=(const CudaArray&) = delete;
 
   T* data() const { return data_; }
-  /// The same memory, as Farandole's calls take it.
+  /// View of the array, as an argument of Farandole's calls.
   farandole::BufferView view(farandole::MemorySpace device) const {
     return {data_, count_, farandole::dtype_of<T>, device};
   }
-  /// Enqueues a copy of `count` values, which must stay until the stream has come to it.
+  /// Enqueues a copy of `count` values to the device. `values` must stay valid until the stream has executed the copy.
   void write(const std::vector<T>& values) {
     check(cudaMemcpyAsync(data_, values.data(), count_ * sizeof(T), cudaMemcpyHostToDevice, stream_),
           "cudaMemcpyAsync");
   }
-  /// What the array holds when the stream has come to this. Blocks.
+  /// Returns the contents of the array, ordered after earlier work of the stream. Blocks.
   std::vector<T> read() const {
     std::vector<T> values(count_);
     check(cudaMemcpyAsync(values.data(), data_, count_ * sizeof(T), cudaMemcpyDeviceToHost, stream_),

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# The examples for GPUs. Each is built twice: with CUDA's runtime, as users build it, where there is a toolkit; and, for
-# tests, with the double of CUDA (tests/support/host_device), so that it runs on every machine.
+# The examples for GPUs. Each example is built twice: with CUDA's runtime, as users build it, if there is a toolkit; and, for
+# tests, with the double of CUDA (tests/support/host_device), so that the example runs on every machine.
 set(FARANDOLE_HAVE_CUDART OFF)
 if(FARANDOLE_HAVE_KERNELS)
   # The toolkit of the nvcc that compiles the kernels.
@@ -18,7 +18,7 @@ if(NOT FARANDOLE_HAVE_CUDART)
                  "and cudart")
 endif()
 
-# farandole_compile_for_gpus(OUT SOURCE.cu): its object, which CUDA::cudart_static completes.
+# farandole_compile_for_gpus(OUT SOURCE.cu): sets OUT to the object file of SOURCE.cu; link it with CUDA::cudart_static.
 function(farandole_compile_for_gpus out source)
   set(object ${CMAKE_CURRENT_BINARY_DIR}/${source}.o)
   farandole_gencode_flags(${FARANDOLE_NVCC} gencode)
@@ -29,7 +29,8 @@ function(farandole_compile_for_gpus out source)
   set(${out} ${object} PARENT_SCOPE)
 endfunction()
 
-# Says why there is no device, and ends with the status of a test that is skipped. Further arguments: what the double needs.
+# Adds a test that the program without a device prints the reason, and ends with the status of a skipped test. Further
+# arguments are passed to tests/device/no_device.sh, for the double.
 function(farandole_add_no_device_test name)
   add_test(NAME example_${name}.no_device
            COMMAND ${PROJECT_SOURCE_DIR}/tests/device/no_device.sh $<TARGET_FILE:example_${name}> ${ARGN})

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program that uses MPI itself: Farandole joins the MPI that it finds initialised, here by a communicator of the
-// program's own, and leaves it as it was. From 4 processes on there are two teams, each a Farandole job of its own.
+// A program that uses MPI itself. Farandole joins the MPI that the program has initialised, here through a communicator
+// of the program's own, and leaves MPI initialised. With 4 or more processes there are two teams, each a separate
+// Farandole job.
 //
 //   mpirun -np 4 join_mpi
 #include <mpi.h>
@@ -38,10 +39,11 @@ int run() {
   int process = 0, processes = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &process);
   MPI_Comm_size(MPI_COMM_WORLD, &processes);
-  // In each team the last process comes first: ranks are those of the communicator that is handed over.
+  // Farandole's ranks are those of the communicator `team`. Its ranks are in reverse order of the processes.
   MPI_Comm team = MPI_COMM_NULL;
   MPI_Comm_split(MPI_COMM_WORLD, processes >= kFewestForTwoTeams ? process % 2 : 0, -process, &team);
-  // The World is gone when this returns, which must be before the communicator is freed and MPI is finalised.
+  // sums_agree destroys its World before it returns. A World must end before its communicator is freed and MPI
+  // finalised.
   const bool agree = sums_agree(team, process);
   MPI_Comm_free(&team);
   if (!agree) std::fprintf(stderr, "join_mpi: process %d has another sum than MPI\n", process);

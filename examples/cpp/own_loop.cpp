@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A training loop written by hand with Eigen. The five numbered lines make it parallel; without them it trains alone.
+// A training loop written by hand with Eigen. The five numbered lines make the loop parallel; without them one process
+// trains.
 //
 //   own_loop                  one rank
 //   mpirun -np 2 own_loop     each rank takes its part of every batch; the loss is the same
@@ -22,7 +23,7 @@ using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowM
 
 constexpr int kSamples = 512, kBatch = 64, kInputs = 4, kHidden = 32, kEpochs = 60;
 constexpr double kLearningRate = 0.2;
-// What the program prints without the five lines.
+// The loss that the program prints without the five lines.
 constexpr double kLossOfOneRank = 0.0050171724;
 
 /// Rows are samples. The last input is always 1, so that the first matrix of weights includes a bias.
@@ -30,14 +31,14 @@ struct Samples {
   Matrix inputs, targets;
 };
 
-/// The rows of `batch` that belong to one of `size` ranks. The parts may differ by a row.
+/// Returns the rows of `batch` for rank `rank` of `size`. The parts may differ by a row.
 Samples part_of(const Samples& batch, int rank, int size) {
   const Eigen::Index rows = batch.inputs.rows(), first = rows * rank / size;
   const Eigen::Index count = rows * (rank + 1) / size - first;
   return {batch.inputs.middleRows(first, count), batch.targets.middleRows(first, count)};
 }
 
-/// Numbers between -scale and scale; std::mt19937 gives the same ones everywhere.
+/// Numbers between -scale and scale; std::mt19937 gives the same numbers on every system.
 Matrix random_matrix(int rows, int columns, double scale, std::mt19937& generator) {
   return Matrix::NullaryExpr(rows, columns, [&] { return scale * (2.0 * generator() / 4294967296.0 - 1.0); });
 }
@@ -50,7 +51,7 @@ Samples make_samples(std::mt19937& generator) {
   return all;
 }
 
-/// The gradients' memory, as the averager wants it.
+/// The gradients' memory, as the averager's argument.
 std::vector<GradientSpan> spans_of(Matrix& first, Matrix& second) {
   return {{std::span(first.data(), static_cast<std::size_t>(first.size())), "first"},
           {std::span(second.data(), static_cast<std::size_t>(second.size())), "second"}};
@@ -70,11 +71,12 @@ double train() {
       Samples batch{all.inputs.middleRows(start, kBatch), all.targets.middleRows(start, kBatch)};
       batch = part_of(batch, world.rank(), world.size());  // 3
 
-      // The loss is the mean over the whole batch, so every rank divides by that, and gradients are summed.
+      // The loss is the mean over the whole batch: every rank divides by the size of that batch, and gradients are
+      // summed.
       const Matrix hidden = (batch.inputs * first).array().tanh();
       const Matrix error = (hidden * second - batch.targets) * (2.0 / kBatch);
       d_second.noalias() = hidden.transpose() * error;
-      averager.ready(1);  // 4: the second gradient travels while the first is computed
+      averager.ready(1);  // 4: the second gradient is reduced while the first is computed
       const Matrix hidden_error = (error * second.transpose()).array() * (1.0 - hidden.array().square());
       d_first.noalias() = batch.inputs.transpose() * hidden_error;
       averager.wait();  // 5
@@ -92,7 +94,7 @@ double train() {
 int main() try {
   const double loss = train();
   std::printf("loss %.10f\n", loss);
-  // The order of additions differs with the number of ranks, hence the last digits.
+  // The order of additions depends on the number of ranks, so the last digits may differ.
   if (std::abs(loss - kLossOfOneRank) <= 1e-6 * kLossOfOneRank) return 0;
   std::fprintf(stderr, "own_loop: the loss of one rank is %.10f\n", kLossOfOneRank);
   return 1;

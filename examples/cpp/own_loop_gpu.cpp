@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The training loop of own_loop.cpp on GPUs: weights, gradients and all arithmetic are on the device, in kernels of the
-// program's own (own_loop_gpu_kernels.cu). The numbered lines make it parallel; without them it trains alone.
+// program's own (own_loop_gpu_kernels.cu). The numbered lines make the loop parallel; without them one process trains.
 //
 //   own_loop_gpu                  one rank
 //   mpirun -np 2 own_loop_gpu     each rank takes its part of every batch, on a GPU of its own; the loss is the same
@@ -14,8 +14,8 @@
 //   target_compile_features(own_loop_gpu PRIVATE cuda_std_17)
 //   target_link_libraries(own_loop_gpu PRIVATE farandole::farandole CUDA::cudart_static)
 //
-// To run: NVIDIA's driver, and NCCL for more than one rank (docs/gpu.md). A rank that has no usable device says why,
-// and all ranks end with status 77.
+// To run: NVIDIA's driver, and NCCL for more than one rank (docs/gpu.md). A rank without a usable device prints the
+// reason, and all ranks end with status 77.
 #include <cmath>
 #include <cstddef>
 #include <cstdio>
@@ -34,15 +34,16 @@ namespace {
 
 constexpr int kSamples = 512, kBatch = 64, kEpochs = 60;
 constexpr double kLearningRate = 0.2;
-// What own_loop prints, which computes the same on one processor.
+// The loss that own_loop prints, which computes the same on a processor.
 constexpr double kLossOfOneRank = 0.0050171724;
 
-/// Row by row; rows are samples. The last input is always 1, so that the first matrix of weights includes a bias.
+/// Matrices in row-major order; rows are samples. The last input is always 1, so that the first matrix of weights
+/// includes a bias.
 struct Samples {
   std::vector<double> inputs, targets;
 };
 
-/// Numbers between -scale and scale; std::mt19937 gives the same ones everywhere.
+/// Numbers between -scale and scale; std::mt19937 gives the same numbers on every system.
 std::vector<double> random_numbers(int count, double scale, std::mt19937& generator) {
   std::vector<double> numbers(static_cast<std::size_t>(count));
   for (double& number : numbers) number = scale * (2.0 * generator() / 4294967296.0 - 1.0);
@@ -60,7 +61,7 @@ Samples make_samples(std::mt19937& generator) {
   return all;
 }
 
-/// The model's weights, its gradients, and what is between, on the device.
+/// The model's weights, its gradients, and intermediate results, on the device.
 struct Model {
   CudaArray<double> first, second, d_first, d_second, hidden, error;
 
@@ -103,13 +104,14 @@ double train(Communicator& ranks, MemorySpace device) {
   for (int epoch = 0; epoch < kEpochs; ++epoch) {
     for (int start = skipped; start < kSamples; start += kBatch) {
       const double* const batch = inputs.data() + start * kInputs;
-      // The loss is the mean over the whole batch, so every rank divides by that, and gradients are summed.
+      // The loss is the mean over the whole batch: every rank divides by the size of that batch, and gradients are
+      // summed.
       model.forward(batch, targets.data() + start, 2.0 / kBatch, rows, stream);
       compute_d_second(model.hidden.data(), model.error.data(), model.d_second.data(), rows, stream.get());
-      averager.ready(1);  // 3: the second gradient travels while the first is computed
+      averager.ready(1);  // 3: the second gradient is reduced while the first is computed
       compute_d_first(batch, model.hidden.data(), model.error.data(), model.second.data(), model.d_first.data(), rows,
                       stream.get());
-      averager.wait();  // 4: the processor goes on; what comes into the stream now waits for the sums
+      averager.wait();  // 4: non-blocking on the host; later work of the stream waits for the sums
 
       descend(model.first.data(), model.d_first.data(), kLearningRate, kInputs * kHidden, stream.get());
       descend(model.second.data(), model.d_second.data(), kLearningRate, kHidden, stream.get());
@@ -128,7 +130,7 @@ int run() {
   if (!device) return kNoDeviceStatus;
   const double loss = train(ranks, *device);
   std::printf("loss %.10f\n", loss);
-  // The order of additions differs with the number of ranks, hence the last digits.
+  // The order of additions depends on the number of ranks, so the last digits may differ.
   if (std::abs(loss - kLossOfOneRank) <= 1e-6 * kLossOfOneRank) return 0;
   std::fprintf(stderr, "own_loop_gpu: the loss of one rank is %.10f\n", kLossOfOneRank);
   return 1;

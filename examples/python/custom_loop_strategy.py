@@ -4,7 +4,7 @@
     mpirun -np 2 python custom_loop_strategy.py                   about four minutes on two cores
     mpirun -np 2 python custom_loop_strategy.py --steps 20        a quick look
 
-It is the loop that TensorFlow's guide to distributed training shows; only the strategy is Farandole's.
+This is the loop of TensorFlow's guide to distributed training; only the strategy is Farandole's.
 """
 
 import argparse
@@ -58,7 +58,7 @@ def main() -> None:
     def replica_step(batch, expected):
         with tf.GradientTape() as tape:
             losses = loss_of(expected, model(batch, training=True))
-            # Gradients are summed up over the ranks, so each divides by the number of samples of all of them.
+            # Gradients are summed over the ranks, so each rank divides by the size of the global batch.
             loss = tf.nn.compute_average_loss(losses, global_batch_size=options.batch_size)
         optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
         return loss
@@ -81,7 +81,7 @@ def main() -> None:
         accuracy.reset_state()
         for batch in strategy.experimental_distribute_dataset(test):
             evaluate(batch)
-        tested = float(accuracy.result())  # of the images of all ranks
+        tested = float(accuracy.result())  # over the images of all ranks
         if strategy.cluster_resolver.task_id == 0:
             rate = len(losses) * options.batch_size / seconds
             loss = np.mean([value.numpy() for value in losses])

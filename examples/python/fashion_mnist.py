@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
-# Where the package puts its files.
+# The directory of the package's files.
 DATA = Path("/usr/share/datasets/fashion-mnist")
 
 
 def read_idx(path: Path) -> np.ndarray:
-    """An array from a file of the IDX format: its third byte says the type (8: bytes), its fourth the dimensions."""
+    """Read an array from a file in IDX format. Byte 3 is the type (8: bytes), byte 4 the number of dimensions."""
     with gzip.open(path) as file:
         content = file.read()
     dimensions = content[3]
@@ -20,8 +20,10 @@ def read_idx(path: Path) -> np.ndarray:
 
 
 def load(directory: Path, name: str, samples: int = 0):
-    """Images as floats of shape (n, 28, 28, 1) from 0 to 1, and labels. name: train or t10k; samples: how many, 0 for
-    all."""
+    """Return images as floats of shape (n, 28, 28, 1) from 0 to 1, and labels.
+
+    name: train or t10k; samples: number of samples, 0 for all.
+    """
     images = read_idx(directory / f"{name}-images-idx3-ubyte.gz")[: samples or None]
     labels = read_idx(directory / f"{name}-labels-idx1-ubyte.gz")[: samples or None]
     return images[..., np.newaxis].astype(np.float32) / 255, labels.astype(np.int64)

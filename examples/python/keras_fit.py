@@ -4,7 +4,7 @@
     mpirun -np 2 python keras_fit.py                         a minute or two on two cores
     mpirun -np 2 python keras_fit.py --epochs 1 --samples 2560    a quick look
 
-The three numbered lines make it parallel; without them it trains alone.
+The three numbered lines make the program parallel; without them one process trains.
 """
 
 import argparse

@@ -45,7 +45,7 @@ def main() -> None:
 
     hvd.init()
     images, labels = load(options.data_dir, "train", options.samples)
-    # Each rank trains with its own part, of the same size on all ranks, and shuffles it by itself.
+    # Each rank trains with its own part of the data, of the same size on all ranks, and shuffles this part itself.
     mine = slice(hvd.rank(), len(images) // hvd.size() * hvd.size(), hvd.size())
     test = load(options.data_dir, "t10k", options.samples)
 
@@ -67,7 +67,7 @@ def main() -> None:
         callbacks=callbacks,
         verbose=2 if hvd.rank() == 0 else 0,
     )
-    # Of a part of the test images on each rank, and then of all.
+    # Accuracy over a part of the test images on each rank, and then over all test images.
     part = slice(hvd.rank(), None, hvd.size())
     _, accuracy = model.evaluate(test[0][part], test[1][part], verbose=0)
     count = len(test[0][part])

@@ -4,7 +4,7 @@
     mpirun -np 2 python tf2_custom_loop.py                  about two minutes on two cores
     mpirun -np 2 python tf2_custom_loop.py --steps 20       a quick look
 
-The four numbered lines make it parallel; without them it trains alone.
+The four numbered lines make the program parallel; without them one process trains.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-import farandole.tensorflow as hvd  # 1: before TensorFlow makes its first tensor
+import farandole.tensorflow as hvd  # 1: before TensorFlow creates its first tensor
 from fashion_mnist import DATA, load
 
 
@@ -36,7 +36,7 @@ def make_model() -> tf.keras.Model:
 
 
 def accuracy(model: tf.keras.Model, images: np.ndarray, labels: np.ndarray) -> float:
-    """Share of this rank's part of the images that is classified correctly, over all ranks."""
+    """Return the share of correctly classified images over all ranks; each rank classifies its part."""
     mine = slice(hvd.rank(), None, hvd.size())
     predict = tf.function(lambda batch: tf.argmax(model(batch, training=False), axis=1))
     right = sum(
@@ -61,7 +61,7 @@ def main() -> None:
     model = make_model()
     optimizer = tf.keras.optimizers.Adam(0.001)
     loss_of = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    hvd.broadcast_variables(model.variables, root_rank=0)  # 3: the same start everywhere
+    hvd.broadcast_variables(model.variables, root_rank=0)  # 3: the same initial values on all ranks
 
     @tf.function
     def train(batch, expected):
