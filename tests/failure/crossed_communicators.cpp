@@ -134,10 +134,10 @@ void call_from_new_thread(Pair& pair, Wait warn_after) {
   second.join();
 }
 
-void resolve(Communicator& job, void (*call_as_rank_0)(Pair&, Wait)) {
+void resolve(Communicator& job, Wait warn_after, void (*call_as_rank_0)(Pair&, Wait)) {
   Pair pair = make_pair_of(job);
   if (job.rank() == 0) {
-    call_as_rank_0(pair, job.settings().faults.warn_after);
+    call_as_rank_0(pair, warn_after);
   } else if (job.rank() == 1) {
     pair.third.barrier();
     add_ones(pair.second, 1);
@@ -146,12 +146,12 @@ void resolve(Communicator& job, void (*call_as_rank_0)(Pair&, Wait)) {
   job.barrier();
 }
 
-void run_case(const std::string& name, Communicator& job) {
+void run_case(const std::string& name, Communicator& job, Wait warn_after) {
   if (name == "crossed") cross(job);
   if (name == "ends") cross_ends(job);
-  if (name == "resolved") resolve(job, call_from_known_thread);
-  if (name == "waited") resolve(job, wait_in_another_thread);
-  if (name == "late") resolve(job, call_from_new_thread);
+  if (name == "resolved") resolve(job, warn_after, call_from_known_thread);
+  if (name == "waited") resolve(job, warn_after, wait_in_another_thread);
+  if (name == "late") resolve(job, warn_after, call_from_new_thread);
 }
 
 }  // namespace
@@ -165,7 +165,7 @@ int main(int argc, char** argv) {
     farandole::WorldOptions options;
     options.replicas = argc > 2 ? std::atoi(argv[2]) : 1;
     farandole::World world(options);
-    farandole::run_replicas(world, [&name](Communicator& job) { run_case(name, job); });
+    farandole::run_replicas(world, [&](Communicator& job) { run_case(name, job, world.settings().faults.warn_after); });
   } catch (const std::exception& error) {
     expect(false, -1, error.what());
   }

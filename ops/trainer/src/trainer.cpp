@@ -273,7 +273,7 @@ template <class Scalar>
 EpochReport Trainer<Scalar>::fit() {
   State& state = this->state();
   // A forked child would wait for kernel threads that it does not have.
-  state.internals(communicator).endpoint().faults().check_process();
+  internals(state.communicator).endpoint().faults().check_process();
   const KernelThreads threads(kernel_threads(state.options, state.communicator));
   const std::int64_t per_epoch = state.loader.batches_per_epoch();
   Totals epoch = std::exchange(state.resumed, {}), all;
@@ -299,7 +299,7 @@ EpochReport Trainer<Scalar>::fit() {
 template <class Scalar>
 Evaluation Trainer<Scalar>::evaluate(const Dataset& dataset) {
   State& state = this->state();
-  state.internals(communicator).endpoint().faults().check_process();
+  internals(state.communicator).endpoint().faults().check_process();
   agree(state.communicator,
         [&] { check_data(dataset, "evaluated", state.model.input_shape(), state.model.output_shape()); });
   require_same(state.communicator, facts_of(&dataset, "the data to evaluate"));
