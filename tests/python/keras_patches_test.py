@@ -66,6 +66,24 @@ class PatchesTest(KerasTest):
         x = np.arange(6, dtype=np.float32).reshape(3, 2)  # an uneven batch for two ranks
         self.alone_and_together(make, lambda model: model.fit(x, x[:, :1] ** 2, batch_size=3, verbose=0) and None)
 
+    def test_single_batches_by_different_functions(self):
+        self.need_several_ranks()
+        with strategy().scope():
+            model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+            model.compile("sgd", "mse")
+        x, y = np.ones((4, 2), np.float32), np.ones((4, 1), np.float32)
+        calls = {
+            "train_on_batch": lambda: model.train_on_batch(x, y),
+            "test_on_batch": lambda: model.test_on_batch(x, y),
+            "predict_on_batch": lambda: model.predict_on_batch(x),
+        }
+        names = list(calls)
+        for pair in zip(names, names[1:] + names[:1]):
+            with self.assertRaises(errors.Mismatch) as caught:
+                calls[pair[min(hvd.rank(), 1)]]()
+            for name in pair:
+                self.assertIn(f"of {name}()", str(caught.exception))
+
     def test_jacobians_of_variables_are_this_ranks(self):
         class Model(keras.Sequential):
             def train_step(self, data):

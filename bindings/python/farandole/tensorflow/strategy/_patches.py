@@ -230,7 +230,7 @@ PATCHES = (
         Patch(
             _TF_TRAINER, f"TensorFlowTrainer.{name}", _agreement.call_on_batch(name),
             why="ranks that call something else would wait for each other",
-            test="keras_surprises_test.py",
+            test="keras_patches_test.py",
         )
         for name in ("train_on_batch", "test_on_batch", "predict_on_batch")
     ),
