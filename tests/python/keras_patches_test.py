@@ -66,6 +66,83 @@ class PatchesTest(KerasTest):
         x = np.arange(6, dtype=np.float32).reshape(3, 2)  # an uneven batch for two ranks
         self.alone_and_together(make, lambda model: model.fit(x, x[:, :1] ** 2, batch_size=3, verbose=0) and None)
 
+    def test_losses_of_outputs_in_loops_are_means_over_all_rows(self):
+        """Keras weights them by the number of rows only where that is known before the step."""
+        with strategy().scope():
+            inputs = keras.Input((1,))
+            outputs = [keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")(inputs) for _ in range(2)]
+            model = keras.Model(inputs, outputs)
+            model.compile("sgd", ["mse", "mse"])
+
+        def step(x):
+            model.compute_loss(x=x, y=[tf.zeros_like(x)] * 2, y_pred=model(x, training=True))
+
+        def run(x):
+            strategy().run(step, args=(x,))
+
+        x = tf.fill((hvd.rank() + 1, 1), hvd.rank() + 1.0)
+        rows = np.arange(1, hvd.size() + 1)
+        for train in (run, tf.function(run, input_signature=[tf.TensorSpec((None, 1))])):
+            model.reset_metrics()
+            train(x)
+            for metric in model._compile_loss.metrics:
+                np.testing.assert_allclose(metric.result(), np.sum(rows**3) / np.sum(rows), rtol=1e-6)
+
+    def test_errors_in_graphs_are_classes_of_the_package(self):
+        self.need_several_ranks()
+
+        class Differing(keras.layers.Layer):
+            def call(self, inputs):
+                return inputs + 0.0 * tf.reduce_sum(hvd.allreduce(tf.ones(hvd.rank() + 1), op=hvd.Sum))
+
+        with strategy().scope():
+            model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1), Differing()])
+            model.compile("sgd", "mse", jit_compile=False)
+        x, y = np.ones((4, 2), np.float32), np.ones((4, 1), np.float32)
+        for call in (
+            lambda: model.fit(x, y, verbose=0),
+            lambda: model.evaluate(x, y, verbose=0),
+            lambda: model.predict(x, verbose=0),
+            lambda: model.train_on_batch(x, y),
+            lambda: model.test_on_batch(x, y),
+            lambda: model.predict_on_batch(x),
+        ):
+            with self.assertRaises(errors.Mismatch):
+                call()
+
+    def test_optimizers_without_momenta_are_adopted(self):
+        """Such an optimizer, if it was made outside of the scope, creates no variable by which it could be recognised."""
+        for make in (lambda each: each, keras.optimizers.LossScaleOptimizer):
+            optimizer = make(keras.optimizers.SGD(0.1 * (1 + hvd.rank())))
+            with strategy().scope():
+                model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+
+            def step(x):
+                gradients = [tf.ones_like(each.value) for each in model.trainable_weights]
+                optimizer.apply(gradients, model.trainable_weights)
+
+            strategy().run(step, args=(tf.ones((4, 2)),))
+            self.assertIs(optimizer._distribution_strategy, strategy())
+            self.assert_same_on_all_ranks(model.get_weights())
+
+    def test_single_batches_by_different_functions(self):
+        self.need_several_ranks()
+        with strategy().scope():
+            model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+            model.compile("sgd", "mse")
+        x, y = np.ones((4, 2), np.float32), np.ones((4, 1), np.float32)
+        calls = {
+            "train_on_batch": lambda: model.train_on_batch(x, y),
+            "test_on_batch": lambda: model.test_on_batch(x, y),
+            "predict_on_batch": lambda: model.predict_on_batch(x),
+        }
+        names = list(calls)
+        for pair in zip(names, names[1:] + names[:1]):
+            with self.assertRaises(errors.Mismatch) as caught:
+                calls[pair[min(hvd.rank(), 1)]]()
+            for name in pair:
+                self.assertIn(f"of {name}()", str(caught.exception))
+
     def test_jacobians_of_variables_are_this_ranks(self):
         class Model(keras.Sequential):
             def train_step(self, data):

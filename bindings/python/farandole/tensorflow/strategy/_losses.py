@@ -45,16 +45,19 @@ def unscale_for_distribution(base: Callable[..., Any], value: Any) -> Any:
     return base(value) if share is None else tf.math.divide_no_nan(value, tf.cast(share, value.dtype))
 
 
-def losses_of_outputs(base: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
-    """Outside of a step of a model: Keras averages the losses of several outputs over the batches, without the number
-    of samples. The value of each rank is therefore left scaled by its share and the number of ranks, which gives the
-    mean over all samples when the metric averages over the ranks."""
-    if own_context() is None or step_context() is not None:
-        return base(self, *args, **kwargs)
+def losses_of_outputs(
+    base: Callable[..., Any], self: Any, y_true: Any, y_pred: Any, sample_weight: Any = None
+) -> Any:
+    """Outside of a step of a model: Keras weights the losses of several outputs by the number of rows if that is
+    static, and averages over the batches alike if not. In the latter case, the value of each rank is left scaled by its
+    share and the number of ranks, which gives the mean over all samples when the metric averages over the ranks."""
+    has_static_rows = tf.nest.flatten(y_pred)[0].shape[:1].is_fully_defined()
+    if own_context() is None or step_context() is not None or has_static_rows:
+        return base(self, y_true, y_pred, sample_weight)
     from keras.src.losses import loss
 
     with mock.patch.object(loss, "unscale_loss_for_distribution", loss.unscale_loss_for_distribution.__wrapped__):
-        return base(self, *args, **kwargs)
+        return base(self, y_true, y_pred, sample_weight)
 
 
 def reduce_values(

@@ -141,7 +141,7 @@ PATCHES = (
     Patch(
         _LOSS, "unscale_loss_for_distribution", _losses.unscale_for_distribution,
         why="the loss that is shown would not be the mean over all samples",
-        test="keras_shares_test.py",
+        test="keras_fit_test.py",
     ),
     Patch(
         _LOSS, "reduce_values", _losses.reduce_values,
@@ -151,7 +151,7 @@ PATCHES = (
     Patch(
         "keras.src.trainers.compile_utils", "CompileLoss.call", _losses.losses_of_outputs,
         why="the losses of several outputs would be averaged over the batches without the number of samples",
-        test="keras_shares_test.py",
+        test="keras_patches_test.py",
     ),
     Patch(
         _TF_TRAINER, "TensorFlowTrainer._aggregate_additional_loss", _losses.aggregate_additional_loss,
@@ -230,7 +230,7 @@ PATCHES = (
         Patch(
             _TF_TRAINER, f"TensorFlowTrainer.{name}", _agreement.call_on_batch(name),
             why="ranks that call something else would wait for each other",
-            test="keras_surprises_test.py",
+            test="keras_patches_test.py",
         )
         for name in ("train_on_batch", "test_on_batch", "predict_on_batch")
     ),
@@ -254,19 +254,19 @@ PATCHES = (
     Patch(
         _OPTIMIZER, "TFOptimizer.apply", _optimizers.apply,
         why="an optimizer that was made outside of the scope would update its variables without the strategy",
-        test="keras_optimizers_test.py",
+        test="keras_patches_test.py",
     ),
     Patch(
         _LOSS_SCALE, "LossScaleOptimizer.apply", _optimizers.apply,
         why="as TFOptimizer.apply",
-        test="keras_optimizers_test.py",
+        test="keras_patches_test.py",
     ),
     # ---- Errors ----
     *(
         Patch(
             _TF_TRAINER, f"TensorFlowTrainer.{name}", _errors.with_own_errors,
             why="the cause of an error would stand below the traceback of a graph",
-            test="keras_errors_test.py",
+            test="keras_patches_test.py",
         )
         for name in ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch")
     ),
