@@ -129,6 +129,8 @@ const char* schedule_of(Collective collective) {
     case Collective::kGather:
     case Collective::kScatter:
       return "linear";
+    case Collective::kAlltoall:
+      return "pairwise";
     default:
       return "ring";
   }

@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-#include "farandole/trainer/agreement.h"
+#include "farandole/collectives/agreement.h"
 #include "small_training.h"
 #include "trainer_files.h"
 

@@ -9,6 +9,7 @@
 #include "communicator/communicator_state.h"
 #include "farandole/core/error.h"
 #include "farandole/internal/average.h"
+#include "farandole/internal/digest.h"
 
 namespace farandole {
 
@@ -216,7 +217,7 @@ struct SplitArguments {
 };
 
 std::int64_t digest(const TuningTable& table) {
-  return static_cast<std::int64_t>(std::hash<std::string>()(table.to_json()));
+  return static_cast<std::int64_t>(Digest().add(table.to_json()).value());
 }
 
 /// @throws Mismatch  two ranks of a new communicator pass different options that must be the same

@@ -20,6 +20,7 @@
 #include <utility>
 
 #include "farandole/core/error.h"
+#include "farandole/internal/digest.h"
 #include "farandole/internal/memory_file.h"
 
 namespace farandole {
@@ -28,14 +29,11 @@ namespace {
 constexpr const char* kProofName = "farandole-host-proof";
 constexpr std::size_t kNonceBytes = sizeof(HostProof::Claim::nonce);
 
-// Digest of a text: two 64-bit FNV-1a hashes with different offsets. All zero for an empty text.
+// 128 bits: two digests of the text with different starts. All zero for an empty text.
 void digest(std::string_view text, unsigned char (&result)[16]) {
   if (text.empty()) return;
-  std::array<std::uint64_t, 2> hashes{0xcbf29ce484222325U, 0x6c62272e07bb0142U};
-  for (const char character : text) {
-    for (std::uint64_t& hash : hashes) hash = (hash ^ static_cast<unsigned char>(character)) * 0x100000001b3U;
-  }
-  std::memcpy(result, hashes.data(), sizeof(result));
+  const std::array<std::uint64_t, 2> halves{Digest().add(text).value(), Digest(0x6c62272e07bb0142U).add(text).value()};
+  std::memcpy(result, halves.data(), sizeof(result));
 }
 
 void fill_random(unsigned char* bytes, std::size_t count) {

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "farandole/core/error.h"
+#include "farandole/internal/digest.h"
 #include "farandole/internal/fixed_text.h"
 #include "farandole/internal/shared_memory.h"
 #include "farandole/internal/waiter.h"
@@ -18,15 +19,15 @@
 namespace farandole {
 namespace {
 
-/// Digest (FNV-1a) of sizes and alignments, which may differ between compilers for the same sources.
+/// Digest of sizes and alignments, which may differ between compilers for the same sources.
 constexpr std::uint32_t shared_layout() {
-  std::uint32_t hash = 0x811c9dc5U;
+  Digest digest;
   for (const std::size_t size : {sizeof(ArenaHeader), alignof(ArenaHeader), sizeof(ArenaHeader::Slot), sizeof(Doorbell),
                                  sizeof(CoreSet), sizeof(ControlMessage), alignof(ControlMessage), sizeof(DType),
                                  sizeof(ReduceOp), sizeof(Channel), sizeof(void*)}) {
-    hash = (hash ^ static_cast<std::uint32_t>(size)) * 0x01000193U;
+    digest.add(std::uint64_t{size});
   }
-  return hash;
+  return static_cast<std::uint32_t>(digest.value() ^ digest.value() >> 32U);
 }
 
 std::string describe(std::span<const BuildClaim> claims, std::size_t process) {

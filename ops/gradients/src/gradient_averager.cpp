@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "farandole/collectives/agreement.h"
 #include "farandole/core/error.h"
 #include "farandole/internal/communicator_access.h"
 #include "farandole/internal/deadline.h"
@@ -187,49 +188,35 @@ class GradientAverager::State {
     }
   }
 
-  /// FNV-1a hash of everything on which the ranks must agree, in order.
-  std::uint64_t digest() const {
-    std::uint64_t digest = 0xcbf29ce484222325ULL;
-    const auto add = [&](std::uint64_t value) { digest = (digest ^ value) * 0x100000001b3ULL; };
-    for (const GradientSpan& span : spans_) {
-      add(span.values.count);
-      add(static_cast<std::uint64_t>(span.values.dtype));
-      add(static_cast<std::uint64_t>(span.values.space.kind));
+  /// Everything on which the ranks must agree: sizes, types and kinds of memory, ties, options.
+  std::vector<SharedFact> shared_facts() const {
+    std::vector<SharedFact> facts{{"the number of gradients", std::to_string(spans_.size())}};
+    for (std::size_t i = 0; i < spans_.size(); ++i) {
+      const BufferView& values = spans_[i].values;
+      const std::string tie = tied_[i] == i ? "" : fmt::format(", tied to gradient {}", tied_[i]);
+      facts.push_back({fmt::format("gradient {}", i),
+                       fmt::format("{} elements of {} in {} memory{}", values.count, name(values.dtype),
+                                   values.space.is_host() ? "host" : "device", tie)});
     }
-    for (const std::size_t first : tied_) add(first);
-    add(options_.bucket_bytes);
-    add(options_.last_bucket_bytes);
-    add(static_cast<std::uint64_t>(options_.op));
-    for (const char letter : algorithm_) add(static_cast<unsigned char>(letter));
-    return digest;
+    facts.push_back({"bucket_bytes", std::to_string(options_.bucket_bytes)});
+    facts.push_back({"last_bucket_bytes", std::to_string(options_.last_bucket_bytes)});
+    facts.push_back({"op", std::string(name(options_.op))});
+    facts.push_back({"algorithm", fmt::format("'{}'", algorithm_)});
+    return facts;
   }
 
   /// Throws on every rank if the ranks differ. A rank with invalid gradients takes part, so that no peer waits for that
   /// rank.
   void compare_with_other_ranks(const std::string& refusal) {
-    struct Entry {
-      std::int64_t digest, gradients, refuses;
-    };
-    constexpr std::size_t kFields = sizeof(Entry) / sizeof(std::int64_t);
-    const Entry own{static_cast<std::int64_t>(digest()), static_cast<std::int64_t>(spans_.size()), !refusal.empty()};
-    std::vector<Entry> all(static_cast<std::size_t>(communicator_.size()));
-    communicator_.allgather({&own.digest, kFields, DType::kI64},
-                            {&all.front().digest, kFields * all.size(), DType::kI64});
-    const auto refuses = std::find_if(all.begin(), all.end(), [](const Entry& entry) { return entry.refuses != 0; });
-    if (refuses != all.end()) {
-      const int rank = static_cast<int>(refuses - all.begin());
+    std::int64_t refusing = refusal.empty() ? communicator_.size() : communicator_.rank();
+    communicator_.allreduce(BufferView(&refusing, 1, DType::kI64), ReduceOp::kMin);
+    if (refusing < communicator_.size()) {
+      const int rank = static_cast<int>(refusing);
       const std::string why = broadcast_text(communicator_, refusal, rank);
       if (!refusal.empty()) throw InvalidArgument(refusal);
       throw Mismatch(fmt::format("{} refuses its gradients: {}", communicator_.describe(rank), why));
     }
-    for (int rank = 0; rank < communicator_.size(); ++rank) {
-      const Entry& entry = all[static_cast<std::size_t>(rank)];
-      if (entry.digest == all.front().digest && entry.gradients == all.front().gradients) continue;
-      throw Mismatch(fmt::format(
-          "{} has {} gradients and {} has {}, or their sizes, types or options differ, or which of them are "
-          "tied; every rank must give the same",
-          communicator_.describe(0), all.front().gradients, communicator_.describe(rank), entry.gradients));
-    }
+    require_same(communicator_, shared_facts());
   }
 
   void open_device() {

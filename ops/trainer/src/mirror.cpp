@@ -6,7 +6,7 @@
 #include <array>
 #include <vector>
 
-#include "farandole/trainer/agreement.h"
+#include "farandole/collectives/agreement.h"
 
 namespace farandole::trainer {
 

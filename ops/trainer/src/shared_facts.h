@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "farandole/trainer/agreement.h"
+#include "farandole/collectives/agreement.h"
 #include "farandole/trainer/trainer.h"
 
 namespace farandole::trainer {

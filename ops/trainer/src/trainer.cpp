@@ -17,7 +17,7 @@
 #include "farandole/internal/endpoint.h"
 #include "farandole/internal/library_thread.h"
 #include "farandole/internal/limits.h"
-#include "farandole/trainer/agreement.h"
+#include "farandole/collectives/agreement.h"
 #include "farandole/trainer/loader.h"
 #include "mirror.h"
 #include "shared_facts.h"

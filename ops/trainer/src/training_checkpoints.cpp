@@ -5,7 +5,7 @@
 
 #include <array>
 
-#include "farandole/trainer/agreement.h"
+#include "farandole/collectives/agreement.h"
 
 namespace farandole::trainer {
 namespace {

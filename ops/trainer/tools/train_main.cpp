@@ -11,7 +11,7 @@
 #include "error_report.h"
 #include "farandole/core/error.h"
 #include "farandole/internal/communicator_access.h"
-#include "farandole/trainer/agreement.h"
+#include "farandole/collectives/agreement.h"
 #include "farandole/trainer/strategy.h"
 #include "farandole/trainer/trainer.h"
 #include "json_log.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "farandole/trainer/agreement.h"
+#include "farandole/collectives/agreement.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 #include <optional>
 #include <utility>
 
-namespace farandole::trainer {
+namespace farandole {
 namespace {
 
 template <ErrorKind kKind>
@@ -18,7 +18,7 @@ class ErrorOfAll : public ErrorOfKind<kKind>, public RaisedByAll {
   ErrorOfAll(const std::string& text, int origin) : ErrorOfKind<kKind>(text), RaisedByAll(origin) {}
 };
 
-[[noreturn]] void raise(ErrorKind kind, const std::string& text, int origin) {
+[[noreturn]] void raise_as_all(ErrorKind kind, const std::string& text, int origin) {
   switch (kind) {
     case ErrorKind::kInvalidArgument:
       throw ErrorOfAll<ErrorKind::kInvalidArgument>(text, origin);
@@ -33,24 +33,24 @@ class ErrorOfAll : public ErrorOfKind<kKind>, public RaisedByAll {
   }
 }
 
-struct Failure {
+struct ActionFailure {
   ErrorKind kind = ErrorKind::kInternal;
   std::string text;
 };
 
-std::optional<Failure> run(const std::function<void()>& action) {
+std::optional<ActionFailure> run_action(const std::function<void()>& action) {
   try {
     action();
     return std::nullopt;
   } catch (const Error& error) {
     if (poisons_job(error.kind())) throw;
-    return Failure{error.kind(), error.what()};
+    return ActionFailure{error.kind(), error.what()};
   } catch (const std::filesystem::filesystem_error& error) {
-    return Failure{ErrorKind::kDataError, error.what()};
+    return ActionFailure{ErrorKind::kDataError, error.what()};
   } catch (const std::bad_alloc&) {
-    return Failure{ErrorKind::kDataError, "out of memory"};
+    return ActionFailure{ErrorKind::kDataError, "out of memory"};
   } catch (const std::exception& error) {
-    return Failure{ErrorKind::kInternal, error.what()};
+    return ActionFailure{ErrorKind::kInternal, error.what()};
   }
 }
 
@@ -61,21 +61,21 @@ int lowest_rank_where(Communicator& communicator, bool holds) {
   return static_cast<int>(lowest);
 }
 
-constexpr char kEnd = '\0';  // ends each text of an encoded fact
+constexpr char kEndOfText = '\0';  // ends each text of an encoded fact
 
-std::string encode(const std::vector<SharedFact>& facts) {
+std::string encode_facts(const std::vector<SharedFact>& facts) {
   std::string text;
   for (const SharedFact& fact : facts) {
-    for (const std::string* part : {&fact.what, &fact.value, &fact.advice}) (text += *part) += kEnd;
+    for (const std::string* part : {&fact.what, &fact.value, &fact.advice}) (text += *part) += kEndOfText;
   }
   return text;
 }
 
-std::vector<SharedFact> decode(const std::string& text) {
+std::vector<SharedFact> decode_facts(const std::string& text) {
   std::vector<SharedFact> facts;
   std::size_t next = 0;
   const auto take = [&] {
-    const std::size_t first = std::exchange(next, std::min(text.find(kEnd, next), text.size()) + 1);
+    const std::size_t first = std::exchange(next, std::min(text.find(kEndOfText, next), text.size()) + 1);
     return text.substr(first, next - first - 1);
   };
   while (next < text.size()) {
@@ -85,20 +85,22 @@ std::vector<SharedFact> decode(const std::string& text) {
   return facts;
 }
 
+constexpr std::size_t kMaxNamed = 8;
+
 /// Result of comparing two lists of facts, in the order of the first list.
-struct Difference {
+struct FactDifference {
   SharedFact first;  // the first fact that differs
   std::string other_value;
-  std::vector<std::string> also;  // names of the other facts that differ
+  std::vector<std::string> also;  // names of the other facts that differ, at most kMaxNamed
 };
 
-Difference difference(const std::vector<SharedFact>& root_facts, const std::vector<SharedFact>& other_facts) {
+FactDifference compare_facts(const std::vector<SharedFact>& root_facts, const std::vector<SharedFact>& other_facts) {
   constexpr const char* kMissing = "missing";
-  Difference found;
+  FactDifference found;
   const auto add = [&](const SharedFact& fact, const std::string& root_value, const std::string& other_value) {
     if (root_value == other_value) return;
     if (!found.first.what.empty()) {
-      found.also.push_back(fact.what);
+      if (found.also.size() < kMaxNamed) found.also.push_back(fact.what);
       return;
     }
     found.first = {fact.what, root_value, fact.advice};
@@ -120,23 +122,24 @@ Difference difference(const std::vector<SharedFact>& root_facts, const std::vect
 }  // namespace
 
 void agree(Communicator& communicator, const std::function<void()>& action) {
-  const std::optional<Failure> failure = run(action);
+  const std::optional<ActionFailure> failure = run_action(action);
   const int origin = lowest_rank_where(communicator, failure.has_value());
   if (origin == communicator.size()) return;
   const bool is_mine = origin == communicator.rank();
   auto kind = static_cast<std::int64_t>(failure ? failure->kind : ErrorKind::kInternal);
   communicator.broadcast(BufferView(&kind, 1, DType::kI64), origin);
   const std::string text = broadcast_text(communicator, failure ? failure->text : "", origin);
-  raise(static_cast<ErrorKind>(kind), is_mine ? text : fmt::format("rank {} reports: {}", origin, text), origin);
+  raise_as_all(static_cast<ErrorKind>(kind), is_mine ? text : fmt::format("rank {} reports: {}", origin, text), origin);
 }
 
 void require_same(Communicator& communicator, const std::vector<SharedFact>& facts) {
   if (communicator.size() == 1) return;
-  const std::string mine = encode(facts);
+  const std::string mine = encode_facts(facts);
   const std::string of_root = broadcast_text(communicator, mine, 0);
   const int different = lowest_rank_where(communicator, mine != of_root);
   if (different == communicator.size()) return;
-  const Difference found = difference(decode(of_root), decode(broadcast_text(communicator, mine, different)));
+  const FactDifference found =
+      compare_facts(decode_facts(of_root), decode_facts(broadcast_text(communicator, mine, different)));
   raise_on_all(ErrorKind::kMismatch,
                fmt::format("ranks disagree: {} is {} on {} and {} on {}; {}{}", found.first.what, found.first.value,
                            communicator.describe(0), found.other_value, communicator.describe(different),
@@ -145,7 +148,7 @@ void require_same(Communicator& communicator, const std::vector<SharedFact>& fac
 }
 
 void raise_on_all(ErrorKind kind, const std::string& text) {
-  raise(kind, text, 0);
+  raise_as_all(kind, text, 0);
 }
 
-}  // namespace farandole::trainer
+}  // namespace farandole

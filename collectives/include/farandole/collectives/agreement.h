@@ -12,7 +12,6 @@
 #include "farandole/core/export.h"
 
 namespace farandole FARANDOLE_API {
-namespace trainer {
 
 /// Second base class of errors that every rank of a communicator throws at the same point; the communicator stays
 /// usable. Catch it beside the error's own class: `catch (const RaisedByAll& error)`.
@@ -47,7 +46,7 @@ struct SharedFact {
 };
 
 /// Compares properties across ranks, by exact text. The error names the first difference of the lowest rank that
-/// differs from rank 0, with both values, and lists other differences without values.
+/// differs from rank 0, with both values, and lists up to eight other differences without values.
 /// Collective; blocks. Cost: a broadcast of all texts, and an allreduce of 8 bytes.
 /// @throws Mismatch  on all ranks
 void require_same(Communicator& communicator, const std::vector<SharedFact>& facts);
@@ -55,5 +54,4 @@ void require_same(Communicator& communicator, const std::vector<SharedFact>& fac
 /// Throws an error that every rank finds by itself, without communication (rank 0 is the origin).
 [[noreturn]] void raise_on_all(ErrorKind kind, const std::string& text);
 
-}  // namespace trainer
 }  // namespace FARANDOLE_API
