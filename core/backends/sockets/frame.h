@@ -28,7 +28,7 @@ inline bool is_withdrawal(const FrameHeader& header) {
 /// The most payload of a frame. A short message waits for one frame of a long one, which is 2 ms at 1 Gbit/s.
 inline constexpr std::size_t kFrameBytes = 256 * 1024;
 /// The most bytes of a message: more than a process has address space for.
-inline constexpr std::uint64_t kLargestMessage = std::uint64_t{1} << 48;
+inline constexpr std::uint64_t kMaxMessageBytes = std::uint64_t{1} << 48;
 
 /// The header of a frame whose payload lies in its message.
 /// @param bytes  sizeof(FrameHeader) of them   @throws TransportError  says what is wrong with them

@@ -12,7 +12,7 @@ namespace farandole::sockets {
 /// Counts the memory of messages that have arrived before anybody asked for them. Thread-safe.
 class KeptBytes {
  public:
-  explicit KeptBytes(std::size_t most) : most_(most) {}
+  explicit KeptBytes(std::size_t max_bytes) : max_bytes_(max_bytes) {}
   KeptBytes(const KeptBytes&) = delete;
   KeptBytes& operator=(const KeptBytes&) = delete;
 
@@ -22,17 +22,17 @@ class KeptBytes {
     return all;
   }
 
-  std::size_t most() const { return most_; }
+  std::size_t max_bytes() const { return max_bytes_; }
   /// False, and nothing is taken, if it would be more than the most.
   bool take(std::size_t bytes) {
-    if (bytes <= most_ && bytes_.fetch_add(bytes, std::memory_order_relaxed) <= most_ - bytes) return true;
-    if (bytes <= most_) give_back(bytes);
+    if (bytes <= max_bytes_ && bytes_.fetch_add(bytes, std::memory_order_relaxed) <= max_bytes_ - bytes) return true;
+    if (bytes <= max_bytes_) give_back(bytes);
     return false;
   }
   void give_back(std::size_t bytes) { bytes_.fetch_sub(bytes, std::memory_order_relaxed); }
 
  private:
-  const std::size_t most_;
+  const std::size_t max_bytes_;
   std::atomic<std::size_t> bytes_{0};
 };
 

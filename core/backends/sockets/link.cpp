@@ -34,7 +34,7 @@ bool would_block(int error) {
 }
 
 /// Whether the error is how a connection ends, not a mistake in using it.
-bool ends_connection(int error) {
+bool is_end_of_connection(int error) {
   return error == EPIPE || error == ECONNRESET || error == ECONNABORTED || error == ETIMEDOUT ||
          error == EHOSTUNREACH || error == ENETUNREACH || error == ENETDOWN;
 }
@@ -54,7 +54,7 @@ Sending::~Sending() {
 bool Sending::test() {
   if (!message_) return true;
   const std::lock_guard lock(link_.mutex_);
-  if (!message_->is_done) link_.move();
+  if (!message_->is_done) link_.make_progress();
   if (!message_->is_done) return false;
   message_.reset();
   return true;
@@ -69,7 +69,7 @@ Receiving::~Receiving() {
 bool Receiving::test() {
   if (!message_) return true;
   const std::lock_guard lock(link_.mutex_);
-  if (!message_->is_done) link_.move(Link::Reading::kWanted);
+  if (!message_->is_done) link_.make_progress(Link::ReadMode::kPosted);
   if (!message_->is_done) return false;
   bytes_ = message_->message_bytes;
   message_.reset();
@@ -82,10 +82,10 @@ Link::Link(UniqueDescriptor socket, std::string peer, KeptBytes& kept, std::size
       outbox_(frame_bytes),
       inbox_(kept),
       read_ahead_(kReadAheadBytes) {
-  prepare();
+  set_socket_options();
 }
 
-void Link::prepare() {
+void Link::set_socket_options() {
   // Sockets of other families refuse both, and need neither.
   const int yes = 1;
   (void)setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
@@ -95,13 +95,13 @@ void Link::prepare() {
 void Link::attach(UniqueDescriptor socket) {
   const std::lock_guard lock(mutex_);
   socket_ = std::move(socket);
-  prepare();
+  set_socket_options();
   // A rank that has sent something may wait for another peer now, and look only at the link with that peer.
   flush();
 }
 
 Sending Link::send(Key key, const void* data, std::size_t bytes) {
-  auto message = std::make_shared<Outgoing>();
+  auto message = std::make_shared<PostedSend>();
   message->key = key;
   message->data = static_cast<const std::byte*>(data);
   message->bytes = bytes;
@@ -111,7 +111,7 @@ Sending Link::send(Key key, const void* data, std::size_t bytes) {
 }
 
 void Link::post(Key key, const void* data, std::size_t bytes) {
-  auto message = std::make_shared<Outgoing>();
+  auto message = std::make_shared<PostedSend>();
   const auto* begin = static_cast<const std::byte*>(data);
   message->key = key;
   message->kept.assign(begin, begin + bytes);
@@ -122,7 +122,7 @@ void Link::post(Key key, const void* data, std::size_t bytes) {
 }
 
 /// Forgets the message if it can not be sent: its owner is notified, and its data may go.
-void Link::enqueue(const std::shared_ptr<Outgoing>& message) {
+void Link::enqueue(const std::shared_ptr<PostedSend>& message) {
   outbox_.add(message);
   try {
     flush();
@@ -133,7 +133,7 @@ void Link::enqueue(const std::shared_ptr<Outgoing>& message) {
 }
 
 /// Where there is no memory to complete what has begun, the connection cannot go on.
-void Link::withdraw(const std::shared_ptr<Outgoing>& message) noexcept {
+void Link::withdraw(const std::shared_ptr<PostedSend>& message) noexcept {
   try {
     outbox_.withdraw(message);
   } catch (const std::bad_alloc&) {
@@ -143,51 +143,51 @@ void Link::withdraw(const std::shared_ptr<Outgoing>& message) noexcept {
 }
 
 Receiving Link::recv(Key key, void* data, std::size_t bytes, Length length) {
-  auto message = std::make_shared<Incoming>();
+  auto message = std::make_shared<PostedReceive>();
   message->key = key;
   message->data = static_cast<std::byte*>(data);
   message->expected = bytes;
   message->length = length;
-  return want(std::move(message));
+  return post_receive(std::move(message));
 }
 
 Receiving Link::recv_reduce(Key key, void* out, const void* operand, std::size_t count, DType dtype, ReduceOp op) {
-  auto message = std::make_shared<Incoming>();
+  auto message = std::make_shared<PostedReceive>();
   message->key = key;
   message->data = static_cast<std::byte*>(out);
   message->expected = count * size_in_bytes(dtype);
   message->reduction = Reduction{static_cast<const std::byte*>(operand), dtype, op, {}};
-  return want(std::move(message));
+  return post_receive(std::move(message));
 }
 
-Receiving Link::want(std::shared_ptr<Incoming> message) {
+Receiving Link::post_receive(std::shared_ptr<PostedReceive> message) {
   const std::lock_guard lock(mutex_);
-  inbox_.want(message);
+  inbox_.post_receive(message);
   return {*this, std::move(message)};
 }
 
 std::optional<std::vector<std::byte>> Link::take(Key key) {
   const std::lock_guard lock(mutex_);
-  move();
+  make_progress();
   return inbox_.take(key);
 }
 
 bool Link::has_arrived(Key key, Key mask) {
   const std::lock_guard lock(mutex_);
-  move();
+  make_progress();
   return inbox_.has_arrived(key, mask);
 }
 
 bool Link::is_flushed() {
   const std::lock_guard lock(mutex_);
   flush();
-  if (violation_.empty()) drain(Reading::kAll);
+  if (violation_.empty()) drain(ReadMode::kAll);
   return is_closed_ || outbox_.is_empty();
 }
 
 bool Link::is_closed() {
   const std::lock_guard lock(mutex_);
-  move();
+  make_progress();
   return is_closed_;
 }
 
@@ -201,13 +201,13 @@ std::string Link::end_reason() {
   return is_closed_ ? end_reason_ : std::string();
 }
 
-void Link::move(Reading reading) {
+void Link::make_progress(ReadMode mode) {
   flush();
-  drain(reading);
+  drain(mode);
 }
 
 void Link::send_waiting() {
-  if (!has_waiting_.load(std::memory_order_relaxed)) return;
+  if (!has_unsent_.load(std::memory_order_relaxed)) return;
   const std::lock_guard lock(mutex_);
   flush();
 }
@@ -215,7 +215,7 @@ void Link::send_waiting() {
 void Link::flush() {
   if (!socket_) return;
   write_messages();
-  has_waiting_.store(!outbox_.is_empty() && end_reason_.empty(), std::memory_order_relaxed);
+  has_unsent_.store(!outbox_.is_empty() && end_reason_.empty(), std::memory_order_relaxed);
 }
 
 void Link::write_messages() {
@@ -228,7 +228,7 @@ void Link::write_messages() {
     if (sent < 0) {
       if (would_block(errno)) return;
       // All that has come is still read; which process died is found out elsewhere.
-      if (ends_connection(errno)) return note_end(errno);
+      if (is_end_of_connection(errno)) return record_end(errno);
       throw TransportError(fmt::format("sending to {} failed: {}", peer_, error_text(errno)));
     }
     outbox_.advance(static_cast<std::size_t>(sent));
@@ -236,11 +236,11 @@ void Link::write_messages() {
   }
 }
 
-void Link::drain(Reading reading) {
+void Link::drain(ReadMode mode) {
   if (!violation_.empty()) throw TransportError(violation_);
   bool has_more = static_cast<bool>(socket_);
   for (std::size_t read = 0; has_more && !is_closed_ && read < kMaxReadPerCall;) {
-    if (reading == Reading::kWanted && !inbox_.is_waited_for()) return;
+    if (mode == ReadMode::kPosted && !inbox_.has_posted_receives()) return;
     read += receive(has_more);
   }
 }
@@ -256,7 +256,7 @@ std::size_t Link::receive(bool& has_more) {
   const std::size_t asked = target.size() + (is_rest_of_frame ? ahead.size() : 0);
   const ssize_t got = readv(socket_.get(), parts.data(), is_rest_of_frame ? 2 : 1);
   // An error is reported once, and on some sockets before what was sent until then.
-  if (got < 0 && ends_connection(errno)) return note_end(errno), 0;
+  if (got < 0 && is_end_of_connection(errno)) return record_end(errno), 0;
   if (got < 0) {
     has_more = false;
     if (would_block(errno)) return 0;
@@ -264,11 +264,11 @@ std::size_t Link::receive(bool& has_more) {
   }
   const auto bytes = static_cast<std::size_t>(got);
   has_more = bytes == asked;
-  if (bytes == 0) return note_end(0), 0;
-  const std::size_t of_target = std::min(bytes, target.size());
+  if (bytes == 0) return record_end(0), 0;
+  const std::size_t target_bytes = std::min(bytes, target.size());
   try {
-    if (of_target > 0) inbox_.filled(of_target);
-    accept(std::span(read_ahead_).first(header_bytes_ + bytes - of_target));
+    if (target_bytes > 0) inbox_.filled(target_bytes);
+    parse_frames(std::span(read_ahead_).first(header_bytes_ + bytes - target_bytes));
   } catch (const TransportError& error) {
     violation_ = fmt::format("{} has sent what no process of this job sends: {}", peer_, error.what());
     end_reason_ = violation_;
@@ -279,7 +279,7 @@ std::size_t Link::receive(bool& has_more) {
 }
 
 /// Frames from the beginning of the read-ahead buffer, the last maybe incomplete.
-void Link::accept(std::span<const std::byte> bytes) {
+void Link::parse_frames(std::span<const std::byte> bytes) {
   for (;;) {
     const auto payload = bytes.first(std::min(bytes.size(), inbox_.frame_left()));
     inbox_.put(payload);
@@ -293,7 +293,7 @@ void Link::accept(std::span<const std::byte> bytes) {
 }
 
 /// @param error  that the socket has reported; 0: there is no more to read
-void Link::note_end(int error) {
+void Link::record_end(int error) {
   if (error == 0) is_closed_ = true;
   if (!end_reason_.empty()) return;
   if (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH) {
@@ -302,8 +302,8 @@ void Link::note_end(int error) {
   } else if (error != 0 && error != EPIPE) {
     end_reason_ = fmt::format("it broke the connection off ({})", error_text(error));
   } else {
-    const bool is_half = header_bytes_ > 0 || inbox_.is_in_message();
-    end_reason_ = is_half ? "it closed the connection in the middle of a message" : "it closed the connection";
+    const bool is_partial = header_bytes_ > 0 || inbox_.has_partial_message();
+    end_reason_ = is_partial ? "it closed the connection in the middle of a message" : "it closed the connection";
   }
 }
 

@@ -34,9 +34,9 @@ class Sending {
 
  private:
   friend class Link;
-  Sending(Link& link, std::shared_ptr<Outgoing> message) : link_(link), message_(std::move(message)) {}
+  Sending(Link& link, std::shared_ptr<PostedSend> message) : link_(link), message_(std::move(message)) {}
   Link& link_;
-  std::shared_ptr<Outgoing> message_;  // null: done, or moved from
+  std::shared_ptr<PostedSend> message_;  // null: done, or moved from
 };
 
 /// A message that is waited for. Destroying it before it is done withdraws it: its memory is not written any more.
@@ -52,9 +52,9 @@ class Receiving {
 
  private:
   friend class Link;
-  Receiving(Link& link, std::shared_ptr<Incoming> message) : link_(link), message_(std::move(message)) {}
+  Receiving(Link& link, std::shared_ptr<PostedReceive> message) : link_(link), message_(std::move(message)) {}
   Link& link_;
-  std::shared_ptr<Incoming> message_;  // null: done, or moved from
+  std::shared_ptr<PostedReceive> message_;  // null: done, or moved from
   std::size_t bytes_ = 0;
 };
 
@@ -110,26 +110,26 @@ class Link {
   friend class Sending;
   friend class Receiving;
 
-  void prepare();
-  void enqueue(const std::shared_ptr<Outgoing>& message);
-  void withdraw(const std::shared_ptr<Outgoing>& message) noexcept;
-  Receiving want(std::shared_ptr<Incoming> message);
+  void set_socket_options();
+  void enqueue(const std::shared_ptr<PostedSend>& message);
+  void withdraw(const std::shared_ptr<PostedSend>& message) noexcept;
+  Receiving post_receive(std::shared_ptr<PostedReceive> message);
   /// A rank that receives leaves what comes after all that is asked for in the socket: there it takes no memory of this
   /// process, and is copied once, when it is asked for. A rank that is kept from sending, or that looks for what has
   /// arrived, reads all.
-  enum class Reading { kAll, kWanted };
-  void move(Reading reading = Reading::kAll);  ///< what the socket takes and has
+  enum class ReadMode { kAll, kPosted };
+  void make_progress(ReadMode mode = ReadMode::kAll);  ///< what the socket takes and has
   void flush();
   void write_messages();
-  void drain(Reading reading);
+  void drain(ReadMode mode);
   std::size_t receive(bool& has_more);
-  void accept(std::span<const std::byte> bytes);
-  void note_end(int error);
+  void parse_frames(std::span<const std::byte> bytes);
+  void record_end(int error);
 
   UniqueDescriptor socket_;
   const std::string peer_;
-  std::atomic<bool> has_waiting_{false};  ///< messages for a socket that was full
-  std::mutex mutex_;                      // guards what follows
+  std::atomic<bool> has_unsent_{false};  ///< messages for a socket that was full
+  std::mutex mutex_;                     // guards what follows
   Outbox outbox_;
   Inbox inbox_;
   std::vector<std::byte> read_ahead_;  ///< frames that are read before it is known whose they are

@@ -23,7 +23,7 @@ class LinkTransport : public Transport {
 
   std::unique_ptr<Transfer> send(const Channel& channel, const void* data, std::size_t bytes) override;
   std::unique_ptr<Transfer> recv(const Channel& channel, void* data, std::size_t bytes) override;
-  std::unique_ptr<Transfer> recv_up_to(const Channel& channel, void* data, std::size_t most) override;
+  std::unique_ptr<Transfer> recv_up_to(const Channel& channel, void* data, std::size_t max_bytes) override;
   std::unique_ptr<Transfer> recv_reduce(const Channel& channel, void* out, const void* operand, std::size_t count,
                                         DType dtype, ReduceOp op) override;
   bool fuses_reduction() const override { return true; }
@@ -32,12 +32,12 @@ class LinkTransport : public Transport {
   std::uint64_t sent_bytes() const override { return sent_bytes_.load(std::memory_order_relaxed); }
 
   /// Of a transfer that is not complete.
-  struct Wait {
-    Clock::time_point next_look{};
+  struct WaitState {
+    Clock::time_point next_check{};
     std::optional<Clock::time_point> lost_since;
   };
   /// A transfer from or to `peer`, a rank, was tested and is not complete. @throws PeerLost
-  virtual void while_waiting(int /*peer*/, Traffic /*traffic*/, Wait& /*wait*/) {}
+  virtual void check_peer(int /*peer*/, Traffic /*traffic*/, WaitState& /*wait*/) {}
 
  protected:
   const Topology& topology() const { return *topology_; }
@@ -47,7 +47,7 @@ class LinkTransport : public Transport {
   /// one now.
   virtual Link* find_link(int process, Traffic traffic) const = 0;
   /// Before links are looked at.
-  virtual void before_look() {}
+  virtual void before_polling() {}
 
  private:
   /// The link to the process of `peer`. @throws InternalError  there is no such channel

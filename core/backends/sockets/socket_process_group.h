@@ -68,25 +68,25 @@ class SocketProcessGroup : public ProcessGroup {
 
  private:
   struct Gathering;
-  void expect(Gathering& gathering, int from, std::byte* data, std::size_t bytes);
+  void post_receive(Gathering& gathering, int from, std::byte* data, std::size_t bytes);
   void send_to(Gathering& gathering, int to, const std::byte* data, std::size_t bytes);
   void finish(Gathering& gathering);
-  void look(Gathering& gathering);
-  void look_at(Gathering& gathering, int neighbour);
+  void check_while_waiting(Gathering& gathering);
+  void read_messages_of(Gathering& gathering, int neighbour);
   void announce_late(Gathering& gathering);
-  void tell_neighbours(const Error& error);
-  std::optional<ControlMessage> poll_any();
-  void pass_on(ControlMessage fault);
+  void send_error_to_neighbours(const Error& error);
+  std::optional<ControlMessage> poll_locked();
+  void forward_fault(ControlMessage fault);
 
   const int process_;
   const int processes_;
   const Seconds warn_after_, timeout_;
   const BinomialTree tree_;
-  const std::vector<int> neighbours_;       // in the tree
-  std::uint64_t gatherings_ = 0;            // that have begun; of the thread that joins the job
-  std::atomic<bool> has_passed_on_{false};  // a fault: once is enough
-  std::mutex mutex_;                        // guards what follows
-  std::deque<ControlMessage> to_self_;
+  const std::vector<int> neighbours_;             // in the tree
+  std::uint64_t allgather_count_ = 0;             // that have begun; of the thread that joins the job
+  std::atomic<bool> has_forwarded_fault_{false};  // a fault: once is enough
+  std::mutex mutex_;                              // guards what follows
+  std::deque<ControlMessage> own_messages_;
 };
 
 }  // namespace farandole::sockets

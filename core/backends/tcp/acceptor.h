@@ -27,10 +27,10 @@ class Acceptor {
   using Decide = std::function<Verdict(const Introduction& caller)>;
   using Adopt = std::function<void(const Introduction& caller, UniqueDescriptor socket)>;
 
-  Acceptor(UniqueDescriptor listener, const JobKey& key, const Introduction& mine, Seconds peer_timeout);
+  Acceptor(UniqueDescriptor listener, const JobKey& key, const Introduction& own, Seconds peer_timeout);
 
   /// What later callers are told.
-  void set_introduction(const Introduction& mine) { mine_ = mine; }
+  void set_introduction(const Introduction& own) { introduction_ = own; }
   /// Accepts callers and goes on with their handshakes.
   /// @param decide  on each caller that has proved to be of the job; its process and processes may be any numbers. What
   ///                it throws passes through.
@@ -46,20 +46,20 @@ class Acceptor {
   void drop_sockets();
 
  private:
-  std::size_t most() const { return kMaxPending + static_cast<std::size_t>(mine_.processes); }
+  std::size_t max_pending() const { return kMaxPending + static_cast<std::size_t>(introduction_.processes); }
   void accept();
-  bool is_over(Handshake& handshake, const Decide& decide, const Adopt& adopt);
-  void refuse(std::string_view why);
-  void look_why_none(int error);
+  bool advance_handshake(Handshake& handshake, const Decide& decide, const Adopt& adopt);
+  void count_stranger(std::string_view why);
+  void warn_if_out_of_descriptors(int error);
   bool may_log();
 
   UniqueDescriptor listener_;
   const JobKey key_;
-  Introduction mine_;
+  Introduction introduction_;
   const Seconds peer_timeout_;
   std::list<Handshake> handshakes_;  // oldest first
   std::uint64_t strangers_ = 0;
-  Clock::time_point next_line_{};  // in the log
+  Clock::time_point next_log_{};  // in the log
 };
 
 }  // namespace farandole::tcp

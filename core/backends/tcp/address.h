@@ -41,12 +41,12 @@ struct InterfaceAddress {
 /// @throws TransportError  the kernel does not tell
 std::vector<InterfaceAddress> interface_addresses();
 /// True if the address means something on one link only (fe80::/10), so that it needs the interface beside it.
-bool is_of_one_link(const Address& address);
+bool is_link_local(const Address& address);
 /// True if the address lies in the network of `own`.
 bool is_in_network(const Address& address, const InterfaceAddress& own);
 
 /// True if the address is one of `own`, whatever its port, or of a loopback network.
-bool is_of_this_host(const Address& address, std::span<const InterfaceAddress> own);
+bool is_local_address(const Address& address, std::span<const InterfaceAddress> own);
 
 /// Those of `all` that a job may use, best first.
 /// @param choice  FARANDOLE_NETWORK_INTERFACE: the name of an interface ("eth1"), or a network ("10.0.0.0/8",

@@ -57,7 +57,7 @@ class Connector {
   };
 
   /// @param addresses  in the order in which they are called
-  explicit Connector(const ConnectOptions& terms, std::vector<Address> addresses = {});
+  explicit Connector(const ConnectOptions& options, std::vector<Address> addresses = {});
 
   /// Until there are some no call is made. A call that is under way goes on.
   void set_addresses(std::vector<Address> addresses);
@@ -67,9 +67,9 @@ class Connector {
   State advance(Clock::time_point now);
   /// kConnected. The peer's next byte is the first one after the handshake.
   UniqueDescriptor take_socket();
-  bool is_calling() const { return call_.has_value(); }
+  bool is_calling() const { return handshake_.has_value(); }
   /// True if a call is under way, and the kernel of the other end has taken it.
-  bool is_through() const { return call_ && call_->is_connected(); }
+  bool is_through() const { return handshake_ && handshake_->is_connected(); }
   /// Ends the call that is under way, if there is one; the next one is due at `next`.
   void cancel(Clock::time_point next);
 
@@ -88,13 +88,13 @@ class Connector {
  private:
   State fail(Failure::Kind kind, std::string text, Clock::time_point now);
 
-  const ConnectOptions terms_;
+  const ConnectOptions options_;
   std::vector<Address> addresses_;
   std::size_t next_address_ = 0;
-  std::optional<Handshake> call_;
-  Address at_;  // of the call
+  std::optional<Handshake> handshake_;
+  Address address_;  // of the call
   Clock::time_point start_{};
-  Clock::time_point next_{};
+  Clock::time_point next_attempt_{};
   Clock::duration pause_;
   std::optional<Failure> failure_;
   std::optional<Clock::time_point> failing_since_;

@@ -79,7 +79,7 @@ class Handshake {
   /// Called end, in state kProven.
   void decide(Verdict verdict);
   /// Of the other end; believed from kProven on, at the caller from kDone on.
-  const Introduction& peer() const { return theirs_.introduction; }
+  const Introduction& peer() const { return peer_opening_.introduction; }
   /// kDone and kRefused.
   Verdict verdict() const { return verdict_; }
   /// kFailed: "an HMAC that the key of this job does not make"
@@ -117,38 +117,38 @@ class Handshake {
     Proof proof{};
   };
   static_assert(sizeof(Answer) == 33);
-  enum class Awaits { kOpening, kProof, kDecision, kAnswer, kConfirmation, kNothing };
+  enum class AwaitedPart { kOpening, kProof, kDecision, kAnswer, kConfirmation, kNothing };
 
-  Handshake(UniqueDescriptor socket, const JobKey& key, const Introduction& mine, int called, bool is_caller);
+  Handshake(UniqueDescriptor socket, const JobKey& key, const Introduction& mine, int called, bool is_initiator);
   std::size_t awaited_bytes() const;
   bool flush();
   bool fill();
-  void take();
-  void take_opening();
-  void take_proof();
-  void take_answer();
-  Proof prove(bool by_caller, Verdict verdict) const;
+  void process_part();
+  void process_opening();
+  void process_proof();
+  void process_answer();
+  Proof make_proof(bool by_initiator, Verdict verdict) const;
   template <class Part>
-  void queue(const Part& part);
+  void enqueue(const Part& part);
   template <class Part>
-  Part taken() const;
+  Part parse_received() const;
   void fail(std::string problem, bool is_stranger);
 
   UniqueDescriptor socket_;
   JobKey key_{};
-  bool is_caller_ = false;
+  bool is_initiator_ = false;
   bool is_connected_ = false;
   bool is_proven_ = false;
   Clock::time_point start_;
-  Opening mine_, theirs_;
-  Awaits awaits_ = Awaits::kOpening;
+  Opening own_opening_, peer_opening_;
+  AwaitedPart awaited_part_ = AwaitedPart::kOpening;
   State state_ = State::kUnderway;
   Verdict verdict_ = Verdict::kAccepted;
   std::string problem_;
   bool is_stranger_ = false;
   std::string outgoing_;  // what the socket has not taken yet
   std::array<std::byte, sizeof(Opening)> incoming_{};
-  std::size_t came_ = 0;  // of the part that is awaited
+  std::size_t received_bytes_ = 0;  // of the part that is awaited
 };
 
 }  // namespace farandole::tcp

@@ -30,7 +30,7 @@ constexpr const char* kKeyVariable = "FARANDOLE_JOB_KEY";
 constexpr const char* kDescriptorVariable = "FARANDOLE_JOB_KEY_FD";
 constexpr std::size_t kDigits = 2 * std::tuple_size_v<JobKey>;
 // Of a text with a key: the digits and the end of the line. One more shows that there is too much.
-constexpr std::size_t kMaxText = kDigits + 3;
+constexpr std::size_t kMaxTextBytes = kDigits + 3;
 
 [[noreturn]] void refuse(std::string_view source, std::string_view why) {
   throw InvalidArgument(fmt::format("the key of the job, {}, {}", source, why));
@@ -59,7 +59,7 @@ ssize_t read_at(const sockets::UniqueDescriptor& from, std::size_t position, std
 }
 
 JobKey read_key(const sockets::UniqueDescriptor& from, std::string_view source) {
-  std::array<char, kMaxText> text{};
+  std::array<char, kMaxTextBytes> text{};
   std::size_t size = 0;
   // No further than to the end of the line, or of a key: the writer of a pipe may keep it open.
   while (size < kDigits && (size == 0 || text[size - 1] != '\n')) {

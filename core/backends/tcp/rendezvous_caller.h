@@ -23,9 +23,9 @@ namespace farandole::tcp::rendezvous {
 class Caller {
  public:
   /// Where process 0 may be, as far as it is known now. @param problem  set if nowhere
-  using Places = std::function<std::vector<Address>(std::string& problem)>;
+  using AddressSource = std::function<std::vector<Address>(std::string& problem)>;
 
-  Caller(const Slot& slot, TcpNetwork& network, const Request& request, Places places);
+  Caller(const Slot& slot, TcpNetwork& network, const Request& request, AddressSource find_addresses);
 
   /// Goes on. True once process 0 has said where the neighbours listen, and the network knows.
   /// @throws PeerLost  process 0 has gone   @throws Error  as process 0 says   @throws TransportError
@@ -36,21 +36,21 @@ class Caller {
   void add_to(std::vector<pollfd>& sockets) const;
 
  private:
-  void look_for_places(Clock::time_point now);
-  void enter(Connector& door);
-  bool hear();
+  void look_up_addresses(Clock::time_point now);
+  void send_request(Connector& connector);
+  bool receive_answer();
 
   const Slot slot_;
   TcpNetwork& network_;
   const Request request_;
-  const Places places_;
-  std::vector<Connector> doors_;  // of one address each
-  std::string problem_;           // of the places
-  Clock::time_point next_look_{};
-  sockets::KeptBytes kept_{4 * kMaxBytes};
+  const AddressSource find_addresses_;
+  std::vector<Connector> connectors_;  // of one address each
+  std::string problem_;                // of the places
+  Clock::time_point next_lookup_{};
+  sockets::KeptBytes kept_{4 * kMaxMessageBytes};
   std::unique_ptr<sockets::Link> link_;  // with process 0
-  Address at_;                           // process 0
-  std::string missing_;                  // what process 0 has said of other processes
+  Address address_;                      // process 0
+  std::string missing_text_;             // what process 0 has said of other processes
 };
 
 }  // namespace farandole::tcp::rendezvous

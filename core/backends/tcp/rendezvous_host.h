@@ -38,23 +38,23 @@ class Host {
   /// second at most.
   void refuse(const Error& error);
   /// Acceptor that were dropped because they are not of the job.
-  std::uint64_t strangers() const { return callers_.strangers(); }
+  std::uint64_t strangers() const { return acceptor_.strangers(); }
   /// Adds what to look for with poll(2).
   void add_to(std::vector<pollfd>& sockets) const;
 
  private:
   /// A process of the job that has called.
-  struct Guest {
+  struct Member {
     Introduction introduction;
     std::unique_ptr<sockets::Link> link;
-    bool has_met = false;  ///< its request has come
+    bool has_joined = false;  ///< its request has come
     bool is_refused = false;
   };
   void accept();
-  bool hear(Guest& guest);
-  void meet(Guest& guest, const Request& request);
-  void look_for_gone(Clock::time_point now);
-  void tell_missing(Clock::time_point now);
+  bool receive_request(Member& member);
+  void admit(Member& member, const Request& request);
+  void check_for_lost(Clock::time_point now);
+  void announce_missing(Clock::time_point now);
   void answer();
   bool is_flushed();
   std::vector<int> missing() const;
@@ -62,16 +62,16 @@ class Host {
 
   const Slot slot_;
   TcpNetwork& network_;
-  Acceptor callers_;
+  Acceptor acceptor_;
   sockets::KeptBytes kept_;
-  std::list<Guest> guests_;
+  std::list<Member> members_;
   std::vector<std::optional<Request>> requests_;  // by process: of those that have come
-  int met_ = 1;
-  bool has_answered_ = false;
+  int joined_count_ = 1;
+  bool is_answered_ = false;
   bool has_found_itself_ = false;
-  std::optional<int> gone_;
-  Deadline gone_deadline_ = Deadline::never();  // the rest have until then to come
-  Clock::time_point next_word_{};
+  std::optional<int> lost_process_;
+  Deadline lost_deadline_ = Deadline::never();  // the rest have until then to come
+  Clock::time_point next_announcement_{};
 };
 
 }  // namespace farandole::tcp::rendezvous

@@ -22,7 +22,7 @@ inline constexpr sockets::Key kRefusal = 3;     ///< of process 0: the job can n
 inline constexpr sockets::Key kMissing = 4;     ///< of process 0, now and then: which processes have not come; a text
 inline constexpr sockets::Key kStart = 5;       ///< of process 0, before kNeighbours: see TcpNetwork::set_start
 /// More than any of them has.
-inline constexpr std::size_t kMaxBytes = 8 * 1024;
+inline constexpr std::size_t kMaxMessageBytes = 8 * 1024;
 
 /// What a process says of itself. Builds that differ must understand it: it never changes.
 struct Request {

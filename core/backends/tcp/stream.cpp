@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kOn = 1;
 constexpr int kOff = 0;
-constexpr int kLongestKeepalive = 32767;  // seconds; the kernel takes no more
+constexpr int kMaxKeepaliveSeconds = 32767;  // seconds; the kernel takes no more
 
 void set(int socket, int level, int option, int value) {
   (void)setsockopt(socket, level, option, &value, sizeof value);
@@ -26,13 +26,13 @@ void set(int socket, int level, int option, int value) {
 
 /// A third of the time passes in silence, then the kernel asks; what is left is time for answers.
 void set_keepalive(int socket, Seconds peer_timeout) {
-  const int whole = std::max(2, static_cast<int>(std::min(peer_timeout.count(), 1e6)));
-  const int idle = std::clamp(whole / 3, 1, kLongestKeepalive);
-  const int interval = std::clamp(whole / 9, 1, kLongestKeepalive);
+  const int total = std::max(2, static_cast<int>(std::min(peer_timeout.count(), 1e6)));
+  const int idle = std::clamp(total / 3, 1, kMaxKeepaliveSeconds);
+  const int interval = std::clamp(total / 9, 1, kMaxKeepaliveSeconds);
   set(socket, SOL_SOCKET, SO_KEEPALIVE, kOn);
   set(socket, IPPROTO_TCP, TCP_KEEPIDLE, idle);
   set(socket, IPPROTO_TCP, TCP_KEEPINTVL, interval);
-  set(socket, IPPROTO_TCP, TCP_KEEPCNT, std::clamp((whole - idle) / interval, 1, 127));
+  set(socket, IPPROTO_TCP, TCP_KEEPCNT, std::clamp((total - idle) / interval, 1, 127));
 }
 
 /// TCP_USER_TIMEOUT is left alone: the kernel would also end a connection whose peer only does not read for so long,
@@ -125,18 +125,18 @@ void set_interactive(int socket) {
 }
 
 bool SilenceWatch::is_silent(int socket, Seconds peer_timeout, Clock::time_point now) {
-  constexpr double kNearly = 0.9;
+  constexpr double kFractionOfTimeout = 0.9;
   tcp_info info{};
   socklen_t length = sizeof info;
   if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return false;
   // Looks that are far apart may have seen two losses of packets, each made good soon.
-  if (info.tcpi_retransmits == 0 || now - last_look_ > peer_timeout / 10) resending_since_.reset();
-  last_look_ = now;
-  if (info.tcpi_retransmits > 0 && !resending_since_) resending_since_ = now;
+  if (info.tcpi_retransmits == 0 || now - last_check_ > peer_timeout / 10) retransmitting_since_.reset();
+  last_check_ = now;
+  if (info.tcpi_retransmits > 0 && !retransmitting_since_) retransmitting_since_ = now;
   // A peer that hears nothing is not silent: it sends again, too, which is as good as an answer for TCP's clock.
-  if (resending_since_ && now - *resending_since_ >= kNearly * peer_timeout) return true;
-  const bool asks = info.tcpi_retransmits > 0 || info.tcpi_probes > 1;
-  return asks && info.tcpi_last_ack_recv >= 1000.0 * kNearly * peer_timeout.count();
+  if (retransmitting_since_ && now - *retransmitting_since_ >= kFractionOfTimeout * peer_timeout) return true;
+  const bool is_waiting_for_ack = info.tcpi_retransmits > 0 || info.tcpi_probes > 1;
+  return is_waiting_for_ack && info.tcpi_last_ack_recv >= 1000.0 * kFractionOfTimeout * peer_timeout.count();
 }
 
 }  // namespace farandole::tcp

@@ -39,8 +39,8 @@ class SilenceWatch {
 
  private:
   /// The first of the last looks in all of which the kernel was sending something again.
-  std::optional<Clock::time_point> resending_since_;
-  Clock::time_point last_look_{};
+  std::optional<Clock::time_point> retransmitting_since_;
+  Clock::time_point last_check_{};
 };
 
 }  // namespace farandole::tcp

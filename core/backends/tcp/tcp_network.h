@@ -61,7 +61,7 @@ class TcpNetwork {
   int process() const { return options_.process; }
   int processes() const { return options_.processes; }
   /// For the other processes.
-  const ListenAddresses& listens_at() const { return own_; }
+  const ListenAddresses& listens_at() const { return own_addresses_; }
   /// The address that connections go out from, where an interface was chosen.
   const std::optional<Address>& source() const { return source_; }
   /// In the order in which this host should try them.
@@ -77,7 +77,7 @@ class TcpNetwork {
   Link& link(int process, Traffic traffic = Traffic::kShort);
   /// The same link, if there is one already, connected or not.
   Link* find(int process, Traffic traffic = Traffic::kShort) const {
-    return links_[place_of({process, traffic})].load(std::memory_order_acquire);
+    return links_[link_index({process, traffic})].load(std::memory_order_acquire);
   }
   bool is_connected(int process, Traffic traffic = Traffic::kShort);
   /// Answers callers, goes on with connections that are being made, and sends what has waited in any link for a full
@@ -115,7 +115,7 @@ class TcpNetwork {
   };
   /// The other end of a connection that this process wants to have, or has, or that has called it.
   struct Peer {
-    Connector calls;         // of this process
+    Connector connector;     // of this process
     SilenceWatch silence{};  // of the connection
     std::string lost{};
     bool is_out_of_reach = false;  // why it is lost
@@ -123,13 +123,13 @@ class TcpNetwork {
     bool is_connected = false;
   };
   bool is_due();
-  static std::size_t place_of(PeerId id) {
+  static std::size_t link_index(PeerId id) {
     return static_cast<std::size_t>(id.process) * kTraffics + static_cast<std::size_t>(id.traffic);
   }
   Link& link_of(PeerId id);
   Peer& peer_of(PeerId id);
-  void go_on(PeerId id, Peer& peer, Clock::time_point now);
-  void look_for_loss(PeerId id, Peer& peer, Clock::time_point now);
+  void advance_connector(PeerId id, Peer& peer, Clock::time_point now);
+  void check_for_loss(PeerId id, Peer& peer, Clock::time_point now);
   Verdict decide(const Introduction& caller);
   void connect(PeerId id, UniqueDescriptor socket);
   std::string why_peer_lost(PeerId id);
@@ -138,19 +138,19 @@ class TcpNetwork {
 
   const Options options_;
   const std::vector<InterfaceAddress> interfaces_;
-  ListenAddresses own_;
+  ListenAddresses own_addresses_;
   std::optional<Address> source_;          // of connections, where an interface was chosen
   std::uint32_t start_ = 0;                // const once the processes have met
   std::vector<std::atomic<Link*>> links_;  // by place_of
   std::array<std::atomic<int>, kTraffics> connections_{};
   std::atomic<std::uint64_t> strangers_{0};
   std::atomic<bool> is_connecting_{false};  // something is under way that should be looked at often
-  std::atomic<Clock::rep> next_look_{0};
+  std::atomic<Clock::rep> next_check_{0};
   ForkMutex mutex_;  // guards what follows
-  std::optional<Acceptor> callers_;
+  std::optional<Acceptor> acceptor_;
   std::vector<std::vector<Address>> addresses_;  // by process, in the order in which this host should try them
   std::map<PeerId, Peer> peers_;                 // that this process wants to have, or that have called
-  std::vector<std::unique_ptr<Link>> owned_;
+  std::vector<std::unique_ptr<Link>> owned_links_;
 };
 
 }  // namespace farandole::tcp

@@ -36,7 +36,7 @@ class TcpProcessGroup final : public sockets::SocketProcessGroup {
 
   TcpNetwork network_;
   TcpTransport transport_{network_};
-  std::vector<bool> is_here_;  // by process: on this host; written by `set_topology`, const afterwards
+  std::vector<bool> is_on_this_host_;  // by process: on this host; written by `set_topology`, const afterwards
 };
 
 }  // namespace farandole::tcp

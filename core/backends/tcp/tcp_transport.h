@@ -19,12 +19,12 @@ class TcpTransport final : public sockets::LinkTransport {
   /// Measured between two hosts that are network namespaces of one machine (docs/benchmarks.md): 4 bytes take 9 µs, and
   /// 15 µs where the ranks have slept for 1 ms before; 64 MiB go each way at 1.1 to 1.6 GB/s.
   LinkCost cost() const override { return {15.0, 1e6 / 1.2e9}; }
-  void while_waiting(int peer, Traffic traffic, Wait& wait) override;
+  void check_peer(int peer, Traffic traffic, WaitState& wait) override;
 
  private:
   Link* link_with(int process, Traffic traffic) override;
   Link* find_link(int process, Traffic traffic) const override { return network_.find(process, traffic); }
-  void before_look() override { network_.advance(); }
+  void before_polling() override { network_.advance(); }
 
   TcpNetwork& network_;
 };
