@@ -13,19 +13,19 @@
 namespace farandole::sockets {
 namespace {
 
-// About what a message that is kept, and a key that a peer has made up, cost beside the data.
+// Approximate memory per unexpected message, and per key that a peer has used, in addition to the payload.
 constexpr std::size_t kMessageOverheadBytes = 64;
 constexpr std::size_t kKeyOverheadBytes = 1536;
-// Stays in a core's second cache while it is reduced.
+// Fits in a core's second-level cache until it is reduced.
 constexpr std::size_t kScratchBytes = 128 * 1024;
 
-/// Whether the bytes of a message of this length are put into the transfer's memory.
+/// True if a message of `bytes` bytes is written to the memory of the receive.
 bool accepts(const PostedReceive& message, std::size_t bytes) {
   return !message.is_withdrawn && message.fits(bytes);
 }
 
-/// Reduces the elements of `incoming` that are whole, and keeps the beginning of the next one.
-/// @param at  offset in the message of the first byte of `incoming`, which is aligned: the first of an element
+/// Reduces the complete elements of `incoming`, and saves the bytes of an incomplete last element.
+/// @param at  offset of `incoming` in the message; a multiple of the element size
 void reduce_received(PostedReceive& message, std::size_t at, std::span<const std::byte> incoming) {
   Reduction& reduction = *message.reduction;
   const std::size_t element = size_in_bytes(reduction.dtype);
@@ -37,7 +37,7 @@ void reduce_received(PostedReceive& message, std::size_t at, std::span<const std
   std::copy(rest.begin(), rest.end(), reduction.partial_element.begin());
 }
 
-/// Bytes that have come of an element that is not complete.
+/// Number of bytes of the incomplete element that have arrived, after `received` bytes of the message.
 std::size_t partial_element_bytes(const PostedReceive& message, std::size_t received) {
   return received % size_in_bytes(message.reduction->dtype);
 }
@@ -105,7 +105,7 @@ void Inbox::begin_frame(const FrameHeader& header) {
   arrived.back().charged_bytes += frame_left_;
 }
 
-/// The transfer that wants it goes on waiting until the job learns why the message was withdrawn.
+/// Removes a withdrawn message. A matched receive stays incomplete until the job learns why the sender withdrew.
 void Inbox::drop_withdrawn(KeyQueue& queue) {
   const Arrival& last = queue.arrived.back();
   if (!last.receive) release(kMessageOverheadBytes + last.charged_bytes);
@@ -146,7 +146,7 @@ void Inbox::put(std::span<const std::byte> payload) {
   }
 }
 
-/// Brings messages that have arrived and transfers that wait for them together, in order.
+/// Matches arrived messages with posted receives, in order, and completes receives whose message is complete.
 void Inbox::match(KeyQueue& queue) {
   while (!queue.arrived.empty()) {
     Arrival& first = queue.arrived.front();
@@ -164,7 +164,7 @@ void Inbox::match(KeyQueue& queue) {
   }
 }
 
-/// Into the memory of the transfer that wants it.
+/// Copies the buffered payload into the memory of the matching receive.
 void Inbox::deliver_kept(Arrival& arrival) {
   PostedReceive& message = *arrival.receive;
   if (arrival.received > 0 && accepts(message, arrival.bytes)) {

@@ -20,20 +20,20 @@
 namespace farandole::sockets {
 namespace {
 
-// Short messages pass through it; a long one's first frame has its beginning there.
+// Size of the read-ahead buffer. Short messages pass through the buffer; so does the beginning of a long message.
 constexpr std::size_t kReadAheadBytes = 16 * 1024;
-// What one call reads at most, and what it sends, so that a peer that is as fast does not hold its caller. Sends in
-// parts of 1 MiB took 6 % longer for 64 MiB each way.
+// Limits of the bytes that one call reads and sends, so that a call returns even if the peer is as fast as this
+// process. With a limit of 1 MiB for sends, 64 MiB in each direction took 6 % longer.
 constexpr std::size_t kMaxReadPerCall = std::size_t{1} << 20;
 constexpr std::size_t kMaxSentPerCall = std::size_t{8} << 20;
-// What TCP takes over before it sends it: a short message waits for it.
+// Limit of the bytes that TCP accepts before sending them; a short message waits behind these bytes.
 constexpr int kUnsentBytes = 256 * 1024;
 
 bool would_block(int error) {
   return error == EAGAIN || error == EWOULDBLOCK || error == EINTR || error == ENOBUFS;
 }
 
-/// Whether the error is how a connection ends, not a mistake in using it.
+/// True if the error ends the connection; false if this process used the socket wrongly.
 bool is_end_of_connection(int error) {
   return error == EPIPE || error == ECONNRESET || error == ECONNABORTED || error == ETIMEDOUT ||
          error == EHOSTUNREACH || error == ENETUNREACH || error == ENETDOWN;
@@ -86,7 +86,7 @@ Link::Link(UniqueDescriptor socket, std::string peer, KeptBytes& kept, std::size
 }
 
 void Link::set_socket_options() {
-  // Sockets of other families refuse both, and need neither.
+  // Unix sockets refuse both options, and do not need them.
   const int yes = 1;
   (void)setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
   (void)setsockopt(socket_.get(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kUnsentBytes, sizeof kUnsentBytes);
@@ -96,7 +96,7 @@ void Link::attach(UniqueDescriptor socket) {
   const std::lock_guard lock(mutex_);
   socket_ = std::move(socket);
   set_socket_options();
-  // A rank that has sent something may wait for another peer now, and look only at the link with that peer.
+  // The rank that has posted the messages may now wait for another peer, and test only transfers with that peer.
   flush();
 }
 
@@ -121,7 +121,8 @@ void Link::post(Key key, const void* data, std::size_t bytes) {
   enqueue(message);
 }
 
-/// Forgets the message if it can not be sent: its owner is notified, and its data may go.
+/// Queues the message and sends. If sending throws, the message is withdrawn: the caller sees the exception, and may
+/// free the data.
 void Link::enqueue(const std::shared_ptr<PostedSend>& message) {
   outbox_.add(message);
   try {
@@ -132,13 +133,13 @@ void Link::enqueue(const std::shared_ptr<PostedSend>& message) {
   }
 }
 
-/// Where there is no memory to complete what has begun, the connection cannot go on.
+/// Without memory to complete a frame that was begun, the connection must end.
 void Link::withdraw(const std::shared_ptr<PostedSend>& message) noexcept {
   try {
     outbox_.withdraw(message);
   } catch (const std::bad_alloc&) {
     (void)shutdown(socket_.get(), SHUT_RDWR);
-    outbox_ = Outbox();  // nothing is written any more
+    outbox_ = Outbox();  // drops all messages; nothing more is sent
   }
 }
 
@@ -227,7 +228,7 @@ void Link::write_messages() {
     const ssize_t sent = sendmsg(socket_.get(), &message, MSG_NOSIGNAL);
     if (sent < 0) {
       if (would_block(errno)) return;
-      // All that has come is still read; which process died is found out elsewhere.
+      // Messages that have arrived are still read. The liveness checks find out which process died.
       if (is_end_of_connection(errno)) return record_end(errno);
       throw TransportError(fmt::format("sending to {} failed: {}", peer_, error_text(errno)));
     }
@@ -245,8 +246,8 @@ void Link::drain(ReadMode mode) {
   }
 }
 
-/// Reads once: the payload of the frame that has begun to where it is wanted, and what follows it into the read-ahead
-/// buffer. @param has_more  false if the socket had less than it was asked for
+/// Reads once: payload of the current frame into the memory of its receive, and the bytes that follow into the
+/// read-ahead buffer. @param has_more  set to false if the socket had fewer bytes than requested
 std::size_t Link::receive(bool& has_more) {
   const std::span<std::byte> target =
       inbox_.frame_left() > 0 ? inbox_.target(inbox_.frame_left()) : std::span<std::byte>();
@@ -255,7 +256,7 @@ std::size_t Link::receive(bool& has_more) {
   const bool is_rest_of_frame = target.size() == inbox_.frame_left();
   const std::size_t asked = target.size() + (is_rest_of_frame ? ahead.size() : 0);
   const ssize_t got = readv(socket_.get(), parts.data(), is_rest_of_frame ? 2 : 1);
-  // An error is reported once, and on some sockets before what was sent until then.
+  // The kernel reports an error once, on some sockets before data that was sent earlier.
   if (got < 0 && is_end_of_connection(errno)) return record_end(errno), 0;
   if (got < 0) {
     has_more = false;
@@ -278,7 +279,7 @@ std::size_t Link::receive(bool& has_more) {
   return bytes;
 }
 
-/// Frames from the beginning of the read-ahead buffer, the last maybe incomplete.
+/// Processes frames at the beginning of the read-ahead buffer; the last frame may be incomplete.
 void Link::parse_frames(std::span<const std::byte> bytes) {
   for (;;) {
     const auto payload = bytes.first(std::min(bytes.size(), inbox_.frame_left()));
@@ -292,7 +293,7 @@ void Link::parse_frames(std::span<const std::byte> bytes) {
   std::memmove(read_ahead_.data(), bytes.data(), bytes.size());
 }
 
-/// @param error  that the socket has reported; 0: there is no more to read
+/// Records how the connection ended. @param error  reported by the socket; 0: end of the stream
 void Link::record_end(int error) {
   if (error == 0) is_closed_ = true;
   if (!end_reason_.empty()) return;

@@ -11,7 +11,7 @@
 namespace farandole::sockets {
 namespace {
 
-// Communicator, lane, target and source, from the highest bits down; ranks have 20 bits.
+// Bits of a key, from the highest down: communicator, lane, target rank and source rank; 20 bits per rank.
 constexpr int kRankBits = 20;
 constexpr Key kWithoutSource = ~((Key{1} << kRankBits) - 1);
 

@@ -6,10 +6,10 @@
 namespace farandole::sockets {
 namespace {
 
-// Of one system call.
+// Limits the length of the vector that one system call writes.
 constexpr std::size_t kMaxFramesPerCall = 32;
 
-/// The kernel only reads from it.
+/// The kernel only reads the data, so the const_cast is safe.
 iovec make_iovec(const void* data, std::size_t bytes) {
   return {const_cast<void*>(data), bytes};
 }
@@ -61,7 +61,7 @@ std::span<iovec> Outbox::gather() {
   return segments_;
 }
 
-/// Of the key whose turn it is.
+/// Cuts the next frame from the first message of the first key, and moves this key to the end of the round.
 void Outbox::add_frame() {
   KeyQueue& queue = queues_.front();
   const std::shared_ptr<PostedSend>& message = queue.messages.front();

@@ -20,14 +20,15 @@
 namespace farandole::sockets {
 namespace {
 
-// Channels have fewer than 56 bits.
+// Keys of LinkTransport's channels are below 2^56, so these keys differ from all channels.
 constexpr Key kControlMessage = Key{1} << 60;
 constexpr Key kGathered = Key{2} << 60;
 constexpr Key kGatheringFault = Key{3} << 60;    // an encoded error
-constexpr Key kWaitAnnouncement = Key{4} << 60;  // the processes that the sender waits for: a Waits
+constexpr Key kWaitAnnouncement = Key{4} << 60;  // a WaitAnnouncement: the processes that the sender waits for
 
 constexpr auto kFlushTime = std::chrono::seconds(1);
-// How often a process announces the processes that it waits for: in time for its neighbours' warnings and errors.
+// Interval between announcements of the processes that a process waits for: 1 s, or less, so that the neighbours know
+// them before their own warning and timeout.
 constexpr Seconds kMaxAnnouncementInterval{1};
 constexpr double kFractionOfWait = 0.2;
 
@@ -46,7 +47,7 @@ Clock::duration announcement_interval(Seconds warn_after, Seconds timeout) {
 
 }  // namespace
 
-/// An allgather that is under way.
+/// An allgather in progress.
 struct SocketProcessGroup::Gathering {
   struct PendingReceive {
     int from;
@@ -59,13 +60,13 @@ struct SocketProcessGroup::Gathering {
   Clock::time_point next_announcement = Clock::now() + interval;
   std::list<PendingReceive> incoming{};
   std::list<std::pair<int, Sending>> outgoing{};
-  std::map<int, std::vector<int>> announced{};  // by neighbour: the processes it waits for
+  std::map<int, std::vector<int>> announced{};  // by neighbour: the processes that the neighbour waits for
 
   bool is_waiting_for(int process) const {
     return std::any_of(incoming.begin(), incoming.end(),
                        [&](const PendingReceive& each) { return each.from == process; });
   }
-  /// The processes that hold it up, as far as is known here.
+  /// Processes that delay this allgather, as far as this process knows.
   std::vector<int> late_processes() const {
     std::vector<int> processes;
     for (const PendingReceive& each : incoming) {
@@ -130,7 +131,7 @@ void SocketProcessGroup::send_to(Gathering& gathering, int to, const std::byte* 
   gathering.outgoing.emplace_back(to, link_with(to).send(kGathered, data, bytes));
 }
 
-/// Waits until all that is expected has come, and the sockets have all that was sent.
+/// Waits until all posted receives and sends are complete.
 void SocketProcessGroup::finish(Gathering& gathering) {
   const auto complete_finished = [&gathering] {
     std::erase_if(gathering.incoming, [](Gathering::PendingReceive& each) {
@@ -147,7 +148,7 @@ void SocketProcessGroup::finish(Gathering& gathering) {
     for (const int neighbour : neighbours_) {
       if (find_link(neighbour) != nullptr && !why_lost(neighbour).empty()) lost.push_back(neighbour);
     }
-    // What a process sent before it went is still there.
+    // Messages that a process sent before it ended may have arrived since.
     if (!lost.empty() && complete_finished()) return;
     check_while_waiting(gathering);
     if (!lost.empty()) {
@@ -158,7 +159,8 @@ void SocketProcessGroup::finish(Gathering& gathering) {
   }
 }
 
-/// @throws Error  that another process has told, or of `while_waiting`   @throws Timeout
+/// Reads the neighbours' messages, announces late processes, and checks for a stall.
+/// @throws Error  an error of another process, or of the job's callback for waiting threads   @throws Timeout
 void SocketProcessGroup::check_while_waiting(Gathering& gathering) {
   for (const int neighbour : neighbours_) read_messages_of(gathering, neighbour);
   announce_late(gathering);
@@ -175,7 +177,7 @@ void SocketProcessGroup::check_while_waiting(Gathering& gathering) {
   });
 }
 
-/// What a neighbour says about the gathering, beside its part in it.
+/// Reads a neighbour's error and wait announcements.
 void SocketProcessGroup::read_messages_of(Gathering& gathering, int neighbour) {
   Link* const link = find_link(neighbour);
   if (link == nullptr) return;
@@ -192,7 +194,8 @@ void SocketProcessGroup::read_messages_of(Gathering& gathering, int neighbour) {
   }
 }
 
-/// So that a process that waits for this one knows which process is late.
+/// Announces the late processes to the neighbours that wait for this process, so that they name the processes that are
+/// late and not this process.
 void SocketProcessGroup::announce_late(Gathering& gathering) {
   const auto now = Clock::now();
   if (now < gathering.next_announcement) return;
@@ -209,7 +212,7 @@ void SocketProcessGroup::announce_late(Gathering& gathering) {
   }
 }
 
-/// Each passes it on, so that all processes raise the same error.
+/// Sends the error to all neighbours. Each neighbour forwards the error, so that all processes throw the same error.
 void SocketProcessGroup::send_error_to_neighbours(const Error& error) {
   const std::string message = encode_error(error);
   for (const int neighbour : neighbours_) {
@@ -223,7 +226,7 @@ void SocketProcessGroup::send_error_to_neighbours(const Error& error) {
 
 void SocketProcessGroup::post(int process, const ControlMessage& control) {
   if (process != process_) {
-    // It tells all.
+    // The caller posts a fault to all processes itself.
     if (control.kind == ControlMessage::Kind::kFault) has_forwarded_fault_.store(true, std::memory_order_relaxed);
     link_with(process).post(kControlMessage, &control, sizeof control);
     return;
@@ -268,7 +271,7 @@ std::optional<ControlMessage> SocketProcessGroup::poll() {
 
 bool SocketProcessGroup::is_gone(int process) {
   Link* const link = find_link(process);
-  // What it said last may have come since `poll` looked.
+  // A last control message may have arrived since the last `poll`.
   return link != nullptr && !why_lost(process).empty() && !link->has_arrived(kControlMessage, ~Key{0});
 }
 

@@ -37,7 +37,7 @@ bool Acceptor::has_new(Clock::time_point now) const {
 }
 
 void Acceptor::accept() {
-  // At most as many as may wait here, so that a flood of callers can not keep this process.
+  // Accepts a bounded number of connections, so that a flood of connections cannot keep this process here.
   for (std::size_t i = 0; i < max_pending(); ++i) {
     UniqueDescriptor socket = accept_caller(listener_, peer_timeout_);
     if (!socket) return warn_if_out_of_descriptors(errno);
@@ -52,7 +52,7 @@ void Acceptor::accept() {
   }
 }
 
-/// True if nothing is left to do for it.
+/// Advances a handshake. Returns true if the handshake has ended and can be erased.
 bool Acceptor::advance_handshake(Handshake& handshake, const Decide& decide, const Adopt& adopt) {
   if (handshake.advance() == Handshake::State::kProven) {
     handshake.decide(decide(handshake.peer()));
@@ -76,7 +76,8 @@ bool Acceptor::advance_handshake(Handshake& handshake, const Decide& decide, con
   return true;
 }
 
-/// What calls meanwhile is answered once there is room; until then a caller can not tell this process from one that
+/// Warns if accept failed for lack of descriptors. The connections wait in the queue of the listening socket until
+/// descriptors are free; until then the connecting process cannot distinguish this process from a process that
 /// computes.
 void Acceptor::warn_if_out_of_descriptors(int error) {
   if ((error != EMFILE && error != ENFILE) || !may_log()) return;

@@ -53,7 +53,7 @@ std::optional<Address> parse_address(const std::string& text) {
   return std::nullopt;
 }
 
-/// "10.0.0.0/8", or one address.
+/// Parses a network ("10.0.0.0/8") or a single address.
 std::optional<InterfaceAddress> parse_network(std::string_view text) {
   const auto slash = text.find('/');
   const auto address = parse_address(std::string(text.substr(0, slash)));
@@ -69,7 +69,8 @@ std::optional<InterfaceAddress> parse_network(std::string_view text) {
   return InterfaceAddress{"", *address, bits};
 }
 
-/// The address that packets to a far network leave by. Nothing is sent: the kernel only looks for a route.
+/// Returns the source address of packets to a remote network. Connects a datagram socket, which makes the kernel look
+/// up the route and sends nothing.
 std::optional<Address> address_by_route(const char* remote) {
   Address available = *parse_address(remote);
   available.port = 9;
@@ -93,7 +94,7 @@ std::vector<Address> by_route(std::span<const InterfaceAddress> all) {
   if (chosen.empty()) {
     for (const InterfaceAddress& own : all) chosen.push_back(own.address);
   }
-  // Addresses of documentation networks, which are routed as any far network is.
+  // Addresses of documentation networks, which have the same route as any other remote network.
   for (const char* remote : {"2001:db8::1", "192.0.2.1"}) {
     const auto outgoing = address_by_route(remote);
     const auto found = outgoing ? std::find(chosen.begin(), chosen.end(), *outgoing) : chosen.end();

@@ -20,7 +20,7 @@ std::string refused_text() {
   return std::generic_category().message(ECONNREFUSED);
 }
 
-/// Of a call that was never connected.
+/// Failure kind of an attempt whose connection was never established.
 Kind unconnected_kind(const std::string& problem) {
   return problem == refused_text() ? Kind::kNotListening : Kind::kUnreachable;
 }
@@ -86,7 +86,7 @@ Connector::State Connector::fail(Failure::Kind kind, std::string text, Clock::ti
   failure_ = {kind, address_, std::move(text), verdict};
   handshake_.reset();
   next_attempt_ = now;
-  // An address at which the other end is stays the one to call.
+  // After a verdict the peer's address is known: stay with this address.
   if (kind != Kind::kDeclined && ++next_address_ < addresses_.size()) return State::kFailed;
   if (kind != Kind::kDeclined) next_address_ = 0;
   next_attempt_ += pause_;
