@@ -65,9 +65,9 @@ class Receiving {
 ///
 /// - Framing: messages are cut into frames (FrameHeader), and keys take turns. A short message does not wait for a long
 ///   message of another key, and a message that is withdrawn half-way does not affect other messages.
-/// - Flow control: a receive reads from the socket only until all posted receives are complete, so that TCP slows down
-/// a
-///   sender that is ahead. Messages that arrive without a posted receive are buffered, within the `KeptBytes` budget.
+/// - Flow control: `Receiving::test` reads only until all posted receives are complete. Data beyond stays in the
+///   socket, so that its full buffer slows down a sender that is ahead. Messages that are read before a receive is
+///   posted are buffered, within the `KeptBytes` budget.
 /// - Progress: the link has no thread. Each call sends and reads as much as the socket allows, up to a limit per call.
 /// - Errors: if the peer breaks the protocol, or exceeds the budget, the connection ends. From then on every call that
 ///   reads (all but sends) throws a TransportError that names the peer and the violation.

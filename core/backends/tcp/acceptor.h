@@ -26,7 +26,7 @@ namespace farandole::tcp {
 class Acceptor {
  public:
   /// Maximum number of handshakes, in addition to one per process of the job, so that all processes can connect at the
-  /// same time. Beyond the maximum, the oldest unproven handshake is dropped for the next connection.
+  /// same time. Beyond the maximum, the oldest unproven handshake is dropped, and counted as a stranger.
   static constexpr std::size_t kMaxPending = 64;
   using Decide = std::function<Verdict(const Introduction& caller)>;
   using Adopt = std::function<void(const Introduction& caller, UniqueDescriptor socket)>;

@@ -25,7 +25,7 @@ struct ConnectOptions {
   Seconds peer_timeout{60};         ///< FARANDOLE_PEER_TIMEOUT, for the connection that results
   Clock::duration connect_time{};   ///< limit for connect(2), from the start of an attempt
   Clock::duration answer_time{};    ///< limit for connect(2) and handshake, from the start of an attempt
-  Clock::duration first_pause{};    ///< pause before the first address is tried again
+  Clock::duration first_pause{};    ///< pause between a failure at the last address and the next attempt
   Clock::duration longest_pause{};  ///< the pause doubles up to this
 };
 

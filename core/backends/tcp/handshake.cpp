@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::array<char, 8> kMagic{'f', 'a', 'r', 'a', 'n', 'd', 'o', 'l'};
 constexpr std::uint32_t kVersion = 3;
-// What the caller sends last, so that the called end does not take up a connection that the caller has given up.
+// Last byte from the initiator. Without it the responder might use a connection that the initiator has cancelled.
 constexpr std::uint8_t kConfirmation = 1;
 constexpr const char* kWrongProofText =
     "a proof that the key of this job does not make, or not for the port that was called";
@@ -31,7 +31,8 @@ bool would_block(int error) {
   return error == EAGAIN || error == EWOULDBLOCK || error == EINTR || error == ENOTCONN;
 }
 
-/// The port that was called, as this end knows it; 0: a connection without ports, or none any more.
+/// Returns the port that the initiator connected to, as this end sees it; 0 if the socket has no ports, or is no longer
+/// connected.
 std::uint64_t responder_port(const UniqueDescriptor& socket, bool is_initiator) {
   sockaddr_storage end{};
   socklen_t length = sizeof end;
@@ -86,7 +87,7 @@ short Handshake::awaited_events() const {
   return outgoing_.empty() ? POLLIN : POLLOUT;
 }
 
-/// True once the socket has all that was queued.
+/// Returns true once the socket has accepted all queued bytes.
 bool Handshake::flush() {
   while (!outgoing_.empty()) {
     const ssize_t sent = send(socket_.get(), outgoing_.data(), outgoing_.size(), MSG_NOSIGNAL);
@@ -117,7 +118,7 @@ std::size_t Handshake::awaited_bytes() const {
   return 0;
 }
 
-/// True once all of the part that is awaited has come, and not a byte more was read.
+/// Returns true once the awaited part is complete; reads no byte beyond it.
 bool Handshake::fill() {
   while (received_bytes_ < awaited_bytes()) {
     const ssize_t got = recv(socket_.get(), incoming_.data() + received_bytes_, awaited_bytes() - received_bytes_, 0);
@@ -165,9 +166,10 @@ void Handshake::process_opening() {
   if (them.job != us.job || them.start != us.start) {
     return fail("the handshake of another job, or of another start of this one", /*is_stranger=*/true);
   }
-  // A caller that looks for the rendezvous may have tried a port at which another process of the job listens.
+  // Not a stranger: an initiator that looks for the rendezvous may try a port at which another process of the job
+  // listens.
   if (them.purpose != us.purpose) return fail("the handshake of a connection for another purpose", false);
-  // A caller may have tried an address that another process of the job has, too.
+  // Not a stranger: an initiator may try an address that another process of the job has, too.
   const int called = is_initiator_ ? them.process : us.process;
   if (own_opening_.called != called || peer_opening_.called != called) {
     return fail(fmt::format("process {} was called, and process {} answers",
@@ -207,7 +209,7 @@ void Handshake::process_answer() {
   awaited_part_ = AwaitedPart::kNothing;
 }
 
-/// The HMAC over which end makes it, the called end's verdict, the port that was called, and both openings.
+/// Computes the HMAC over the maker's role, the responder's verdict, the port that was connected to, and both openings.
 Handshake::Proof Handshake::make_proof(bool by_initiator, Verdict verdict) const {
   struct Message {
     std::array<char, 7> role{};

@@ -34,7 +34,7 @@ rendezvous::Request make_request(const TcpNetwork& network) {
   return request;
 }
 
-/// A port of the rendezvous that is free. @throws TransportError  there is none
+/// Listens at the first free port of the rendezvous. @throws TransportError  no port is free
 UniqueDescriptor listen_for(const Slot& slot, const std::optional<Address>& at) {
   if (slot.rendezvous.empty()) return listen_at(at);
   const int first = parse_rendezvous(slot.rendezvous).port;
@@ -54,7 +54,7 @@ UniqueDescriptor listen_for(const Slot& slot, const std::optional<Address>& at) 
                   first, last, slot.rendezvous, problem));
 }
 
-/// Addresses as one text, for `Slot::share`.
+/// Returns the addresses as a comma-separated text, for `Slot::share`.
 std::string to_text(const ListenAddresses& addresses, std::uint16_t port) {
   std::vector<std::string> texts;
   for (Address each : addresses.addresses) {
@@ -65,7 +65,7 @@ std::string to_text(const ListenAddresses& addresses, std::uint16_t port) {
   return fmt::format("{}", fmt::join(texts, ","));
 }
 
-/// Where process 0 listens, as it has said.
+/// Parses the text that process 0 has shared; returns its addresses in the order in which to try them.
 std::vector<Address> parse_shared(std::string_view text, const TcpNetwork& network) {
   ListenAddresses all;
   for (std::size_t i = 0; i < ListenAddresses::kMax && !text.empty(); ++i) {
@@ -80,7 +80,7 @@ std::vector<Address> parse_shared(std::string_view text, const TcpNetwork& netwo
   return network.by_reach(all);
 }
 
-/// All ports at which process 0 may be. @param addresses  each with the first one
+/// Returns all addresses at which process 0 may listen. @param addresses  with the first port
 std::vector<Address> all_ports(std::span<const Address> addresses) {
   std::vector<Address> all;
   for (const Address& first : addresses) {
@@ -92,13 +92,17 @@ std::vector<Address> all_ports(std::span<const Address> addresses) {
   return all;
 }
 
-/// The rendezvous as process 0 sees it. Looked up once: while the name service takes its time no call is answered.
+/// The rendezvous address as process 0 resolves it. Resolved once: process 0 answers no connection while the name
+/// service is slow.
 struct OwnRendezvous {
-  std::vector<Address> other_candidates;  ///< where another process 0 may be: on this host it has found a lower port
-  std::string unreachable_reason;  ///< "; process 0 does not listen at …": why no process may reach this one; or empty
+  std::vector<Address> other_candidates;  ///< where another process 0 may listen; on this host, at ports below this
+                                          ///< process's port, which it has found first
+  std::string unreachable_reason;  ///< "; process 0 does not listen at …": why other processes may not reach process 0;
+                                   ///< or empty
 };
 
-/// Why no process, or none of another host, may reach process 0 at what the rendezvous is here; or empty.
+/// Returns why no process, or no process of another host, may reach process 0 at the rendezvous as resolved here; or
+/// empty.
 std::string describe_unreachable(const RendezvousPoint& point, const TcpNetwork& network,
                                  std::span<const Address> addresses, const std::vector<InterfaceAddress>& own) {
   const auto is_listened_at = [&](const Address& at) {
@@ -146,12 +150,13 @@ void wait(const Endpoint& endpoint, const rendezvous::Caller* caller) {
   ::poll(sockets.data(), sockets.size(), kPollMs);
 }
 
-/// @throws InvalidArgument  there is another process 0, which says so
+/// Looks for another process 0 of the same job. @throws InvalidArgument  there is another, which has refused this
+/// process
 void check_for_second(std::optional<rendezvous::Caller>& second) {
   try {
     if (second) second->advance();
   } catch (const PeerLost&) {
-    second.reset();  // it was of a job that has ended
+    second.reset();  // the other process 0 belonged to a job that has ended
   }
 }
 

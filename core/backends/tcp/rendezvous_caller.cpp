@@ -14,12 +14,12 @@
 namespace farandole::tcp::rendezvous {
 namespace {
 
-// Nothing tells that process 0 has begun to listen: it is called again, first soon, then not so often.
+// Process 0 may start later than this process, without a signal: attempts are repeated, frequently at first.
 constexpr auto kFirstPause = std::chrono::milliseconds(10);
 constexpr auto kMaxPause = std::chrono::milliseconds(500);
-// How long an address may leave a call without an answer of its kernel, or of a program that listens there.
+// Limit for the kernel, or for a program that listens at the address, to answer an attempt.
 constexpr auto kAnswerTime = std::chrono::seconds(5);
-// The name of a host may become known later than this process starts.
+// Interval of name lookups: the name of the host may become known after this process has started.
 constexpr auto kRetryLookupInterval = std::chrono::seconds(1);
 constexpr auto kLookupInterval = std::chrono::seconds(15);
 
@@ -29,8 +29,8 @@ std::string describe_failure(const Connector::Failure& failure) {
                                    : "");
 }
 
-/// How much the last failure says about process 0. One that has refused the handshake may be process 0 with another
-/// key; a program that says nothing is as a rule torchrun's store, which sits at the first of the ports.
+/// Ranks how informative the last failure is about process 0. A program that fails the handshake may be process 0 with
+/// another key. A silent program is usually torchrun's store, at the first port.
 int informativeness(const Connector& connector) {
   using Kind = Connector::Failure::Kind;
   if (!connector.failure()) return 0;
@@ -55,7 +55,7 @@ bool Caller::advance() {
   return false;
 }
 
-/// Adds addresses that are new; those that are being called stay.
+/// Looks up the addresses, and starts a connector for each new address. Existing connectors continue.
 void Caller::look_up_addresses(Clock::time_point now) {
   if (now < next_lookup_) return;
   const Introduction mine{slot_.job, slot_.process, slot_.processes, /*start=*/0, Purpose::kRendezvous};
@@ -78,7 +78,7 @@ void Caller::send_request(Connector& connector) {
   connectors_.clear();
 }
 
-/// What process 0 has said.
+/// Reads the messages of process 0. Returns true if the answer is complete.
 bool Caller::receive_answer() {
   if (const auto refusal = link_->take(kRefusal)) sockets::throw_encoded_error(*refusal, "process 0");
   if (const auto bytes = link_->take(kNeighbours)) {
@@ -93,7 +93,7 @@ bool Caller::receive_answer() {
     missing_text_.assign(reinterpret_cast<const char*>(missing->data()), missing->size());
   }
   if (!link_->is_closed()) return false;
-  // What process 0 said last may have come since.
+  // A last message of process 0 may have arrived meanwhile.
   constexpr sockets::Key kAll = ~sockets::Key{0};
   if (link_->has_arrived(kRefusal, kAll) || link_->has_arrived(kNeighbours, kAll)) return false;
   throw PeerLost(fmt::format(

@@ -19,12 +19,14 @@
 namespace farandole::tcp::rendezvous {
 namespace {
 
-// A process that was met and goes before all have met has had its reasons, which its peers may be about to find, too.
+// Grace period after a process was lost: the process may have ended for a reason that its peers are about to report,
+// too.
 constexpr auto kLossGraceTime = std::chrono::milliseconds(300);
 constexpr auto kRefusalTime = std::chrono::seconds(1);
-// Processes that are started together come within so long of each other.
+// Processes that are started together connect within this time of each other.
 constexpr auto kStartSkew = std::chrono::milliseconds(500);
-// How often those that wait are told which processes have not come: in time for their own warnings and errors.
+// Interval between reports of missing processes: 1 s, or less, so that the waiting processes know the missing processes
+// before their own warning and timeout.
 constexpr Seconds kMaxAnnouncementInterval{1};
 constexpr double kFractionOfWait = 0.2;
 
@@ -73,7 +75,8 @@ bool Host::advance() {
   return is_flushed();
 }
 
-/// False if the caller is not worth waiting for.
+/// Reads the request of a connected process. Returns false if the connection is of no use: closed, invalid, or made by
+/// this process itself.
 bool Host::receive_request(Member& member) {
   std::optional<Request> request;
   try {
@@ -92,7 +95,8 @@ bool Host::receive_request(Member& member) {
   return true;
 }
 
-/// The process says that it is one of the job's; the request, with the key, that it may.
+/// Registers a process by its introduction, whose numbers were not checked before, and its request. The handshake has
+/// proved the process to be of the job.
 void Host::admit(Member& member, const Request& request) {
   const auto& [job, process, processes, start, purpose, connection] = member.introduction;
   if (processes != slot_.processes) {
@@ -117,7 +121,7 @@ void Host::admit(Member& member, const Request& request) {
   ++joined_count_;
 }
 
-/// No process takes the place of a process that has been met.
+/// A lost process is not replaced: the rendezvous fails after the grace period.
 void Host::check_for_lost(Clock::time_point now) {
   for (const Member& member : members_) {
     if (!lost_process_ && member.has_joined && member.link->is_closed()) lost_process_ = member.introduction.process;
@@ -137,7 +141,8 @@ void Host::announce_missing(Clock::time_point now) {
   for (const Member& member : members_) member.link->post(kMissing, text.data(), text.size());
 }
 
-/// All have come: each is told where its neighbours in the tree listen.
+/// Checks that all builds fit together, draws the number of this start, and sends each process the addresses of its
+/// neighbours in the tree.
 void Host::answer() {
   std::vector<BuildClaim> builds;
   for (const auto& request : requests_) builds.push_back(request->build);

@@ -17,17 +17,18 @@
 namespace farandole::tcp {
 namespace {
 
-// How often a process that makes no connection looks for callers.
+// Interval at which a process without attempts in progress accepts connections.
 constexpr auto kAcceptInterval = std::chrono::milliseconds(2);
-// How long an address may leave a call without an answer of its kernel before the next one is tried. A process that is
-// connected and does not answer computes, for as long as it likes.
+// Limit for connect(2), before the next address is tried. There is no limit for the handshake: a peer that is connected
+// and does not answer computes, for as long as it likes.
 constexpr auto kConnectTime = std::chrono::seconds(3);
 constexpr auto kNoLimit = Clock::duration::max();
 constexpr auto kRetryPause = std::chrono::milliseconds(50);
-// A called end that calls itself, or has taken a connection up, is given so long to come.
+// Time for the peer's own connection to arrive, after the peer has answered kCrossed or kTaken or was accepted.
 constexpr auto kCrossedTime = std::chrono::seconds(1);
-// A process listens from before its addresses are known until it ends: one that refuses calls for so long, at all its
-// addresses, has ended. One alone tells nothing: another host may have it, too, as it has bridges of containers.
+// A process listens from before its addresses are known until it ends. A process that refuses connections for this
+// long, at all its addresses, has therefore ended. A refusal at one address is not enough: another host may have the
+// same address, as container bridges do.
 constexpr auto kRefusedTime = std::chrono::seconds(2);
 
 void hold_before_fork(TcpNetwork& network) {
@@ -44,7 +45,7 @@ using NetworksInChildren = ForkedChildren<TcpNetwork, drop_in_child, hold_before
 constexpr std::array kAllTraffic{Traffic::kShort, Traffic::kLong};
 static_assert(kAllTraffic.size() == kTraffics);
 
-/// Of the connection that a caller makes, which `decide` has looked at.
+/// Traffic of the connection; `decide` has checked the value.
 Traffic traffic_of(const Introduction& caller) {
   return static_cast<Traffic>(caller.connection);
 }
@@ -124,7 +125,7 @@ Link& TcpNetwork::link(int process, Traffic traffic) {
   return *find(process, traffic);
 }
 
-/// The peer, made if there is none.
+/// Returns the peer; adds the peer if necessary.
 TcpNetwork::Peer& TcpNetwork::peer_of(PeerId id) {
   if (const auto known = peers_.find(id); known != peers_.end()) return known->second;
   const ConnectOptions options{options_.key,
@@ -140,7 +141,7 @@ TcpNetwork::Peer& TcpNetwork::peer_of(PeerId id) {
   return peers_.emplace(id, Peer{Connector(options, addresses)}).first->second;
 }
 
-/// The link, made if there is none.
+/// Returns the link; makes the link if necessary.
 Link& TcpNetwork::link_of(PeerId id) {
   if (Link* const known = find(id.process, id.traffic)) return *known;
   owned_links_.push_back(std::make_unique<Link>(UniqueDescriptor(), name_of(id.process)));
@@ -179,12 +180,12 @@ void TcpNetwork::advance() {
     is_connecting = is_connecting || !peer.is_connected;
   }
   is_connecting_.store(is_connecting, std::memory_order_relaxed);
-  // A rank looks at the links of the peers that it waits for. What it has sent to another peer may wait for a full
+  // A rank tests only transfers of the peers that it waits for. Messages to other peers may still wait for space in a
   // socket.
   for (const auto& link : owned_links_) link->send_waiting();
 }
 
-/// Goes on with this process's calls of the peer.
+/// Advances the attempts of this process to connect to the peer.
 void TcpNetwork::advance_connector(PeerId id, Peer& peer, Clock::time_point now) {
   switch (peer.connector.advance(now)) {
     case Connector::State::kWaiting:
@@ -197,7 +198,7 @@ void TcpNetwork::advance_connector(PeerId id, Peer& peer, Clock::time_point now)
   }
   const Connector::Failure& failure = *peer.connector.failure();
   log(LogLevel::kDebug, fmt::format("calling {} at {}", name_of(id.process), failure.describe()));
-  // The peer's own call comes, or has come already.
+  // The peer's own connection arrives soon, or has arrived.
   if (failure.kind == Connector::Failure::Kind::kDeclined) peer.connector.cancel(now + kCrossedTime);
   check_for_loss(id, peer, now);
 }
@@ -224,9 +225,10 @@ Verdict TcpNetwork::decide(const Introduction& caller) {
   }
   Peer& peer = peer_of({caller.process, traffic_of(caller)});
   if (peer.is_connected) return Verdict::kTaken;
-  // A call that does not get through, as in a network that lets only the other one through, counts for nothing.
+  // Simultaneous connect: reject only if this process's own attempt is established. An attempt that cannot be
+  // established, as in a network that allows connections in one direction only, does not count.
   if (peer.connector.is_through() && options_.process < caller.process) return Verdict::kCrossed;
-  // From here on only this connection can become the one of the two processes, unless the caller gives it up.
+  // From here on only this connection can become the connection of the two processes, unless the peer cancels.
   peer.connector.cancel(Clock::now() + kCrossedTime);
   return Verdict::kAccepted;
 }
@@ -245,7 +247,7 @@ void TcpNetwork::connect(PeerId id, UniqueDescriptor socket) {
 std::string TcpNetwork::why_lost(int process, Traffic traffic) {
   Link* const link = find(process, traffic);
   if (link != nullptr && link->is_closed()) return link->end_reason();
-  // A connection brings its own end, behind all that was sent over it.
+  // The connection reports its own end, after everything that was sent over it.
   if (is_connected(process, traffic)) return why_peer_lost({process, traffic});
   Link* const other = find(process, other_traffic(traffic));
   if (other != nullptr && other->is_closed()) return other->end_reason();
@@ -261,7 +263,7 @@ std::string TcpNetwork::why_out_of_reach(int process) {
   return found != peers_.end() && (found->second.is_connected || found->second.is_out_of_reach) ? why : std::string();
 }
 
-/// Where its connection, if there is one, has not ended.
+/// Returns why the peer is lost, apart from the end of its connection; empty if it is not.
 std::string TcpNetwork::why_peer_lost(PeerId id) {
   Link* const link = find(id.process, id.traffic);
   const std::lock_guard lock(mutex_);
@@ -303,7 +305,8 @@ std::string TcpNetwork::describe() const {
 }
 
 void TcpNetwork::drop_sockets() {
-  // Another thread of the parent may have been at work here; what it was changing stays as it was.
+  // If another thread of the parent held the mutex at the fork, the members may be inconsistent: leave them as they
+  // are.
   if (!mutex_.release()) return;
   acceptor_->drop_sockets();
   for (auto& [id, peer] : peers_) peer.connector.cancel({});

@@ -27,7 +27,7 @@ void TcpProcessGroup::set_topology(const Topology& topology) {
   transport_.set_topology(topology);
 }
 
-/// Processes of one host see each other's end, whether they have a connection or not.
+/// Processes of the same host notice each other's end even without a connection.
 bool TcpProcessGroup::is_watched_by(int process) {
   return find_link(process) != nullptr ||
          (!is_on_this_host_.empty() && is_on_this_host_[static_cast<std::size_t>(process)]);

@@ -11,10 +11,10 @@
 namespace farandole::tcp {
 namespace {
 
-// How often a transfer that waits looks whether its peer is lost.
+// Interval at which a waiting transfer checks whether its peer is lost.
 constexpr auto kLossInterval = std::chrono::milliseconds(10);
-// A process that gives up because another one is lost ends its connections, too. Control messages, which say whose loss
-// was the first, have so long to come before this process draws its own conclusion.
+// A process that fails because another process is lost closes its connections, too. This is the time for control
+// messages, which name the process that was lost first, to arrive before this process reports its own peer.
 constexpr auto kFaultGraceTime = std::chrono::milliseconds(300);
 
 }  // namespace
@@ -27,7 +27,7 @@ void TcpTransport::check_peer(int peer, Traffic traffic, WaitState& wait) {
   network_.advance();
   const auto now = coarse_now();
   if (now < wait.next_check) return;
-  // Nothing is asked of a transfer that has just begun.
+  // The first test of a transfer makes no check.
   const bool is_first = wait.next_check == Clock::time_point{};
   wait.next_check = now + kLossInterval;
   if (is_first) return;
