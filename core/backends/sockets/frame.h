@@ -28,8 +28,8 @@ inline bool is_withdrawal(const FrameHeader& header) {
   return header.payload_bytes == 0 && header.message_bytes > 0;
 }
 
-/// Maximum payload of a frame. A short message waits for at most one frame of a long message, which takes 2 ms at
-/// 1 Gbit/s.
+/// Maximum payload of a frame. A short message waits for at most one frame of a long message, which takes 2 ms at 1
+/// Gbit/s.
 inline constexpr std::size_t kFrameBytes = 256 * 1024;
 /// Maximum length of a message: more than the address space of a process.
 inline constexpr std::uint64_t kMaxMessageBytes = std::uint64_t{1} << 48;

@@ -20,7 +20,7 @@ namespace farandole::sockets {
 /// Length that a receive accepts: exactly the posted length, or any length up to the posted length.
 enum class Length { kExact, kAtMost };
 
-/// Reduction to apply to a message while it arrives: out[i] = operand[i] op incoming[i].
+/// Reduction of an arriving message: out[i] = operand[i] op incoming[i].
 struct Reduction {
   const std::byte* operand = nullptr;
   DType dtype = DType::kU8;
@@ -57,7 +57,8 @@ class Inbox {
 
   /// Posts a receive. Messages of a key match receives of the same key in order.
   void post_receive(const std::shared_ptr<PostedReceive>& message);
-  /// Cancels a receive. Its memory is no longer written. The message, if it has begun to arrive, is discarded.
+  /// Cancels a receive: `data` is no longer written. If the matching message has begun to arrive, the message is
+  /// discarded.
   void withdraw(const std::shared_ptr<PostedReceive>& message);
   /// Removes and returns the first complete message of `key` for which no receive was posted; nothing if there is none.
   std::optional<std::vector<std::byte>> take(Key key);

@@ -140,7 +140,7 @@ class Link {
   UniqueDescriptor socket_;
   const std::string peer_;
   std::atomic<bool> has_unsent_{false};  ///< messages wait for space in the socket's buffer
-  std::mutex mutex_;                     // guards what follows
+  std::mutex mutex_;                     // guards the members below
   Outbox outbox_;
   Inbox inbox_;
   std::vector<std::byte> read_ahead_;  ///< bytes that follow the current frame

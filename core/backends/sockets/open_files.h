@@ -6,7 +6,8 @@
 
 namespace farandole::sockets {
 
-/// Raises the soft limit of open files if it is too low for this number of connections; each needs a descriptor.
+/// Raises the soft limit of open files if the limit is too low for this number of connections; each connection needs a
+/// descriptor.
 /// @param connections  maximum number open at a time   @param job  for messages: "job 'train'"
 /// @throws InvalidArgument  the hard limit is too low
 void provide_descriptors(int connections, std::string_view job);

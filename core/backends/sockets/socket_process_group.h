@@ -60,7 +60,7 @@ class SocketProcessGroup : public ProcessGroup {
   /// Returns why nothing more can arrive from a process to which a link exists; empty while something may arrive.
   virtual std::string why_lost(int process) = 0;
   /// True if another process notices the end of this process without a message. Such a process must be told of a fault
-  /// before this process ends, or it would report this process as the first that was lost.
+  /// before this process ends, because it would otherwise report this process as the first that was lost.
   virtual bool is_watched_by(int process) { return find_link(process) != nullptr; }
   /// Makes progress on links that are being connected.
   virtual void advance() {}

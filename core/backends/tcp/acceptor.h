@@ -16,13 +16,13 @@ struct pollfd;
 
 namespace farandole::tcp {
 
-/// Listening socket, and the handshakes of the connections that it has accepted. Each connecting process must prove
-/// that it belongs to the job (Handshake); then `decide` gives the verdict, and `adopt` takes the socket. The owner
-/// calls `advance` regularly.
+/// Listening socket, and the handshakes on accepted connections. Each connecting process must prove that it belongs to
+/// the job (Handshake); then `decide` gives the verdict, and `adopt` takes the socket. The owner calls `advance`
+/// regularly.
 ///
-/// A connection that fails the proof, or does not complete the proof within Handshake::kDeadline, is a stranger: it is
-/// closed and counted. A log line, at most once a minute, tells of strangers, and of connections that wait because this
-/// process has reached its limit of open files. Non-blocking. Not thread-safe.
+/// A connection that fails the proof, or does not complete the proof within Handshake::kDeadline, is a stranger: the
+/// connection is closed and counted. A log line, at most once a minute, reports strangers, and connections that wait
+/// because this process has reached its limit of open files. Non-blocking. Not thread-safe.
 class Acceptor {
  public:
   /// Maximum number of handshakes, in addition to one per process of the job, so that all processes can connect at the
@@ -37,8 +37,7 @@ class Acceptor {
   void set_introduction(const Introduction& own) { introduction_ = own; }
   /// Accepts connections and advances their handshakes.
   /// @param decide  called for each connecting process that has proved to be of the job; its `process` and `processes`
-  /// may
-  ///                still be any numbers. Exceptions pass through.
+  /// may still be any numbers. Exceptions pass through.
   /// @param adopt   receives each connection whose handshake is done
   void advance(const Decide& decide, const Adopt& adopt);
   /// True if the newest handshake is in progress and began less than 50 ms ago, so that its next bytes are about to

@@ -78,10 +78,9 @@ class Connector {
 
   /// The last failure; empty if no attempt has failed.
   const std::optional<Failure>& failure() const { return failure_; }
-  /// Time of the first failure since the peer last showed that it is there: by a verdict, or by an established
-  /// connection that waited for at least connect_time, as happens while a process computes. Empty if no attempt has
-  /// failed since. Verdict::kTaken does not count as a sign of the peer: the connection that the peer reports arrives
-  /// soon, or was lost on its way.
+  /// Time of the first failure since the peer last gave a sign of life: a verdict, or an established connection that
+  /// waited for at least connect_time, as happens while a process computes. Empty if no attempt has failed since.
+  /// Verdict::kTaken is not a sign of life: the connection that the peer reports arrives soon, or was lost on its way.
   const std::optional<Clock::time_point>& failing_since() const { return failing_since_; }
   /// Time of the first failure of kind kNotListening after which no attempt, at any address, ended in another way.
   /// Empty if the last attempt ended in another way.

@@ -20,7 +20,8 @@ namespace {
 
 constexpr std::array<char, 8> kMagic{'f', 'a', 'r', 'a', 'n', 'd', 'o', 'l'};
 constexpr std::uint32_t kVersion = 3;
-// Last byte from the initiator. Without it the responder might use a connection that the initiator has cancelled.
+// Last byte from the initiator. Without a confirmation the responder might use a connection that the initiator has
+// cancelled.
 constexpr std::uint8_t kConfirmation = 1;
 constexpr const char* kWrongProofText =
     "a proof that the key of this job does not make, or not for the port that was called";

@@ -138,7 +138,7 @@ JobKey read_from(const Settings& settings, const JobName& name) {
 
 std::array<unsigned char, 32> random_256_bits() {
   std::array<unsigned char, 32> bits{};
-  // The kernel returns so few bytes completely, or blocks until it can.
+  // The kernel returns up to 256 bytes completely; before its generator is ready the call blocks.
   while (getrandom(bits.data(), bits.size(), 0) != static_cast<ssize_t>(bits.size())) {
     if (errno == EINTR) continue;
     throw TransportError(

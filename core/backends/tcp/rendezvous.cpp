@@ -95,8 +95,8 @@ std::vector<Address> all_ports(std::span<const Address> addresses) {
 /// The rendezvous address as process 0 resolves it. Resolved once: process 0 answers no connection while the name
 /// service is slow.
 struct OwnRendezvous {
-  std::vector<Address> other_candidates;  ///< where another process 0 may listen; on this host, at ports below this
-                                          ///< process's port, which it has found first
+  std::vector<Address> other_candidates;  ///< where another process 0 may listen; on this host at lower ports only,
+                                          ///< since this process took the first free port
   std::string unreachable_reason;  ///< "; process 0 does not listen at …": why other processes may not reach process 0;
                                    ///< or empty
 };

@@ -13,8 +13,8 @@
 
 namespace farandole::tcp {
 
-/// What a process must know to join a job over TCP. The launcher's adapter fills in the process number, the number of
-/// processes, the key, and either `rendezvous` or `share`.
+/// Parameters of one process of a job that is joined over TCP. The launcher's adapter fills in the process number, the
+/// number of processes, the key, and either `rendezvous` or `share`.
 struct Slot {
   int process = 0;        ///< number of this process
   int processes = 1;      ///< number of processes in the job

@@ -25,7 +25,7 @@ inline constexpr sockets::Key kStart =
 /// Exceeds the length of every message.
 inline constexpr std::size_t kMaxMessageBytes = 8 * 1024;
 
-/// Request of a process to join. The layout never changes, since different builds must understand it.
+/// Request of a process to join. The layout never changes, since processes of different builds must understand it.
 struct Request {
   BuildClaim build;
   ListenAddresses addresses;

@@ -263,7 +263,7 @@ std::string TcpNetwork::why_out_of_reach(int process) {
   return found != peers_.end() && (found->second.is_connected || found->second.is_out_of_reach) ? why : std::string();
 }
 
-/// Returns why the peer is lost, apart from the end of its connection; empty if it is not.
+/// Returns why the peer is lost; empty while it is not. Does not check whether the connection has ended.
 std::string TcpNetwork::why_peer_lost(PeerId id) {
   Link* const link = find(id.process, id.traffic);
   const std::lock_guard lock(mutex_);
@@ -305,8 +305,8 @@ std::string TcpNetwork::describe() const {
 }
 
 void TcpNetwork::drop_sockets() {
-  // If another thread of the parent held the mutex at the fork, the members may be inconsistent: leave them as they
-  // are.
+  // False: another thread of the parent held the mutex at the fork, and the members may be inconsistent; leave them
+  // alone.
   if (!mutex_.release()) return;
   acceptor_->drop_sockets();
   for (auto& [id, peer] : peers_) peer.connector.cancel({});

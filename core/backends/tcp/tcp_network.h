@@ -40,8 +40,8 @@ struct ListenAddresses {
 ///
 /// - On first use, `link` returns a Link immediately; messages wait in the link until the connection is made. Either
 ///   process may connect. On simultaneous connect, the connection that the lower process has started is kept.
-/// - Every connection starts with a Handshake. Strangers (connections that are not of the job) are dropped and
-///   counted, and do not disturb the job.
+/// - Every connection starts with a Handshake. Strangers (connections that are not of the job) are dropped and counted,
+///   and do not disturb the job.
 /// - There is no thread: a thread that waits for a link calls `advance`, which accepts connections, advances attempts
 ///   to connect, and sends waiting messages.
 ///
@@ -82,8 +82,8 @@ class TcpNetwork {
   /// Sets the addresses of `process`. A `link` to the process that was made earlier connects after this call.
   void set_addresses(int process, const ListenAddresses& addresses);
 
-  /// Returns the link to another process for this traffic. The first call, in either process, starts a connection;
-  /// messages wait in the link until it is made. Non-blocking. Valid as long as the network.
+  /// Returns the link to another process for this traffic. The first call, in either process, starts to connect;
+  /// messages wait in the link until the connection is made. Non-blocking. Valid as long as the network.
   Link& link(int process, Traffic traffic = Traffic::kShort);
   /// Returns the link if it exists, connected or not; else null.
   Link* find(int process, Traffic traffic = Traffic::kShort) const {
@@ -97,11 +97,11 @@ class TcpNetwork {
   /// Returns why nothing more can arrive from `process` for this traffic: "it closed the connection", "nothing came
   /// from its host for 60 s"; empty while something may arrive. Called by transfers that wait for the process.
   std::string why_lost(int process, Traffic traffic = Traffic::kShort);
-  /// Returns why the host of `process` does not answer, by the connection for short traffic; empty if it answers, or if
-  /// the process itself has ended the connection.
+  /// Returns why the host of `process` cannot be reached, as seen on the connection for short traffic. Empty if the
+  /// host answers, or if the process itself has ended the connection.
   std::string why_out_of_reach(int process);
-  /// Returns why `process` is not connected for short traffic, although this process has tried: how the last attempt
-  /// failed. Empty if it is connected, or if no attempt was made.
+  /// Returns how the last attempt to connect to `process` for short traffic failed. Empty if the processes are
+  /// connected, or if no attempt was made.
   std::string why_not_connected(int process);
   /// Sleeps until something may have arrived, for `milliseconds` at most.
   void rest(int milliseconds);
