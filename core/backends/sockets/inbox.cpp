@@ -20,41 +20,41 @@ constexpr std::size_t kKeyOverheadBytes = 1536;
 constexpr std::size_t kScratchBytes = 128 * 1024;
 
 /// True if a message of `bytes` bytes is written to the memory of the receive.
-bool accepts(const PostedReceive& message, std::size_t bytes) {
-  return !message.is_withdrawn && message.fits(bytes);
+bool accepts(const PostedReceive& receive, std::size_t bytes) {
+  return !receive.is_withdrawn && receive.fits(bytes);
 }
 
 /// Reduces the complete elements of `incoming`, and saves the bytes of an incomplete last element.
 /// @param at  offset of `incoming` in the message; a multiple of the element size
-void reduce_received(PostedReceive& message, std::size_t at, std::span<const std::byte> incoming) {
-  Reduction& reduction = *message.reduction;
+void reduce_received(PostedReceive& receive, std::size_t at, std::span<const std::byte> incoming) {
+  Reduction& reduction = *receive.reduction;
   const std::size_t element = size_in_bytes(reduction.dtype);
   const std::size_t count = incoming.size() / element;
   if (count > 0) {
-    reduce(message.data + at, reduction.operand + at, incoming.data(), count, reduction.dtype, reduction.op);
+    reduce(receive.data + at, reduction.operand + at, incoming.data(), count, reduction.dtype, reduction.op);
   }
   const auto rest = incoming.subspan(count * element);
   std::copy(rest.begin(), rest.end(), reduction.partial_element.begin());
 }
 
 /// Number of bytes of the incomplete element that have arrived, after `received` bytes of the message.
-std::size_t partial_element_bytes(const PostedReceive& message, std::size_t received) {
-  return received % size_in_bytes(message.reduction->dtype);
+std::size_t partial_element_bytes(const PostedReceive& receive, std::size_t received) {
+  return received % size_in_bytes(receive.reduction->dtype);
 }
 
 }  // namespace
 
-void Inbox::post_receive(const std::shared_ptr<PostedReceive>& message) {
-  KeyQueue& queue = queues_[message->key];
-  queue.posted.push_back(message);
+void Inbox::post_receive(const std::shared_ptr<PostedReceive>& receive) {
+  KeyQueue& queue = queues_[receive->key];
+  queue.posted.push_back(receive);
   ++incomplete_receives_;
   match(queue);
 }
 
-void Inbox::withdraw(const std::shared_ptr<PostedReceive>& message) {
-  if (!message->is_done) --incomplete_receives_;
-  message->is_withdrawn = true;
-  std::erase(queues_[message->key].posted, message);
+void Inbox::withdraw(const std::shared_ptr<PostedReceive>& receive) {
+  if (!receive->is_done) --incomplete_receives_;
+  receive->is_withdrawn = true;
+  std::erase(queues_[receive->key].posted, receive);
 }
 
 std::optional<std::vector<std::byte>> Inbox::take(Key key) {
@@ -118,19 +118,19 @@ std::span<std::byte> Inbox::target(std::size_t max_bytes) {
     arrival.kept.resize(arrival.received + max_bytes);
     return {arrival.kept.data() + arrival.received, max_bytes};
   }
-  PostedReceive& message = *arrival.receive;
-  if (!accepts(message, arrival.bytes)) return {scratch(), std::min(max_bytes, kScratchBytes)};
-  if (!message.reduction) return {message.data + arrival.received, max_bytes};
-  const std::size_t partial_element = partial_element_bytes(message, arrival.received);
-  std::copy_n(message.reduction->partial_element.begin(), partial_element, scratch());
-  return {scratch() + partial_element, std::min(max_bytes, kScratchBytes - partial_element)};
+  PostedReceive& receive = *arrival.receive;
+  if (!accepts(receive, arrival.bytes)) return {scratch(), std::min(max_bytes, kScratchBytes)};
+  if (!receive.reduction) return {receive.data + arrival.received, max_bytes};
+  const std::size_t partial_bytes = partial_element_bytes(receive, arrival.received);
+  std::copy_n(receive.reduction->partial_element.begin(), partial_bytes, scratch());
+  return {scratch() + partial_bytes, std::min(max_bytes, kScratchBytes - partial_bytes)};
 }
 
 void Inbox::filled(std::size_t bytes) {
   Arrival& arrival = frame_queue_->arrived.back();
   if (arrival.receive && arrival.receive->reduction && accepts(*arrival.receive, arrival.bytes)) {
-    const std::size_t partial_element = partial_element_bytes(*arrival.receive, arrival.received);
-    reduce_received(*arrival.receive, arrival.received - partial_element, {scratch(), partial_element + bytes});
+    const std::size_t partial_bytes = partial_element_bytes(*arrival.receive, arrival.received);
+    reduce_received(*arrival.receive, arrival.received - partial_bytes, {scratch(), partial_bytes + bytes});
   }
   arrival.received += bytes;
   frame_left_ -= bytes;
@@ -166,12 +166,12 @@ void Inbox::match(KeyQueue& queue) {
 
 /// Copies the buffered payload into the memory of the matching receive.
 void Inbox::deliver_kept(Arrival& arrival) {
-  PostedReceive& message = *arrival.receive;
-  if (arrival.received > 0 && accepts(message, arrival.bytes)) {
-    if (message.reduction) {
-      reduce_received(message, 0, std::span(arrival.kept).first(arrival.received));
+  PostedReceive& receive = *arrival.receive;
+  if (arrival.received > 0 && accepts(receive, arrival.bytes)) {
+    if (receive.reduction) {
+      reduce_received(receive, 0, std::span(arrival.kept).first(arrival.received));
     } else {
-      std::memcpy(message.data, arrival.kept.data(), arrival.received);
+      std::memcpy(receive.data, arrival.kept.data(), arrival.received);
     }
   }
   release(kMessageOverheadBytes + arrival.charged_bytes);

@@ -56,10 +56,10 @@ class Inbox {
   ~Inbox() { kept_.give_back(charged_bytes_); }
 
   /// Posts a receive. Messages of a key match receives of the same key in order.
-  void post_receive(const std::shared_ptr<PostedReceive>& message);
+  void post_receive(const std::shared_ptr<PostedReceive>& receive);
   /// Cancels a receive: `data` is no longer written. If the matching message has begun to arrive, the message is
   /// discarded.
-  void withdraw(const std::shared_ptr<PostedReceive>& message);
+  void withdraw(const std::shared_ptr<PostedReceive>& receive);
   /// Removes and returns the first complete message of `key` for which no receive was posted; nothing if there is none.
   std::optional<std::vector<std::byte>> take(Key key);
   /// True if a message without a posted receive has begun to arrive, with a key that equals `key` in the bits of

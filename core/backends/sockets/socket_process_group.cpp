@@ -133,7 +133,7 @@ void SocketProcessGroup::send_to(Gathering& gathering, int to, const std::byte* 
 
 /// Waits until all posted receives and sends are complete.
 void SocketProcessGroup::finish(Gathering& gathering) {
-  const auto complete_finished = [&gathering] {
+  const auto advance_transfers = [&gathering] {
     std::erase_if(gathering.incoming, [](Gathering::PendingReceive& each) {
       if (!each.message.test()) return false;
       if (each.message.bytes() == each.bytes) return true;
@@ -143,13 +143,13 @@ void SocketProcessGroup::finish(Gathering& gathering) {
     std::erase_if(gathering.outgoing, [](auto& each) { return each.second.test(); });
     return gathering.incoming.empty() && gathering.outgoing.empty();
   };
-  for (; !complete_finished(); rest()) {
+  for (; !advance_transfers(); rest()) {
     std::vector<int> lost;
     for (const int neighbour : neighbours_) {
       if (find_link(neighbour) != nullptr && !why_lost(neighbour).empty()) lost.push_back(neighbour);
     }
     // Messages that a process sent before it ended may have arrived since.
-    if (!lost.empty() && complete_finished()) return;
+    if (!lost.empty() && advance_transfers()) return;
     check_while_waiting(gathering);
     if (!lost.empty()) {
       throw PeerLost(

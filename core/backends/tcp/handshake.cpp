@@ -46,18 +46,18 @@ std::uint64_t responder_port(const UniqueDescriptor& socket, bool is_initiator) 
 
 }  // namespace
 
-Handshake Handshake::call(UniqueDescriptor socket, const JobKey& key, const Introduction& mine, int called) {
-  return {std::move(socket), key, mine, called, /*is_initiator=*/true};
+Handshake Handshake::call(UniqueDescriptor socket, const JobKey& key, const Introduction& own, int target_process) {
+  return {std::move(socket), key, own, target_process, /*is_initiator=*/true};
 }
 
-Handshake Handshake::answer(UniqueDescriptor socket, const JobKey& key, const Introduction& mine) {
-  return {std::move(socket), key, mine, mine.process, /*is_initiator=*/false};
+Handshake Handshake::answer(UniqueDescriptor socket, const JobKey& key, const Introduction& own) {
+  return {std::move(socket), key, own, own.process, /*is_initiator=*/false};
 }
 
-Handshake::Handshake(UniqueDescriptor socket, const JobKey& key, const Introduction& mine, int called,
+Handshake::Handshake(UniqueDescriptor socket, const JobKey& key, const Introduction& own, int target_process,
                      bool is_initiator)
     : socket_(std::move(socket)), key_(key), is_initiator_(is_initiator), start_(Clock::now()) {
-  own_opening_ = {kMagic, kVersion, called, mine, random_256_bits()};
+  own_opening_ = {kMagic, kVersion, target_process, own, random_256_bits()};
   enqueue(own_opening_);
 }
 
@@ -171,11 +171,12 @@ void Handshake::process_opening() {
   // listens.
   if (them.purpose != us.purpose) return fail("the handshake of a connection for another purpose", false);
   // Not a stranger: an initiator may try an address that another process of the job has, too.
-  const int called = is_initiator_ ? them.process : us.process;
-  if (own_opening_.called != called || peer_opening_.called != called) {
-    return fail(fmt::format("process {} was called, and process {} answers",
-                            is_initiator_ ? own_opening_.called : peer_opening_.called, called),
-                /*is_stranger=*/false);
+  const int accepting_process = is_initiator_ ? them.process : us.process;
+  if (own_opening_.target_process != accepting_process || peer_opening_.target_process != accepting_process) {
+    return fail(
+        fmt::format("process {} was called, and process {} answers",
+                    is_initiator_ ? own_opening_.target_process : peer_opening_.target_process, accepting_process),
+        /*is_stranger=*/false);
   }
   if (is_initiator_) enqueue(make_proof(/*by_initiator=*/true, Verdict::kAccepted));
   awaited_part_ = is_initiator_ ? AwaitedPart::kAnswer : AwaitedPart::kProof;
@@ -216,15 +217,15 @@ Handshake::Proof Handshake::make_proof(bool by_initiator, Verdict verdict) const
     std::array<char, 7> role{};
     Verdict verdict{};
     std::uint64_t port = 0;
-    Opening caller, called;
+    Opening initiator, responder;
   } message;
   static_assert(sizeof message == 16 + 2 * sizeof(Opening));
   message.role =
       by_initiator ? std::array{'c', 'a', 'l', 'l', 'e', 'r', ' '} : std::array{'c', 'a', 'l', 'l', 'e', 'd', ' '};
   message.verdict = verdict;
   message.port = responder_port(socket_, is_initiator_);
-  message.caller = is_initiator_ ? own_opening_ : peer_opening_;
-  message.called = is_initiator_ ? peer_opening_ : own_opening_;
+  message.initiator = is_initiator_ ? own_opening_ : peer_opening_;
+  message.responder = is_initiator_ ? peer_opening_ : own_opening_;
   Proof proof;
   crypto_auth_hmacsha256(proof.data(), reinterpret_cast<const unsigned char*>(&message), sizeof message, key_.data());
   return proof;

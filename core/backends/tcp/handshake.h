@@ -66,7 +66,7 @@ class Handshake {
  public:
   enum class State {
     kUnderway,
-    kProven,   ///< responder: the initiator has the key; call `decide` next
+    kProven,   ///< responder: the initiator has the key; next is `decide`
     kDone,     ///< both ends are of the job, and the responder has accepted
     kRefused,  ///< both ends are of the job, and the responder has rejected, see `verdict`
     kFailed,   ///< see `problem`: the peer is a stranger, or the connection has ended
@@ -75,10 +75,10 @@ class Handshake {
   static constexpr std::chrono::seconds kDeadline{5};
 
   /// Makes the initiator. `socket` is connected, or connect(2) is in progress.
-  /// @param called  number of the process that the initiator wants to reach
-  static Handshake call(UniqueDescriptor socket, const JobKey& key, const Introduction& mine, int called);
+  /// @param target_process  number of the process that the initiator wants to reach
+  static Handshake call(UniqueDescriptor socket, const JobKey& key, const Introduction& own, int target_process);
   /// Makes the responder.
-  static Handshake answer(UniqueDescriptor socket, const JobKey& key, const Introduction& mine);
+  static Handshake answer(UniqueDescriptor socket, const JobKey& key, const Introduction& own);
   Handshake(Handshake&&) noexcept = default;
   Handshake& operator=(Handshake&&) noexcept = default;
 
@@ -116,7 +116,7 @@ class Handshake {
   struct Opening {
     std::array<char, 8> magic{};
     std::uint32_t version = 0;
-    std::int32_t called = -1;  ///< initiator: number of the process to reach; responder: its own number
+    std::int32_t target_process = -1;  ///< initiator: number of the process to reach; responder: its own number
     Introduction introduction;
     std::array<unsigned char, 32> nonce{};
   };
@@ -129,7 +129,7 @@ class Handshake {
   static_assert(sizeof(Answer) == 33);
   enum class AwaitedPart { kOpening, kProof, kDecision, kAnswer, kConfirmation, kNothing };
 
-  Handshake(UniqueDescriptor socket, const JobKey& key, const Introduction& mine, int called, bool is_initiator);
+  Handshake(UniqueDescriptor socket, const JobKey& key, const Introduction& own, int target_process, bool is_initiator);
   std::size_t awaited_bytes() const;
   bool flush();
   bool fill();

@@ -142,10 +142,10 @@ OwnRendezvous resolve_own_rendezvous(const RendezvousPoint& point, const TcpNetw
   return found;
 }
 
-template <class Endpoint>
-void wait(const Endpoint& endpoint, const rendezvous::Caller* caller) {
+template <class Participant>
+void wait_for_events(const Participant& participant, const rendezvous::Caller* caller) {
   std::vector<pollfd> sockets;
-  endpoint.add_to(sockets);
+  participant.add_to(sockets);
   if (caller != nullptr) caller->add_to(sockets);
   ::poll(sockets.data(), sockets.size(), kPollMs);
 }
@@ -160,7 +160,7 @@ void check_for_second(std::optional<rendezvous::Caller>& second) {
   }
 }
 
-void run_host(const Slot& slot, TcpNetwork& network) {
+void run_server(const Slot& slot, TcpNetwork& network) {
   sockets::provide_descriptors(2 * slot.processes + static_cast<int>(Acceptor::kMaxPending),
                                "the rendezvous of this job");
   UniqueDescriptor listener = listen_for(slot, network.source());
@@ -178,7 +178,7 @@ void run_host(const Slot& slot, TcpNetwork& network) {
   log(LogLevel::kDebug, fmt::format("process 0 of {} listens for the other processes at {}", slot.processes, at));
   StallMonitor stall(slot.warn_after, slot.timeout);
   try {
-    for (; !host.advance(); wait(host, second ? &*second : nullptr)) {
+    for (; !host.advance(); wait_for_events(host, second ? &*second : nullptr)) {
       if (host.has_found_itself()) {
         second.reset();
         point.unreachable_reason.clear();
@@ -198,7 +198,7 @@ void run_host(const Slot& slot, TcpNetwork& network) {
   }
 }
 
-void run_caller(const Slot& slot, TcpNetwork& network) {
+void run_client(const Slot& slot, TcpNetwork& network) {
   rendezvous::Caller::AddressSource find_addresses;
   if (slot.rendezvous.empty()) {
     find_addresses = [found = parse_shared(slot.share({}), network)](std::string&) { return found; };
@@ -209,7 +209,7 @@ void run_caller(const Slot& slot, TcpNetwork& network) {
   }
   rendezvous::Caller caller(slot, network, make_request(network), std::move(find_addresses));
   StallMonitor stall(slot.warn_after, slot.timeout);
-  for (; !caller.advance(); wait(caller, nullptr)) {
+  for (; !caller.advance(); wait_for_events(caller, nullptr)) {
     stall.check([&] {
       return fmt::format("joining the job: process {} of {} has been waiting for {:.1f} s: {}", slot.process,
                          slot.processes, stall.waited().count(), caller.describe_wait());
@@ -234,7 +234,7 @@ TcpNetwork::Options network_options(const Slot& slot) {
 
 void meet(const Slot& slot, TcpNetwork& network) {
   if (slot.processes == 1) return;
-  slot.process == 0 ? run_host(slot, network) : run_caller(slot, network);
+  slot.process == 0 ? run_server(slot, network) : run_client(slot, network);
 }
 
 }  // namespace farandole::tcp

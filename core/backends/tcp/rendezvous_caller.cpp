@@ -58,14 +58,14 @@ bool Caller::advance() {
 /// Looks up the addresses, and starts a connector for each new address. Existing connectors continue.
 void Caller::look_up_addresses(Clock::time_point now) {
   if (now < next_lookup_) return;
-  const Introduction mine{slot_.job, slot_.process, slot_.processes, /*start=*/0, Purpose::kRendezvous};
-  const ConnectOptions options{slot_.key,   mine,        /*called=*/0, network_.source(), slot_.peer_timeout,
-                               kAnswerTime, kAnswerTime, kFirstPause,  kMaxPause};
+  const Introduction introduction{slot_.job, slot_.process, slot_.processes, /*start=*/0, Purpose::kRendezvous};
+  const ConnectOptions options{slot_.key,   introduction, /*called=*/0, network_.source(), slot_.peer_timeout,
+                               kAnswerTime, kAnswerTime,  kFirstPause,  kMaxPause};
   std::string problem;
   for (const Address& at : find_addresses_(problem)) {
     const auto is_there = [&](const Connector& connector) { return connector.addresses().front() == at; };
-    if (std::none_of(connectors_.begin(), connectors_.end(), is_there))
-      connectors_.emplace_back(options, std::vector{at});
+    if (std::any_of(connectors_.begin(), connectors_.end(), is_there)) continue;
+    connectors_.emplace_back(options, std::vector{at});
   }
   problem_ = std::move(problem);
   next_lookup_ = now + (connectors_.empty() ? kRetryLookupInterval : kLookupInterval);
