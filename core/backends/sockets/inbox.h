@@ -110,8 +110,7 @@ class Inbox {
   std::size_t charged_bytes_ = 0;
   std::size_t incomplete_receives_ = 0;  ///< posted receives that are incomplete and not withdrawn
   std::unordered_map<Key, KeyQueue> queues_;
-  KeyQueue* frame_queue_ =
-      nullptr;  ///< queue of the current frame; the last element of `arrived` is the frame's message
+  KeyQueue* frame_queue_ = nullptr;  ///< queue of the current frame, whose message is the last of `arrived`
   std::size_t frame_left_ = 0;
   std::vector<std::byte> scratch_;  ///< payload that will be reduced, or that belongs to a withdrawn receive
 };

@@ -28,8 +28,8 @@ class Acceptor {
   /// Maximum number of handshakes, in addition to one per process of the job, so that all processes can connect at the
   /// same time. Beyond the maximum, the oldest unproven handshake is dropped, and counted as a stranger.
   static constexpr std::size_t kMaxPending = 64;
-  using Decide = std::function<Verdict(const Introduction& caller)>;
-  using Adopt = std::function<void(const Introduction& caller, UniqueDescriptor socket)>;
+  using Decide = std::function<Verdict(const Introduction& peer)>;
+  using Adopt = std::function<void(const Introduction& peer, UniqueDescriptor socket)>;
 
   Acceptor(UniqueDescriptor listener, const JobKey& key, const Introduction& own, Seconds peer_timeout);
 
@@ -37,7 +37,7 @@ class Acceptor {
   void set_introduction(const Introduction& own) { introduction_ = own; }
   /// Accepts connections and advances their handshakes.
   /// @param decide  called for each connecting process that has proved to be of the job; its `process` and `processes`
-  /// may still be any numbers. Exceptions pass through.
+  ///                may still be any numbers. Exceptions pass through.
   /// @param adopt   receives each connection whose handshake is done
   void advance(const Decide& decide, const Adopt& adopt);
   /// True if the newest handshake is in progress and began less than 50 ms ago, so that its next bytes are about to

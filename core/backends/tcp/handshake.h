@@ -31,8 +31,7 @@ struct Introduction {
   std::int32_t processes = 0;
   std::uint32_t start = 0;  ///< identifies a start of the job, see TcpNetwork::set_start; kRendezvous: 0
   Purpose purpose = Purpose::kMessages;
-  std::uint16_t connection =
-      0;  ///< index of the connection between the two processes, set by the initiator; responder: 0
+  std::uint16_t connection = 0;  ///< index of the connection, set by the initiator; responder: 0
   bool operator==(const Introduction&) const = default;
 };
 

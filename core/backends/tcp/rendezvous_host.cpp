@@ -53,9 +53,9 @@ Host::Host(const Slot& slot, TcpNetwork& network, const Request& own, UniqueDesc
 
 void Host::accept() {
   acceptor_.advance([](const Introduction&) { return Verdict::kAccepted; },
-                    [this](const Introduction& caller, UniqueDescriptor socket) {
-                      const std::string name = fmt::format("process {}", caller.process);
-                      members_.push_back({caller, std::make_unique<sockets::Link>(std::move(socket), name, kept_)});
+                    [this](const Introduction& peer, UniqueDescriptor socket) {
+                      const std::string name = fmt::format("process {}", peer.process);
+                      members_.push_back({peer, std::make_unique<sockets::Link>(std::move(socket), name, kept_)});
                     });
 }
 

@@ -46,8 +46,8 @@ constexpr std::array kAllTraffic{Traffic::kShort, Traffic::kLong};
 static_assert(kAllTraffic.size() == kTraffics);
 
 /// Traffic of the connection; `decide` has checked the value.
-Traffic traffic_of(const Introduction& caller) {
-  return static_cast<Traffic>(caller.connection);
+Traffic traffic_of(const Introduction& peer) {
+  return static_cast<Traffic>(peer.connection);
 }
 
 Traffic other_traffic(Traffic traffic) {
@@ -167,9 +167,9 @@ void TcpNetwork::advance() {
   if (!is_due()) return;
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock) return;
-  acceptor_->advance([this](const Introduction& caller) { return decide(caller); },
-                     [this](const Introduction& caller, UniqueDescriptor socket) {
-                       connect({caller.process, traffic_of(caller)}, std::move(socket));
+  acceptor_->advance([this](const Introduction& peer) { return decide(peer); },
+                     [this](const Introduction& peer, UniqueDescriptor socket) {
+                       connect({peer.process, traffic_of(peer)}, std::move(socket));
                      });
   strangers_.store(acceptor_->strangers(), std::memory_order_relaxed);
   const auto now = Clock::now();
@@ -218,16 +218,16 @@ void TcpNetwork::check_for_loss(PeerId id, Peer& peer, Clock::time_point now) {
   if (!peer.lost.empty()) log(LogLevel::kDebug, fmt::format("{} is lost: {}", name_of(id.process), peer.lost));
 }
 
-Verdict TcpNetwork::decide(const Introduction& caller) {
-  if (caller.processes != options_.processes || caller.process < 0 || caller.process >= options_.processes ||
-      caller.process == options_.process || caller.connection >= kTraffics) {
+Verdict TcpNetwork::decide(const Introduction& claims) {
+  if (claims.processes != options_.processes || claims.process < 0 || claims.process >= options_.processes ||
+      claims.process == options_.process || claims.connection >= kTraffics) {
     return Verdict::kMisfit;
   }
-  Peer& peer = peer_of({caller.process, traffic_of(caller)});
+  Peer& peer = peer_of({claims.process, traffic_of(claims)});
   if (peer.is_connected) return Verdict::kTaken;
   // Simultaneous connect: reject only if this process's own attempt is established. An attempt that cannot be
   // established, as in a network that allows connections in one direction only, does not count.
-  if (peer.connector.is_through() && options_.process < caller.process) return Verdict::kCrossed;
+  if (peer.connector.is_through() && options_.process < claims.process) return Verdict::kCrossed;
   // From here on only this connection can become the connection of the two processes, unless the peer cancels.
   peer.connector.cancel(Clock::now() + kCrossedTime);
   return Verdict::kAccepted;

@@ -143,7 +143,7 @@ class TcpNetwork {
   Peer& peer_of(PeerId id);
   void advance_connector(PeerId id, Peer& peer, Clock::time_point now);
   void check_for_loss(PeerId id, Peer& peer, Clock::time_point now);
-  Verdict decide(const Introduction& caller);
+  Verdict decide(const Introduction& claims);
   void connect(PeerId id, UniqueDescriptor socket);
   std::string why_peer_lost(PeerId id);
   Introduction introduction(Traffic traffic) const;
