@@ -256,7 +256,8 @@ std::size_t Link::receive(bool& has_more) {
   const bool is_rest_of_frame = target.size() == inbox_.frame_left();
   const std::size_t asked = target.size() + (is_rest_of_frame ? ahead.size() : 0);
   const ssize_t got = readv(socket_.get(), parts.data(), is_rest_of_frame ? 2 : 1);
-  // The kernel reports an error once, on some sockets before data that was sent earlier.
+  // The kernel reports an error only once, and on some sockets before data that was sent earlier: record the end of the
+  // connection, and continue to read.
   if (got < 0 && is_end_of_connection(errno)) return record_end(errno), 0;
   if (got < 0) {
     has_more = false;

@@ -15,6 +15,7 @@
 #include "farandole/core/error.h"
 #include "farandole/internal/deadline.h"
 #include "farandole/internal/log.h"
+#include "sockets/announcement_interval.h"
 #include "sockets/error_message.h"
 
 namespace farandole::sockets {
@@ -27,10 +28,6 @@ constexpr Key kGatheringFault = Key{3} << 60;    // an encoded error
 constexpr Key kWaitAnnouncement = Key{4} << 60;  // a WaitAnnouncement: the processes that the sender waits for
 
 constexpr auto kFlushTime = std::chrono::seconds(1);
-// Interval between announcements of the processes that a process waits for: 1 s, or less, so that the neighbours know
-// them before their own warning and timeout.
-constexpr Seconds kMaxAnnouncementInterval{1};
-constexpr double kFractionOfWait = 0.2;
 
 struct WaitAnnouncement {
   static constexpr std::size_t kMax = 16;
@@ -38,12 +35,6 @@ struct WaitAnnouncement {
   std::uint32_t count = 0;
   std::int32_t processes[kMax] = {};
 };
-
-Clock::duration announcement_interval(Seconds warn_after, Seconds timeout) {
-  Seconds interval = std::min(kMaxAnnouncementInterval, kFractionOfWait * warn_after);
-  if (timeout.count() > 0) interval = std::min(interval, kFractionOfWait * timeout);
-  return std::chrono::duration_cast<Clock::duration>(interval);
-}
 
 }  // namespace
 

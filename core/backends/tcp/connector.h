@@ -30,9 +30,9 @@ struct ConnectOptions {
 };
 
 /// Connects to a peer process: attempts its addresses in order, with a growing pause after the last address, until a
-/// handshake succeeds. An attempt is a non-blocking connect(2) followed by a Handshake. A peer accepts connections only
-/// when it calls its Acceptor, so a peer that computes may leave an attempt waiting for a long time; `answer_time`
-/// limits this wait. Non-blocking: the owner calls `advance` regularly. Not thread-safe.
+/// handshake succeeds. An attempt is a non-blocking connect(2) followed by a Handshake. A peer answers only when a
+/// thread calls Acceptor::advance there, so a peer that computes may leave an attempt waiting for a long time;
+/// `answer_time` limits this wait. Non-blocking: the owner calls `advance` regularly. Not thread-safe.
 class Connector {
  public:
   enum class State {

@@ -95,10 +95,9 @@ std::vector<Address> all_ports(std::span<const Address> addresses) {
 /// The rendezvous address as process 0 resolves it. Resolved once: process 0 answers no connection while the name
 /// service is slow.
 struct OwnRendezvous {
-  std::vector<Address> other_candidates;  ///< where another process 0 may listen; on this host at lower ports only,
-                                          ///< since this process took the first free port
-  std::string unreachable_reason;  ///< "; process 0 does not listen at …": why other processes may not reach process 0;
-                                   ///< or empty
+  std::vector<Address> other_candidates;  ///< where another process 0 may listen; on this host only at ports below that
+                                          ///< of this process, as both take the first free port
+  std::string unreachable_reason;  ///< "; process 0 does not listen at …": why others may not reach it; or empty
 };
 
 /// Returns why no process, or no process of another host, may reach process 0 at the rendezvous as resolved here; or

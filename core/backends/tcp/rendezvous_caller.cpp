@@ -14,7 +14,7 @@
 namespace farandole::tcp::rendezvous {
 namespace {
 
-// Process 0 may start later than this process, without a signal: attempts are repeated, frequently at first.
+// Nothing announces that process 0 has begun to listen, so attempts are repeated: soon at first, then less often.
 constexpr auto kFirstPause = std::chrono::milliseconds(10);
 constexpr auto kMaxPause = std::chrono::milliseconds(500);
 // Limit for the kernel, or for a program that listens at the address, to answer an attempt.

@@ -12,6 +12,7 @@
 
 #include "farandole/core/error.h"
 #include "farandole/internal/log.h"
+#include "sockets/announcement_interval.h"
 #include "sockets/binomial_tree.h"
 #include "sockets/error_message.h"
 #include "tcp/job_key.h"
@@ -25,19 +26,9 @@ constexpr auto kLossGraceTime = std::chrono::milliseconds(300);
 constexpr auto kRefusalTime = std::chrono::seconds(1);
 // Processes that are started together connect within this time of each other.
 constexpr auto kStartSkew = std::chrono::milliseconds(500);
-// Interval between reports of missing processes: 1 s, or less, so that the waiting processes know the missing processes
-// before their own warning and timeout.
-constexpr Seconds kMaxAnnouncementInterval{1};
-constexpr double kFractionOfWait = 0.2;
 
 Introduction introduction_of(const Slot& slot) {
   return {slot.job, /*process=*/0, slot.processes, /*start=*/0, Purpose::kRendezvous};
-}
-
-Clock::duration announcement_interval(const Slot& slot) {
-  Seconds interval = std::min(kMaxAnnouncementInterval, kFractionOfWait * slot.warn_after);
-  if (slot.timeout.count() > 0) interval = std::min(interval, kFractionOfWait * slot.timeout);
-  return std::chrono::duration_cast<Clock::duration>(interval);
 }
 
 }  // namespace
@@ -134,9 +125,10 @@ void Host::check_for_lost(Clock::time_point now) {
 }
 
 void Host::announce_missing(Clock::time_point now) {
-  if (next_announcement_ == Clock::time_point{}) next_announcement_ = now + announcement_interval(slot_);
+  const Clock::duration interval = sockets::announcement_interval(slot_.warn_after, slot_.timeout);
+  if (next_announcement_ == Clock::time_point{}) next_announcement_ = now + interval;
   if (now < next_announcement_) return;
-  next_announcement_ = now + announcement_interval(slot_);
+  next_announcement_ = now + interval;
   const std::string text = describe_missing();
   for (const Member& member : members_) member.link->post(kMissing, text.data(), text.size());
 }

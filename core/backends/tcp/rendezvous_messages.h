@@ -20,8 +20,7 @@ inline constexpr sockets::Key kRequest = 1;     ///< to process 0: a Request
 inline constexpr sockets::Key kNeighbours = 2;  ///< from process 0, when all have connected: an array of Neighbour
 inline constexpr sockets::Key kRefusal = 3;     ///< from process 0: the job cannot start; an encoded error
 inline constexpr sockets::Key kMissing = 4;     ///< from process 0, repeatedly: which processes are missing; a text
-inline constexpr sockets::Key kStart =
-    5;  ///< from process 0, before kNeighbours: the number of this start, see TcpNetwork::set_start
+inline constexpr sockets::Key kStart = 5;       ///< from process 0, before kNeighbours: see TcpNetwork::set_start
 /// Exceeds the length of every message.
 inline constexpr std::size_t kMaxMessageBytes = 8 * 1024;
 
