@@ -63,8 +63,8 @@ std::optional<InterfaceAddress> parse_network(std::string_view text) {
   if (slash != std::string_view::npos) {
     const std::string_view number = text.substr(slash + 1);
     const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), bits);
-    if (error != std::errc{} || end != number.data() + number.size() || bits < 0 || bits > max_bits)
-      return std::nullopt;
+    const bool is_number = error == std::errc{} && end == number.data() + number.size();
+    if (!is_number || bits < 0 || bits > max_bits) return std::nullopt;
   }
   return InterfaceAddress{"", *address, bits};
 }

@@ -103,8 +103,8 @@ bool Caller::receive_answer() {
 }
 
 std::string Caller::describe_wait() const {
-  if (link_)
-    return missing_text_.empty() ? fmt::format("process 0 at {} says no more", to_text(address_)) : missing_text_;
+  if (link_ && !missing_text_.empty()) return missing_text_;
+  if (link_) return fmt::format("process 0 at {} says no more", to_text(address_));
   if (connectors_.empty()) return problem_;
   const auto says_less = [](const Connector& a, const Connector& b) { return informativeness(a) < informativeness(b); };
   const Connector& connector = *std::max_element(connectors_.begin(), connectors_.end(), says_less);

@@ -71,7 +71,7 @@ class Host {
   bool is_answered_ = false;
   bool has_found_itself_ = false;
   std::optional<int> lost_process_;
-  Deadline lost_deadline_ = Deadline::never();  // when to report `lost_process_`: peers may know the reason
+  Deadline lost_deadline_ = Deadline::never();  // for peers to report why `lost_process_` ended
   Clock::time_point next_announcement_{};
 };
 
