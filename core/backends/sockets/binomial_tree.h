@@ -7,7 +7,7 @@
 
 namespace farandole::sockets {
 
-/// Position of one process in the binomial tree with root 0. The parent of a process is the process number with the
+/// Position of a process in the binomial tree with root 0. The parent of a process is the process number with the
 /// lowest set bit cleared. A process and all processes below it have consecutive numbers. The depth is
 /// ceil(log2(processes)); a process has at most that many children.
 class BinomialTree {

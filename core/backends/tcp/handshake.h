@@ -20,7 +20,7 @@ using sockets::UniqueDescriptor;
 
 /// Purpose of a connection.
 enum class Purpose : std::uint16_t {
-  kMessages = 1,    ///< carries a Link, one of several between two processes
+  kMessages = 1,    ///< carries one of the Links between two processes
   kRendezvous = 2,  ///< joins the job at process 0
 };
 
@@ -38,7 +38,7 @@ struct Introduction {
 /// Answer of the responder to an initiator that has proved to be of the job.
 enum class Verdict : std::uint8_t {
   kAccepted = 1,
-  kCrossed = 2,  ///< simultaneous connect: the responder's own attempt is the one that is kept
+  kCrossed = 2,  ///< simultaneous connect: the responder's own attempt is kept
   kTaken = 3,    ///< the two processes are connected already
   kMisfit = 4,   ///< the number of processes differs, or the initiator's process number does not exist
 };
