@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The binomial tree over the processes of a job: each process connects with its neighbours in it first.
+// Binomial tree over the processes of a job. Each process connects to its neighbours in the tree first.
 #pragma once
 
 #include <algorithm>
@@ -7,18 +7,19 @@
 
 namespace farandole::sockets {
 
-/// The place of one process in the tree with root 0. A process and all below it have consecutive numbers.
-/// Depth: ceil(log2(processes)); a process has as many children at most.
+/// Position of a process in the binomial tree with root 0. The parent of a process is the process number with the
+/// lowest set bit cleared. A process and all processes below it have consecutive numbers. The depth is
+/// ceil(log2(processes)); a process has at most that many children.
 class BinomialTree {
  public:
   BinomialTree(int process, int processes) : process_(process), processes_(processes) {}
 
   bool is_root() const { return process_ == 0; }
-  /// Not of the root.
+  /// Requires a process other than the root.
   int parent() const { return process_ & (process_ - 1); }
   std::vector<int> children() const {
     std::vector<int> all;
-    // 64 bits, because the distance may outgrow the largest number of processes.
+    // 64 bits: the distance may exceed the largest process number.
     for (long distance = 1; process_ + distance < processes_; distance *= 2) {
       if ((process_ & distance) != 0) break;
       all.push_back(static_cast<int>(process_ + distance));
@@ -30,7 +31,7 @@ class BinomialTree {
     if (!is_root()) all.push_back(parent());
     return all;
   }
-  /// One after the last number of the process and those below it.
+  /// Returns the number after the last process of the subtree below and including this process.
   int end() const {
     const int lowest_bit = process_ & -process_;
     return is_root() ? processes_ : std::min(processes_, process_ + lowest_bit);

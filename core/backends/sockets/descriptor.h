@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The owner of a file descriptor.
+// Owner of a file descriptor.
 #pragma once
 
 #include <unistd.h>
@@ -10,7 +10,8 @@
 
 namespace farandole::sockets {
 
-/// Closes its descriptor; -1 is none. A number from 0 to 2 is exchanged for a higher one.
+/// Closes the descriptor on destruction; -1 means empty. A descriptor from 0 to 2 (a standard stream that the program
+/// has closed) is replaced by a duplicate with a higher number, so that output of the program never goes into a socket.
 class UniqueDescriptor {
  public:
   UniqueDescriptor() = default;

@@ -10,20 +10,20 @@
 namespace farandole::sockets {
 namespace {
 
-constexpr std::size_t kLongestText = 4096;
+constexpr std::size_t kMaxTextBytes = 4096;
 
 }  // namespace
 
 std::string encode_error(const Error& error) {
   const auto kind = static_cast<std::uint32_t>(error.kind());
   std::string message(reinterpret_cast<const char*>(&kind), sizeof kind);
-  message += std::string_view(error.what()).substr(0, kLongestText);
+  message += std::string_view(error.what()).substr(0, kMaxTextBytes);
   return message;
 }
 
 void throw_encoded_error(std::span<const std::byte> bytes, const std::string& sender) {
   std::uint32_t kind = 0;
-  if (bytes.size() < sizeof kind || bytes.size() > sizeof kind + kLongestText) {
+  if (bytes.size() < sizeof kind || bytes.size() > sizeof kind + kMaxTextBytes) {
     throw TransportError(fmt::format("{} has sent an error of {} bytes", sender, bytes.size()));
   }
   std::memcpy(&kind, bytes.data(), sizeof kind);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An error that one process tells another.
+// Errors as messages between processes.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,11 @@
 
 namespace farandole::sockets {
 
-/// Its kind and its text, of which 4 KiB at most.
+/// Returns the error's kind, followed by at most 4 KiB of the error's text.
 std::string encode_error(const Error& error);
-/// @param sender  for messages: "process 0"   @throws Error  the error that was told   @throws TransportError  these
-/// bytes are none
+/// Throws the error that `encode_error` has encoded in the sending process.
+/// @param sender  for messages: "process 0"   @throws Error  the decoded error   @throws TransportError  `bytes` is not
+/// an encoded error
 [[noreturn]] void throw_encoded_error(std::span<const std::byte> bytes, const std::string& sender);
 
 }  // namespace farandole::sockets

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a connection between two processes carries: messages, cut into frames.
+// Framing of the messages on a connection between two processes.
 #pragma once
 
 #include <cstddef>
@@ -8,30 +8,34 @@
 
 namespace farandole::sockets {
 
-/// What a message is for. Messages of one key arrive in the order in which they were sent.
+/// Names a stream of messages on a connection. Messages with equal keys arrive in the order in which they were sent;
+/// messages with different keys may overtake each other.
 using Key = std::uint64_t;
 
-/// What comes before the payload of each frame, in the byte order of the host: both ends run the same build.
+/// Precedes the payload of each frame. A message is sent as consecutive frames of the same key, from offset 0 to
+/// `message_bytes`; frames of messages with other keys may lie between them. In the byte order of the host: both ends
+/// run the same build.
 struct FrameHeader {
   Key key = 0;
   std::uint64_t message_bytes = 0;
-  std::uint64_t offset = 0;         ///< of this frame's payload in the message
-  std::uint64_t payload_bytes = 0;  ///< of this frame; 0 in a message without bytes, or one that its sender withdraws
+  std::uint64_t offset = 0;         ///< position of this frame's payload in the message
+  std::uint64_t payload_bytes = 0;  ///< length of this frame's payload; 0 for an empty message or a withdrawal
 };
 static_assert(sizeof(FrameHeader) == 32);
 
-/// True if the sender withdraws the message, of which it has sent the bytes before the offset.
+/// True if the sender withdraws the message after sending its first `offset` bytes: the rest never comes.
 inline bool is_withdrawal(const FrameHeader& header) {
   return header.payload_bytes == 0 && header.message_bytes > 0;
 }
 
-/// The most payload of a frame. A short message waits for one frame of a long one, which is 2 ms at 1 Gbit/s.
+/// Maximum payload of a frame. A short message waits for at most one frame of a long message, which takes 2 ms at 1
+/// Gbit/s.
 inline constexpr std::size_t kFrameBytes = 256 * 1024;
-/// The most bytes of a message: more than a process has address space for.
-inline constexpr std::uint64_t kLargestMessage = std::uint64_t{1} << 48;
+/// Maximum length of a message: more than the address space of a process.
+inline constexpr std::uint64_t kMaxMessageBytes = std::uint64_t{1} << 48;
 
-/// The header of a frame whose payload lies in its message.
-/// @param bytes  sizeof(FrameHeader) of them   @throws TransportError  says what is wrong with them
+/// Decodes a header and checks that the payload lies inside the message.
+/// @throws TransportError  no process of the job sends such a header; the text says why
 FrameHeader parse_frame_header(std::span<const std::byte, sizeof(FrameHeader)> bytes);
 
 }  // namespace farandole::sockets

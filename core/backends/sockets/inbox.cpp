@@ -13,182 +13,182 @@
 namespace farandole::sockets {
 namespace {
 
-// About what a message that is kept, and a key that a peer has made up, cost beside the data.
-constexpr std::size_t kMessageOverhead = 64;
-constexpr std::size_t kKeyOverhead = 1536;
-// Stays in a core's second cache while it is reduced.
+// Approximate memory per unexpected message, and per key that a peer has used, in addition to the payload.
+constexpr std::size_t kMessageOverheadBytes = 64;
+constexpr std::size_t kKeyOverheadBytes = 1536;
+// Fits in a core's second-level cache until it is reduced.
 constexpr std::size_t kScratchBytes = 128 * 1024;
 
-/// Whether the bytes of a message of this length are put into the transfer's memory.
-bool is_written(const Incoming& message, std::size_t bytes) {
-  return !message.is_withdrawn && message.fits(bytes);
+/// True if a message of `bytes` bytes is written to the memory of the receive.
+bool accepts(const PostedReceive& receive, std::size_t bytes) {
+  return !receive.is_withdrawn && receive.fits(bytes);
 }
 
-/// Reduces the elements of `incoming` that are whole, and keeps the beginning of the next one.
-/// @param at  offset in the message of the first byte of `incoming`, which is aligned: the first of an element
-void reduce_arrived(Incoming& message, std::size_t at, std::span<const std::byte> incoming) {
-  Reduction& reduction = *message.reduction;
+/// Reduces the complete elements of `incoming`, and saves the bytes of an incomplete last element.
+/// @param at  offset of `incoming` in the message; a multiple of the element size
+void reduce_received(PostedReceive& receive, std::size_t at, std::span<const std::byte> incoming) {
+  Reduction& reduction = *receive.reduction;
   const std::size_t element = size_in_bytes(reduction.dtype);
   const std::size_t count = incoming.size() / element;
   if (count > 0) {
-    reduce(message.data + at, reduction.operand + at, incoming.data(), count, reduction.dtype, reduction.op);
+    reduce(receive.data + at, reduction.operand + at, incoming.data(), count, reduction.dtype, reduction.op);
   }
   const auto rest = incoming.subspan(count * element);
-  std::copy(rest.begin(), rest.end(), reduction.begun.begin());
+  std::copy(rest.begin(), rest.end(), reduction.partial_element.begin());
 }
 
-/// Bytes that have come of an element that is not complete.
-std::size_t begun_bytes(const Incoming& message, std::size_t came) {
-  return came % size_in_bytes(message.reduction->dtype);
+/// Number of bytes of the incomplete element that have arrived, after `received` bytes of the message.
+std::size_t partial_element_bytes(const PostedReceive& receive, std::size_t received) {
+  return received % size_in_bytes(receive.reduction->dtype);
 }
 
 }  // namespace
 
-void Inbox::want(const std::shared_ptr<Incoming>& message) {
-  Line& line = lines_[message->key];
-  line.wanted.push_back(message);
-  ++waiting_;
-  match(line);
+void Inbox::post_receive(const std::shared_ptr<PostedReceive>& receive) {
+  KeyQueue& queue = queues_[receive->key];
+  queue.posted.push_back(receive);
+  ++incomplete_receives_;
+  match(queue);
 }
 
-void Inbox::withdraw(const std::shared_ptr<Incoming>& message) {
-  if (!message->is_done) --waiting_;
-  message->is_withdrawn = true;
-  std::erase(lines_[message->key].wanted, message);
+void Inbox::withdraw(const std::shared_ptr<PostedReceive>& receive) {
+  if (!receive->is_done) --incomplete_receives_;
+  receive->is_withdrawn = true;
+  std::erase(queues_[receive->key].posted, receive);
 }
 
 std::optional<std::vector<std::byte>> Inbox::take(Key key) {
-  const auto line = lines_.find(key);
-  if (line == lines_.end() || line->second.arrived.empty()) return std::nullopt;
-  Arrival& first = line->second.arrived.front();
-  if (first.into || first.came < first.bytes) return std::nullopt;
+  const auto queue = queues_.find(key);
+  if (queue == queues_.end() || queue->second.arrived.empty()) return std::nullopt;
+  Arrival& first = queue->second.arrived.front();
+  if (first.receive || first.received < first.bytes) return std::nullopt;
   auto taken = std::move(first.kept);
-  let_go(kMessageOverhead + first.counted);
-  line->second.arrived.pop_front();
+  release(kMessageOverheadBytes + first.charged_bytes);
+  queue->second.arrived.pop_front();
   return taken;
 }
 
 bool Inbox::has_arrived(Key key, Key mask) const {
-  return std::any_of(lines_.begin(), lines_.end(), [&](const auto& entry) {
+  return std::any_of(queues_.begin(), queues_.end(), [&](const auto& entry) {
     const auto& arrived = entry.second.arrived;
-    return (entry.first & mask) == (key & mask) && !arrived.empty() && !arrived.back().into;
+    return (entry.first & mask) == (key & mask) && !arrived.empty() && !arrived.back().receive;
   });
 }
 
-bool Inbox::is_in_message() const {
-  return std::any_of(lines_.begin(), lines_.end(), [](const auto& entry) {
+bool Inbox::has_partial_message() const {
+  return std::any_of(queues_.begin(), queues_.end(), [](const auto& entry) {
     const auto& arrived = entry.second.arrived;
-    return !arrived.empty() && arrived.back().came < arrived.back().bytes;
+    return !arrived.empty() && arrived.back().received < arrived.back().bytes;
   });
 }
 
 void Inbox::begin_frame(const FrameHeader& header) {
-  const auto [found, is_new] = lines_.try_emplace(header.key);
-  line_ = &found->second;
-  if (is_new) keep(kKeyOverhead);
-  auto& arrived = line_->arrived;
-  const bool goes_on = !arrived.empty() && arrived.back().came < arrived.back().bytes;
-  if (header.offset != (goes_on ? arrived.back().came : 0) ||
-      (goes_on && header.message_bytes != arrived.back().bytes)) {
+  const auto [found, is_new] = queues_.try_emplace(header.key);
+  frame_queue_ = &found->second;
+  if (is_new) charge(kKeyOverheadBytes);
+  auto& arrived = frame_queue_->arrived;
+  const bool continues = !arrived.empty() && arrived.back().received < arrived.back().bytes;
+  if (header.offset != (continues ? arrived.back().received : 0) ||
+      (continues && header.message_bytes != arrived.back().bytes)) {
     throw TransportError(
         fmt::format("byte {} of a message of {} bytes that does not go on there", header.offset, header.message_bytes));
   }
-  if (is_withdrawal(header)) return drop_last(*line_);
-  if (!goes_on) {
-    keep(kMessageOverhead);
+  if (is_withdrawal(header)) return drop_withdrawn(*frame_queue_);
+  if (!continues) {
+    charge(kMessageOverheadBytes);
     arrived.push_back({header.message_bytes, 0, 0, {}, nullptr});
-    match(*line_);
+    match(*frame_queue_);
   }
   frame_left_ = header.payload_bytes;
-  if (frame_left_ == 0 || arrived.back().into) return;
-  keep(frame_left_);
-  arrived.back().counted += frame_left_;
+  if (frame_left_ == 0 || arrived.back().receive) return;
+  charge(frame_left_);
+  arrived.back().charged_bytes += frame_left_;
 }
 
-/// The transfer that wants it goes on waiting until the job learns why the message was withdrawn.
-void Inbox::drop_last(Line& line) {
-  const Arrival& last = line.arrived.back();
-  if (!last.into) let_go(kMessageOverhead + last.counted);
-  line.arrived.pop_back();
+/// Removes a withdrawn message. A matched receive stays incomplete until the job learns why the sender withdrew.
+void Inbox::drop_withdrawn(KeyQueue& queue) {
+  const Arrival& last = queue.arrived.back();
+  if (!last.receive) release(kMessageOverheadBytes + last.charged_bytes);
+  queue.arrived.pop_back();
 }
 
-std::span<std::byte> Inbox::target(std::size_t most) {
-  Arrival& arrival = line_->arrived.back();
-  if (!arrival.into) {
-    arrival.kept.resize(arrival.came + most);
-    return {arrival.kept.data() + arrival.came, most};
+std::span<std::byte> Inbox::target(std::size_t max_bytes) {
+  Arrival& arrival = frame_queue_->arrived.back();
+  if (!arrival.receive) {
+    arrival.kept.resize(arrival.received + max_bytes);
+    return {arrival.kept.data() + arrival.received, max_bytes};
   }
-  Incoming& message = *arrival.into;
-  if (!is_written(message, arrival.bytes)) return {scratch(), std::min(most, kScratchBytes)};
-  if (!message.reduction) return {message.data + arrival.came, most};
-  const std::size_t begun = begun_bytes(message, arrival.came);
-  std::copy_n(message.reduction->begun.begin(), begun, scratch());
-  return {scratch() + begun, std::min(most, kScratchBytes - begun)};
+  PostedReceive& receive = *arrival.receive;
+  if (!accepts(receive, arrival.bytes)) return {scratch(), std::min(max_bytes, kScratchBytes)};
+  if (!receive.reduction) return {receive.data + arrival.received, max_bytes};
+  const std::size_t partial_bytes = partial_element_bytes(receive, arrival.received);
+  std::copy_n(receive.reduction->partial_element.begin(), partial_bytes, scratch());
+  return {scratch() + partial_bytes, std::min(max_bytes, kScratchBytes - partial_bytes)};
 }
 
 void Inbox::filled(std::size_t bytes) {
-  Arrival& arrival = line_->arrived.back();
-  if (arrival.into && arrival.into->reduction && is_written(*arrival.into, arrival.bytes)) {
-    const std::size_t begun = begun_bytes(*arrival.into, arrival.came);
-    reduce_arrived(*arrival.into, arrival.came - begun, {scratch(), begun + bytes});
+  Arrival& arrival = frame_queue_->arrived.back();
+  if (arrival.receive && arrival.receive->reduction && accepts(*arrival.receive, arrival.bytes)) {
+    const std::size_t partial_bytes = partial_element_bytes(*arrival.receive, arrival.received);
+    reduce_received(*arrival.receive, arrival.received - partial_bytes, {scratch(), partial_bytes + bytes});
   }
-  arrival.came += bytes;
+  arrival.received += bytes;
   frame_left_ -= bytes;
-  if (arrival.came == arrival.bytes) match(*line_);
+  if (arrival.received == arrival.bytes) match(*frame_queue_);
 }
 
 void Inbox::put(std::span<const std::byte> payload) {
   while (!payload.empty()) {
-    const auto to = target(payload.size());
-    std::memcpy(to.data(), payload.data(), to.size());
-    filled(to.size());
-    payload = payload.subspan(to.size());
+    const auto destination = target(payload.size());
+    std::memcpy(destination.data(), payload.data(), destination.size());
+    filled(destination.size());
+    payload = payload.subspan(destination.size());
   }
 }
 
-/// Brings messages that have arrived and transfers that wait for them together, in order.
-void Inbox::match(Line& line) {
-  while (!line.arrived.empty()) {
-    Arrival& first = line.arrived.front();
-    if (!first.into) {
-      if (line.wanted.empty()) return;
-      first.into = std::move(line.wanted.front());
-      line.wanted.pop_front();
-      first.into->message_bytes = first.bytes;
-      move_kept(first);
+/// Matches arrived messages with posted receives, in order, and completes receives whose message is complete.
+void Inbox::match(KeyQueue& queue) {
+  while (!queue.arrived.empty()) {
+    Arrival& first = queue.arrived.front();
+    if (!first.receive) {
+      if (queue.posted.empty()) return;
+      first.receive = std::move(queue.posted.front());
+      queue.posted.pop_front();
+      first.receive->message_bytes = first.bytes;
+      deliver_kept(first);
     }
-    if (first.came < first.bytes) return;
-    first.into->is_done = true;
-    if (!first.into->is_withdrawn) --waiting_;
-    line.arrived.pop_front();
+    if (first.received < first.bytes) return;
+    first.receive->is_done = true;
+    if (!first.receive->is_withdrawn) --incomplete_receives_;
+    queue.arrived.pop_front();
   }
 }
 
-/// Into the memory of the transfer that wants it.
-void Inbox::move_kept(Arrival& arrival) {
-  Incoming& message = *arrival.into;
-  if (arrival.came > 0 && is_written(message, arrival.bytes)) {
-    if (message.reduction) {
-      reduce_arrived(message, 0, std::span(arrival.kept).first(arrival.came));
+/// Copies the buffered payload into the memory of the matching receive.
+void Inbox::deliver_kept(Arrival& arrival) {
+  PostedReceive& receive = *arrival.receive;
+  if (arrival.received > 0 && accepts(receive, arrival.bytes)) {
+    if (receive.reduction) {
+      reduce_received(receive, 0, std::span(arrival.kept).first(arrival.received));
     } else {
-      std::memcpy(message.data, arrival.kept.data(), arrival.came);
+      std::memcpy(receive.data, arrival.kept.data(), arrival.received);
     }
   }
-  let_go(kMessageOverhead + arrival.counted);
+  release(kMessageOverheadBytes + arrival.charged_bytes);
   arrival.kept = {};
 }
 
-void Inbox::keep(std::size_t bytes) {
+void Inbox::charge(std::size_t bytes) {
   if (!kept_.take(bytes)) {
     throw TransportError(
-        fmt::format("more than the {} bytes that this process keeps before it asks for them", kept_.most()));
+        fmt::format("more than the {} bytes that this process keeps before it asks for them", kept_.max_bytes()));
   }
-  kept_here_ += bytes;
+  charged_bytes_ += bytes;
 }
 
-void Inbox::let_go(std::size_t bytes) {
+void Inbox::release(std::size_t bytes) {
   kept_.give_back(bytes);
-  kept_here_ -= bytes;
+  charged_bytes_ -= bytes;
 }
 
 std::byte* Inbox::scratch() {

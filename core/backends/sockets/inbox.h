@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages on their way out of a socket.
+// Receive side of a link: matches incoming frames with posted receives.
 #pragma once
 
 #include <array>
@@ -17,94 +17,102 @@
 
 namespace farandole::sockets {
 
-/// How long a message may be that is received into some memory.
+/// Length that a receive accepts: exactly the posted length, or any length up to the posted length.
 enum class Length { kExact, kAtMost };
 
-/// A reduction of what arrives: out[i] = operand[i] op incoming[i].
+/// Reduction of an arriving message: out[i] = operand[i] op incoming[i].
 struct Reduction {
   const std::byte* operand = nullptr;
   DType dtype = DType::kU8;
   ReduceOp op = ReduceOp::kSum;
-  std::array<std::byte, 8> begun{};  ///< the beginning of an element whose rest has not come
+  std::array<std::byte, 8> partial_element{};  ///< first bytes of an element whose other bytes have not arrived
 };
 
-/// A message that is waited for.
-struct Incoming {
+/// A posted receive.
+struct PostedReceive {
   Key key = 0;
   std::byte* data = nullptr;
   std::size_t expected = 0;
   Length length = Length::kExact;
   std::optional<Reduction> reduction;
-  std::size_t message_bytes = 0;  ///< once it has begun to arrive
+  std::size_t message_bytes = 0;  ///< length of the matched message; 0 until the message begins to arrive
   bool is_done = false;
-  bool is_withdrawn = false;  ///< its memory may be gone
+  bool is_withdrawn = false;  ///< the receiver has cancelled the receive, and `data` may be freed: payload is discarded
 
   bool fits(std::size_t bytes) const { return bytes == expected || (length == Length::kAtMost && bytes < expected); }
 };
 
-/// Puts the payload of frames where it is wanted, and keeps, as far as `KeptBytes` allows, what is not wanted yet.
-/// Touches no socket. Not thread-safe.
+/// Matches messages with posted receives, in order per key, and writes the payload straight into the memory of the
+/// receive. Unexpected messages are buffered within the `KeptBytes` budget, and copied when a receive is posted.
+///
+/// The owner reads the socket. For each frame: `begin_frame(header)`; then, until `frame_left()` is 0, either
+/// `target()`, a read into the target, and `filled()`; or `put()` with payload that was read elsewhere. Not
+/// thread-safe.
 class Inbox {
  public:
   explicit Inbox(KeptBytes& kept) : kept_(kept) {}
   Inbox(const Inbox&) = delete;
   Inbox& operator=(const Inbox&) = delete;
-  ~Inbox() { kept_.give_back(kept_here_); }
+  ~Inbox() { kept_.give_back(charged_bytes_); }
 
-  void want(const std::shared_ptr<Incoming>& message);
-  /// The message's memory is not written any more.
-  void withdraw(const std::shared_ptr<Incoming>& message);
-  /// A whole message that is not wanted, if there is one.
+  /// Posts a receive. Messages of a key match receives of the same key in order.
+  void post_receive(const std::shared_ptr<PostedReceive>& receive);
+  /// Cancels a receive: `data` is no longer written. If the matching message has begun to arrive, the message is
+  /// discarded.
+  void withdraw(const std::shared_ptr<PostedReceive>& receive);
+  /// Removes and returns the first complete message of `key` for which no receive was posted; nothing if there is none.
   std::optional<std::vector<std::byte>> take(Key key);
-  /// True if a message that is not wanted has begun to arrive, under a key that equals `key` in the bits of `mask`.
+  /// True if a message without a posted receive has begun to arrive, with a key that equals `key` in the bits of
+  /// `mask`.
   bool has_arrived(Key key, Key mask) const;
 
-  /// True if a transfer waits for a message that has not all come.
-  bool is_waited_for() const { return waiting_ > 0; }
-  /// True if the beginning of a message has arrived, and not all of it.
-  bool is_in_message() const;
+  /// True if a posted receive is incomplete and not withdrawn.
+  bool has_posted_receives() const { return incomplete_receives_ > 0; }
+  /// True if a message has arrived in part.
+  bool has_partial_message() const;
 
-  /// A header has come; the last frame is complete.
-  /// @throws TransportError  no link sends such a header, or what it announces cannot be kept
+  /// Begins the next frame. The previous frame must be complete.
+  /// @throws TransportError  no link sends such a header, or the message exceeds the budget
   void begin_frame(const FrameHeader& header);
-  /// Bytes of the frame's payload that have not come.
+  /// Number of payload bytes of the current frame that have not arrived.
   std::size_t frame_left() const { return frame_left_; }
-  /// Where the next bytes of the payload may be read to: 1 … `most` bytes. @param most  1 … frame_left()
-  std::span<std::byte> target(std::size_t most);
-  /// The first `bytes` of the target have been filled.
+  /// Returns the memory for the next payload bytes, 1 to `max_bytes` bytes long. @param max_bytes  1 … frame_left()
+  std::span<std::byte> target(std::size_t max_bytes);
+  /// Reports that the first `bytes` of the target have been filled.
   void filled(std::size_t bytes);
-  /// Payload that was read to elsewhere, at most frame_left() bytes.
+  /// Copies payload that was read elsewhere; at most frame_left() bytes.
   void put(std::span<const std::byte> payload);
 
  private:
-  /// A message that has arrived, or its beginning has.
+  /// A message that has arrived, completely or in part.
   struct Arrival {
     std::size_t bytes = 0;
-    std::size_t came = 0;
-    std::size_t counted = 0;         ///< of its bytes, by KeptBytes
-    std::vector<std::byte> kept;     ///< until it is wanted: what came, and room for what is being read
-    std::shared_ptr<Incoming> into;  ///< the transfer that wants it
+    std::size_t received = 0;
+    std::size_t charged_bytes = 0;  ///< payload bytes charged to the budget
+    std::vector<std::byte> kept;  ///< payload received before a receive was posted, followed by room for the next read
+    std::shared_ptr<PostedReceive> receive;  ///< the matching receive; null while there is none
   };
-  /// The messages of one key. Only the last of `arrived` can be incomplete, and only the first can be wanted.
-  struct Line {
+  /// Messages and receives of one key, in order. Only the last element of `arrived` can be incomplete, and only the
+  /// first can have a receive.
+  struct KeyQueue {
     std::deque<Arrival> arrived;
-    std::deque<std::shared_ptr<Incoming>> wanted;
+    std::deque<std::shared_ptr<PostedReceive>> posted;
   };
 
-  void drop_last(Line& line);
-  void match(Line& line);
-  void move_kept(Arrival& arrival);
-  void keep(std::size_t bytes);
-  void let_go(std::size_t bytes);
+  void drop_withdrawn(KeyQueue& queue);
+  void match(KeyQueue& queue);
+  void deliver_kept(Arrival& arrival);
+  void charge(std::size_t bytes);
+  void release(std::size_t bytes);
   std::byte* scratch();
 
   KeptBytes& kept_;
-  std::size_t kept_here_ = 0;
-  std::size_t waiting_ = 0;  ///< transfers that are not done
-  std::unordered_map<Key, Line> lines_;
-  Line* line_ = nullptr;  ///< of the frame; its last arrival is the frame's message
+  std::size_t charged_bytes_ = 0;
+  std::size_t incomplete_receives_ = 0;  ///< posted receives that are incomplete and not withdrawn
+  std::unordered_map<Key, KeyQueue> queues_;
+  KeyQueue* frame_queue_ = nullptr;  ///< queue of the current frame, whose message is the last of `arrived`
   std::size_t frame_left_ = 0;
-  std::vector<std::byte> scratch_;  ///< payload on its way into a reduction, or that nobody wants any more
+  std::vector<std::byte> scratch_;  ///< payload that will be reduced, or that belongs to a withdrawn receive
 };
 
 }  // namespace farandole::sockets

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A bound for what other processes can make this one keep.
+// Memory limit for messages that arrive before their receive is posted.
 #pragma once
 
 #include <atomic>
@@ -9,30 +9,31 @@
 
 namespace farandole::sockets {
 
-/// Counts the memory of messages that have arrived before anybody asked for them. Thread-safe.
+/// Budget for unexpected messages, i.e. messages that arrive before a receive is posted, which the process must buffer.
+/// A link whose peer exceeds the budget fails, so a faulty peer cannot exhaust this process's memory. Thread-safe.
 class KeptBytes {
  public:
-  explicit KeptBytes(std::size_t most) : most_(most) {}
+  explicit KeptBytes(std::size_t max_bytes) : max_bytes_(max_bytes) {}
   KeptBytes(const KeptBytes&) = delete;
   KeptBytes& operator=(const KeptBytes&) = delete;
 
-  /// That of all links of this process together: half of the memory that it may use.
+  /// Process-wide budget, shared by all links: half of the memory that the process may use.
   static KeptBytes& of_this_process() {
     static KeptBytes all(static_cast<std::size_t>(process_limits().memory_bytes / 2));
     return all;
   }
 
-  std::size_t most() const { return most_; }
-  /// False, and nothing is taken, if it would be more than the most.
+  std::size_t max_bytes() const { return max_bytes_; }
+  /// Charges `bytes`. Returns false, and charges nothing, if the total would exceed `max_bytes`.
   bool take(std::size_t bytes) {
-    if (bytes <= most_ && bytes_.fetch_add(bytes, std::memory_order_relaxed) <= most_ - bytes) return true;
-    if (bytes <= most_) give_back(bytes);
+    if (bytes <= max_bytes_ && bytes_.fetch_add(bytes, std::memory_order_relaxed) <= max_bytes_ - bytes) return true;
+    if (bytes <= max_bytes_) give_back(bytes);
     return false;
   }
   void give_back(std::size_t bytes) { bytes_.fetch_sub(bytes, std::memory_order_relaxed); }
 
  private:
-  const std::size_t most_;
+  const std::size_t max_bytes_;
   std::atomic<std::size_t> bytes_{0};
 };
 

@@ -20,21 +20,21 @@
 namespace farandole::sockets {
 namespace {
 
-// Short messages pass through it; a long one's first frame has its beginning there.
+// Size of the read-ahead buffer. Short messages pass through the buffer; so does the beginning of a long message.
 constexpr std::size_t kReadAheadBytes = 16 * 1024;
-// What one call reads at most, and what it sends, so that a peer that is as fast does not hold its caller. Sends in
-// parts of 1 MiB took 6 % longer for 64 MiB each way.
+// Limits of the bytes that one call reads and sends, so that a call returns even if the peer is as fast as this
+// process. With a limit of 1 MiB for sends, 64 MiB in each direction took 6 % longer.
 constexpr std::size_t kMaxReadPerCall = std::size_t{1} << 20;
 constexpr std::size_t kMaxSentPerCall = std::size_t{8} << 20;
-// What TCP takes over before it sends it: a short message waits for it.
+// Limit of the bytes that TCP accepts before sending them; a short message waits behind these bytes.
 constexpr int kUnsentBytes = 256 * 1024;
 
 bool would_block(int error) {
   return error == EAGAIN || error == EWOULDBLOCK || error == EINTR || error == ENOBUFS;
 }
 
-/// Whether the error is how a connection ends, not a mistake in using it.
-bool ends_connection(int error) {
+/// True if the error ends the connection; false if this process used the socket wrongly.
+bool is_end_of_connection(int error) {
   return error == EPIPE || error == ECONNRESET || error == ECONNABORTED || error == ETIMEDOUT ||
          error == EHOSTUNREACH || error == ENETUNREACH || error == ENETDOWN;
 }
@@ -54,7 +54,7 @@ Sending::~Sending() {
 bool Sending::test() {
   if (!message_) return true;
   const std::lock_guard lock(link_.mutex_);
-  if (!message_->is_done) link_.move();
+  if (!message_->is_done) link_.make_progress();
   if (!message_->is_done) return false;
   message_.reset();
   return true;
@@ -69,7 +69,7 @@ Receiving::~Receiving() {
 bool Receiving::test() {
   if (!message_) return true;
   const std::lock_guard lock(link_.mutex_);
-  if (!message_->is_done) link_.move(Link::Reading::kWanted);
+  if (!message_->is_done) link_.make_progress(Link::ReadMode::kPosted);
   if (!message_->is_done) return false;
   bytes_ = message_->message_bytes;
   message_.reset();
@@ -82,11 +82,11 @@ Link::Link(UniqueDescriptor socket, std::string peer, KeptBytes& kept, std::size
       outbox_(frame_bytes),
       inbox_(kept),
       read_ahead_(kReadAheadBytes) {
-  prepare();
+  set_socket_options();
 }
 
-void Link::prepare() {
-  // Sockets of other families refuse both, and need neither.
+void Link::set_socket_options() {
+  // Unix sockets refuse both options, and do not need them.
   const int yes = 1;
   (void)setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
   (void)setsockopt(socket_.get(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kUnsentBytes, sizeof kUnsentBytes);
@@ -95,13 +95,13 @@ void Link::prepare() {
 void Link::attach(UniqueDescriptor socket) {
   const std::lock_guard lock(mutex_);
   socket_ = std::move(socket);
-  prepare();
-  // A rank that has sent something may wait for another peer now, and look only at the link with that peer.
+  set_socket_options();
+  // The rank that has posted the messages may now wait for another peer, and test only transfers with that peer.
   flush();
 }
 
 Sending Link::send(Key key, const void* data, std::size_t bytes) {
-  auto message = std::make_shared<Outgoing>();
+  auto message = std::make_shared<PostedSend>();
   message->key = key;
   message->data = static_cast<const std::byte*>(data);
   message->bytes = bytes;
@@ -111,7 +111,7 @@ Sending Link::send(Key key, const void* data, std::size_t bytes) {
 }
 
 void Link::post(Key key, const void* data, std::size_t bytes) {
-  auto message = std::make_shared<Outgoing>();
+  auto message = std::make_shared<PostedSend>();
   const auto* begin = static_cast<const std::byte*>(data);
   message->key = key;
   message->kept.assign(begin, begin + bytes);
@@ -121,8 +121,9 @@ void Link::post(Key key, const void* data, std::size_t bytes) {
   enqueue(message);
 }
 
-/// Forgets the message if it can not be sent: its owner is notified, and its data may go.
-void Link::enqueue(const std::shared_ptr<Outgoing>& message) {
+/// Queues the message and sends. If sending throws, the message is withdrawn: the caller sees the exception, and may
+/// free the data.
+void Link::enqueue(const std::shared_ptr<PostedSend>& message) {
   outbox_.add(message);
   try {
     flush();
@@ -132,62 +133,62 @@ void Link::enqueue(const std::shared_ptr<Outgoing>& message) {
   }
 }
 
-/// Where there is no memory to complete what has begun, the connection cannot go on.
-void Link::withdraw(const std::shared_ptr<Outgoing>& message) noexcept {
+/// Without memory to complete a frame that was begun, the connection must end.
+void Link::withdraw(const std::shared_ptr<PostedSend>& message) noexcept {
   try {
     outbox_.withdraw(message);
   } catch (const std::bad_alloc&) {
     (void)shutdown(socket_.get(), SHUT_RDWR);
-    outbox_ = Outbox();  // nothing is written any more
+    outbox_ = Outbox();  // drops all messages; nothing more is sent
   }
 }
 
 Receiving Link::recv(Key key, void* data, std::size_t bytes, Length length) {
-  auto message = std::make_shared<Incoming>();
+  auto message = std::make_shared<PostedReceive>();
   message->key = key;
   message->data = static_cast<std::byte*>(data);
   message->expected = bytes;
   message->length = length;
-  return want(std::move(message));
+  return post_receive(std::move(message));
 }
 
 Receiving Link::recv_reduce(Key key, void* out, const void* operand, std::size_t count, DType dtype, ReduceOp op) {
-  auto message = std::make_shared<Incoming>();
+  auto message = std::make_shared<PostedReceive>();
   message->key = key;
   message->data = static_cast<std::byte*>(out);
   message->expected = count * size_in_bytes(dtype);
   message->reduction = Reduction{static_cast<const std::byte*>(operand), dtype, op, {}};
-  return want(std::move(message));
+  return post_receive(std::move(message));
 }
 
-Receiving Link::want(std::shared_ptr<Incoming> message) {
+Receiving Link::post_receive(std::shared_ptr<PostedReceive> message) {
   const std::lock_guard lock(mutex_);
-  inbox_.want(message);
+  inbox_.post_receive(message);
   return {*this, std::move(message)};
 }
 
 std::optional<std::vector<std::byte>> Link::take(Key key) {
   const std::lock_guard lock(mutex_);
-  move();
+  make_progress();
   return inbox_.take(key);
 }
 
 bool Link::has_arrived(Key key, Key mask) {
   const std::lock_guard lock(mutex_);
-  move();
+  make_progress();
   return inbox_.has_arrived(key, mask);
 }
 
 bool Link::is_flushed() {
   const std::lock_guard lock(mutex_);
   flush();
-  if (violation_.empty()) drain(Reading::kAll);
+  if (violation_.empty()) drain(ReadMode::kAll);
   return is_closed_ || outbox_.is_empty();
 }
 
 bool Link::is_closed() {
   const std::lock_guard lock(mutex_);
-  move();
+  make_progress();
   return is_closed_;
 }
 
@@ -201,13 +202,13 @@ std::string Link::end_reason() {
   return is_closed_ ? end_reason_ : std::string();
 }
 
-void Link::move(Reading reading) {
+void Link::make_progress(ReadMode mode) {
   flush();
-  drain(reading);
+  drain(mode);
 }
 
 void Link::send_waiting() {
-  if (!has_waiting_.load(std::memory_order_relaxed)) return;
+  if (!has_unsent_.load(std::memory_order_relaxed)) return;
   const std::lock_guard lock(mutex_);
   flush();
 }
@@ -215,7 +216,7 @@ void Link::send_waiting() {
 void Link::flush() {
   if (!socket_) return;
   write_messages();
-  has_waiting_.store(!outbox_.is_empty() && end_reason_.empty(), std::memory_order_relaxed);
+  has_unsent_.store(!outbox_.is_empty() && end_reason_.empty(), std::memory_order_relaxed);
 }
 
 void Link::write_messages() {
@@ -227,8 +228,8 @@ void Link::write_messages() {
     const ssize_t sent = sendmsg(socket_.get(), &message, MSG_NOSIGNAL);
     if (sent < 0) {
       if (would_block(errno)) return;
-      // All that has come is still read; which process died is found out elsewhere.
-      if (ends_connection(errno)) return note_end(errno);
+      // Messages that have arrived are still read. The liveness checks find out which process died.
+      if (is_end_of_connection(errno)) return record_end(errno);
       throw TransportError(fmt::format("sending to {} failed: {}", peer_, error_text(errno)));
     }
     outbox_.advance(static_cast<std::size_t>(sent));
@@ -236,17 +237,17 @@ void Link::write_messages() {
   }
 }
 
-void Link::drain(Reading reading) {
+void Link::drain(ReadMode mode) {
   if (!violation_.empty()) throw TransportError(violation_);
   bool has_more = static_cast<bool>(socket_);
   for (std::size_t read = 0; has_more && !is_closed_ && read < kMaxReadPerCall;) {
-    if (reading == Reading::kWanted && !inbox_.is_waited_for()) return;
+    if (mode == ReadMode::kPosted && !inbox_.has_posted_receives()) return;
     read += receive(has_more);
   }
 }
 
-/// Reads once: the payload of the frame that has begun to where it is wanted, and what follows it into the read-ahead
-/// buffer. @param has_more  false if the socket had less than it was asked for
+/// Reads once: payload of the current frame into the memory of its receive, and the bytes that follow into the
+/// read-ahead buffer. @param has_more  set to false if the socket had fewer bytes than requested
 std::size_t Link::receive(bool& has_more) {
   const std::span<std::byte> target =
       inbox_.frame_left() > 0 ? inbox_.target(inbox_.frame_left()) : std::span<std::byte>();
@@ -255,8 +256,9 @@ std::size_t Link::receive(bool& has_more) {
   const bool is_rest_of_frame = target.size() == inbox_.frame_left();
   const std::size_t asked = target.size() + (is_rest_of_frame ? ahead.size() : 0);
   const ssize_t got = readv(socket_.get(), parts.data(), is_rest_of_frame ? 2 : 1);
-  // An error is reported once, and on some sockets before what was sent until then.
-  if (got < 0 && ends_connection(errno)) return note_end(errno), 0;
+  // The kernel reports an error only once, and on some sockets before data that was sent earlier: record the end of the
+  // connection, and continue to read.
+  if (got < 0 && is_end_of_connection(errno)) return record_end(errno), 0;
   if (got < 0) {
     has_more = false;
     if (would_block(errno)) return 0;
@@ -264,11 +266,11 @@ std::size_t Link::receive(bool& has_more) {
   }
   const auto bytes = static_cast<std::size_t>(got);
   has_more = bytes == asked;
-  if (bytes == 0) return note_end(0), 0;
-  const std::size_t of_target = std::min(bytes, target.size());
+  if (bytes == 0) return record_end(0), 0;
+  const std::size_t target_bytes = std::min(bytes, target.size());
   try {
-    if (of_target > 0) inbox_.filled(of_target);
-    accept(std::span(read_ahead_).first(header_bytes_ + bytes - of_target));
+    if (target_bytes > 0) inbox_.filled(target_bytes);
+    parse_frames(std::span(read_ahead_).first(header_bytes_ + bytes - target_bytes));
   } catch (const TransportError& error) {
     violation_ = fmt::format("{} has sent what no process of this job sends: {}", peer_, error.what());
     end_reason_ = violation_;
@@ -278,8 +280,8 @@ std::size_t Link::receive(bool& has_more) {
   return bytes;
 }
 
-/// Frames from the beginning of the read-ahead buffer, the last maybe incomplete.
-void Link::accept(std::span<const std::byte> bytes) {
+/// Processes frames at the beginning of the read-ahead buffer; the last frame may be incomplete.
+void Link::parse_frames(std::span<const std::byte> bytes) {
   for (;;) {
     const auto payload = bytes.first(std::min(bytes.size(), inbox_.frame_left()));
     inbox_.put(payload);
@@ -292,8 +294,8 @@ void Link::accept(std::span<const std::byte> bytes) {
   std::memmove(read_ahead_.data(), bytes.data(), bytes.size());
 }
 
-/// @param error  that the socket has reported; 0: there is no more to read
-void Link::note_end(int error) {
+/// Records how the connection ended. @param error  reported by the socket; 0: end of the stream
+void Link::record_end(int error) {
   if (error == 0) is_closed_ = true;
   if (!end_reason_.empty()) return;
   if (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH) {
@@ -302,8 +304,8 @@ void Link::note_end(int error) {
   } else if (error != 0 && error != EPIPE) {
     end_reason_ = fmt::format("it broke the connection off ({})", error_text(error));
   } else {
-    const bool is_half = header_bytes_ > 0 || inbox_.is_in_message();
-    end_reason_ = is_half ? "it closed the connection in the middle of a message" : "it closed the connection";
+    const bool is_partial = header_bytes_ > 0 || inbox_.has_partial_message();
+    end_reason_ = is_partial ? "it closed the connection in the middle of a message" : "it closed the connection";
   }
 }
 

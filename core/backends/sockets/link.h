@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages to and from one other process, over a socket.
+// Connection to one peer process: point-to-point messages over a stream socket.
 #pragma once
 
 #include <atomic>
@@ -23,121 +23,132 @@ namespace farandole::sockets {
 
 class Link;
 
-/// A message on its way out. Destroying it before it is done withdraws it: its data is not read any more.
+/// Handle of a posted send. Destroying the handle before the send is done withdraws the message: its data is no longer
+/// read.
 class Sending {
  public:
   Sending(Sending&&) noexcept = default;
   Sending& operator=(Sending&&) = delete;
   ~Sending();
-  /// True once the socket has all of it. Never blocks. @throws TransportError
+  /// True once the socket has accepted the whole message. Non-blocking. @throws TransportError
   bool test();
 
  private:
   friend class Link;
-  Sending(Link& link, std::shared_ptr<Outgoing> message) : link_(link), message_(std::move(message)) {}
+  Sending(Link& link, std::shared_ptr<PostedSend> message) : link_(link), message_(std::move(message)) {}
   Link& link_;
-  std::shared_ptr<Outgoing> message_;  // null: done, or moved from
+  std::shared_ptr<PostedSend> message_;  // null: done, or moved from
 };
 
-/// A message that is waited for. Destroying it before it is done withdraws it: its memory is not written any more.
+/// Handle of a posted receive. Destroying the handle before the receive is done withdraws the receive: its memory is no
+/// longer written.
 class Receiving {
  public:
   Receiving(Receiving&&) noexcept = default;
   Receiving& operator=(Receiving&&) = delete;
   ~Receiving();
-  /// True once it has arrived. Never blocks. @throws TransportError
+  /// True once the message has arrived. Non-blocking. @throws TransportError
   bool test();
-  /// Bytes of the message that came; where they do not fit nothing was written.
+  /// Length of the message, in bytes. If the message does not fit the receive, nothing was written.
   std::size_t bytes() const { return bytes_; }
 
  private:
   friend class Link;
-  Receiving(Link& link, std::shared_ptr<Incoming> message) : link_(link), message_(std::move(message)) {}
+  Receiving(Link& link, std::shared_ptr<PostedReceive> message) : link_(link), message_(std::move(message)) {}
   Link& link_;
-  std::shared_ptr<Incoming> message_;  // null: done, or moved from
+  std::shared_ptr<PostedReceive> message_;  // null: done, or moved from
   std::size_t bytes_ = 0;
 };
 
-/// A connection of two processes, on a stream socket (AF_UNIX or TCP) that does not block. Messages are cut into
-/// frames, so that a short one does not wait for a long one of another key, and one that is withdrawn half-way does no
-/// harm to the rest. What arrives before it is asked for is kept, as far as `KeptBytes` allows. Nothing blocks, and the
-/// link has no thread: each call moves what the socket takes and has. Thread-safe.
+/// Connection to one peer process over a non-blocking stream socket (AF_UNIX or TCP). Messages are matched by key, in
+/// order per key.
 ///
-/// A peer that sends what no link sends, or more than may be kept, ends the connection: whichever call asks the link
-/// for anything but sending raises a TransportError from then on that names the peer and what was wrong.
+/// - Framing: messages are cut into frames (FrameHeader), and keys take turns. A short message does not wait for a long
+///   message of another key, and a message that is withdrawn half-way does not affect other messages.
+/// - Flow control: `Receiving::test` reads only until all posted receives are complete. Data beyond stays in the
+///   socket, so that its full buffer slows down a sender that is ahead. Messages that are read before a receive is
+///   posted are buffered, within the `KeptBytes` budget.
+/// - Progress: the link has no thread. Each call sends and reads as much as the socket allows, up to a limit per call.
+/// - Errors: if the peer breaks the protocol, or exceeds the budget, the connection ends. From then on every call that
+///   reads (all but sends) throws a TransportError that names the peer and the violation.
+///
+/// Non-blocking and thread-safe.
 class Link {
  public:
+  /// @param socket  empty: messages wait until `attach` provides a socket
   /// @param peer  for messages: "process 3"
-  /// @param socket  none: messages wait until `attach` brings one
-  /// @param frame_bytes  the most payload of a frame that this end sends, up to kFrameBytes
+  /// @param frame_bytes  maximum payload of a frame that this end sends, up to kFrameBytes
   explicit Link(UniqueDescriptor socket, std::string peer = "another process",
                 KeptBytes& kept = KeptBytes::of_this_process(), std::size_t frame_bytes = kFrameBytes);
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
 
-  /// Gives a link that was made without a socket its own, and sends what has waited for it. Once.
+  /// Provides the socket of a link that was made without a socket, and sends the waiting messages. Call once.
   void attach(UniqueDescriptor socket);
-  /// `data` stays unchanged until the message is done or withdrawn. @throws TransportError  nothing was taken over
+  /// Posts a send. `data` must stay unchanged until the message is done or withdrawn.
+  /// @throws TransportError  the message was not queued
   Sending send(Key key, const void* data, std::size_t bytes);
-  /// Sends a copy of the data, and forgets it. @throws TransportError  nothing was taken over
+  /// Sends a copy of the data; there is no handle to wait for. @throws TransportError  the message was not queued
   void post(Key key, const void* data, std::size_t bytes);
+  /// Posts a receive.
   Receiving recv(Key key, void* data, std::size_t bytes, Length length = Length::kExact);
-  /// Reduces what arrives while it arrives: out[i] = operand[i] op incoming[i], for `count` elements. `out` may be
-  /// `operand`; a message that is withdrawn leaves `out` partly written.
+  /// Posts a receive that reduces the message while it arrives: out[i] = operand[i] op incoming[i], for `count`
+  /// elements. `out` may be `operand`. If the receive or the message is withdrawn, `out` may be partly written.
   Receiving recv_reduce(Key key, void* out, const void* operand, std::size_t count, DType dtype, ReduceOp op);
-  /// A whole message that has not been asked for, if there is one.
+  /// Removes and returns the first complete message of `key` for which no receive was posted; nothing if there is none.
   std::optional<std::vector<std::byte>> take(Key key);
 
-  /// True if a message that has not been asked for has arrived, under a key that equals `key` in the bits of `mask`.
+  /// True if a message without a posted receive has begun to arrive, with a key that equals `key` in the bits of
+  /// `mask`.
   bool has_arrived(Key key, Key mask);
-  /// True if everything has been handed to the socket, or can not be any more.
+  /// True if the socket has accepted all messages, or if the connection has ended.
   bool is_flushed();
-  /// Hands to the socket what it takes of the messages that wait for it; costs nothing where none waits. For owners of
-  /// links whose ranks may be waiting for something else. @throws TransportError
+  /// Sends waiting messages as far as the socket allows; cheap if none is waiting. The owner of several links calls
+  /// this for all of them, since each rank only tests transfers of the peers that it waits for. @throws TransportError
   void send_waiting();
-  /// True if the connection has ended and all that came before has been read.
+  /// True if the connection has ended and everything that arrived before its end has been read.
   bool is_closed();
-  /// How the connection ended, for messages: "it closed the connection", "it acknowledged nothing for too long". Empty
-  /// until `is_closed`.
+  /// Returns how the connection ended, for messages: "it closed the connection", "it acknowledged nothing for too
+  /// long". Empty until `is_closed`.
   std::string end_reason();
-  /// True if it ended because the peer's host acknowledged nothing, which does not say that the peer has ended.
+  /// True if the connection ended because the peer's host acknowledged nothing. The peer itself may still run.
   bool has_timed_out();
   int descriptor() const { return socket_.get(); }
-  /// In a forked child: lets go of the socket, and of it only. The link is of no use any more.
+  /// Closes the socket in a forked child, and changes nothing else. The link cannot be used afterwards.
   void drop_socket() { const UniqueDescriptor dropped(std::move(socket_)); }
 
  private:
   friend class Sending;
   friend class Receiving;
 
-  void prepare();
-  void enqueue(const std::shared_ptr<Outgoing>& message);
-  void withdraw(const std::shared_ptr<Outgoing>& message) noexcept;
-  Receiving want(std::shared_ptr<Incoming> message);
-  /// A rank that receives leaves what comes after all that is asked for in the socket: there it takes no memory of this
-  /// process, and is copied once, when it is asked for. A rank that is kept from sending, or that looks for what has
-  /// arrived, reads all.
-  enum class Reading { kAll, kWanted };
-  void move(Reading reading = Reading::kAll);  ///< what the socket takes and has
+  void set_socket_options();
+  void enqueue(const std::shared_ptr<PostedSend>& message);
+  void withdraw(const std::shared_ptr<PostedSend>& message) noexcept;
+  Receiving post_receive(std::shared_ptr<PostedReceive> message);
+  /// kPosted reads only while posted receives are incomplete. Later messages stay in the socket, where they take no
+  /// memory of this process, and are copied once, when a receive is posted. kAll reads everything: for a rank that
+  /// cannot send, so that its peer can, and for a rank that looks for unexpected messages.
+  enum class ReadMode { kAll, kPosted };
+  void make_progress(ReadMode mode = ReadMode::kAll);  ///< sends and reads as much as the socket allows
   void flush();
   void write_messages();
-  void drain(Reading reading);
+  void drain(ReadMode mode);
   std::size_t receive(bool& has_more);
-  void accept(std::span<const std::byte> bytes);
-  void note_end(int error);
+  void parse_frames(std::span<const std::byte> bytes);
+  void record_end(int error);
 
   UniqueDescriptor socket_;
   const std::string peer_;
-  std::atomic<bool> has_waiting_{false};  ///< messages for a socket that was full
-  std::mutex mutex_;                      // guards what follows
+  std::atomic<bool> has_unsent_{false};  ///< messages wait for space in the socket's buffer
+  std::mutex mutex_;                     // guards the members below
   Outbox outbox_;
   Inbox inbox_;
-  std::vector<std::byte> read_ahead_;  ///< frames that are read before it is known whose they are
-  std::size_t header_bytes_ = 0;       ///< at its beginning: of a header that has not all come
+  std::vector<std::byte> read_ahead_;  ///< bytes that follow the current frame
+  std::size_t header_bytes_ = 0;       ///< bytes of an incomplete header at the beginning of `read_ahead_`
   bool is_closed_ = false;
   std::string end_reason_;
-  bool has_timed_out_ = false;  ///< that is why
-  std::string violation_;       ///< how the peer broke the protocol, for messages; empty: it has not
+  bool has_timed_out_ = false;  ///< the reason is a timeout
+  std::string violation_;       ///< how the peer broke the protocol, for messages; empty if it has not
 };
 
 }  // namespace farandole::sockets

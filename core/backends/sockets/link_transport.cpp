@@ -11,7 +11,7 @@
 namespace farandole::sockets {
 namespace {
 
-// Communicator, lane, target and source, from the highest bits down; ranks have 20 bits.
+// Bits of a key, from the highest down: communicator, lane, target rank and source rank; 20 bits per rank.
 constexpr int kRankBits = 20;
 constexpr Key kWithoutSource = ~((Key{1} << kRankBits) - 1);
 
@@ -28,7 +28,7 @@ class SendTransfer final : public Transfer {
       : transport_(transport), target_(channel.target), traffic_(channel.traffic), message_(std::move(message)) {}
   bool test() override {
     if (message_.test()) return true;
-    transport_.while_waiting(target_, traffic_, wait_);
+    transport_.check_peer(target_, traffic_, wait_);
     return false;
   }
 
@@ -37,7 +37,7 @@ class SendTransfer final : public Transfer {
   const int target_;
   const Traffic traffic_;
   Sending message_;
-  LinkTransport::Wait wait_;
+  LinkTransport::WaitState wait_;
 };
 
 class RecvTransfer final : public Transfer {
@@ -46,7 +46,7 @@ class RecvTransfer final : public Transfer {
       : transport_(transport), channel_(channel), bytes_(bytes), length_(length), message_(std::move(message)) {}
   bool test() override {
     if (!message_.test()) {
-      transport_.while_waiting(channel_.source, channel_.traffic, wait_);
+      transport_.check_peer(channel_.source, channel_.traffic, wait_);
       return false;
     }
     const bool is_shorter = length_ == Length::kAtMost && message_.bytes() < bytes_;
@@ -66,7 +66,7 @@ class RecvTransfer final : public Transfer {
   const std::size_t bytes_;
   const Length length_;
   Receiving message_;
-  LinkTransport::Wait wait_;
+  LinkTransport::WaitState wait_;
 };
 
 }  // namespace
@@ -96,10 +96,10 @@ std::unique_ptr<Transfer> LinkTransport::recv(const Channel& channel, void* data
   return std::make_unique<RecvTransfer>(*this, channel, bytes, Length::kExact, link.recv(key_of(channel), data, bytes));
 }
 
-std::unique_ptr<Transfer> LinkTransport::recv_up_to(const Channel& channel, void* data, std::size_t most) {
+std::unique_ptr<Transfer> LinkTransport::recv_up_to(const Channel& channel, void* data, std::size_t max_bytes) {
   Link& link = link_of(channel, channel.source);
-  return std::make_unique<RecvTransfer>(*this, channel, most, Length::kAtMost,
-                                        link.recv(key_of(channel), data, most, Length::kAtMost));
+  return std::make_unique<RecvTransfer>(*this, channel, max_bytes, Length::kAtMost,
+                                        link.recv(key_of(channel), data, max_bytes, Length::kAtMost));
 }
 
 std::unique_ptr<Transfer> LinkTransport::recv_reduce(const Channel& channel, void* out, const void* operand,
@@ -110,7 +110,7 @@ std::unique_ptr<Transfer> LinkTransport::recv_reduce(const Channel& channel, voi
 }
 
 bool LinkTransport::has_arrived(std::uint16_t communicator, std::uint8_t lane, int target) {
-  before_look();
+  before_polling();
   const Key wanted = key_of({communicator, lane, 0, target});
   for (int process = 0; process < topology_->process_count(); ++process) {
     for (const Traffic traffic : {Traffic::kShort, Traffic::kLong}) {

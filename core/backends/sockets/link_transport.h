@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Channels over the links of a process: the channel is the key.
+// Transport over links: the channel of a message is the key.
 #pragma once
 
 #include <atomic>
@@ -15,15 +15,15 @@
 
 namespace farandole::sockets {
 
-/// What is the same for the sockets of one host and of several. Thread-safe. `set_topology` comes before everything
-/// else, once.
+/// Common part of the transports over sockets: derive from this class and provide the links. Thread-safe.
+/// `set_topology` must be called once, before any other function.
 class LinkTransport : public Transport {
  public:
   void set_topology(const Topology& topology) { topology_.emplace(topology); }
 
   std::unique_ptr<Transfer> send(const Channel& channel, const void* data, std::size_t bytes) override;
   std::unique_ptr<Transfer> recv(const Channel& channel, void* data, std::size_t bytes) override;
-  std::unique_ptr<Transfer> recv_up_to(const Channel& channel, void* data, std::size_t most) override;
+  std::unique_ptr<Transfer> recv_up_to(const Channel& channel, void* data, std::size_t max_bytes) override;
   std::unique_ptr<Transfer> recv_reduce(const Channel& channel, void* out, const void* operand, std::size_t count,
                                         DType dtype, ReduceOp op) override;
   bool fuses_reduction() const override { return true; }
@@ -31,26 +31,26 @@ class LinkTransport : public Transport {
   bool is_polled() const override { return true; }
   std::uint64_t sent_bytes() const override { return sent_bytes_.load(std::memory_order_relaxed); }
 
-  /// Of a transfer that is not complete.
-  struct Wait {
-    Clock::time_point next_look{};
+  /// State of an incomplete transfer between its tests.
+  struct WaitState {
+    Clock::time_point next_check{};
     std::optional<Clock::time_point> lost_since;
   };
-  /// A transfer from or to `peer`, a rank, was tested and is not complete. @throws PeerLost
-  virtual void while_waiting(int /*peer*/, Traffic /*traffic*/, Wait& /*wait*/) {}
+  /// Called after a transfer from or to rank `peer` was tested and is incomplete. @throws PeerLost  the peer is lost
+  virtual void check_peer(int /*peer*/, Traffic /*traffic*/, WaitState& /*wait*/) {}
 
  protected:
   const Topology& topology() const { return *topology_; }
-  /// The link with another process for that traffic; null: there can be none.
+  /// Returns the link to another process for this traffic; null if `process` is this process.
   virtual Link* link_with(int process, Traffic traffic) = 0;
-  /// The link with another process that is for that traffic alone, or for all, where kShort is asked for; if there is
-  /// one now.
+  /// Returns the link to another process for this traffic if the link exists, else null. If a transport has one link
+  /// for all traffic, that is the link for kShort, and there is none for kLong.
   virtual Link* find_link(int process, Traffic traffic) const = 0;
-  /// Before links are looked at.
-  virtual void before_look() {}
+  /// Called before `has_arrived` polls the links.
+  virtual void before_polling() {}
 
  private:
-  /// The link to the process of `peer`. @throws InternalError  there is no such channel
+  /// Returns the link to the process of rank `peer`. @throws InternalError  there is no such channel
   Link& link_of(const Channel& channel, int peer);
 
   std::optional<Topology> topology_;  // written by `set_topology`, const afterwards

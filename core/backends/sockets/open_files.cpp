@@ -11,7 +11,7 @@
 namespace farandole::sockets {
 namespace {
 
-// What a program has open beside the connections, with room for pidfds of the other processes.
+// Allowance for the other files of the program and for the pidfds of other processes.
 constexpr rlim_t kOtherDescriptors = 64;
 
 rlim_t needed_for(int connections) {

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Descriptors for the connections of a process.
+// Limit of open files, raised for the connections of a process.
 #pragma once
 
 #include <string_view>
 
 namespace farandole::sockets {
 
-/// Each connection needs a descriptor: raises the soft limit of open files where that is too low.
-/// @param connections  most that this process may have at a time   @param job  for messages: "job 'train'"
-/// @throws InvalidArgument  the hard limit is lower
+/// Raises the soft limit of open files if the limit is too low for this number of connections; each connection needs a
+/// descriptor.
+/// @param connections  maximum number open at a time   @param job  for messages: "job 'train'"
+/// @throws InvalidArgument  the hard limit is too low
 void provide_descriptors(int connections, std::string_view job);
-/// The same for connections that are made when they are first used, and so maybe never: as far as the hard limit goes.
+/// Best effort, for connections that are made on first use and may never be needed: raises the soft limit, if necessary
+/// only to the hard limit. Never throws.
 void ask_for_descriptors(int connections);
 
 }  // namespace farandole::sockets

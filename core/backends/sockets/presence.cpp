@@ -13,7 +13,7 @@
 namespace farandole::sockets {
 namespace {
 
-// Any number that the kernel takes: nobody's connection is accepted.
+// Length of the queue of the presence socket. Connections are never accepted, so any large number will do.
 constexpr int kBacklog = 4096;
 
 struct PresenceName {
@@ -21,7 +21,7 @@ struct PresenceName {
   socklen_t length = 0;
 
   explicit PresenceName(std::span<const unsigned char> nonce) {
-    // A name that begins with a zero byte is an abstract one.
+    // A leading zero byte makes the name abstract.
     const std::string name = fmt::format("farandole-presence/{:02x}", fmt::join(nonce, ""));
     address.sun_family = AF_UNIX;
     name.copy(address.sun_path + 1, sizeof address.sun_path - 1);
@@ -47,13 +47,13 @@ std::optional<pid_t> find_present(std::span<const unsigned char> nonce) {
   const UniqueDescriptor socket = make_presence_socket();
   const PresenceName name(nonce);
   if (!socket) return std::nullopt;
-  // EAGAIN: so many have asked that its queue is full.
+  // EAGAIN: the queue is full, because many processes have connected; the announcing process exists.
   if (connect(socket.get(), name.get(), name.length) != 0) {
     return errno == EAGAIN ? std::optional<pid_t>(0) : std::nullopt;
   }
   ucred peer{};
   socklen_t length = sizeof peer;
-  // Of the process that listens; the kernel translates its number.
+  // Credentials of the listening process; the kernel translates the process id into this name space.
   if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return 0;
   return peer.pid;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which processes live on this machine, where /proc does not tell.
+// Finds processes of the same machine if /proc does not show them (hidden, or another process name space).
 #pragma once
 
 #include <sys/types.h>
@@ -11,13 +11,14 @@
 
 namespace farandole::sockets {
 
-/// Makes this process known to the processes of its network name space, as the one with this nonce: by a socket of that
-/// name in Linux's abstract name space, which has no files. It lasts as long as the descriptor. None where the system
-/// refuses it.
+/// Announces this process, under `nonce`, to the processes of its network name space: binds a Unix socket with that
+/// name in Linux's abstract name space, which leaves no files behind. The announcement lasts as long as the descriptor
+/// is open. Returns an empty descriptor if the system refuses.
 UniqueDescriptor announce_presence(std::span<const unsigned char> nonce);
 
-/// The number, as this process sees it, of the process that has announced the nonce; 0 if it lives in another process
-/// name space, or that is not known. Nothing where there is no such process in this network name space.
+/// Returns the process id, in this process's numbering, of the process that has announced `nonce`. Returns 0 if that
+/// process lives in another process name space, or if its id cannot be determined; nothing if no process of this
+/// network name space has announced `nonce`.
 std::optional<pid_t> find_present(std::span<const unsigned char> nonce);
 
 }  // namespace farandole::sockets

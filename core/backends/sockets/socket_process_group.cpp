@@ -15,61 +15,54 @@
 #include "farandole/core/error.h"
 #include "farandole/internal/deadline.h"
 #include "farandole/internal/log.h"
+#include "sockets/announcement_interval.h"
 #include "sockets/error_message.h"
 
 namespace farandole::sockets {
 namespace {
 
-// Channels have fewer than 56 bits.
+// Keys of LinkTransport's channels are below 2^56, so these keys differ from all channels.
 constexpr Key kControlMessage = Key{1} << 60;
 constexpr Key kGathered = Key{2} << 60;
-constexpr Key kGatheringFault = Key{3} << 60;  // an encoded error
-constexpr Key kWaits = Key{4} << 60;           // the processes that the sender waits for: a Waits
+constexpr Key kGatheringFault = Key{3} << 60;    // an encoded error
+constexpr Key kWaitAnnouncement = Key{4} << 60;  // a WaitAnnouncement: the processes that the sender waits for
 
 constexpr auto kFlushTime = std::chrono::seconds(1);
-// How often a process announces the processes that it waits for: in time for its neighbours' warnings and errors.
-constexpr Seconds kBetweenWords{1};
-constexpr double kPartOfWait = 0.2;
 
-struct Waits {
+struct WaitAnnouncement {
   static constexpr std::size_t kMax = 16;
   std::uint64_t gathering = 0;
   std::uint32_t count = 0;
   std::int32_t processes[kMax] = {};
 };
 
-Clock::duration between_words(Seconds warn_after, Seconds timeout) {
-  Seconds pause = std::min(kBetweenWords, kPartOfWait * warn_after);
-  if (timeout.count() > 0) pause = std::min(pause, kPartOfWait * timeout);
-  return std::chrono::duration_cast<Clock::duration>(pause);
-}
-
 }  // namespace
 
-/// An allgather that is under way.
+/// An allgather in progress.
 struct SocketProcessGroup::Gathering {
-  struct Awaited {
+  struct PendingReceive {
     int from;
     std::size_t bytes;
     Receiving message;
   };
   std::uint64_t number = 0;
   StallMonitor stall;
-  Clock::duration pause{};
-  Clock::time_point next_word = Clock::now() + pause;
-  std::list<Awaited> incoming{};
+  Clock::duration interval{};
+  Clock::time_point next_announcement = Clock::now() + interval;
+  std::list<PendingReceive> incoming{};
   std::list<std::pair<int, Sending>> outgoing{};
-  std::map<int, std::vector<int>> waits{};  // by neighbour: the processes it waits for
+  std::map<int, std::vector<int>> announced{};  // by neighbour: the processes that the neighbour waits for
 
-  bool awaits(int process) const {
-    return std::any_of(incoming.begin(), incoming.end(), [&](const Awaited& each) { return each.from == process; });
+  bool is_waiting_for(int process) const {
+    return std::any_of(incoming.begin(), incoming.end(),
+                       [&](const PendingReceive& each) { return each.from == process; });
   }
-  /// The processes that hold it up, as far as is known here.
-  std::vector<int> late() const {
+  /// Processes that delay this allgather, as far as this process knows.
+  std::vector<int> late_processes() const {
     std::vector<int> processes;
-    for (const Awaited& each : incoming) {
-      const auto named = waits.find(each.from);
-      const auto& those = named != waits.end() ? named->second : std::vector<int>{each.from};
+    for (const PendingReceive& each : incoming) {
+      const auto named = announced.find(each.from);
+      const auto& those = named != announced.end() ? named->second : std::vector<int>{each.from};
       processes.insert(processes.end(), those.begin(), those.end());
     }
     for (const auto& [to, message] : outgoing) {
@@ -99,28 +92,29 @@ void SocketProcessGroup::flush_at_end() {
 void SocketProcessGroup::allgather(const void* mine, void* all, std::size_t bytes) {
   auto* const parts = static_cast<std::byte*>(all);
   const auto part = [&](int process) { return parts + static_cast<std::size_t>(process) * bytes; };
-  const auto span = [&](int from, int end) { return static_cast<std::size_t>(end - from) * bytes; };
+  const auto block_bytes = [&](int from, int end) { return static_cast<std::size_t>(end - from) * bytes; };
   std::memmove(part(process_), mine, bytes);
-  Gathering gathering{++gatherings_, StallMonitor(warn_after_, timeout_), between_words(warn_after_, timeout_)};
+  Gathering gathering{++allgather_count_, StallMonitor(warn_after_, timeout_),
+                      announcement_interval(warn_after_, timeout_)};
   try {
     for (const int child : tree_.children()) {
-      expect(gathering, child, part(child), span(child, BinomialTree(child, processes_).end()));
+      post_receive(gathering, child, part(child), block_bytes(child, BinomialTree(child, processes_).end()));
     }
     finish(gathering);
     if (!tree_.is_root()) {
-      send_to(gathering, tree_.parent(), part(process_), span(process_, tree_.end()));
-      expect(gathering, tree_.parent(), parts, span(0, processes_));
+      send_to(gathering, tree_.parent(), part(process_), block_bytes(process_, tree_.end()));
+      post_receive(gathering, tree_.parent(), parts, block_bytes(0, processes_));
       finish(gathering);
     }
-    for (const int child : tree_.children()) send_to(gathering, child, parts, span(0, processes_));
+    for (const int child : tree_.children()) send_to(gathering, child, parts, block_bytes(0, processes_));
     finish(gathering);
   } catch (const Error& error) {
-    tell_neighbours(error);
+    send_error_to_neighbours(error);
     throw;
   }
 }
 
-void SocketProcessGroup::expect(Gathering& gathering, int from, std::byte* data, std::size_t bytes) {
+void SocketProcessGroup::post_receive(Gathering& gathering, int from, std::byte* data, std::size_t bytes) {
   gathering.incoming.push_back({from, bytes, link_with(from).recv(kGathered, data, bytes)});
 }
 
@@ -128,10 +122,10 @@ void SocketProcessGroup::send_to(Gathering& gathering, int to, const std::byte* 
   gathering.outgoing.emplace_back(to, link_with(to).send(kGathered, data, bytes));
 }
 
-/// Waits until all that is expected has come, and the sockets have all that was sent.
+/// Waits until all posted receives and sends are complete.
 void SocketProcessGroup::finish(Gathering& gathering) {
-  const auto move_on = [&gathering] {
-    std::erase_if(gathering.incoming, [](Gathering::Awaited& each) {
+  const auto advance_transfers = [&gathering] {
+    std::erase_if(gathering.incoming, [](Gathering::PendingReceive& each) {
       if (!each.message.test()) return false;
       if (each.message.bytes() == each.bytes) return true;
       throw TransportError(fmt::format("process {} gathers {} bytes where this one gathers {}", each.from,
@@ -140,74 +134,77 @@ void SocketProcessGroup::finish(Gathering& gathering) {
     std::erase_if(gathering.outgoing, [](auto& each) { return each.second.test(); });
     return gathering.incoming.empty() && gathering.outgoing.empty();
   };
-  for (; !move_on(); rest()) {
-    std::vector<int> gone;
+  for (; !advance_transfers(); rest()) {
+    std::vector<int> lost;
     for (const int neighbour : neighbours_) {
-      if (find_link(neighbour) != nullptr && !why_lost(neighbour).empty()) gone.push_back(neighbour);
+      if (find_link(neighbour) != nullptr && !why_lost(neighbour).empty()) lost.push_back(neighbour);
     }
-    // What a process sent before it went is still there.
-    if (!gone.empty() && move_on()) return;
-    look(gathering);
-    if (!gone.empty()) {
+    // Messages that a process sent before it ended may have arrived since.
+    if (!lost.empty() && advance_transfers()) return;
+    check_while_waiting(gathering);
+    if (!lost.empty()) {
       throw PeerLost(
           fmt::format("process {} of {} has gone while the processes told each other what each must know: {}",
-                      gone.front(), processes_, why_lost(gone.front())));
+                      lost.front(), processes_, why_lost(lost.front())));
     }
   }
 }
 
-/// @throws Error  that another process has told, or of `while_waiting`   @throws Timeout
-void SocketProcessGroup::look(Gathering& gathering) {
-  for (const int neighbour : neighbours_) look_at(gathering, neighbour);
+/// Reads the neighbours' messages, announces late processes, and checks for a stall.
+/// @throws Error  an error of another process, or of the job's callback for waiting threads   @throws Timeout
+void SocketProcessGroup::check_while_waiting(Gathering& gathering) {
+  for (const int neighbour : neighbours_) read_messages_of(gathering, neighbour);
   announce_late(gathering);
   run_wait_callback();
   gathering.stall.check([&] {
-    const std::vector<int> late = gathering.late();
-    const bool is_one = late.size() == 1;
+    const std::vector<int> late_processes = gathering.late_processes();
+    const bool is_one = late_processes.size() == 1;
     return fmt::format(
         "joining the job: process {} of {} has been waiting for {:.1f} s for {} {}, which {} met the other "
         "processes and {} no more: {} stopped, or very slow",
-        process_, processes_, gathering.stall.waited().count(), is_one ? "process" : "processes", fmt::join(late, ", "),
-        is_one ? "has" : "have", is_one ? "says" : "say", is_one ? "it is" : "they are");
+        process_, processes_, gathering.stall.waited().count(), is_one ? "process" : "processes",
+        fmt::join(late_processes, ", "), is_one ? "has" : "have", is_one ? "says" : "say",
+        is_one ? "it is" : "they are");
   });
 }
 
-/// What a neighbour says about the gathering, beside its part in it.
-void SocketProcessGroup::look_at(Gathering& gathering, int neighbour) {
+/// Reads a neighbour's error and wait announcements.
+void SocketProcessGroup::read_messages_of(Gathering& gathering, int neighbour) {
   Link* const link = find_link(neighbour);
   if (link == nullptr) return;
   if (const auto fault = link->take(kGatheringFault)) {
     throw_encoded_error(*fault, fmt::format("process {}", neighbour));
   }
-  while (const auto bytes = link->take(kWaits)) {
-    Waits waits;
-    if (bytes->size() != sizeof waits) continue;
-    std::memcpy(&waits, bytes->data(), sizeof waits);
-    const std::size_t count = std::min<std::size_t>(waits.count, Waits::kMax);
-    if (waits.gathering != gathering.number || count == 0) continue;
-    gathering.waits[neighbour].assign(waits.processes, waits.processes + count);
+  while (const auto bytes = link->take(kWaitAnnouncement)) {
+    WaitAnnouncement announcement;
+    if (bytes->size() != sizeof announcement) continue;
+    std::memcpy(&announcement, bytes->data(), sizeof announcement);
+    const std::size_t count = std::min<std::size_t>(announcement.count, WaitAnnouncement::kMax);
+    if (announcement.gathering != gathering.number || count == 0) continue;
+    gathering.announced[neighbour].assign(announcement.processes, announcement.processes + count);
   }
 }
 
-/// So that a process that waits for this one knows which process is late.
+/// Announces the late processes to the neighbours that wait for this process, so that they name the processes that are
+/// late and not this process.
 void SocketProcessGroup::announce_late(Gathering& gathering) {
   const auto now = Clock::now();
-  if (now < gathering.next_word) return;
-  gathering.next_word = now + gathering.pause;
-  const std::vector<int> late = gathering.late();
-  Waits waits;
-  waits.gathering = gathering.number;
-  waits.count = static_cast<std::uint32_t>(std::min(late.size(), Waits::kMax));
-  std::copy_n(late.begin(), waits.count, waits.processes);
+  if (now < gathering.next_announcement) return;
+  gathering.next_announcement = now + gathering.interval;
+  const std::vector<int> late_processes = gathering.late_processes();
+  WaitAnnouncement announcement;
+  announcement.gathering = gathering.number;
+  announcement.count = static_cast<std::uint32_t>(std::min(late_processes.size(), WaitAnnouncement::kMax));
+  std::copy_n(late_processes.begin(), announcement.count, announcement.processes);
   for (const int neighbour : neighbours_) {
-    if (Link* const link = find_link(neighbour); link != nullptr && !gathering.awaits(neighbour)) {
-      link->post(kWaits, &waits, sizeof waits);
+    if (Link* const link = find_link(neighbour); link != nullptr && !gathering.is_waiting_for(neighbour)) {
+      link->post(kWaitAnnouncement, &announcement, sizeof announcement);
     }
   }
 }
 
-/// Each passes it on, so that all processes raise the same error.
-void SocketProcessGroup::tell_neighbours(const Error& error) {
+/// Sends the error to all neighbours. Each neighbour forwards the error, so that all processes throw the same error.
+void SocketProcessGroup::send_error_to_neighbours(const Error& error) {
   const std::string message = encode_error(error);
   for (const int neighbour : neighbours_) {
     try {
@@ -220,33 +217,33 @@ void SocketProcessGroup::tell_neighbours(const Error& error) {
 
 void SocketProcessGroup::post(int process, const ControlMessage& control) {
   if (process != process_) {
-    // It tells all.
-    if (control.kind == ControlMessage::Kind::kFault) has_passed_on_.store(true, std::memory_order_relaxed);
+    // The caller posts a fault to all processes itself.
+    if (control.kind == ControlMessage::Kind::kFault) has_forwarded_fault_.store(true, std::memory_order_relaxed);
     link_with(process).post(kControlMessage, &control, sizeof control);
     return;
   }
   const std::lock_guard lock(mutex_);
-  to_self_.push_back(control);
+  own_messages_.push_back(control);
 }
 
-std::optional<ControlMessage> SocketProcessGroup::poll_any() {
+std::optional<ControlMessage> SocketProcessGroup::poll_locked() {
   advance();
   for (int p = 0; p < processes_; ++p) {
     Link* const link = find_link(p);
     const auto bytes = link != nullptr ? link->take(kControlMessage) : std::nullopt;
     if (!bytes) continue;
     const ControlMessage control = parse_control_message(*bytes, p);
-    if (control.kind == ControlMessage::Kind::kFault) pass_on(control);
+    if (control.kind == ControlMessage::Kind::kFault) forward_fault(control);
     return control;
   }
-  if (to_self_.empty()) return std::nullopt;
-  const ControlMessage control = to_self_.front();
-  to_self_.pop_front();
+  if (own_messages_.empty()) return std::nullopt;
+  const ControlMessage control = own_messages_.front();
+  own_messages_.pop_front();
   return control;
 }
 
-void SocketProcessGroup::pass_on(ControlMessage fault) {
-  if (has_passed_on_.exchange(true, std::memory_order_relaxed)) return;
+void SocketProcessGroup::forward_fault(ControlMessage fault) {
+  if (has_forwarded_fault_.exchange(true, std::memory_order_relaxed)) return;
   const int sender = std::exchange(fault.process, process_);
   for (int p = 0; p < processes_; ++p) {
     if (p == process_ || p == sender || !is_watched_by(p)) continue;
@@ -260,12 +257,12 @@ void SocketProcessGroup::pass_on(ControlMessage fault) {
 
 std::optional<ControlMessage> SocketProcessGroup::poll() {
   const std::lock_guard lock(mutex_);
-  return poll_any();
+  return poll_locked();
 }
 
 bool SocketProcessGroup::is_gone(int process) {
   Link* const link = find_link(process);
-  // What it said last may have come since `poll` looked.
+  // A last control message may have arrived since the last `poll`.
   return link != nullptr && !why_lost(process).empty() && !link->has_arrived(kControlMessage, ~Key{0});
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What process groups over sockets have in common, on one host and on several.
+// Common part of the process groups over sockets.
 #pragma once
 
 #include <atomic>
@@ -20,9 +20,10 @@
 
 namespace farandole::sockets {
 
-/// Control messages go directly from process to process. A process that is told of a fault passes it on to the
-/// processes that would see it end; an allgather goes up and down the binomial tree, so that it needs no other links
-/// than the tree's.
+/// Process group over links: derive from this class and provide the links. Control messages go directly between the two
+/// processes. A process that receives a fault forwards the fault to the processes that would notice its own end, so
+/// that they raise the original error. An allgather uses the binomial tree, so it needs links to neighbours in the tree
+/// only.
 class SocketProcessGroup : public ProcessGroup {
  public:
   SocketProcessGroup(const SocketProcessGroup&) = delete;
@@ -32,10 +33,11 @@ class SocketProcessGroup : public ProcessGroup {
   int process_count() const override { return processes_; }
   ThreadUse thread_use() const override { return ThreadUse::kAnyThread; }
   std::string thread_advice() const override { return {}; }
-  /// 2 ceil(log2(processes)) messages in a row, the longest of processes * bytes. What ends it here, with an error,
-  /// ends it with the same error in all processes.
-  /// @throws PeerLost  names the process that has gone, however far it is   @throws Timeout  names the process that
-  /// does not come
+  /// Gathers up the binomial tree to process 0, which sends the result down the tree: 2 ceil(log2(processes))
+  /// consecutive messages, the longest of processes * bytes. An error is forwarded along the tree, so that all
+  /// processes throw the same error.
+  /// @throws PeerLost  names the lost process, also if it is not a neighbour   @throws Timeout  names the processes
+  /// that are late
   void allgather(const void* mine, void* all, std::size_t bytes) override;
   void post(int process, const ControlMessage& control) override;
   std::optional<ControlMessage> poll() override;
@@ -48,45 +50,45 @@ class SocketProcessGroup : public ProcessGroup {
   void leave() override {}
 
  protected:
-  /// @param timeout  0: never
+  /// @param timeout  0: wait for ever
   SocketProcessGroup(int process, int processes, Seconds warn_after, Seconds timeout);
 
-  /// The link with another process.
+  /// Returns the link to another process; makes the link if necessary.
   virtual Link& link_with(int process) = 0;
-  /// The same if it is there already, else null.
+  /// Returns the link to another process if the link exists, else null.
   virtual Link* find_link(int process) = 0;
-  /// Why nothing comes from a process any more with which there is a link; empty while something may.
+  /// Returns why nothing more can arrive from a process to which a link exists; empty while something may arrive.
   virtual std::string why_lost(int process) = 0;
-  /// Whether another process finds out by itself when this one ends: it must be told of a fault before that, or it
-  /// would take this process for the one that was lost first.
+  /// True if another process notices the end of this process without a message. Such a process must be told of a fault
+  /// before this process ends, because it would otherwise report this process as the first that was lost.
   virtual bool is_watched_by(int process) { return find_link(process) != nullptr; }
-  /// Goes on with links that are being made.
+  /// Makes progress on links that are being connected.
   virtual void advance() {}
-  /// For the destructor of the class that owns the links: what was posted last, a fault maybe, should still leave; a
-  /// process that does not read has a moment.
+  /// Waits, for a second at most, until messages posted last, such as a fault, are sent; a peer may have stopped
+  /// reading. For the destructor of the class that owns the links.
   void flush_at_end();
 
  private:
   struct Gathering;
-  void expect(Gathering& gathering, int from, std::byte* data, std::size_t bytes);
+  void post_receive(Gathering& gathering, int from, std::byte* data, std::size_t bytes);
   void send_to(Gathering& gathering, int to, const std::byte* data, std::size_t bytes);
   void finish(Gathering& gathering);
-  void look(Gathering& gathering);
-  void look_at(Gathering& gathering, int neighbour);
+  void check_while_waiting(Gathering& gathering);
+  void read_messages_of(Gathering& gathering, int neighbour);
   void announce_late(Gathering& gathering);
-  void tell_neighbours(const Error& error);
-  std::optional<ControlMessage> poll_any();
-  void pass_on(ControlMessage fault);
+  void send_error_to_neighbours(const Error& error);
+  std::optional<ControlMessage> poll_locked();
+  void forward_fault(ControlMessage fault);
 
   const int process_;
   const int processes_;
   const Seconds warn_after_, timeout_;
   const BinomialTree tree_;
-  const std::vector<int> neighbours_;       // in the tree
-  std::uint64_t gatherings_ = 0;            // that have begun; of the thread that joins the job
-  std::atomic<bool> has_passed_on_{false};  // a fault: once is enough
-  std::mutex mutex_;                        // guards what follows
-  std::deque<ControlMessage> to_self_;
+  const std::vector<int> neighbours_;             // neighbours of this process in the tree
+  std::uint64_t allgather_count_ = 0;             // number of allgathers begun; used by the joining thread only
+  std::atomic<bool> has_forwarded_fault_{false};  // a fault; the first is forwarded, later faults are not
+  std::mutex mutex_;                              // guards the members below
+  std::deque<ControlMessage> own_messages_;
 };
 
 }  // namespace farandole::sockets

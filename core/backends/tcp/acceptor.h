@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The door of a process: every caller of its listening socket must prove to be of the job.
+// Listening socket of a process; authenticates incoming connections.
 #pragma once
 
 #include <cstdint>
@@ -16,50 +16,55 @@ struct pollfd;
 
 namespace farandole::tcp {
 
-/// A listening socket, and the handshakes with those that have called it. Strangers are dropped, counted, and logged
-/// once a minute at most, as is that callers wait because this process may open no more files. Nothing blocks. Not
-/// thread-safe.
+/// Listening socket, and the handshakes on accepted connections. Each connecting process must prove that it belongs to
+/// the job (Handshake); then `decide` gives the verdict, and `adopt` takes the socket. The owner calls `advance`
+/// regularly.
+///
+/// A connection that fails the proof, or does not complete the proof within Handshake::kDeadline, is a stranger: the
+/// connection is closed and counted. A log line, at most once a minute, reports strangers, and connections that wait
+/// because this process has reached its limit of open files. Non-blocking. Not thread-safe.
 class Acceptor {
  public:
-  /// Handshakes with callers that have not proved to be of the job, beside one for each process of the job, so that all
-  /// of those can call at once; the oldest makes room for the next.
+  /// Maximum number of handshakes, in addition to one per process of the job, so that all processes can connect at the
+  /// same time. Beyond the maximum, the oldest unproven handshake is dropped, and counted as a stranger.
   static constexpr std::size_t kMaxPending = 64;
-  using Decide = std::function<Verdict(const Introduction& caller)>;
-  using Adopt = std::function<void(const Introduction& caller, UniqueDescriptor socket)>;
+  using Decide = std::function<Verdict(const Introduction& peer)>;
+  using Adopt = std::function<void(const Introduction& peer, UniqueDescriptor socket)>;
 
-  Acceptor(UniqueDescriptor listener, const JobKey& key, const Introduction& mine, Seconds peer_timeout);
+  Acceptor(UniqueDescriptor listener, const JobKey& key, const Introduction& own, Seconds peer_timeout);
 
-  /// What later callers are told.
-  void set_introduction(const Introduction& mine) { mine_ = mine; }
-  /// Accepts callers and goes on with their handshakes.
-  /// @param decide  on each caller that has proved to be of the job; its process and processes may be any numbers. What
-  ///                it throws passes through.
-  /// @param adopt   takes each connection whose handshake is done
+  /// Sets the introduction that is sent on connections accepted from now on.
+  void set_introduction(const Introduction& own) { introduction_ = own; }
+  /// Accepts connections and advances their handshakes.
+  /// @param decide  called for each connecting process that has proved to be of the job; its `process` and `processes`
+  ///                may still be any numbers. Exceptions pass through.
+  /// @param adopt   receives each connection whose handshake is done
   void advance(const Decide& decide, const Adopt& adopt);
-  /// True if a handshake that has not ended began a moment ago, so that the rest of it is about to come. A caller that
-  /// stays silent is not worth looking at again and again.
+  /// True if the newest handshake is in progress and began less than 50 ms ago, so that its next bytes are about to
+  /// arrive and frequent polling pays off. A peer that stays silent is not polled so often.
   bool has_new(Clock::time_point now) const;
+  /// Number of connections that were dropped because they are not of the job.
   std::uint64_t strangers() const { return strangers_; }
-  /// Adds what to look for with poll(2).
+  /// Adds the sockets and events to wait for with poll(2).
   void add_to(std::vector<pollfd>& sockets) const;
-  /// In a forked child: lets go of the sockets.
+  /// Closes the sockets in a forked child.
   void drop_sockets();
 
  private:
-  std::size_t most() const { return kMaxPending + static_cast<std::size_t>(mine_.processes); }
+  std::size_t max_pending() const { return kMaxPending + static_cast<std::size_t>(introduction_.processes); }
   void accept();
-  bool is_over(Handshake& handshake, const Decide& decide, const Adopt& adopt);
-  void refuse(std::string_view why);
-  void look_why_none(int error);
+  bool advance_handshake(Handshake& handshake, const Decide& decide, const Adopt& adopt);
+  void count_stranger(std::string_view why);
+  void warn_if_out_of_descriptors(int error);
   bool may_log();
 
   UniqueDescriptor listener_;
   const JobKey key_;
-  Introduction mine_;
+  Introduction introduction_;
   const Seconds peer_timeout_;
   std::list<Handshake> handshakes_;  // oldest first
   std::uint64_t strangers_ = 0;
-  Clock::time_point next_line_{};  // in the log
+  Clock::time_point next_log_{};  // time of the next permitted log line
 };
 
 }  // namespace farandole::tcp

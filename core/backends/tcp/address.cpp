@@ -27,11 +27,11 @@ std::size_t length_of(const Address& address) {
   return address.family == 4 ? 4 : 16;
 }
 
-bool share_bits(const Address& one, const Address& other, int bits) {
-  if (one.family != other.family) return false;
+bool have_same_prefix(const Address& first, const Address& second, int bits) {
+  if (first.family != second.family) return false;
   for (std::size_t i = 0; bits > 0; ++i, bits -= 8) {
     const int mask = bits >= 8 ? 0xff : (0xff << (8 - bits)) & 0xff;
-    if (((one.bytes[i] ^ other.bytes[i]) & mask) != 0) return false;
+    if (((first.bytes[i] ^ second.bytes[i]) & mask) != 0) return false;
   }
   return true;
 }
@@ -53,27 +53,29 @@ std::optional<Address> parse_address(const std::string& text) {
   return std::nullopt;
 }
 
-/// "10.0.0.0/8", or one address.
+/// Parses a network ("10.0.0.0/8") or a single address.
 std::optional<InterfaceAddress> parse_network(std::string_view text) {
   const auto slash = text.find('/');
   const auto address = parse_address(std::string(text.substr(0, slash)));
   if (!address) return std::nullopt;
-  const int most = static_cast<int>(8 * length_of(*address));
-  int bits = most;
+  const int max_bits = static_cast<int>(8 * length_of(*address));
+  int bits = max_bits;
   if (slash != std::string_view::npos) {
     const std::string_view number = text.substr(slash + 1);
     const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), bits);
-    if (error != std::errc{} || end != number.data() + number.size() || bits < 0 || bits > most) return std::nullopt;
+    const bool is_number = error == std::errc{} && end == number.data() + number.size();
+    if (!is_number || bits < 0 || bits > max_bits) return std::nullopt;
   }
   return InterfaceAddress{"", *address, bits};
 }
 
-/// The address that packets to a far network leave by. Nothing is sent: the kernel only looks for a route.
-std::optional<Address> address_by_route(const char* far) {
-  Address there = *parse_address(far);
-  there.port = 9;
+/// Returns the source address of packets to a remote network. Connects a datagram socket, which makes the kernel look
+/// up the route and sends nothing.
+std::optional<Address> address_by_route(const char* remote) {
+  Address available = *parse_address(remote);
+  available.port = 9;
   sockaddr_storage storage{};
-  const unsigned length = to_sockaddr(there, storage);
+  const unsigned length = to_sockaddr(available, storage);
   const sockets::UniqueDescriptor socket(::socket(storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (!socket || connect(socket.get(), reinterpret_cast<const sockaddr*>(&storage), length) != 0) return std::nullopt;
   sockaddr_storage own{};
@@ -92,10 +94,10 @@ std::vector<Address> by_route(std::span<const InterfaceAddress> all) {
   if (chosen.empty()) {
     for (const InterfaceAddress& own : all) chosen.push_back(own.address);
   }
-  // Addresses of documentation networks, which are routed as any far network is.
-  for (const char* far : {"2001:db8::1", "192.0.2.1"}) {
-    const auto leaving = address_by_route(far);
-    const auto found = leaving ? std::find(chosen.begin(), chosen.end(), *leaving) : chosen.end();
+  // Addresses of documentation networks, which have the same route as any other remote network.
+  for (const char* remote : {"2001:db8::1", "192.0.2.1"}) {
+    const auto outgoing = address_by_route(remote);
+    const auto found = outgoing ? std::find(chosen.begin(), chosen.end(), *outgoing) : chosen.end();
     if (found != chosen.end()) std::rotate(chosen.begin(), found, found + 1);
   }
   return chosen;
@@ -103,7 +105,7 @@ std::vector<Address> by_route(std::span<const InterfaceAddress> all) {
 
 }  // namespace
 
-bool is_of_one_link(const Address& address) {
+bool is_link_local(const Address& address) {
   return address.family == 6 && address.bytes[0] == 0xfe && (address.bytes[1] & 0xc0) == 0x80;
 }
 
@@ -165,7 +167,7 @@ std::vector<InterfaceAddress> interface_addresses() {
     if (entry->ifa_addr->sa_family != AF_INET && entry->ifa_addr->sa_family != AF_INET6) continue;
     InterfaceAddress own{entry->ifa_name, from_sockaddr(*entry->ifa_addr), 0};
     own.address.port = 0;
-    if (is_of_one_link(own.address)) continue;
+    if (is_link_local(own.address)) continue;
     for (const std::uint8_t byte : from_sockaddr(*entry->ifa_netmask).bytes) own.prefix_bits += std::popcount(byte);
     found.push_back(std::move(own));
   }
@@ -173,11 +175,11 @@ std::vector<InterfaceAddress> interface_addresses() {
 }
 
 bool is_in_network(const Address& address, const InterfaceAddress& own) {
-  return share_bits(address, own.address, own.prefix_bits);
+  return have_same_prefix(address, own.address, own.prefix_bits);
 }
 
-bool is_of_this_host(const Address& address, std::span<const InterfaceAddress> own) {
-  const auto is_same = [&](const InterfaceAddress& each) { return share_bits(address, each.address, 128); };
+bool is_local_address(const Address& address, std::span<const InterfaceAddress> own) {
+  const auto is_same = [&](const InterfaceAddress& each) { return have_same_prefix(address, each.address, 128); };
   return is_loopback(address) || std::any_of(own.begin(), own.end(), is_same);
 }
 
@@ -192,27 +194,28 @@ std::vector<Address> choose_own_addresses(std::span<const InterfaceAddress> all,
     }
   }
   if (!chosen.empty()) return chosen;
-  std::string there;
+  std::string available;
   for (const InterfaceAddress& own : all) {
-    there += fmt::format("{}{} {}/{}", there.empty() ? "" : ", ", own.interface, to_text(own.address), own.prefix_bits);
+    available +=
+        fmt::format("{}{} {}/{}", available.empty() ? "" : ", ", own.interface, to_text(own.address), own.prefix_bits);
   }
   throw InvalidArgument(
       fmt::format("FARANDOLE_NETWORK_INTERFACE is '{}', and no interface of this host that is up has that name or an "
                   "address of that "
                   "network; there are: {}",
-                  choice, there.empty() ? "none" : there));
+                  choice, available.empty() ? "none" : available));
 }
 
 std::vector<Address> order_by_reach(std::span<const Address> of_peer, std::span<const InterfaceAddress> own) {
   const auto rank = [own](const Address& address) {
-    const auto is_own = [&](const InterfaceAddress& each) { return share_bits(address, each.address, 128); };
+    const auto is_own = [&](const InterfaceAddress& each) { return have_same_prefix(address, each.address, 128); };
     const auto is_near = [&](const InterfaceAddress& each) { return is_in_network(address, each); };
     if (std::any_of(own.begin(), own.end(), is_own)) return 2;
     return std::any_of(own.begin(), own.end(), is_near) ? 0 : 1;
   };
   std::vector<Address> ordered(of_peer.begin(), of_peer.end());
   std::stable_sort(ordered.begin(), ordered.end(),
-                   [&](const Address& one, const Address& other) { return rank(one) < rank(other); });
+                   [&](const Address& first, const Address& second) { return rank(first) < rank(second); });
   return ordered;
 }
 

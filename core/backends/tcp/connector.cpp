@@ -20,8 +20,8 @@ std::string refused_text() {
   return std::generic_category().message(ECONNREFUSED);
 }
 
-/// Of a call that was never connected.
-Kind kind_of_unconnected(const std::string& problem) {
+/// Failure kind of an attempt whose connection was never established.
+Kind unconnected_kind(const std::string& problem) {
   return problem == refused_text() ? Kind::kNotListening : Kind::kUnreachable;
 }
 
@@ -37,8 +37,8 @@ std::string Connector::Failure::describe() const {
   return fmt::format("{}: {}", to_text(at), text);
 }
 
-Connector::Connector(const ConnectOptions& terms, std::vector<Address> addresses)
-    : terms_(terms), addresses_(std::move(addresses)), pause_(terms.first_pause) {}
+Connector::Connector(const ConnectOptions& options, std::vector<Address> addresses)
+    : options_(options), addresses_(std::move(addresses)), pause_(options.first_pause) {}
 
 void Connector::set_addresses(std::vector<Address> addresses) {
   addresses_ = std::move(addresses);
@@ -46,66 +46,67 @@ void Connector::set_addresses(std::vector<Address> addresses) {
 }
 
 Connector::State Connector::advance(Clock::time_point now) {
-  if (!call_) {
-    if (now < next_ || addresses_.empty()) return State::kWaiting;
-    at_ = addresses_[next_address_];
+  if (!handshake_) {
+    if (now < next_attempt_ || addresses_.empty()) return State::kWaiting;
+    address_ = addresses_[next_address_];
     start_ = now;
-    UniqueDescriptor socket = begin_to_connect(at_, terms_.source, terms_.peer_timeout);
+    UniqueDescriptor socket = begin_to_connect(address_, options_.source, options_.peer_timeout);
     if (!socket) {
       const std::string problem = describe_socket_problem(errno);
-      return fail(kind_of_unconnected(problem), problem, now);
+      return fail(unconnected_kind(problem), problem, now);
     }
-    call_.emplace(Handshake::call(std::move(socket), terms_.key, terms_.mine, terms_.called));
+    handshake_.emplace(Handshake::call(std::move(socket), options_.key, options_.mine, options_.called));
   }
-  switch (call_->advance()) {
+  switch (handshake_->advance()) {
     case Handshake::State::kDone:
       return State::kConnected;
     case Handshake::State::kRefused:
-      return fail(Kind::kDeclined, describe_verdict(call_->verdict()), now);
+      return fail(Kind::kDeclined, describe_verdict(handshake_->verdict()), now);
     case Handshake::State::kFailed:
-      return fail(call_->is_connected() ? Kind::kBroken : kind_of_unconnected(call_->problem()), call_->problem(), now);
+      return fail(handshake_->is_connected() ? Kind::kBroken : unconnected_kind(handshake_->problem()),
+                  handshake_->problem(), now);
     case Handshake::State::kProven:
     case Handshake::State::kUnderway:
       break;
   }
-  const bool is_connected = call_->is_connected();
-  if (now - start_ < (is_connected ? terms_.answer_time : terms_.connect_time)) return State::kWaiting;
+  const bool is_connected = handshake_->is_connected();
+  if (now - start_ < (is_connected ? options_.answer_time : options_.connect_time)) return State::kWaiting;
   return is_connected ? fail(Kind::kSilent, "what listens there does not answer", now)
                       : fail(Kind::kUnreachable, "no answer", now);
 }
 
 Connector::State Connector::fail(Failure::Kind kind, std::string text, Clock::time_point now) {
-  const bool was_left_waiting = call_ && call_->is_connected() && now - start_ >= terms_.connect_time;
-  const Verdict verdict = kind == Kind::kDeclined ? call_->verdict() : Verdict::kAccepted;
-  const bool is_there = (kind == Kind::kDeclined && verdict != Verdict::kTaken) || was_left_waiting;
-  if (is_there) failing_since_.reset();
-  if (!is_there && !failing_since_) failing_since_ = now;
+  const bool was_left_waiting = handshake_ && handshake_->is_connected() && now - start_ >= options_.connect_time;
+  const Verdict verdict = kind == Kind::kDeclined ? handshake_->verdict() : Verdict::kAccepted;
+  const bool has_answered = (kind == Kind::kDeclined && verdict != Verdict::kTaken) || was_left_waiting;
+  if (has_answered) failing_since_.reset();
+  if (!has_answered && !failing_since_) failing_since_ = now;
   if (kind != Kind::kNotListening) refused_since_.reset();
   if (kind == Kind::kNotListening && !refused_since_) refused_since_ = now;
-  failure_ = {kind, at_, std::move(text), verdict};
-  call_.reset();
-  next_ = now;
-  // An address at which the other end is stays the one to call.
+  failure_ = {kind, address_, std::move(text), verdict};
+  handshake_.reset();
+  next_attempt_ = now;
+  // After a verdict the peer's address is known: stay with this address.
   if (kind != Kind::kDeclined && ++next_address_ < addresses_.size()) return State::kFailed;
   if (kind != Kind::kDeclined) next_address_ = 0;
-  next_ += pause_;
-  pause_ = std::min(2 * pause_, terms_.longest_pause);
+  next_attempt_ += pause_;
+  pause_ = std::min(2 * pause_, options_.longest_pause);
   return State::kFailed;
 }
 
 UniqueDescriptor Connector::take_socket() {
-  UniqueDescriptor socket = call_->take_socket();
-  call_.reset();
+  UniqueDescriptor socket = handshake_->take_socket();
+  handshake_.reset();
   return socket;
 }
 
 void Connector::cancel(Clock::time_point next) {
-  call_.reset();
-  next_ = next;
+  handshake_.reset();
+  next_attempt_ = next;
 }
 
 void Connector::add_to(std::vector<pollfd>& sockets) const {
-  if (call_) sockets.push_back({call_->descriptor(), call_->awaited_events(), 0});
+  if (handshake_) sockets.push_back({handshake_->descriptor(), handshake_->awaited_events(), 0});
 }
 
 }  // namespace farandole::tcp

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a process calls another one, until the other end takes the call up.
+// Connecting to a peer process, with retries.
 #pragma once
 
 #include <cstddef>
@@ -16,85 +16,88 @@ struct pollfd;
 
 namespace farandole::tcp {
 
-/// What holds for all calls of one process to another one.
+/// Parameters of all attempts to connect to one peer process.
 struct ConnectOptions {
   JobKey key{};
-  Introduction mine;                ///< of the caller
-  int called = 0;                   ///< the process that shall take the call up
-  std::optional<Address> source;    ///< own address that calls go out from
-  Seconds peer_timeout{60};         ///< of the connection: FARANDOLE_PEER_TIMEOUT
-  Clock::duration connect_time{};   ///< from the start of a call: how long its address may leave it unconnected
-  Clock::duration answer_time{};    ///< from the start of a call: how long the handshake may take
-  Clock::duration first_pause{};    ///< from the failure at the last address to the next call of the first one; then
-  Clock::duration longest_pause{};  ///< twice that, and so on, up to this
+  Introduction mine;                ///< sent to the peer
+  int called = 0;                   ///< number of the peer process
+  std::optional<Address> source;    ///< local address to connect from
+  Seconds peer_timeout{60};         ///< FARANDOLE_PEER_TIMEOUT, for the connection that results
+  Clock::duration connect_time{};   ///< limit for connect(2), from the start of an attempt
+  Clock::duration answer_time{};    ///< limit for connect(2) and handshake, from the start of an attempt
+  Clock::duration first_pause{};    ///< pause between a failure at the last address and the next attempt
+  Clock::duration longest_pause{};  ///< the pause doubles up to this
 };
 
-/// The calls of a process to another one: at one address after the other, again and again, until one is taken up.
-/// Nothing blocks. Not thread-safe.
+/// Connects to a peer process: attempts its addresses in order, with a growing pause after the last address, until a
+/// handshake succeeds. An attempt is a non-blocking connect(2) followed by a Handshake. A peer answers only when a
+/// thread calls Acceptor::advance there, so a peer that computes may leave an attempt waiting for a long time;
+/// `answer_time` limits this wait. Non-blocking: the owner calls `advance` regularly. Not thread-safe.
 class Connector {
  public:
   enum class State {
-    kWaiting,    ///< a call is under way, or the next one is not due yet
-    kConnected,  ///< the call was taken up: `take_socket` comes next
-    kFailed,     ///< a call has just ended without a connection: `failure`; the next `advance` goes on
+    kWaiting,    ///< an attempt is in progress, or the next attempt is not due
+    kConnected,  ///< the peer has accepted: call `take_socket` next
+    kFailed,     ///< an attempt has just failed, see `failure`; the next `advance` continues
   };
-  /// How a call has ended that has brought no connection.
+  /// Why an attempt failed.
   struct Failure {
     enum class Kind {
-      kUnreachable,   ///< the kernel of the other end does not answer, or there is no way to it
-      kNotListening,  ///< no program listens there
-      kSilent,        ///< a program listens there, and has not answered in time
-      kBroken,        ///< the handshake has failed
-      kDeclined,      ///< the other end is of the job, and has decided otherwise
+      kUnreachable,   ///< the peer's host does not answer, or there is no route to it
+      kNotListening,  ///< the host answers, but no program listens at the port
+      kSilent,        ///< a program accepts the connection, but sends no answer in time
+      kBroken,        ///< the handshake failed
+      kDeclined,      ///< the peer belongs to the job and rejects the connection, see `verdict`
     };
     Kind kind = Kind::kUnreachable;
     Address at;
     std::string text;                      ///< "Connection refused"
-    Verdict verdict = Verdict::kAccepted;  ///< kDeclined
+    Verdict verdict = Verdict::kAccepted;  ///< of kind kDeclined
 
-    /// "10.0.0.1:4711: Connection refused"
+    /// Returns "10.0.0.1:4711: Connection refused".
     std::string describe() const;
   };
 
-  /// @param addresses  in the order in which they are called
-  explicit Connector(const ConnectOptions& terms, std::vector<Address> addresses = {});
+  /// @param addresses  in the order in which to try them; empty: see `set_addresses`
+  explicit Connector(const ConnectOptions& options, std::vector<Address> addresses = {});
 
-  /// Until there are some no call is made. A call that is under way goes on.
+  /// Sets the addresses to try. No attempt is made while there are none; an attempt in progress continues.
   void set_addresses(std::vector<Address> addresses);
   const std::vector<Address>& addresses() const { return addresses_; }
 
-  /// Goes on with the call, or begins the next one where it is due.
+  /// Advances the attempt in progress, or starts the next attempt if it is due.
   State advance(Clock::time_point now);
-  /// kConnected. The peer's next byte is the first one after the handshake.
+  /// Returns the connected socket, in state kConnected. The peer's next byte is the first byte after the handshake.
   UniqueDescriptor take_socket();
-  bool is_calling() const { return call_.has_value(); }
-  /// True if a call is under way, and the kernel of the other end has taken it.
-  bool is_through() const { return call_ && call_->is_connected(); }
-  /// Ends the call that is under way, if there is one; the next one is due at `next`.
+  /// True if an attempt is in progress.
+  bool is_calling() const { return handshake_.has_value(); }
+  /// True if an attempt is in progress and the peer's kernel has established the connection.
+  bool is_through() const { return handshake_ && handshake_->is_connected(); }
+  /// Cancels the attempt in progress, if any. The next attempt is due at `next`.
   void cancel(Clock::time_point next);
 
-  /// Of the last call that has failed.
+  /// The last failure; empty if no attempt has failed.
   const std::optional<Failure>& failure() const { return failure_; }
-  /// The first failure since the other end has last shown that it is there: by a verdict, or because it has let a
-  /// connected call wait for connect_time and more, as a process does that computes. None: it has not failed since.
-  /// Verdict::kTaken shows nothing: the connection that it speaks of comes at once, or has been lost on its way.
+  /// Time of the first failure since the peer last gave a sign of life: a verdict, or an established connection that
+  /// waited for at least connect_time, as happens while a process computes. Empty if no attempt has failed since.
+  /// Verdict::kTaken is not a sign of life: the connection that the peer reports arrives soon, or was lost on its way.
   const std::optional<Clock::time_point>& failing_since() const { return failing_since_; }
-  /// The first of the calls since which no program has listened at any address that was called. None: the last one has
-  /// ended in another way.
+  /// Time of the first failure of kind kNotListening after which no attempt, at any address, ended in another way.
+  /// Empty if the last attempt ended in another way.
   const std::optional<Clock::time_point>& refused_since() const { return refused_since_; }
-  /// Adds what to look for with poll(2).
+  /// Adds the socket and events to wait for with poll(2).
   void add_to(std::vector<pollfd>& sockets) const;
 
  private:
   State fail(Failure::Kind kind, std::string text, Clock::time_point now);
 
-  const ConnectOptions terms_;
+  const ConnectOptions options_;
   std::vector<Address> addresses_;
   std::size_t next_address_ = 0;
-  std::optional<Handshake> call_;
-  Address at_;  // of the call
+  std::optional<Handshake> handshake_;
+  Address address_;  // address of the attempt in progress, or of the last attempt
   Clock::time_point start_{};
-  Clock::time_point next_{};
+  Clock::time_point next_attempt_{};
   Clock::duration pause_;
   std::optional<Failure> failure_;
   std::optional<Clock::time_point> failing_since_;

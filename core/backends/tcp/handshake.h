@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The first bytes of a connection: each end proves that it has the job's key before the other end reads anything else.
+// Mutual authentication at the beginning of a connection: each end proves that it has the job's key before the peer
+// reads anything else.
 #pragma once
 
 #include <array>
@@ -17,96 +18,104 @@ namespace farandole::tcp {
 
 using sockets::UniqueDescriptor;
 
-/// What a connection is for.
+/// Purpose of a connection.
 enum class Purpose : std::uint16_t {
-  kMessages = 1,    ///< a Link between two processes, one of several
-  kRendezvous = 2,  ///< a process calls the one at which the job meets
+  kMessages = 1,    ///< carries one of the Links between two processes
+  kRendezvous = 2,  ///< joins the job at process 0
 };
 
-/// What one end says of itself; the other end may believe it once the handshake is done.
+/// Claims of one end about itself. The other end may believe them once the handshake is done.
 struct Introduction {
   std::uint64_t job = 0;  ///< number of the job
   std::int32_t process = 0;
   std::int32_t processes = 0;
-  std::uint32_t start = 0;  ///< of the job, which may be started again: see TcpNetwork::set_start; kRendezvous: 0
+  std::uint32_t start = 0;  ///< identifies a start of the job, see TcpNetwork::set_start; kRendezvous: 0
   Purpose purpose = Purpose::kMessages;
-  std::uint16_t connection = 0;  ///< of those between the two processes, that the caller makes; of the called end: 0
+  std::uint16_t connection = 0;  ///< index of the connection, set by the initiator; responder: 0
   bool operator==(const Introduction&) const = default;
 };
 
-/// What the called end answers a caller that has proved to be of the job.
+/// Answer of the responder to an initiator that has proved to be of the job.
 enum class Verdict : std::uint8_t {
   kAccepted = 1,
-  kCrossed = 2,  ///< the called end is calling the caller at the same time, and its own call is the one that counts
-  kTaken = 3,    ///< there is a connection already
-  kMisfit = 4,   ///< the two do not agree on the number of processes, or there is no process of the caller's number
+  kCrossed = 2,  ///< simultaneous connect: the responder's own attempt is kept
+  kTaken = 3,    ///< the two processes are connected already
+  kMisfit = 4,   ///< the number of processes differs, or the initiator's process number does not exist
 };
 
-/// One end of a new connection, on a non-blocking stream socket. Both ends send an opening (a fixed length: a nonce and
-/// the introduction); the caller proves by an HMAC-SHA-256 over both openings that it has the key; the called end
-/// decides, and proves the same together with its verdict; the caller confirms. The nonces are fresh, so what was
-/// recorded proves nothing later, and each proof says which end has made it, so that it can not be sent back. It also
-/// says which port was called, so that a program without the key can not listen at another port of the host and pass on
-/// what both ends say until it is between them: the rendezvous is called at several ports.
+/// One end of the handshake on a new, non-blocking stream socket. The initiator is the end that has connected, the
+/// responder the end that has accepted.
 ///
-///     caller   opening →            ← opening   called end
-///              proof   →            ← verdict, proof
-///              confirm →
+///     initiator  opening →          ← opening         responder
+///                proof   →          ← verdict, proof
+///                confirmation →
 ///
-/// No byte beyond the handshake is read. Not thread-safe.
+/// 1. Both send an opening of fixed length: a fresh nonce and an Introduction.
+/// 2. The initiator proves that it has the key, by an HMAC-SHA-256 over both openings.
+/// 3. The responder's owner decides on the verdict; the responder sends the verdict and its own HMAC, over both
+///    openings and the verdict.
+/// 4. If the verdict is kAccepted, the initiator confirms. The responder uses the connection only after the
+///    confirmation, as the initiator may have cancelled meanwhile.
+///
+/// The nonces prevent replay. An HMAC includes the role of its maker, which prevents reflection, and the port that the
+/// initiator has connected to, which prevents relaying: a program without the key cannot listen at another port of the
+/// host and pass the messages on (the rendezvous is tried at several ports). No byte after the handshake is read. Not
+/// thread-safe.
 class Handshake {
  public:
   enum class State {
     kUnderway,
-    kProven,   ///< called end: the caller is of the job; `decide` comes next
-    kDone,     ///< both ends are of the job, and the connection is accepted
-    kRefused,  ///< both ends are of the job, and the called end has decided otherwise: `verdict`
-    kFailed,   ///< `problem` says why: the other end is a stranger, or it has gone
+    kProven,   ///< responder: the initiator has the key; next is `decide`
+    kDone,     ///< both ends are of the job, and the responder has accepted
+    kRefused,  ///< both ends are of the job, and the responder has rejected, see `verdict`
+    kFailed,   ///< see `problem`: the peer is a stranger, or the connection has ended
   };
-  /// How long an end that has not proved to be of the job is listened to.
+  /// Time within which the peer must prove to be of the job.
   static constexpr std::chrono::seconds kDeadline{5};
 
-  /// The end that has called: `socket` is connected, or is about to be.
-  static Handshake call(UniqueDescriptor socket, const JobKey& key, const Introduction& mine, int called);
-  /// The end that was called.
-  static Handshake answer(UniqueDescriptor socket, const JobKey& key, const Introduction& mine);
+  /// Makes the initiator. `socket` is connected, or connect(2) is in progress.
+  /// @param target_process  number of the process that the initiator wants to reach
+  static Handshake call(UniqueDescriptor socket, const JobKey& key, const Introduction& own, int target_process);
+  /// Makes the responder.
+  static Handshake answer(UniqueDescriptor socket, const JobKey& key, const Introduction& own);
   Handshake(Handshake&&) noexcept = default;
   Handshake& operator=(Handshake&&) noexcept = default;
 
-  /// Goes as far as the socket lets it. Never blocks, never throws for what the other end does.
+  /// Sends and reads as far as the socket allows. Non-blocking; the peer cannot make this function throw.
   State advance();
   State state() const { return state_; }
-  /// Called end, in state kProven.
+  /// Sets the verdict. Responder only, in state kProven.
   void decide(Verdict verdict);
-  /// Of the other end; believed from kProven on, at the caller from kDone on.
-  const Introduction& peer() const { return theirs_.introduction; }
-  /// kDone and kRefused.
+  /// The peer's introduction. To be believed from state kProven on by the responder, from kDone or kRefused on by the
+  /// initiator.
+  const Introduction& peer() const { return peer_opening_.introduction; }
+  /// The responder's verdict, in states kDone and kRefused.
   Verdict verdict() const { return verdict_; }
-  /// kFailed: "an HMAC that the key of this job does not make"
+  /// Why the handshake failed, in state kFailed: "the connection was closed during the handshake".
   const std::string& problem() const { return problem_; }
-  /// kFailed: true if the other end does not have the key, or sends what no process of a job sends; false if the
-  /// connection has ended.
+  /// In state kFailed: true if the peer lacks the key, or sent what no process of a job sends; false if the connection
+  /// ended, or if the peer is another process of the job, or serves another purpose.
   bool is_stranger() const { return is_stranger_; }
-  /// True once the other end has proved to be of the job.
+  /// True once the peer has proved to be of the job.
   bool is_proven() const { return is_proven_; }
-  /// True if it has not, and kDeadline has passed.
+  /// True if the peer has not proved to be of the job within kDeadline.
   bool is_overdue(Clock::time_point now) const;
   Clock::time_point start() const { return start_; }
 
   int descriptor() const { return socket_.get(); }
-  /// For poll(2): POLLIN or POLLOUT.
+  /// The event to wait for with poll(2): POLLIN or POLLOUT.
   short awaited_events() const;
-  /// True once the socket has taken something, so that it is connected.
+  /// True once the socket has accepted data, which shows that the connection is established.
   bool is_connected() const { return is_connected_; }
-  /// kDone: what comes next on the socket is the peer's first byte after the handshake.
+  /// Returns the socket, in state kDone. The peer's next byte is the first byte after the handshake.
   UniqueDescriptor take_socket() { return std::move(socket_); }
 
  private:
-  /// What each end sends first. The same for all versions up to `version`.
+  /// First message of each end. The layout is the same in all versions, up to and including `version`.
   struct Opening {
     std::array<char, 8> magic{};
     std::uint32_t version = 0;
-    std::int32_t called = -1;  ///< the process that the caller wants; the called end: its own number
+    std::int32_t target_process = -1;  ///< initiator: number of the process to reach; responder: its own number
     Introduction introduction;
     std::array<unsigned char, 32> nonce{};
   };
@@ -117,38 +126,38 @@ class Handshake {
     Proof proof{};
   };
   static_assert(sizeof(Answer) == 33);
-  enum class Awaits { kOpening, kProof, kDecision, kAnswer, kConfirmation, kNothing };
+  enum class AwaitedPart { kOpening, kProof, kDecision, kAnswer, kConfirmation, kNothing };
 
-  Handshake(UniqueDescriptor socket, const JobKey& key, const Introduction& mine, int called, bool is_caller);
+  Handshake(UniqueDescriptor socket, const JobKey& key, const Introduction& own, int target_process, bool is_initiator);
   std::size_t awaited_bytes() const;
   bool flush();
   bool fill();
-  void take();
-  void take_opening();
-  void take_proof();
-  void take_answer();
-  Proof prove(bool by_caller, Verdict verdict) const;
+  void process_part();
+  void process_opening();
+  void process_proof();
+  void process_answer();
+  Proof make_proof(bool by_initiator, Verdict verdict) const;
   template <class Part>
-  void queue(const Part& part);
+  void enqueue(const Part& part);
   template <class Part>
-  Part taken() const;
+  Part parse_received() const;
   void fail(std::string problem, bool is_stranger);
 
   UniqueDescriptor socket_;
   JobKey key_{};
-  bool is_caller_ = false;
+  bool is_initiator_ = false;
   bool is_connected_ = false;
   bool is_proven_ = false;
   Clock::time_point start_;
-  Opening mine_, theirs_;
-  Awaits awaits_ = Awaits::kOpening;
+  Opening own_opening_, peer_opening_;
+  AwaitedPart awaited_part_ = AwaitedPart::kOpening;
   State state_ = State::kUnderway;
   Verdict verdict_ = Verdict::kAccepted;
   std::string problem_;
   bool is_stranger_ = false;
-  std::string outgoing_;  // what the socket has not taken yet
+  std::string outgoing_;  // queued bytes that the socket has not accepted
   std::array<std::byte, sizeof(Opening)> incoming_{};
-  std::size_t came_ = 0;  // of the part that is awaited
+  std::size_t received_bytes_ = 0;  // received bytes of the awaited part
 };
 
 }  // namespace farandole::tcp

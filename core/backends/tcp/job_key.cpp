@@ -29,14 +29,15 @@ namespace {
 constexpr const char* kKeyVariable = "FARANDOLE_JOB_KEY";
 constexpr const char* kDescriptorVariable = "FARANDOLE_JOB_KEY_FD";
 constexpr std::size_t kDigits = 2 * std::tuple_size_v<JobKey>;
-// Of a text with a key: the digits and the end of the line. One more shows that there is too much.
-constexpr std::size_t kMaxText = kDigits + 3;
+// Maximum length of a text with a key: the digits, the end of the line, and one more character, which shows that the
+// text is too long.
+constexpr std::size_t kMaxTextBytes = kDigits + 3;
 
 [[noreturn]] void refuse(std::string_view source, std::string_view why) {
   throw InvalidArgument(fmt::format("the key of the job, {}, {}", source, why));
 }
 
-/// 64 digits, and maybe the end of a line.
+/// Parses 64 hexadecimal digits, with or without an end of line.
 JobKey parse_key(std::string_view text, std::string_view source) {
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.remove_suffix(1);
   JobKey key{};
@@ -52,16 +53,17 @@ JobKey parse_key(std::string_view text, std::string_view source) {
   return key;
 }
 
-/// A file that several processes have inherited with one position for all is read from its start; a pipe as it comes.
+/// Reads a file from `position`: several processes may have inherited the file with a shared position. Reads a pipe
+/// sequentially.
 ssize_t read_at(const sockets::UniqueDescriptor& from, std::size_t position, std::span<char> into) {
   const ssize_t got = pread(from.get(), into.data(), into.size(), static_cast<off_t>(position));
   return got < 0 && errno == ESPIPE ? read(from.get(), into.data(), into.size()) : got;
 }
 
 JobKey read_key(const sockets::UniqueDescriptor& from, std::string_view source) {
-  std::array<char, kMaxText> text{};
+  std::array<char, kMaxTextBytes> text{};
   std::size_t size = 0;
-  // No further than to the end of the line, or of a key: the writer of a pipe may keep it open.
+  // Stops at the end of the line, or after a key: the writer of a pipe may keep the pipe open.
   while (size < kDigits && (size == 0 || text[size - 1] != '\n')) {
     const ssize_t got = read_at(from, size, std::span(text).subspan(size));
     if (got < 0 && errno == EINTR) continue;
@@ -76,7 +78,7 @@ JobKey read_key(const sockets::UniqueDescriptor& from, std::string_view source) 
 
 JobKey read_key_file(const std::string& name) {
   const std::string source = fmt::format("FARANDOLE_JOB_KEY_FILE={}", name);
-  // Does not wait for the writer of a pipe.
+  // O_NONBLOCK: if the name is that of a pipe, open does not wait for a writer.
   const sockets::UniqueDescriptor file(open(name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (!file && errno == ELOOP) refuse(source, "is a symbolic link; it must be the file itself");
   if (!file) refuse(source, fmt::format("can not be opened: {}", std::generic_category().message(errno)));
@@ -93,13 +95,13 @@ JobKey read_key_file(const std::string& name) {
   return read_key(file, source);
 }
 
-/// Removes a variable, and overwrites its value, which /proc/<pid>/environ would show.
+/// Removes a variable from the environment, and overwrites its value, which /proc/<pid>/environ would show.
 void scrub(const char* name) {
   if (char* const value = getenv(name)) sodium_memzero(value, std::strlen(value));
   unsetenv(name);
 }
 
-/// 256 bits that any program can compute.
+/// Hashes a job's name to 256 bits. Any program can compute them.
 std::array<unsigned char, 32> hash(std::string_view purpose, const JobName& name) {
   const std::string text = fmt::format("{}\n{}\n{}", purpose, name.rendezvous, name.job);
   std::array<unsigned char, 32> bits{};
@@ -117,7 +119,7 @@ std::vector<std::string_view> ways_of(const Settings& settings) {
   return ways;
 }
 
-/// By the one way that is given.
+/// Reads the key from the only source that is set.
 JobKey read_from(const Settings& settings, const JobName& name) {
   if (settings.network.job_key_descriptor >= 0) {
     const sockets::UniqueDescriptor inherited(static_cast<int>(settings.network.job_key_descriptor));
@@ -136,7 +138,7 @@ JobKey read_from(const Settings& settings, const JobName& name) {
 
 std::array<unsigned char, 32> random_256_bits() {
   std::array<unsigned char, 32> bits{};
-  // The kernel gives so few bytes whole, or waits until it has them.
+  // The kernel returns up to 256 bytes completely; before its generator is ready the call blocks.
   while (getrandom(bits.data(), bits.size(), 0) != static_cast<ssize_t>(bits.size())) {
     if (errno == EINTR) continue;
     throw TransportError(
@@ -154,7 +156,7 @@ std::uint64_t job_number(const JobName& name) {
 }
 
 KeptKey& KeptKey::of_process() {
-  // Never destroyed: a fork may come at any time.
+  // Never destroyed: a fork may happen at any time.
   static KeptKey* const kept = [] {
     hold_at_forks<mutex_of_process>();
     return new KeptKey;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The secret of a job: a process that has it is one of the job's.
+// Secret key of a job: a process that has the key belongs to the job.
 #pragma once
 
 #include <array>
@@ -12,36 +12,38 @@
 
 namespace farandole::tcp {
 
-/// 256 bits. It travels by the launcher's or MPI's way only, and never over a connection that it authenticates.
+/// A 256-bit key. Distributed by the launcher or by MPI only, never over a connection that it authenticates.
 using JobKey = std::array<unsigned char, 32>;
 
-/// From the kernel's random numbers. @throws TransportError  the kernel has none
+/// Returns random bits from the kernel. @throws TransportError  the kernel has none
 std::array<unsigned char, 32> random_256_bits();
 
+/// Returns a new random key. @throws TransportError  the kernel has no random numbers
 inline JobKey make_job_key() {
   return random_256_bits();
 }
 
-/// What process 0 makes for all processes where MPI or PMIx can tell them. Sent as these bytes.
+/// Key and number of a job, made by process 0 and distributed by MPI or PMIx. Sent as bytes.
 struct JobSecret {
   JobKey key{};
   std::uint64_t job = 0;  ///< number of the job
 };
 static_assert(sizeof(JobSecret) == 40);
-/// A new one. @throws TransportError  the kernel has no random numbers
+/// Returns a new random secret. @throws TransportError  the kernel has no random numbers
 JobSecret make_job_secret();
 
-/// What tells a job that no MPI has started from other jobs.
+/// Distinguishes jobs that were started without MPI.
 struct JobName {
   std::string rendezvous;  ///< "node1:29500"
   std::string job;         ///< FARANDOLE_JOB; may be empty
 };
+/// Number of the job with this name: a hash, equal in all processes.
 std::uint64_t job_number(const JobName& name);
 
-/// A key whose source is gone once it has been read. Thread-safe.
+/// Memory for a key that can be read from its source only once. Thread-safe.
 class KeptKey {
  public:
-  /// A forked child may use what it holds.
+  /// The instance of this process. Usable in forked children.
   static KeptKey& of_process();
   std::optional<JobKey> get();
   void put(const JobKey& key);
@@ -52,13 +54,15 @@ class KeptKey {
   std::optional<JobKey> key_;  // guarded by mutex_
 };
 
-/// The key of a job that no MPI has started, by one of four ways: FARANDOLE_JOB_KEY_FD, FARANDOLE_JOB_KEY_FILE,
-/// FARANDOLE_JOB_KEY, or FARANDOLE_TRUST_NETWORK=on, which is a key that every program can compute from the name, and
-/// so no protection. What programs that this process starts must not have is taken away at the first call: the
-/// descriptor is closed, and the variables with it and with the key itself are removed; later calls with the same
-/// `kept` return the same key. Blocks until a pipe has brought a line or 64 characters.
-/// @throws InvalidArgument  none of the four, or several; or a file that another user can read or has made; or it holds
-/// no key. No message shows any of a key
+/// Returns the key of a job that was started without MPI, from exactly one source: FARANDOLE_JOB_KEY_FD,
+/// FARANDOLE_JOB_KEY_FILE, FARANDOLE_JOB_KEY, or FARANDOLE_TRUST_NETWORK=on. The last derives the key from the job's
+/// name, which every program can do, and so protects nothing.
+///
+/// The first call takes the secret away from programs that this process starts later: it closes the descriptor, and
+/// removes the variables that hold the descriptor or the key. Later calls with the same `kept` return the same key.
+/// Blocks until a pipe has delivered a line or 64 characters.
+/// @throws InvalidArgument  no source, or several; or a file that belongs to another user or that another user can
+/// read; or the source holds no key. No message contains any part of a key
 JobKey read_job_key(const Settings& settings, const JobName& name, KeptKey& kept);
 
 }  // namespace farandole::tcp

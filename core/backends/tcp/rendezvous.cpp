@@ -25,7 +25,7 @@
 namespace farandole::tcp {
 namespace {
 
-constexpr int kRestMs = 5;
+constexpr int kPollMs = 5;
 constexpr int kLastPort = 65535;
 
 rendezvous::Request make_request(const TcpNetwork& network) {
@@ -34,7 +34,7 @@ rendezvous::Request make_request(const TcpNetwork& network) {
   return request;
 }
 
-/// A port of the rendezvous that is free. @throws TransportError  there is none
+/// Listens at the first free port of the rendezvous. @throws TransportError  no port is free
 UniqueDescriptor listen_for(const Slot& slot, const std::optional<Address>& at) {
   if (slot.rendezvous.empty()) return listen_at(at);
   const int first = parse_rendezvous(slot.rendezvous).port;
@@ -54,7 +54,7 @@ UniqueDescriptor listen_for(const Slot& slot, const std::optional<Address>& at) 
                   first, last, slot.rendezvous, problem));
 }
 
-/// Addresses as one text, for `Slot::share`.
+/// Returns the addresses as a comma-separated text, for `Slot::share`.
 std::string to_text(const ListenAddresses& addresses, std::uint16_t port) {
   std::vector<std::string> texts;
   for (Address each : addresses.addresses) {
@@ -65,7 +65,7 @@ std::string to_text(const ListenAddresses& addresses, std::uint16_t port) {
   return fmt::format("{}", fmt::join(texts, ","));
 }
 
-/// Where process 0 listens, as it has said.
+/// Parses the text that process 0 has shared; returns its addresses in the order in which to try them.
 std::vector<Address> parse_shared(std::string_view text, const TcpNetwork& network) {
   ListenAddresses all;
   for (std::size_t i = 0; i < ListenAddresses::kMax && !text.empty(); ++i) {
@@ -80,7 +80,7 @@ std::vector<Address> parse_shared(std::string_view text, const TcpNetwork& netwo
   return network.by_reach(all);
 }
 
-/// All ports at which process 0 may be. @param addresses  each with the first one
+/// Returns all addresses at which process 0 may listen. @param addresses  with the first port
 std::vector<Address> all_ports(std::span<const Address> addresses) {
   std::vector<Address> all;
   for (const Address& first : addresses) {
@@ -92,20 +92,23 @@ std::vector<Address> all_ports(std::span<const Address> addresses) {
   return all;
 }
 
-/// The rendezvous as process 0 sees it. Looked up once: while the name service takes its time no call is answered.
-struct OwnPoint {
-  std::vector<Address> of_second;  ///< where another process 0 may be: on this host it has found a lower port
-  std::string doubt;  ///< "; process 0 does not listen at …": why no process may reach this one; or empty
+/// The rendezvous address as process 0 resolves it. Resolved once: process 0 answers no connection while the name
+/// service is slow.
+struct OwnRendezvous {
+  std::vector<Address> other_candidates;  ///< where another process 0 may listen; on this host only at ports below that
+                                          ///< of this process, as both take the first free port
+  std::string unreachable_reason;  ///< "; process 0 does not listen at …": why others may not reach it; or empty
 };
 
-/// Why no process, or none of another host, may reach process 0 at what the rendezvous is here; or empty.
-std::string describe_doubt(const RendezvousPoint& point, const TcpNetwork& network, std::span<const Address> addresses,
-                           const std::vector<InterfaceAddress>& own) {
+/// Returns why no process, or no process of another host, may reach process 0 at the rendezvous as resolved here; or
+/// empty.
+std::string describe_unreachable(const RendezvousPoint& point, const TcpNetwork& network,
+                                 std::span<const Address> addresses, const std::vector<InterfaceAddress>& own) {
   const auto is_listened_at = [&](const Address& at) {
     return network.source() ? at.family == network.source()->family && at.bytes == network.source()->bytes
-                            : is_of_this_host(at, own);
+                            : is_local_address(at, own);
   };
-  const auto is_loopback = [](const Address& at) { return is_of_this_host(at, {}); };
+  const auto is_loopback = [](const Address& at) { return is_local_address(at, {}); };
   std::vector<std::string> texts;
   for (Address at : addresses) {
     at.port = 0;
@@ -125,36 +128,38 @@ std::string describe_doubt(const RendezvousPoint& point, const TcpNetwork& netwo
       host, all == host ? " is this host itself" : fmt::format(" is {} here", all));
 }
 
-OwnPoint look_up(const RendezvousPoint& point, const TcpNetwork& network, std::uint16_t own_port) {
+OwnRendezvous resolve_own_rendezvous(const RendezvousPoint& point, const TcpNetwork& network, std::uint16_t own_port) {
   const std::vector<InterfaceAddress> own = interface_addresses();
-  const auto is_here = [&own](const Address& at) { return is_of_this_host(at, own); };
-  OwnPoint found;
+  const auto is_here = [&own](const Address& at) { return is_local_address(at, own); };
+  OwnRendezvous found;
   std::string problem;
   const std::vector<Address> addresses = resolve(point, problem);
-  found.doubt = problem.empty() ? describe_doubt(point, network, addresses, own) : fmt::format("; {}", problem);
-  found.of_second = all_ports(addresses);
-  std::erase_if(found.of_second, [&](const Address& at) { return is_here(at) && at.port >= own_port; });
+  found.unreachable_reason =
+      problem.empty() ? describe_unreachable(point, network, addresses, own) : fmt::format("; {}", problem);
+  found.other_candidates = all_ports(addresses);
+  std::erase_if(found.other_candidates, [&](const Address& at) { return is_here(at) && at.port >= own_port; });
   return found;
 }
 
-template <class Party>
-void rest(const Party& party, const rendezvous::Caller* caller) {
+template <class Participant>
+void wait_for_events(const Participant& participant, const rendezvous::Caller* caller) {
   std::vector<pollfd> sockets;
-  party.add_to(sockets);
+  participant.add_to(sockets);
   if (caller != nullptr) caller->add_to(sockets);
-  ::poll(sockets.data(), sockets.size(), kRestMs);
+  ::poll(sockets.data(), sockets.size(), kPollMs);
 }
 
-/// @throws InvalidArgument  there is another process 0, which says so
-void look_for_second(std::optional<rendezvous::Caller>& second) {
+/// Looks for another process 0 of the same job. @throws InvalidArgument  there is another, which has refused this
+/// process
+void check_for_second(std::optional<rendezvous::Caller>& second) {
   try {
     if (second) second->advance();
   } catch (const PeerLost&) {
-    second.reset();  // it was of a job that has ended
+    second.reset();  // the other process 0 belonged to a job that has ended
   }
 }
 
-void receive(const Slot& slot, TcpNetwork& network) {
+void run_server(const Slot& slot, TcpNetwork& network) {
   sockets::provide_descriptors(2 * slot.processes + static_cast<int>(Acceptor::kMaxPending),
                                "the rendezvous of this job");
   UniqueDescriptor listener = listen_for(slot, network.source());
@@ -163,27 +168,27 @@ void receive(const Slot& slot, TcpNetwork& network) {
   if (slot.rendezvous.empty()) slot.share(at);
   const rendezvous::Request own = make_request(network);
   rendezvous::Host host(slot, network, own, std::move(listener));
-  OwnPoint point;
+  OwnRendezvous point;
   std::optional<rendezvous::Caller> second;
   if (!slot.rendezvous.empty()) {
-    point = look_up(parse_rendezvous(slot.rendezvous), network, port);
-    second.emplace(slot, network, own, [&point](std::string&) { return point.of_second; });
+    point = resolve_own_rendezvous(parse_rendezvous(slot.rendezvous), network, port);
+    second.emplace(slot, network, own, [&point](std::string&) { return point.other_candidates; });
   }
   log(LogLevel::kDebug, fmt::format("process 0 of {} listens for the other processes at {}", slot.processes, at));
   StallMonitor stall(slot.warn_after, slot.timeout);
   try {
-    for (; !host.advance(); rest(host, second ? &*second : nullptr)) {
+    for (; !host.advance(); wait_for_events(host, second ? &*second : nullptr)) {
       if (host.has_found_itself()) {
         second.reset();
-        point.doubt.clear();
+        point.unreachable_reason.clear();
       }
-      look_for_second(second);
+      check_for_second(second);
       stall.check([&] {
         return fmt::format(
             "joining the job: process 0 of {} waits at {}: {}; each must be started with its own number, "
             "the same number of processes, the same rendezvous ({}), FARANDOLE_JOB if it is set, and the same key{}",
             slot.processes, at, host.describe_missing(), slot.rendezvous.empty() ? "of the launcher" : slot.rendezvous,
-            point.doubt);
+            point.unreachable_reason);
       });
     }
   } catch (const Error& error) {
@@ -192,18 +197,18 @@ void receive(const Slot& slot, TcpNetwork& network) {
   }
 }
 
-void call(const Slot& slot, TcpNetwork& network) {
-  rendezvous::Caller::Places places;
+void run_client(const Slot& slot, TcpNetwork& network) {
+  rendezvous::Caller::AddressSource find_addresses;
   if (slot.rendezvous.empty()) {
-    places = [found = parse_shared(slot.share({}), network)](std::string&) { return found; };
+    find_addresses = [found = parse_shared(slot.share({}), network)](std::string&) { return found; };
   } else {
-    places = [point = parse_rendezvous(slot.rendezvous)](std::string& problem) {
+    find_addresses = [point = parse_rendezvous(slot.rendezvous)](std::string& problem) {
       return all_ports(resolve(point, problem));
     };
   }
-  rendezvous::Caller caller(slot, network, make_request(network), std::move(places));
+  rendezvous::Caller caller(slot, network, make_request(network), std::move(find_addresses));
   StallMonitor stall(slot.warn_after, slot.timeout);
-  for (; !caller.advance(); rest(caller, nullptr)) {
+  for (; !caller.advance(); wait_for_events(caller, nullptr)) {
     stall.check([&] {
       return fmt::format("joining the job: process {} of {} has been waiting for {:.1f} s: {}", slot.process,
                          slot.processes, stall.waited().count(), caller.describe_wait());
@@ -228,7 +233,7 @@ TcpNetwork::Options network_options(const Slot& slot) {
 
 void meet(const Slot& slot, TcpNetwork& network) {
   if (slot.processes == 1) return;
-  slot.process == 0 ? receive(slot, network) : call(slot, network);
+  slot.process == 0 ? run_server(slot, network) : run_client(slot, network);
 }
 
 }  // namespace farandole::tcp

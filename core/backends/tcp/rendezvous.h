@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the processes of a job over several hosts find each other when no MPI started them.
+// Rendezvous over TCP: how the processes of a job on several hosts find each other without MPI.
 #pragma once
 
 #include <cstdint>
@@ -13,45 +13,50 @@
 
 namespace farandole::tcp {
 
-/// What a process knows of its job before it meets its peers. Whatever launched the processes fills this in: the
-/// numbers, the key, and one of `rendezvous` and `share`.
+/// Parameters of one process of a job that is joined over TCP. The launcher's adapter fills in the process number, the
+/// number of processes, the key, and either `rendezvous` or `share`.
 struct Slot {
-  int process = 0;        ///< this process's number
-  int processes = 1;      ///< how many there are
-  JobKey key{};           ///< the same in all processes, and secret
-  std::uint64_t job = 0;  ///< number of the job: the same in all processes, and another one in other jobs
-  /// Where process 0 listens, the same text in all processes: "node1:29500", "10.0.0.1:29500", "[2001:db8::1]:29500".
-  /// Where that port is taken process 0 takes the next that is free, as far as kMorePorts after it. Empty: `share`
-  /// tells all processes.
+  int process = 0;        ///< number of this process
+  int processes = 1;      ///< number of processes in the job
+  JobKey key{};           ///< secret; the same in all processes
+  std::uint64_t job = 0;  ///< number of the job: the same in all processes, different in other jobs
+  /// Address of process 0, the same text in all processes: "node1:29500", "10.0.0.1:29500", "[2001:db8::1]:29500". If
+  /// the port is taken, process 0 takes the next free port, up to kMorePorts further. Empty: `share` distributes the
+  /// address.
   std::string rendezvous;
-  /// Returns in every process the text that process 0 passes, of 1 KiB at most; the other processes pass an empty one.
-  /// Called once by each process, by the thread that joins; may block until process 0 has called. What it throws passes
-  /// through. Not used where there is a `rendezvous`.
+  /// Broadcasts a text of at most 1 KiB from process 0: returns in every process the text that process 0 passes; other
+  /// processes pass an empty text. Called once per process, by the joining thread; may block until process 0 has
+  /// called. Exceptions pass through. Not used if `rendezvous` is set.
   std::function<std::string(std::string_view of_process_0)> share;
-  std::string interface;     ///< FARANDOLE_NETWORK_INTERFACE: process 0 listens on no other
+  std::string interface;     ///< FARANDOLE_NETWORK_INTERFACE: the only interface that process 0 listens on; empty: all
   Seconds peer_timeout{60};  ///< FARANDOLE_PEER_TIMEOUT
-  Seconds warn_after{30};    ///< logs which processes are missing, again after twice the time, and so on
-  Seconds timeout{0};        ///< 0: waits for ever
+  Seconds warn_after{30};    ///< a first warning that names the missing processes, then after twice the time, and so on
+  Seconds timeout{0};        ///< 0: wait for ever
 };
 
-/// A slot with what the settings say: the interface, and how long to wait. A launcher knows the rest.
+/// Returns a slot with the interface and the times of the settings. The launcher's adapter fills in the rest.
 Slot make_slot(const Settings& settings);
 
-/// Ports after that of the rendezvous which process 0 may take: torchrun's own store sits on MASTER_PORT.
+/// Number of further ports that process 0 may take: torchrun's own store occupies MASTER_PORT.
 inline constexpr int kMorePorts = 8;
 
-/// The network of a slot. Listens. @throws InvalidArgument, TransportError  see TcpNetwork
+/// Returns the options of the network for a slot.
 TcpNetwork::Options network_options(const Slot& slot);
 
-/// Lets the processes of a job meet: each calls process 0, says where it listens, and gets the addresses of its
-/// neighbours in the binomial tree (sockets/binomial_tree.h) and the number of this start of the job, which `network`
-/// knows from then on. Process 0 answers when all have come; the calls end then, so that processes - 1 short
-/// connections are made and none is left. Collective over the processes of the job. Blocks.
+/// Joins the job. Collective over the processes of the job. Blocks.
+///
+/// Protocol: process 0 listens, at `rendezvous` or an address that `share` distributes. Every other process connects to
+/// process 0 (Handshake with Purpose::kRendezvous) and sends a Request: its build, host and listening addresses. When
+/// all have done so, process 0 checks that they fit together, and sends each process the addresses of its neighbours in
+/// the binomial tree (sockets/binomial_tree.h) and a random number for this start of the job. `network` then has both.
+/// The processes - 1 connections to process 0 are closed afterwards. Meanwhile process 0 regularly reports which
+/// processes are missing, so that all processes can warn and time out with their names.
 /// @param network  made with `network_options(slot)`
-/// @throws InvalidArgument  on all processes that have come: two have the same number, or a process was given another
-/// number of processes, or runs another build; shows both. Or the rendezvous is no address
-/// @throws PeerLost  on all that have come: a process that was met has gone before all had met
-/// @throws Timeout  names the processes that are missing   @throws TransportError  no port is free
+/// @throws InvalidArgument  on all processes that have connected: two have the same number, or a process was given
+/// another number of processes, or runs another build; the message shows both. Or `rendezvous` is not an address
+/// @throws PeerLost  on all processes that have connected: a process has ended after it had sent its request, and
+/// before all had done so
+/// @throws Timeout  names the missing processes   @throws TransportError  no port is free
 void meet(const Slot& slot, TcpNetwork& network);
 
 }  // namespace farandole::tcp

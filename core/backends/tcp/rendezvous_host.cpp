@@ -12,6 +12,7 @@
 
 #include "farandole/core/error.h"
 #include "farandole/internal/log.h"
+#include "sockets/announcement_interval.h"
 #include "sockets/binomial_tree.h"
 #include "sockets/error_message.h"
 #include "tcp/job_key.h"
@@ -19,23 +20,15 @@
 namespace farandole::tcp::rendezvous {
 namespace {
 
-// A process that was met and goes before all have met has had its reasons, which its peers may be about to find, too.
-constexpr auto kGoneTime = std::chrono::milliseconds(300);
+// Grace period after a process was lost: the process may have ended for a reason that its peers are about to report,
+// too.
+constexpr auto kLossGraceTime = std::chrono::milliseconds(300);
 constexpr auto kRefusalTime = std::chrono::seconds(1);
-// Processes that are started together come within so long of each other.
-constexpr auto kLateTime = std::chrono::milliseconds(500);
-// How often those that wait are told which processes have not come: in time for their own warnings and errors.
-constexpr Seconds kBetweenWords{1};
-constexpr double kPartOfWait = 0.2;
+// Processes that are started together connect within this time of each other.
+constexpr auto kStartSkew = std::chrono::milliseconds(500);
 
 Introduction introduction_of(const Slot& slot) {
   return {slot.job, /*process=*/0, slot.processes, /*start=*/0, Purpose::kRendezvous};
-}
-
-Clock::duration between_words(const Slot& slot) {
-  Seconds pause = std::min(kBetweenWords, kPartOfWait * slot.warn_after);
-  if (slot.timeout.count() > 0) pause = std::min(pause, kPartOfWait * slot.timeout);
-  return std::chrono::duration_cast<Clock::duration>(pause);
 }
 
 }  // namespace
@@ -43,58 +36,60 @@ Clock::duration between_words(const Slot& slot) {
 Host::Host(const Slot& slot, TcpNetwork& network, const Request& own, UniqueDescriptor listener)
     : slot_(slot),
       network_(network),
-      callers_(std::move(listener), slot.key, introduction_of(slot), slot.peer_timeout),
-      kept_(kMaxBytes * static_cast<std::size_t>(slot.processes)),
+      acceptor_(std::move(listener), slot.key, introduction_of(slot), slot.peer_timeout),
+      kept_(kMaxMessageBytes * static_cast<std::size_t>(slot.processes)),
       requests_(static_cast<std::size_t>(slot.processes)) {
   requests_[0] = own;
 }
 
 void Host::accept() {
-  callers_.advance([](const Introduction&) { return Verdict::kAccepted; },
-                   [this](const Introduction& caller, UniqueDescriptor socket) {
-                     const std::string name = fmt::format("process {}", caller.process);
-                     guests_.push_back({caller, std::make_unique<sockets::Link>(std::move(socket), name, kept_)});
-                   });
+  acceptor_.advance([](const Introduction&) { return Verdict::kAccepted; },
+                    [this](const Introduction& peer, UniqueDescriptor socket) {
+                      const std::string name = fmt::format("process {}", peer.process);
+                      members_.push_back({peer, std::make_unique<sockets::Link>(std::move(socket), name, kept_)});
+                    });
 }
 
 bool Host::advance() {
   accept();
-  for (auto guest = guests_.begin(); guest != guests_.end();) {
-    guest = guest->has_met || hear(*guest) ? std::next(guest) : guests_.erase(guest);
+  for (auto member = members_.begin(); member != members_.end();) {
+    member = member->has_joined || receive_request(*member) ? std::next(member) : members_.erase(member);
   }
-  if (has_answered_) return is_flushed();
+  if (is_answered_) return is_flushed();
   const auto now = Clock::now();
-  if (met_ < slot_.processes) {
-    look_for_gone(now);
-    tell_missing(now);
+  if (joined_count_ < slot_.processes) {
+    check_for_lost(now);
+    announce_missing(now);
     return false;
   }
   answer();
   return is_flushed();
 }
 
-/// False if the caller is not worth waiting for.
-bool Host::hear(Guest& guest) {
+/// Reads the request of a connected process. Returns false if the connection is of no use: closed, invalid, or made by
+/// this process itself.
+bool Host::receive_request(Member& member) {
   std::optional<Request> request;
   try {
-    if (const auto bytes = guest.link->take(kRequest)) request = parse_request(*bytes);
+    if (const auto bytes = member.link->take(kRequest)) request = parse_request(*bytes);
   } catch (const TransportError& error) {
     log(LogLevel::kWarning, fmt::format("the rendezvous has no use for what process {} says: {}",
-                                        guest.introduction.process, error.what()));
+                                        member.introduction.process, error.what()));
     return false;
   }
-  if (!request) return !guest.link->is_closed();
+  if (!request) return !member.link->is_closed();
   if (request->id == request_of(0).id) {
     has_found_itself_ = true;
     return false;
   }
-  meet(guest, *request);
+  admit(member, *request);
   return true;
 }
 
-/// The process says that it is one of the job's; the request, with the key, that it may.
-void Host::meet(Guest& guest, const Request& request) {
-  const auto& [job, process, processes, start, purpose, connection] = guest.introduction;
+/// Registers a process by its introduction, whose numbers were not checked before, and its request. The handshake has
+/// proved the process to be of the job.
+void Host::admit(Member& member, const Request& request) {
+  const auto& [job, process, processes, start, purpose, connection] = member.introduction;
   if (processes != slot_.processes) {
     throw InvalidArgument(fmt::format(
         "joining the job: {} was started as one of {} processes, and {} as one of {}; start all with the same number "
@@ -105,55 +100,57 @@ void Host::meet(Guest& guest, const Request& request) {
     throw InvalidArgument(fmt::format("joining the job: {} has no number from 0 to {} (FARANDOLE_RANK, RANK)",
                                       describe(process, request.build), slot_.processes - 1));
   }
-  auto& known = requests_[static_cast<std::size_t>(process)];
-  if (known) {
+  auto& earlier = requests_[static_cast<std::size_t>(process)];
+  if (earlier) {
     throw InvalidArgument(
         fmt::format("joining the job: two processes have the number {}: {} and {}; give each its own (FARANDOLE_RANK, "
                     "RANK), and each job its own address (FARANDOLE_RENDEZVOUS, MASTER_PORT) or FARANDOLE_JOB",
-                    process, describe(process, known->build), describe(process, request.build)));
+                    process, describe(process, earlier->build), describe(process, request.build)));
   }
-  known = request;
-  guest.has_met = true;
-  ++met_;
+  earlier = request;
+  member.has_joined = true;
+  ++joined_count_;
 }
 
-/// No process takes the place of a process that has been met.
-void Host::look_for_gone(Clock::time_point now) {
-  for (const Guest& guest : guests_) {
-    if (!gone_ && guest.has_met && guest.link->is_closed()) gone_ = guest.introduction.process;
+/// A lost process is not replaced: the rendezvous fails after the grace period.
+void Host::check_for_lost(Clock::time_point now) {
+  for (const Member& member : members_) {
+    if (!lost_process_ && member.has_joined && member.link->is_closed()) lost_process_ = member.introduction.process;
   }
-  if (!gone_) return;
-  if (gone_deadline_.is_never()) gone_deadline_ = Deadline::after(kGoneTime);
-  if (!gone_deadline_.passed(now)) return;
+  if (!lost_process_) return;
+  if (lost_deadline_.is_never()) lost_deadline_ = Deadline::after(kLossGraceTime);
+  if (!lost_deadline_.passed(now)) return;
   throw PeerLost(fmt::format("joining the job: {} has gone before all had met ({}); its own output may say why",
-                             describe(*gone_, request_of(*gone_).build), describe_missing()));
+                             describe(*lost_process_, request_of(*lost_process_).build), describe_missing()));
 }
 
-void Host::tell_missing(Clock::time_point now) {
-  if (next_word_ == Clock::time_point{}) next_word_ = now + between_words(slot_);
-  if (now < next_word_) return;
-  next_word_ = now + between_words(slot_);
+void Host::announce_missing(Clock::time_point now) {
+  const Clock::duration interval = sockets::announcement_interval(slot_.warn_after, slot_.timeout);
+  if (next_announcement_ == Clock::time_point{}) next_announcement_ = now + interval;
+  if (now < next_announcement_) return;
+  next_announcement_ = now + interval;
   const std::string text = describe_missing();
-  for (const Guest& guest : guests_) guest.link->post(kMissing, text.data(), text.size());
+  for (const Member& member : members_) member.link->post(kMissing, text.data(), text.size());
 }
 
-/// All have come: each is told where its neighbours in the tree listen.
+/// Checks that all builds fit together, draws the number of this start, and sends each process the addresses of its
+/// neighbours in the tree.
 void Host::answer() {
   std::vector<BuildClaim> builds;
   for (const auto& request : requests_) builds.push_back(request->build);
   check_same_build(builds);
-  has_answered_ = true;
+  is_answered_ = true;
   std::uint32_t start = 0;
   std::memcpy(&start, random_256_bits().data(), sizeof start);
   network_.set_start(start);
-  for (const Guest& guest : guests_) {
-    if (!guest.has_met) continue;
+  for (const Member& member : members_) {
+    if (!member.has_joined) continue;
     std::vector<Neighbour> neighbours;
-    for (const int p : sockets::BinomialTree(guest.introduction.process, slot_.processes).neighbours()) {
+    for (const int p : sockets::BinomialTree(member.introduction.process, slot_.processes).neighbours()) {
       neighbours.push_back({p, request_of(p).addresses});
     }
-    guest.link->post(kStart, &start, sizeof start);
-    guest.link->post(kNeighbours, neighbours.data(), neighbours.size() * sizeof(Neighbour));
+    member.link->post(kStart, &start, sizeof start);
+    member.link->post(kNeighbours, neighbours.data(), neighbours.size() * sizeof(Neighbour));
   }
   for (const int p : sockets::BinomialTree(0, slot_.processes).children()) {
     network_.set_addresses(p, request_of(p).addresses);
@@ -161,21 +158,21 @@ void Host::answer() {
 }
 
 bool Host::is_flushed() {
-  return std::all_of(guests_.begin(), guests_.end(), [](const Guest& guest) { return guest.link->is_flushed(); });
+  return std::all_of(members_.begin(), members_.end(), [](const Member& member) { return member.link->is_flushed(); });
 }
 
 void Host::refuse(const Error& error) {
   const std::string refusal = sockets::encode_error(error);
-  const Deadline late = Deadline::after(kLateTime);
+  const Deadline skew = Deadline::after(kStartSkew);
   const Deadline deadline = Deadline::after(kRefusalTime);
-  const auto are_all_here = [this] { return guests_.size() + 1 >= static_cast<std::size_t>(slot_.processes); };
+  const auto are_all_here = [this] { return members_.size() + 1 >= static_cast<std::size_t>(slot_.processes); };
   try {
     while (!deadline.passed()) {
       accept();
-      for (Guest& guest : guests_) {
-        if (!std::exchange(guest.is_refused, true)) guest.link->post(kRefusal, refusal.data(), refusal.size());
+      for (Member& member : members_) {
+        if (!std::exchange(member.is_refused, true)) member.link->post(kRefusal, refusal.data(), refusal.size());
       }
-      if (is_flushed() && (are_all_here() || late.passed())) return;
+      if (is_flushed() && (are_all_here() || skew.passed())) return;
       std::vector<pollfd> sockets;
       add_to(sockets);
       ::poll(sockets.data(), sockets.size(), 1);
@@ -199,8 +196,8 @@ std::string Host::describe_missing() const {
 }
 
 void Host::add_to(std::vector<pollfd>& sockets) const {
-  callers_.add_to(sockets);
-  for (const Guest& guest : guests_) sockets.push_back({guest.link->descriptor(), POLLIN, 0});
+  acceptor_.add_to(sockets);
+  for (const Member& member : members_) sockets.push_back({member.link->descriptor(), POLLIN, 0});
 }
 
 }  // namespace farandole::tcp::rendezvous

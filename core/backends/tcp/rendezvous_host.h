@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Process 0, at which the processes of a job meet.
+// Rendezvous, in process 0.
 #pragma once
 
 #include <functional>
@@ -21,40 +21,41 @@ struct pollfd;
 
 namespace farandole::tcp::rendezvous {
 
-/// Takes the calls of all other processes, and answers them when all have come. Nothing blocks but `refuse`. Not
-/// thread-safe.
+/// Accepts the connections and requests of all other processes, and answers when all have sent their request.
+/// Non-blocking, except for `refuse`. Not thread-safe.
 class Host {
  public:
   Host(const Slot& slot, TcpNetwork& network, const Request& own, UniqueDescriptor listener);
 
-  /// Goes on. True once all have come and have been answered.
-  /// @throws InvalidArgument  two processes do not fit together; shows both   @throws PeerLost  a process has gone
+  /// Makes progress. Returns true once all processes have connected and have been answered.
+  /// @throws InvalidArgument  two processes do not fit together; the message shows both
+  /// @throws PeerLost  a process has ended before all had connected
   bool advance();
-  /// "processes 3, 7 have not come"
+  /// Returns "processes 3, 7 have not come".
   std::string describe_missing() const;
-  /// True once a call of this process itself has come.
+  /// True once a connection from this process itself has arrived, which shows that the rendezvous address leads here.
   bool has_found_itself() const { return has_found_itself_; }
-  /// The job does not start: tells all that have come why, and those that come within half a second. Blocks for a
+  /// Sends the error to all processes that have connected, and to those that connect within half a second. Blocks for a
   /// second at most.
   void refuse(const Error& error);
-  /// Acceptor that were dropped because they are not of the job.
-  std::uint64_t strangers() const { return callers_.strangers(); }
-  /// Adds what to look for with poll(2).
+  /// Number of connections that were dropped because they are not of the job.
+  std::uint64_t strangers() const { return acceptor_.strangers(); }
+  /// Adds the sockets and events to wait for with poll(2).
   void add_to(std::vector<pollfd>& sockets) const;
 
  private:
-  /// A process of the job that has called.
-  struct Guest {
+  /// A process of the job that has connected.
+  struct Member {
     Introduction introduction;
     std::unique_ptr<sockets::Link> link;
-    bool has_met = false;  ///< its request has come
+    bool has_joined = false;  ///< its request has arrived and was accepted
     bool is_refused = false;
   };
   void accept();
-  bool hear(Guest& guest);
-  void meet(Guest& guest, const Request& request);
-  void look_for_gone(Clock::time_point now);
-  void tell_missing(Clock::time_point now);
+  bool receive_request(Member& member);
+  void admit(Member& member, const Request& request);
+  void check_for_lost(Clock::time_point now);
+  void announce_missing(Clock::time_point now);
   void answer();
   bool is_flushed();
   std::vector<int> missing() const;
@@ -62,16 +63,16 @@ class Host {
 
   const Slot slot_;
   TcpNetwork& network_;
-  Acceptor callers_;
+  Acceptor acceptor_;
   sockets::KeptBytes kept_;
-  std::list<Guest> guests_;
-  std::vector<std::optional<Request>> requests_;  // by process: of those that have come
-  int met_ = 1;
-  bool has_answered_ = false;
+  std::list<Member> members_;
+  std::vector<std::optional<Request>> requests_;  // by process; empty for processes that are missing
+  int joined_count_ = 1;
+  bool is_answered_ = false;
   bool has_found_itself_ = false;
-  std::optional<int> gone_;
-  Deadline gone_deadline_ = Deadline::never();  // the rest have until then to come
-  Clock::time_point next_word_{};
+  std::optional<int> lost_process_;
+  Deadline lost_deadline_ = Deadline::never();  // for peers to report why `lost_process_` ended
+  Clock::time_point next_announcement_{};
 };
 
 }  // namespace farandole::tcp::rendezvous

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a process and process 0 say to each other while the job meets.
+// Messages of the rendezvous between a process and process 0.
 #pragma once
 
 #include <cstddef>
@@ -15,38 +15,40 @@
 
 namespace farandole::tcp::rendezvous {
 
-/// One message each; the keys of the Link of a call.
-inline constexpr sockets::Key kRequest = 1;     ///< of the caller: a Request
-inline constexpr sockets::Key kNeighbours = 2;  ///< of process 0: all have met; where the neighbours listen
-inline constexpr sockets::Key kRefusal = 3;     ///< of process 0: the job can not start; an encoded error
-inline constexpr sockets::Key kMissing = 4;     ///< of process 0, now and then: which processes have not come; a text
-inline constexpr sockets::Key kStart = 5;       ///< of process 0, before kNeighbours: see TcpNetwork::set_start
-/// More than any of them has.
-inline constexpr std::size_t kMaxBytes = 8 * 1024;
+/// Keys of the messages, each on the link between a process and process 0.
+inline constexpr sockets::Key kRequest = 1;     ///< to process 0: a Request
+inline constexpr sockets::Key kNeighbours = 2;  ///< from process 0, when all have connected: an array of Neighbour
+inline constexpr sockets::Key kRefusal = 3;     ///< from process 0: the job cannot start; an encoded error
+inline constexpr sockets::Key kMissing = 4;     ///< from process 0, repeatedly: which processes are missing; a text
+inline constexpr sockets::Key kStart = 5;       ///< from process 0, before kNeighbours: see TcpNetwork::set_start
+/// Exceeds the length of every message.
+inline constexpr std::size_t kMaxMessageBytes = 8 * 1024;
 
-/// What a process says of itself. Builds that differ must understand it: it never changes.
+/// Request of a process to join. The layout never changes, since processes of different builds must understand it.
 struct Request {
   BuildClaim build;
   ListenAddresses addresses;
-  std::uint64_t id = 0;  ///< random: process 0 knows a call of its own by it
+  std::uint64_t id = 0;  ///< random; process 0 recognizes its own connections by this id
 };
 static_assert(sizeof(Request) == 384);
 
+/// Where a neighbour in the binomial tree listens.
 struct Neighbour {
   std::int32_t process = 0;
   ListenAddresses addresses;
 };
 
-/// "process 3 (host node7, pid 4711)"
+/// Returns "process 3 (host node7, pid 4711)".
 std::string describe(int process, const BuildClaim& build);
-/// "process 3 has not come", "processes 3, 7 have not come"; of many the first ones.
+/// Returns "process 3 has not come" or "processes 3, 7 have not come"; names the first 16 processes at most.
 std::string describe_missing(std::span<const int> processes);
 
-/// @throws TransportError  these bytes are no request
+/// Decodes a request. @throws TransportError  `bytes` are not a request
 Request parse_request(std::span<const std::byte> bytes);
-/// @throws TransportError  these bytes are no number of a start, or there are none
+/// Decodes the number of a start. @throws TransportError  `bytes` are missing, or are not a number
 std::uint32_t parse_start(const std::optional<std::vector<std::byte>>& bytes);
-/// @throws TransportError  these bytes are not where exactly these processes listen
+/// Decodes the addresses of the neighbours. @param expected  the neighbours in the tree   @throws TransportError
+/// `bytes` are not the addresses of exactly these processes
 std::vector<Neighbour> parse_neighbours(std::span<const std::byte> bytes, std::span<const int> expected);
 
 }  // namespace farandole::tcp::rendezvous

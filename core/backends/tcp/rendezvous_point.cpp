@@ -59,7 +59,7 @@ std::vector<Address> resolve(const RendezvousPoint& point, std::string& problem)
     if (entry->ai_family != AF_INET && entry->ai_family != AF_INET6) continue;
     Address address = from_sockaddr(*entry->ai_addr);
     address.port = point.port;
-    if (is_of_one_link(address)) continue;
+    if (is_link_local(address)) continue;
     if (std::find(found.begin(), found.end(), address) == found.end()) found.push_back(address);
   }
   if (found.empty()) {

@@ -18,25 +18,26 @@ namespace {
 
 constexpr int kOn = 1;
 constexpr int kOff = 0;
-constexpr int kLongestKeepalive = 32767;  // seconds; the kernel takes no more
+constexpr int kMaxKeepaliveSeconds = 32767;  // the kernel's maximum
 
 void set(int socket, int level, int option, int value) {
   (void)setsockopt(socket, level, option, &value, sizeof value);
 }
 
-/// A third of the time passes in silence, then the kernel asks; what is left is time for answers.
+/// Configures keepalive: the first probe after a third of the timeout in silence, the end when the timeout has passed
+/// without an answer.
 void set_keepalive(int socket, Seconds peer_timeout) {
-  const int whole = std::max(2, static_cast<int>(std::min(peer_timeout.count(), 1e6)));
-  const int idle = std::clamp(whole / 3, 1, kLongestKeepalive);
-  const int interval = std::clamp(whole / 9, 1, kLongestKeepalive);
+  const int total = std::max(2, static_cast<int>(std::min(peer_timeout.count(), 1e6)));
+  const int idle = std::clamp(total / 3, 1, kMaxKeepaliveSeconds);
+  const int interval = std::clamp(total / 9, 1, kMaxKeepaliveSeconds);
   set(socket, SOL_SOCKET, SO_KEEPALIVE, kOn);
   set(socket, IPPROTO_TCP, TCP_KEEPIDLE, idle);
   set(socket, IPPROTO_TCP, TCP_KEEPINTVL, interval);
-  set(socket, IPPROTO_TCP, TCP_KEEPCNT, std::clamp((whole - idle) / interval, 1, 127));
+  set(socket, IPPROTO_TCP, TCP_KEEPCNT, std::clamp((total - idle) / interval, 1, 127));
 }
 
-/// TCP_USER_TIMEOUT is left alone: the kernel would also end a connection whose peer only does not read for so long,
-/// and a peer that computes is late, not lost.
+/// Does not set TCP_USER_TIMEOUT, which would also end a connection whose peer only does not read for that long; a peer
+/// that computes is late, not lost.
 void prepare(int socket, Seconds peer_timeout) {
   set(socket, IPPROTO_TCP, TCP_NODELAY, kOn);
   set_keepalive(socket, peer_timeout);
@@ -47,7 +48,7 @@ UniqueDescriptor try_to_listen(const Address& at, int& error) {
   const unsigned length = to_sockaddr(at, address);
   UniqueDescriptor socket(::socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (socket && at.family == 6) set(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, kOff);
-  // A port that is asked for is not taken by connections of the past, only by a socket that listens.
+  // With SO_REUSEADDR, only a listening socket occupies a requested port, not connections that have ended.
   if (socket && at.port != 0) set(socket.get(), SOL_SOCKET, SO_REUSEADDR, kOn);
   if (socket && bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), length) == 0 &&
       listen(socket.get(), SOMAXCONN) == 0) {
@@ -65,7 +66,7 @@ UniqueDescriptor listen_at(const std::optional<Address>& at, std::uint16_t port)
   if (at) {
     socket = try_to_listen(Address{at->family, port, at->bytes}, error);
   } else {
-    // A socket of IPv6 takes callers by IPv4, too; a kernel without IPv6 has none.
+    // An IPv6 socket accepts IPv4 connections, too; a kernel without IPv6 needs an IPv4 socket.
     socket = try_to_listen(Address{6, port, {}}, error);
     if (!socket && error != EADDRINUSE) socket = try_to_listen(Address{4, port, {}}, error);
   }
@@ -125,18 +126,19 @@ void set_interactive(int socket) {
 }
 
 bool SilenceWatch::is_silent(int socket, Seconds peer_timeout, Clock::time_point now) {
-  constexpr double kNearly = 0.9;
+  constexpr double kFractionOfTimeout = 0.9;
   tcp_info info{};
   socklen_t length = sizeof info;
   if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return false;
-  // Looks that are far apart may have seen two losses of packets, each made good soon.
-  if (info.tcpi_retransmits == 0 || now - last_look_ > peer_timeout / 10) resending_since_.reset();
-  last_look_ = now;
-  if (info.tcpi_retransmits > 0 && !resending_since_) resending_since_ = now;
-  // A peer that hears nothing is not silent: it sends again, too, which is as good as an answer for TCP's clock.
-  if (resending_since_ && now - *resending_since_ >= kNearly * peer_timeout) return true;
-  const bool asks = info.tcpi_retransmits > 0 || info.tcpi_probes > 1;
-  return asks && info.tcpi_last_ack_recv >= 1000.0 * kNearly * peer_timeout.count();
+  // Checks that are far apart may have seen two unrelated losses of packets, each repaired soon.
+  if (info.tcpi_retransmits == 0 || now - last_check_ > peer_timeout / 10) retransmitting_since_.reset();
+  last_check_ = now;
+  if (info.tcpi_retransmits > 0 && !retransmitting_since_) retransmitting_since_ = now;
+  // If only packets to the peer are lost, the peer's own retransmissions arrive, and reset the time since the last
+  // acknowledgement; so the duration of the retransmissions counts.
+  if (retransmitting_since_ && now - *retransmitting_since_ >= kFractionOfTimeout * peer_timeout) return true;
+  const bool is_waiting_for_ack = info.tcpi_retransmits > 0 || info.tcpi_probes > 1;
+  return is_waiting_for_ack && info.tcpi_last_ack_recv >= 1000.0 * kFractionOfTimeout * peer_timeout.count();
 }
 
 }  // namespace farandole::tcp

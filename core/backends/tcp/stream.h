@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// TCP sockets as the job's connections need them.
+// TCP sockets with the options that the job's connections need.
 #pragma once
 
 #include <cstdint>
@@ -15,32 +15,35 @@ namespace farandole::tcp {
 
 using sockets::UniqueDescriptor;
 
-/// Listens, without blocking. @param at  null: at all addresses of this host, IPv4 and IPv6   @param port  0: one that
-/// is free   @throws TransportError  names the address
+/// Returns a non-blocking listening socket.
+/// @param at  empty: all addresses of this host, IPv4 and IPv6   @param port  0: any free port
+/// @throws TransportError  names the address
 UniqueDescriptor listen_at(const std::optional<Address>& at, std::uint16_t port = 0);
-/// The port that a socket has.
+/// Returns the port that a socket is bound to. @throws TransportError  getsockname failed
 std::uint16_t port_of(const UniqueDescriptor& socket);
-/// Begins to connect; errno says why there is none. @param from  the own address to use
+/// Starts a non-blocking connect. Returns an empty descriptor, with errno set, on failure.
+/// @param from  local address to connect from   @param peer_timeout  for the socket's keepalive
 UniqueDescriptor begin_to_connect(const Address& to, const std::optional<Address>& from, Seconds peer_timeout);
-/// Why there is no socket, for people: the system's text, and what to do where this host has no port left.
+/// Returns the system's text for an error of `begin_to_connect`, with advice if this host has no free port.
 std::string describe_socket_problem(int error);
-/// The next caller, if there is one.
+/// Accepts the next connection; returns an empty descriptor, with errno set, if there is none.
 UniqueDescriptor accept_caller(const UniqueDescriptor& listener, Seconds peer_timeout);
-/// Lets a queue of this host that knows priorities, as pfifo_fast, send what comes from this socket before what comes
-/// from other sockets.
+/// Gives packets of the socket priority over packets of other sockets, if this host's queueing discipline knows
+/// priorities (pfifo_fast does).
 void set_interactive(int socket);
-/// Watches a connection for the silence of its other end. A peer that does not read is not silent: its kernel answers.
-/// Where nothing is to be sent the socket's keepalive finds the same, and closes it.
+/// Detects that the peer's host has gone silent while this host has data to send. (While there is nothing to send, the
+/// socket's keepalive detects silence and closes the socket.) A peer that does not read is not silent: its kernel
+/// acknowledges.
 class SilenceWatch {
  public:
-  /// True if the kernel has something to send over the connection, asks for an answer, and has had none for nearly
-  /// `peer_timeout`. To be asked every now and then while something is waited for.
+  /// True if the kernel has data to send or a probe to be answered, and has had no answer for nearly `peer_timeout`.
+  /// Call regularly while waiting for the peer.
   bool is_silent(int socket, Seconds peer_timeout, Clock::time_point now = Clock::now());
 
  private:
-  /// The first of the last looks in all of which the kernel was sending something again.
-  std::optional<Clock::time_point> resending_since_;
-  Clock::time_point last_look_{};
+  /// Time of the first of the latest consecutive checks that have all found retransmissions.
+  std::optional<Clock::time_point> retransmitting_since_;
+  Clock::time_point last_check_{};
 };
 
 }  // namespace farandole::tcp

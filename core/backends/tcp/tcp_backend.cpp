@@ -20,7 +20,7 @@ class TcpBackend final : public Backend {
     Slot slot = make_slot(settings);
     slot.process = launched.process;
     slot.processes = launched.processes;
-    // No other process may connect with one that has no peers.
+    // A process without peers needs no shared key: a random key keeps every other process out.
     slot.key = launched.processes == 1 ? make_job_key() : read_job_key(settings, name, KeptKey::of_process());
     slot.job = job_number(name);
     slot.rendezvous = launched.rendezvous;

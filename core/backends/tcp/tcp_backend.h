@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Jobs over several hosts that no MPI starts: FARANDOLE_RENDEZVOUS, or MASTER_ADDR and its companions.
+// Backend of jobs over several hosts without MPI: FARANDOLE_RENDEZVOUS, or MASTER_ADDR and its companions.
 #pragma once
 
 #include "farandole/sdk/backend.h"
 
 namespace farandole::tcp {
 
-/// The backend "tcp", part of the library.
+/// Returns the backend "tcp", which is part of the library.
 Backend& tcp_backend();
 
 }  // namespace farandole::tcp

@@ -17,17 +17,18 @@
 namespace farandole::tcp {
 namespace {
 
-// How often a process that makes no connection looks for callers.
-constexpr auto kLookInterval = std::chrono::milliseconds(2);
-// How long an address may leave a call without an answer of its kernel before the next one is tried. A process that is
-// connected and does not answer computes, for as long as it likes.
+// Interval at which a process without attempts in progress accepts connections.
+constexpr auto kAcceptInterval = std::chrono::milliseconds(2);
+// Limit for connect(2), before the next address is tried. There is no limit for the handshake: a peer that is connected
+// and does not answer computes, for as long as it likes.
 constexpr auto kConnectTime = std::chrono::seconds(3);
-constexpr auto kAnyTime = Clock::duration::max();
-constexpr auto kBetweenCalls = std::chrono::milliseconds(50);
-// A called end that calls itself, or has taken a connection up, is given so long to come.
+constexpr auto kNoLimit = Clock::duration::max();
+constexpr auto kRetryPause = std::chrono::milliseconds(50);
+// Time for the peer's own connection to arrive, after the peer has answered kCrossed or kTaken or was accepted.
 constexpr auto kCrossedTime = std::chrono::seconds(1);
-// A process listens from before its addresses are known until it ends: one that refuses calls for so long, at all its
-// addresses, has ended. One alone tells nothing: another host may have it, too, as it has bridges of containers.
+// A process listens from before its addresses are known until it ends. A process that refuses connections for this
+// long, at all its addresses, has therefore ended. A refusal at one address is not enough: another host may have the
+// same address, as container bridges do.
 constexpr auto kRefusedTime = std::chrono::seconds(2);
 
 void hold_before_fork(TcpNetwork& network) {
@@ -44,16 +45,16 @@ using NetworksInChildren = ForkedChildren<TcpNetwork, drop_in_child, hold_before
 constexpr std::array kAllTraffic{Traffic::kShort, Traffic::kLong};
 static_assert(kAllTraffic.size() == kTraffics);
 
-/// Of the connection that a caller makes, which `decide` has looked at.
-Traffic traffic_of(const Introduction& caller) {
-  return static_cast<Traffic>(caller.connection);
+/// Traffic of the connection; `decide` has checked the value.
+Traffic traffic_of(const Introduction& peer) {
+  return static_cast<Traffic>(peer.connection);
 }
 
-Traffic other_than(Traffic traffic) {
+Traffic other_traffic(Traffic traffic) {
   return traffic == Traffic::kShort ? Traffic::kLong : Traffic::kShort;
 }
 
-bool is_none(const Address& address) {
+bool is_empty(const Address& address) {
   return address.family == 0;
 }
 
@@ -70,10 +71,10 @@ TcpNetwork::TcpNetwork(Options options)
   UniqueDescriptor listener = listen_at(source_);
   const std::size_t count = source_ ? 1 : std::min(chosen.size(), ListenAddresses::kMax);
   for (std::size_t i = 0; i < count; ++i) {
-    own_.addresses[i] = chosen[i];
-    own_.addresses[i].port = port_of(listener);
+    own_addresses_.addresses[i] = chosen[i];
+    own_addresses_.addresses[i].port = port_of(listener);
   }
-  callers_.emplace(std::move(listener), options_.key, introduction(Traffic::kShort), options_.peer_timeout);
+  acceptor_.emplace(std::move(listener), options_.key, introduction(Traffic::kShort), options_.peer_timeout);
   NetworksInChildren::add(this);
 }
 
@@ -93,7 +94,7 @@ std::string TcpNetwork::name_of(int process) const {
 void TcpNetwork::set_start(std::uint32_t start) {
   const std::lock_guard lock(mutex_);
   start_ = start;
-  callers_->set_introduction(introduction(Traffic::kShort));
+  acceptor_->set_introduction(introduction(Traffic::kShort));
 }
 
 void TcpNetwork::set_addresses(int process, const ListenAddresses& addresses) {
@@ -102,13 +103,13 @@ void TcpNetwork::set_addresses(int process, const ListenAddresses& addresses) {
   addresses_[static_cast<std::size_t>(process)] = known;
   for (const Traffic traffic : kAllTraffic) {
     const auto peer = peers_.find({process, traffic});
-    if (peer != peers_.end()) peer->second.calls.set_addresses(known);
+    if (peer != peers_.end()) peer->second.connector.set_addresses(known);
   }
 }
 
 std::vector<Address> TcpNetwork::by_reach(const ListenAddresses& addresses) const {
   std::vector<Address> known(addresses.addresses.begin(), addresses.addresses.end());
-  std::erase_if(known, is_none);
+  std::erase_if(known, is_empty);
   return order_by_reach(known, interfaces_);
 }
 
@@ -124,28 +125,28 @@ Link& TcpNetwork::link(int process, Traffic traffic) {
   return *find(process, traffic);
 }
 
-/// The peer, made if there is none.
+/// Returns the peer; adds the peer if necessary.
 TcpNetwork::Peer& TcpNetwork::peer_of(PeerId id) {
   if (const auto known = peers_.find(id); known != peers_.end()) return known->second;
-  const ConnectOptions terms{options_.key,
-                             introduction(id.traffic),
-                             id.process,
-                             source_,
-                             options_.peer_timeout,
-                             kConnectTime,
-                             kAnyTime,
-                             kBetweenCalls,
-                             kBetweenCalls};
+  const ConnectOptions options{options_.key,
+                               introduction(id.traffic),
+                               id.process,
+                               source_,
+                               options_.peer_timeout,
+                               kConnectTime,
+                               kNoLimit,
+                               kRetryPause,
+                               kRetryPause};
   const std::vector<Address>& addresses = addresses_[static_cast<std::size_t>(id.process)];
-  return peers_.emplace(id, Peer{Connector(terms, addresses)}).first->second;
+  return peers_.emplace(id, Peer{Connector(options, addresses)}).first->second;
 }
 
-/// The link, made if there is none.
+/// Returns the link; makes the link if necessary.
 Link& TcpNetwork::link_of(PeerId id) {
   if (Link* const known = find(id.process, id.traffic)) return *known;
-  owned_.push_back(std::make_unique<Link>(UniqueDescriptor(), name_of(id.process)));
-  links_[place_of(id)].store(owned_.back().get(), std::memory_order_release);
-  return *owned_.back();
+  owned_links_.push_back(std::make_unique<Link>(UniqueDescriptor(), name_of(id.process)));
+  links_[link_index(id)].store(owned_links_.back().get(), std::memory_order_release);
+  return *owned_links_.back();
 }
 
 bool TcpNetwork::is_connected(int process, Traffic traffic) {
@@ -157,8 +158,8 @@ bool TcpNetwork::is_connected(int process, Traffic traffic) {
 bool TcpNetwork::is_due() {
   if (is_connecting_.load(std::memory_order_relaxed)) return true;
   const Clock::rep now = coarse_now().time_since_epoch().count();
-  if (now < next_look_.load(std::memory_order_relaxed)) return false;
-  next_look_.store(now + Clock::duration(kLookInterval).count(), std::memory_order_relaxed);
+  if (now < next_check_.load(std::memory_order_relaxed)) return false;
+  next_check_.store(now + Clock::duration(kAcceptInterval).count(), std::memory_order_relaxed);
   return true;
 }
 
@@ -166,47 +167,47 @@ void TcpNetwork::advance() {
   if (!is_due()) return;
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock) return;
-  callers_->advance([this](const Introduction& caller) { return decide(caller); },
-                    [this](const Introduction& caller, UniqueDescriptor socket) {
-                      connect({caller.process, traffic_of(caller)}, std::move(socket));
-                    });
-  strangers_.store(callers_->strangers(), std::memory_order_relaxed);
+  acceptor_->advance([this](const Introduction& peer) { return decide(peer); },
+                     [this](const Introduction& peer, UniqueDescriptor socket) {
+                       connect({peer.process, traffic_of(peer)}, std::move(socket));
+                     });
+  strangers_.store(acceptor_->strangers(), std::memory_order_relaxed);
   const auto now = Clock::now();
-  bool is_connecting = callers_->has_new(now);
+  bool is_connecting = acceptor_->has_new(now);
   for (auto& [id, peer] : peers_) {
     if (!peer.is_wanted || peer.is_connected || !peer.lost.empty()) continue;
-    go_on(id, peer, now);
+    advance_connector(id, peer, now);
     is_connecting = is_connecting || !peer.is_connected;
   }
   is_connecting_.store(is_connecting, std::memory_order_relaxed);
-  // A rank looks at the links of the peers that it waits for. What it has sent to another peer may wait for a full
+  // A rank tests only transfers of the peers that it waits for. Messages to other peers may still wait for space in a
   // socket.
-  for (const auto& link : owned_) link->send_waiting();
+  for (const auto& link : owned_links_) link->send_waiting();
 }
 
-/// Goes on with this process's calls of the peer.
-void TcpNetwork::go_on(PeerId id, Peer& peer, Clock::time_point now) {
-  switch (peer.calls.advance(now)) {
+/// Advances the attempts of this process to connect to the peer.
+void TcpNetwork::advance_connector(PeerId id, Peer& peer, Clock::time_point now) {
+  switch (peer.connector.advance(now)) {
     case Connector::State::kWaiting:
       return;
     case Connector::State::kConnected:
-      connect(id, peer.calls.take_socket());
+      connect(id, peer.connector.take_socket());
       return;
     case Connector::State::kFailed:
       break;
   }
-  const Connector::Failure& failure = *peer.calls.failure();
+  const Connector::Failure& failure = *peer.connector.failure();
   log(LogLevel::kDebug, fmt::format("calling {} at {}", name_of(id.process), failure.describe()));
-  // The peer's own call comes, or has come already.
-  if (failure.kind == Connector::Failure::Kind::kDeclined) peer.calls.cancel(now + kCrossedTime);
-  look_for_loss(id, peer, now);
+  // The peer's own connection arrives soon, or has arrived.
+  if (failure.kind == Connector::Failure::Kind::kDeclined) peer.connector.cancel(now + kCrossedTime);
+  check_for_loss(id, peer, now);
 }
 
-void TcpNetwork::look_for_loss(PeerId id, Peer& peer, Clock::time_point now) {
-  if (!peer.calls.failing_since()) return;
-  const Connector::Failure& failure = *peer.calls.failure();
-  const auto failing = now - *peer.calls.failing_since();
-  const auto& refused_since = peer.calls.refused_since();
+void TcpNetwork::check_for_loss(PeerId id, Peer& peer, Clock::time_point now) {
+  if (!peer.connector.failing_since()) return;
+  const Connector::Failure& failure = *peer.connector.failure();
+  const auto failing = now - *peer.connector.failing_since();
+  const auto& refused_since = peer.connector.refused_since();
   if (refused_since && now - *refused_since >= kRefusedTime) {
     peer.lost = fmt::format("it does not listen any more ({})", failure.describe());
   } else if (failing >= options_.peer_timeout) {
@@ -217,17 +218,18 @@ void TcpNetwork::look_for_loss(PeerId id, Peer& peer, Clock::time_point now) {
   if (!peer.lost.empty()) log(LogLevel::kDebug, fmt::format("{} is lost: {}", name_of(id.process), peer.lost));
 }
 
-Verdict TcpNetwork::decide(const Introduction& caller) {
-  if (caller.processes != options_.processes || caller.process < 0 || caller.process >= options_.processes ||
-      caller.process == options_.process || caller.connection >= kTraffics) {
+Verdict TcpNetwork::decide(const Introduction& claims) {
+  if (claims.processes != options_.processes || claims.process < 0 || claims.process >= options_.processes ||
+      claims.process == options_.process || claims.connection >= kTraffics) {
     return Verdict::kMisfit;
   }
-  Peer& peer = peer_of({caller.process, traffic_of(caller)});
+  Peer& peer = peer_of({claims.process, traffic_of(claims)});
   if (peer.is_connected) return Verdict::kTaken;
-  // A call that does not get through, as in a network that lets only the other one through, counts for nothing.
-  if (peer.calls.is_through() && options_.process < caller.process) return Verdict::kCrossed;
-  // From here on only this connection can become the one of the two processes, unless the caller gives it up.
-  peer.calls.cancel(Clock::now() + kCrossedTime);
+  // Simultaneous connect: reject only if this process's own attempt is established. An attempt that cannot be
+  // established, as in a network that allows connections in one direction only, does not count.
+  if (peer.connector.is_through() && options_.process < claims.process) return Verdict::kCrossed;
+  // From here on only this connection can become the connection of the two processes, unless the peer cancels.
+  peer.connector.cancel(Clock::now() + kCrossedTime);
   return Verdict::kAccepted;
 }
 
@@ -235,7 +237,7 @@ void TcpNetwork::connect(PeerId id, UniqueDescriptor socket) {
   Peer& peer = peer_of(id);
   if (peer.is_connected) return;
   peer.is_connected = true;
-  peer.calls.cancel({});
+  peer.connector.cancel({});
   if (id.traffic == Traffic::kShort) set_interactive(socket.get());
   link_of(id).attach(std::move(socket));
   connections_[static_cast<std::size_t>(id.traffic)].fetch_add(1, std::memory_order_relaxed);
@@ -245,9 +247,9 @@ void TcpNetwork::connect(PeerId id, UniqueDescriptor socket) {
 std::string TcpNetwork::why_lost(int process, Traffic traffic) {
   Link* const link = find(process, traffic);
   if (link != nullptr && link->is_closed()) return link->end_reason();
-  // A connection brings its own end, behind all that was sent over it.
+  // The connection reports its own end, after everything that was sent over it.
   if (is_connected(process, traffic)) return why_peer_lost({process, traffic});
-  Link* const other = find(process, other_than(traffic));
+  Link* const other = find(process, other_traffic(traffic));
   if (other != nullptr && other->is_closed()) return other->end_reason();
   return why_peer_lost({process, traffic});
 }
@@ -261,7 +263,7 @@ std::string TcpNetwork::unreachable_reason(int process) {
   return found != peers_.end() && (found->second.is_connected || found->second.is_out_of_reach) ? why : std::string();
 }
 
-/// Where its connection, if there is one, has not ended.
+/// Returns why the peer is lost; empty while it is not. Does not check whether the connection has ended.
 std::string TcpNetwork::why_peer_lost(PeerId id) {
   Link* const link = find(id.process, id.traffic);
   const std::lock_guard lock(mutex_);
@@ -280,16 +282,16 @@ std::string TcpNetwork::why_not_connected(int process) {
   if (found == peers_.end() || found->second.is_connected) return {};
   const Peer& peer = found->second;
   if (!peer.lost.empty()) return peer.lost;
-  return peer.calls.failure() ? peer.calls.failure()->describe() : "it does not answer";
+  return peer.connector.failure() ? peer.connector.failure()->describe() : "it does not answer";
 }
 
 void TcpNetwork::rest(int milliseconds) {
   std::vector<pollfd> sockets;
   {
     const std::lock_guard lock(mutex_);
-    callers_->add_to(sockets);
+    acceptor_->add_to(sockets);
     for (const auto& [id, peer] : peers_) {
-      peer.calls.add_to(sockets);
+      peer.connector.add_to(sockets);
       if (peer.is_connected) sockets.push_back({find(id.process, id.traffic)->descriptor(), POLLIN, 0});
     }
   }
@@ -303,11 +305,12 @@ std::string TcpNetwork::describe() const {
 }
 
 void TcpNetwork::drop_sockets() {
-  // Another thread of the parent may have been at work here; what it was changing stays as it was.
+  // False: another thread of the parent held the mutex at the fork, and the members may be inconsistent; leave them
+  // alone.
   if (!mutex_.release()) return;
-  callers_->drop_sockets();
-  for (auto& [id, peer] : peers_) peer.calls.cancel({});
-  for (const auto& link : owned_) link->drop_socket();
+  acceptor_->drop_sockets();
+  for (auto& [id, peer] : peers_) peer.connector.cancel({});
+  for (const auto& link : owned_links_) link->drop_socket();
 }
 
 }  // namespace farandole::tcp

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The connections between the processes of a job, made when they are first used.
+// Connections between the processes of a job, made on first use.
 #pragma once
 
 #include <array>
@@ -29,16 +29,24 @@ namespace farandole::tcp {
 
 using sockets::Link;
 
-/// Where a process listens, best first. Processes send each other theirs as these bytes.
+/// Addresses at which a process listens, best first. Processes send this struct to each other as bytes.
 struct ListenAddresses {
   static constexpr std::size_t kMax = 6;
-  std::array<Address, kMax> addresses{};  ///< those with family 0 are none
+  std::array<Address, kMax> addresses{};  ///< entries of family 0 are empty
 };
 
-/// A listening socket, and a Link for each traffic with each process that this one has exchanged such with: what is
-/// short does not wait for what is long in the buffers of one connection. Whichever of two processes wants the other
-/// first calls it; if both call at once, the call of the lower process counts. Strangers are dropped and counted, and
-/// never disturb the job. There is no thread: a thread that waits for a link calls `advance`. Thread-safe.
+/// Connections of this process with the other processes of a job. Each pair of processes has up to two connections, one
+/// per class of traffic, so that short messages do not wait behind long ones in the buffers of a connection.
+///
+/// - On first use, `link` returns a Link immediately; messages wait in the link until the connection is made. Either
+///   process may connect. On simultaneous connect, the connection that the lower process has started is kept.
+/// - Every connection starts with a Handshake. Strangers (connections that are not of the job) are dropped and counted,
+///   and do not disturb the job.
+/// - There is no thread: a thread that waits for a link calls `advance`, which accepts connections, advances attempts
+///   to connect, and sends waiting messages.
+///
+/// Use: construct in every process, exchange `listens_at`, call `set_start` and `set_addresses`, then `link`.
+/// Thread-safe.
 class TcpNetwork {
  public:
   struct Options {
@@ -48,11 +56,12 @@ class TcpNetwork {
     std::uint64_t job = 0;     ///< number of the job
     std::string interface;     ///< FARANDOLE_NETWORK_INTERFACE
     Seconds peer_timeout{60};  ///< FARANDOLE_PEER_TIMEOUT
-    /// For messages: "rank 3 (host node7, pid 4711)"; else "process 3".
+    /// Name of a process for messages: "rank 3 (host node7, pid 4711)". Empty: "process 3".
     std::function<std::string(int process)> name = nullptr;
   };
 
-  /// Listens. @throws InvalidArgument  no interface fits the choice   @throws TransportError
+  /// Starts to listen. @throws InvalidArgument  no interface matches `interface`   @throws TransportError  listening
+  /// failed
   explicit TcpNetwork(Options options);
   TcpNetwork(const TcpNetwork&) = delete;
   TcpNetwork& operator=(const TcpNetwork&) = delete;
@@ -60,77 +69,81 @@ class TcpNetwork {
 
   int process() const { return options_.process; }
   int processes() const { return options_.processes; }
-  /// For the other processes.
-  const ListenAddresses& listens_at() const { return own_; }
-  /// The address that connections go out from, where an interface was chosen.
+  /// Addresses at which this process listens, to be passed to `set_addresses` in the other processes.
+  const ListenAddresses& listens_at() const { return own_addresses_; }
+  /// Local address of outgoing connections; empty if no interface was chosen.
   const std::optional<Address>& source() const { return source_; }
-  /// In the order in which this host should try them.
+  /// Returns the addresses of a peer in the order in which this host should try them.
   std::vector<Address> by_reach(const ListenAddresses& addresses) const;
-  /// A random number that process 0 has drawn for this start of the job. Processes of another start, which may have the
-  /// same key and numbers, are strangers. Not set: 0. Before all that follows; callers wait so long.
+  /// Sets the random number that process 0 has drawn for this start of the job; 0 if never called. Processes of another
+  /// start, which may have the same key and numbers, are strangers. Must be called before the functions below; until
+  /// then, connections of peers wait in the queue of the listening socket.
   void set_start(std::uint32_t start);
-  /// Where `process` listens. May come after the first `link` of that process, which waits for it.
+  /// Sets the addresses of `process`. A `link` to the process that was made earlier connects after this call.
   void set_addresses(int process, const ListenAddresses& addresses);
 
-  /// The link with another process for that traffic. The first call of either process connects them; what is sent
-  /// before that waits in the link. Never blocks. Valid as long as the network.
+  /// Returns the link to another process for this traffic. The first call, in either process, starts to connect;
+  /// messages wait in the link until the connection is made. Non-blocking. Valid as long as the network.
   Link& link(int process, Traffic traffic = Traffic::kShort);
-  /// The same link, if there is one already, connected or not.
+  /// Returns the link if it exists, connected or not; else null.
   Link* find(int process, Traffic traffic = Traffic::kShort) const {
-    return links_[place_of({process, traffic})].load(std::memory_order_acquire);
+    return links_[link_index({process, traffic})].load(std::memory_order_acquire);
   }
+  /// True if the connection for this traffic is made.
   bool is_connected(int process, Traffic traffic = Traffic::kShort);
-  /// Answers callers, goes on with connections that are being made, and sends what has waited in any link for a full
-  /// socket. Never blocks. Cheap if there is nothing to do.
+  /// Makes progress: accepts connections, advances attempts to connect, and sends messages that wait in any link for
+  /// space in the socket. Non-blocking; cheap if there is nothing to do.
   void advance();
-  /// Why nothing of that traffic comes from that process any more: "the connection was closed", "no answer for 60 s";
-  /// empty while something may. Asked by transfers that wait for it.
+  /// Returns why nothing more can arrive from `process` for this traffic: "it closed the connection", "nothing came
+  /// from its host for 60 s"; empty while something may arrive. Called by transfers that wait for the process.
   std::string why_lost(int process, Traffic traffic = Traffic::kShort);
-  /// The same for short traffic, if that says nothing of the process itself: its host answers nothing.
-  std::string unreachable_reason(int process);
-  /// How the calls for short traffic of a process have ended that this one is not connected with; empty: they have not.
+  /// Returns why the host of `process` cannot be reached, as seen on the connection for short traffic. Empty if the
+  /// host answers, or if the process itself has ended the connection.
+  std::string why_out_of_reach(int process);
+  /// Returns how the last attempt to connect to `process` for short traffic failed. Empty if the processes are
+  /// connected, or if no attempt was made.
   std::string why_not_connected(int process);
-  /// Sleeps until something may have arrived, `milliseconds` at most.
+  /// Sleeps until something may have arrived, for `milliseconds` at most.
   void rest(int milliseconds);
 
-  /// "connections: 3 of 7 peers, 1 for long vectors"
+  /// Returns "connections: 3 of 7 peers, 1 for long vectors".
   std::string describe() const;
-  /// That are made, with all processes.
+  /// Number of connections made, over all processes.
   int connections(Traffic traffic = Traffic::kShort) const {
     return connections_[static_cast<std::size_t>(traffic)].load(std::memory_order_relaxed);
   }
-  /// Acceptor that were dropped because they are not of the job.
+  /// Number of connections that were dropped because they are not of the job.
   std::uint64_t strangers() const { return strangers_.load(std::memory_order_relaxed); }
-  /// Held around a fork, so that the child finds whole what it lets go of.
+  /// Mutex that is held around a fork, so that the child finds the members in a consistent state.
   ForkMutex& fork_mutex() { return mutex_; }
-  /// In a forked child, which has one thread: lets go of the sockets.
+  /// Closes all sockets in a forked child, which has a single thread.
   void drop_sockets();
 
  private:
-  /// A connection of this process, by its other end.
+  /// Identifies a connection by its peer process and traffic.
   struct PeerId {
     int process = 0;
     Traffic traffic = Traffic::kShort;
     auto operator<=>(const PeerId&) const = default;
   };
-  /// The other end of a connection that this process wants to have, or has, or that has called it.
+  /// A peer that this process connects to, is connected with, or has accepted a handshake from.
   struct Peer {
-    Connector calls;         // of this process
-    SilenceWatch silence{};  // of the connection
+    Connector connector;     // attempts of this process to connect
+    SilenceWatch silence{};  // detects silence on the connection
     std::string lost{};
-    bool is_out_of_reach = false;  // why it is lost
+    bool is_out_of_reach = false;  // `lost` says that the host cannot be reached, not that the process has ended
     bool is_wanted = false;
     bool is_connected = false;
   };
   bool is_due();
-  static std::size_t place_of(PeerId id) {
+  static std::size_t link_index(PeerId id) {
     return static_cast<std::size_t>(id.process) * kTraffics + static_cast<std::size_t>(id.traffic);
   }
   Link& link_of(PeerId id);
   Peer& peer_of(PeerId id);
-  void go_on(PeerId id, Peer& peer, Clock::time_point now);
-  void look_for_loss(PeerId id, Peer& peer, Clock::time_point now);
-  Verdict decide(const Introduction& caller);
+  void advance_connector(PeerId id, Peer& peer, Clock::time_point now);
+  void check_for_loss(PeerId id, Peer& peer, Clock::time_point now);
+  Verdict decide(const Introduction& claims);
   void connect(PeerId id, UniqueDescriptor socket);
   std::string why_peer_lost(PeerId id);
   Introduction introduction(Traffic traffic) const;
@@ -138,19 +151,19 @@ class TcpNetwork {
 
   const Options options_;
   const std::vector<InterfaceAddress> interfaces_;
-  ListenAddresses own_;
-  std::optional<Address> source_;          // of connections, where an interface was chosen
-  std::uint32_t start_ = 0;                // const once the processes have met
-  std::vector<std::atomic<Link*>> links_;  // by place_of
+  ListenAddresses own_addresses_;
+  std::optional<Address> source_;          // local address of connections, if an interface was chosen
+  std::uint32_t start_ = 0;                // const after the rendezvous
+  std::vector<std::atomic<Link*>> links_;  // index: link_index
   std::array<std::atomic<int>, kTraffics> connections_{};
   std::atomic<std::uint64_t> strangers_{0};
-  std::atomic<bool> is_connecting_{false};  // something is under way that should be looked at often
-  std::atomic<Clock::rep> next_look_{0};
-  ForkMutex mutex_;  // guards what follows
-  std::optional<Acceptor> callers_;
-  std::vector<std::vector<Address>> addresses_;  // by process, in the order in which this host should try them
-  std::map<PeerId, Peer> peers_;                 // that this process wants to have, or that have called
-  std::vector<std::unique_ptr<Link>> owned_;
+  std::atomic<bool> is_connecting_{false};  // an attempt or handshake is in progress: `advance` polls each time
+  std::atomic<Clock::rep> next_check_{0};
+  ForkMutex mutex_;  // guards the members below
+  std::optional<Acceptor> acceptor_;
+  std::vector<std::vector<Address>> addresses_;  // by process, in the order in which to try them
+  std::map<PeerId, Peer> peers_;                 // peers that this process wants to reach, or that have connected
+  std::vector<std::unique_ptr<Link>> owned_links_;
 };
 
 }  // namespace farandole::tcp

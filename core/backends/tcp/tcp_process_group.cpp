@@ -22,14 +22,15 @@ TcpProcessGroup::~TcpProcessGroup() {
 
 void TcpProcessGroup::set_topology(const Topology& topology) {
   for (int p = 0; p < topology.process_count(); ++p) {
-    is_here_.push_back(topology.process(p).host_index == topology.process(process()).host_index);
+    is_on_this_host_.push_back(topology.process(p).host_index == topology.process(process()).host_index);
   }
   transport_.set_topology(topology);
 }
 
-/// Processes of one host see each other's end, whether they have a connection or not.
+/// Processes of the same host notice each other's end even without a connection.
 bool TcpProcessGroup::is_watched_by(int process) {
-  return find_link(process) != nullptr || (!is_here_.empty() && is_here_[static_cast<std::size_t>(process)]);
+  return find_link(process) != nullptr ||
+         (!is_on_this_host_.empty() && is_on_this_host_[static_cast<std::size_t>(process)]);
 }
 
 void TcpProcessGroup::rest() {

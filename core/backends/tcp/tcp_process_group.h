@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job over several hosts that no MPI started.
+// Process group of jobs over several hosts without MPI.
 #pragma once
 
 #include <string>
@@ -13,11 +13,12 @@
 
 namespace farandole::tcp {
 
-/// Everything between processes goes over TCP connections, which are made when they are first used: those of the
-/// binomial tree while the job is joined, so that there is no full mesh. Forked children let go of them (TcpNetwork).
+/// Process group over TCP. Connections are made on first use; joining the job uses those of the binomial tree only, so
+/// there is no full mesh. Forked children close their copies of the sockets (TcpNetwork).
 class TcpProcessGroup final : public sockets::SocketProcessGroup {
  public:
-  /// Blocks until all processes have met, and know where each listens. @throws Error  see `meet` and `allgather`
+  /// Joins the job. Blocks until all processes have met and have exchanged their addresses. @throws Error  see `meet`
+  /// and `allgather`
   explicit TcpProcessGroup(const Slot& slot);
   ~TcpProcessGroup() override;
 
@@ -36,7 +37,7 @@ class TcpProcessGroup final : public sockets::SocketProcessGroup {
 
   TcpNetwork network_;
   TcpTransport transport_{network_};
-  std::vector<bool> is_here_;  // by process: on this host; written by `set_topology`, const afterwards
+  std::vector<bool> is_on_this_host_;  // by process: true if on this host; written by `set_topology`, const afterwards
 };
 
 }  // namespace farandole::tcp

@@ -11,11 +11,11 @@
 namespace farandole::tcp {
 namespace {
 
-// How often a transfer that waits looks whether its peer is lost.
+// Interval at which a waiting transfer checks whether its peer is lost.
 constexpr auto kLossInterval = std::chrono::milliseconds(10);
-// A process that gives up because another one is lost ends its connections, too. Control messages, which say whose loss
-// was the first, have so long to come before this process draws its own conclusion.
-constexpr auto kLastWords = std::chrono::milliseconds(300);
+// A process that fails because another process is lost closes its connections, too. This is the time for control
+// messages, which name the process that was lost first, to arrive before this process reports its own peer.
+constexpr auto kFaultGraceTime = std::chrono::milliseconds(300);
 
 }  // namespace
 
@@ -23,20 +23,20 @@ Link* TcpTransport::link_with(int process, Traffic traffic) {
   return process == network_.process() ? nullptr : &network_.link(process, traffic);
 }
 
-void TcpTransport::while_waiting(int peer, Traffic traffic, Wait& wait) {
+void TcpTransport::check_peer(int peer, Traffic traffic, WaitState& wait) {
   network_.advance();
   const auto now = coarse_now();
-  if (now < wait.next_look) return;
-  // Nothing is asked of a transfer that has just begun.
-  const bool is_first = wait.next_look == Clock::time_point{};
-  wait.next_look = now + kLossInterval;
+  if (now < wait.next_check) return;
+  // The first test of a transfer makes no check.
+  const bool is_first = wait.next_check == Clock::time_point{};
+  wait.next_check = now + kLossInterval;
   if (is_first) return;
   const std::string why = network_.why_lost(topology().rank(peer).process, traffic);
   if (why.empty()) {
     wait.lost_since.reset();
   } else if (!wait.lost_since) {
     wait.lost_since = now;
-  } else if (now - *wait.lost_since >= kLastWords) {
+  } else if (now - *wait.lost_since >= kFaultGraceTime) {
     throw PeerLost(fmt::format("{} is lost: {}", topology().describe(peer), why));
   }
 }

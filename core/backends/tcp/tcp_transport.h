@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Channels over TCP connections.
+// Transport over TCP connections.
 #pragma once
 
 #include <string_view>
@@ -9,22 +9,22 @@
 
 namespace farandole::tcp {
 
-/// Messages between processes of a job over their TcpNetwork. A message that waits for a process that has ended, or
-/// whose host is silent, is a PeerLost that names its rank and host.
+/// Transport over the links of a TcpNetwork. A transfer that waits for a process that has ended, or whose host is
+/// silent, throws a PeerLost that names the rank and host.
 class TcpTransport final : public sockets::LinkTransport {
  public:
   explicit TcpTransport(TcpNetwork& network) : network_(network) {}
 
   std::string_view name() const override { return "tcp"; }
-  /// Measured between two hosts that are network namespaces of one machine (docs/benchmarks.md): 4 bytes take 9 µs, and
-  /// 15 µs where the ranks have slept for 1 ms before; 64 MiB go each way at 1.1 to 1.6 GB/s.
+  /// Measured between two network namespaces of one machine, as hosts (docs/benchmarks.md): 4 bytes take 9 µs, or 15 µs
+  /// if the ranks have slept for 1 ms before; 64 MiB in each direction run at 1.1 to 1.6 GB/s.
   LinkCost cost() const override { return {15.0, 1e6 / 1.2e9}; }
-  void while_waiting(int peer, Traffic traffic, Wait& wait) override;
+  void check_peer(int peer, Traffic traffic, WaitState& wait) override;
 
  private:
   Link* link_with(int process, Traffic traffic) override;
   Link* find_link(int process, Traffic traffic) const override { return network_.find(process, traffic); }
-  void before_look() override { network_.advance(); }
+  void before_polling() override { network_.advance(); }
 
   TcpNetwork& network_;
 };
