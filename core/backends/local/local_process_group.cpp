@@ -55,7 +55,7 @@ void LocalProcessGroup::drop_sockets() {
   }
 }
 
-std::string LocalProcessGroup::why_lost(int process) {
+std::string LocalProcessGroup::loss_reason(int process) {
   Link* const link = find_link(process);
   return link != nullptr && link->is_closed() ? link->end_reason() : std::string();
 }

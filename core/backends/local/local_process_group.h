@@ -32,7 +32,7 @@ class LocalProcessGroup final : public sockets::SocketProcessGroup {
  private:
   Link& link_with(int process) override { return *find_link(process); }
   Link* find_link(int process) override { return links_[static_cast<std::size_t>(process)].get(); }
-  std::string why_lost(int process) override;
+  std::string loss_reason(int process) override;
 
   UniqueDescriptor listener_;
   Links links_;

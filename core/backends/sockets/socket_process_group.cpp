@@ -137,7 +137,7 @@ void SocketProcessGroup::finish(Gathering& gathering) {
   for (; !advance_transfers(); rest()) {
     std::vector<int> lost;
     for (const int neighbour : neighbours_) {
-      if (find_link(neighbour) != nullptr && !why_lost(neighbour).empty()) lost.push_back(neighbour);
+      if (find_link(neighbour) != nullptr && !loss_reason(neighbour).empty()) lost.push_back(neighbour);
     }
     // Messages that a process sent before it ended may have arrived since.
     if (!lost.empty() && advance_transfers()) return;
@@ -145,7 +145,7 @@ void SocketProcessGroup::finish(Gathering& gathering) {
     if (!lost.empty()) {
       throw PeerLost(
           fmt::format("process {} of {} has gone while the processes told each other what each must know: {}",
-                      lost.front(), processes_, why_lost(lost.front())));
+                      lost.front(), processes_, loss_reason(lost.front())));
     }
   }
 }
@@ -263,13 +263,13 @@ std::optional<ControlMessage> SocketProcessGroup::poll() {
 bool SocketProcessGroup::is_gone(int process) {
   Link* const link = find_link(process);
   // A last control message may have arrived since the last `poll`.
-  return link != nullptr && !why_lost(process).empty() && !link->has_arrived(kControlMessage, ~Key{0});
+  return link != nullptr && !loss_reason(process).empty() && !link->has_arrived(kControlMessage, ~Key{0});
 }
 
 bool SocketProcessGroup::is_flushed() {
   for (int p = 0; p < processes_; ++p) {
     Link* const link = find_link(p);
-    if (link != nullptr && !link->is_flushed() && why_lost(p).empty()) return false;
+    if (link != nullptr && !link->is_flushed() && loss_reason(p).empty()) return false;
   }
   return true;
 }

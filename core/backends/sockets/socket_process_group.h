@@ -58,7 +58,7 @@ class SocketProcessGroup : public ProcessGroup {
   /// Returns the link to another process if the link exists, else null.
   virtual Link* find_link(int process) = 0;
   /// Returns why nothing more can arrive from a process to which a link exists; empty while something may arrive.
-  virtual std::string why_lost(int process) = 0;
+  virtual std::string loss_reason(int process) = 0;
   /// True if another process notices the end of this process without a message. Such a process must be told of a fault
   /// before this process ends, because it would otherwise report this process as the first that was lost.
   virtual bool is_watched_by(int process) { return find_link(process) != nullptr; }

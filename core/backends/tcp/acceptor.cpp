@@ -39,7 +39,7 @@ bool Acceptor::has_new(Clock::time_point now) const {
 void Acceptor::accept() {
   // Accepts a bounded number of connections, so that a flood of connections cannot keep this process here.
   for (std::size_t i = 0; i < max_pending(); ++i) {
-    UniqueDescriptor socket = accept_caller(listener_, peer_timeout_);
+    UniqueDescriptor socket = accept_connection(listener_, peer_timeout_);
     if (!socket) return warn_if_out_of_descriptors(errno);
     if (handshakes_.size() >= max_pending()) {
       const auto oldest =
@@ -48,7 +48,7 @@ void Acceptor::accept() {
       handshakes_.erase(oldest);
       count_stranger("a caller that had not proved yet to be of the job, to make room for later ones");
     }
-    handshakes_.push_back(Handshake::answer(std::move(socket), key_, introduction_));
+    handshakes_.push_back(Handshake::respond(std::move(socket), key_, introduction_));
   }
 }
 

@@ -50,12 +50,13 @@ Connector::State Connector::advance(Clock::time_point now) {
     if (now < next_attempt_ || addresses_.empty()) return State::kWaiting;
     address_ = addresses_[next_address_];
     start_ = now;
-    UniqueDescriptor socket = begin_to_connect(address_, options_.source, options_.peer_timeout);
+    UniqueDescriptor socket = start_connect(address_, options_.source, options_.peer_timeout);
     if (!socket) {
       const std::string problem = describe_socket_problem(errno);
       return fail(unconnected_kind(problem), problem, now);
     }
-    handshake_.emplace(Handshake::call(std::move(socket), options_.key, options_.mine, options_.called));
+    handshake_.emplace(
+        Handshake::initiate(std::move(socket), options_.key, options_.introduction, options_.target_process));
   }
   switch (handshake_->advance()) {
     case Handshake::State::kDone:
@@ -70,13 +71,13 @@ Connector::State Connector::advance(Clock::time_point now) {
       break;
   }
   const bool is_connected = handshake_->is_connected();
-  if (now - start_ < (is_connected ? options_.answer_time : options_.connect_time)) return State::kWaiting;
+  if (now - start_ < (is_connected ? options_.answer_timeout : options_.connect_timeout)) return State::kWaiting;
   return is_connected ? fail(Kind::kSilent, "what listens there does not answer", now)
                       : fail(Kind::kUnreachable, "no answer", now);
 }
 
 Connector::State Connector::fail(Failure::Kind kind, std::string text, Clock::time_point now) {
-  const bool was_left_waiting = handshake_ && handshake_->is_connected() && now - start_ >= options_.connect_time;
+  const bool was_left_waiting = handshake_ && handshake_->is_connected() && now - start_ >= options_.connect_timeout;
   const Verdict verdict = kind == Kind::kDeclined ? handshake_->verdict() : Verdict::kAccepted;
   const bool has_answered = (kind == Kind::kDeclined && verdict != Verdict::kTaken) || was_left_waiting;
   if (has_answered) failing_since_.reset();
@@ -90,7 +91,7 @@ Connector::State Connector::fail(Failure::Kind kind, std::string text, Clock::ti
   if (kind != Kind::kDeclined && ++next_address_ < addresses_.size()) return State::kFailed;
   if (kind != Kind::kDeclined) next_address_ = 0;
   next_attempt_ += pause_;
-  pause_ = std::min(2 * pause_, options_.longest_pause);
+  pause_ = std::min(2 * pause_, options_.max_pause);
   return State::kFailed;
 }
 

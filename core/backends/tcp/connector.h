@@ -19,20 +19,20 @@ namespace farandole::tcp {
 /// Parameters of all attempts to connect to one peer process.
 struct ConnectOptions {
   JobKey key{};
-  Introduction mine;                ///< sent to the peer
-  int called = 0;                   ///< number of the peer process
-  std::optional<Address> source;    ///< local address to connect from
-  Seconds peer_timeout{60};         ///< FARANDOLE_PEER_TIMEOUT, for the connection that results
-  Clock::duration connect_time{};   ///< limit for connect(2), from the start of an attempt
-  Clock::duration answer_time{};    ///< limit for connect(2) and handshake, from the start of an attempt
-  Clock::duration first_pause{};    ///< pause between a failure at the last address and the next attempt
-  Clock::duration longest_pause{};  ///< the pause doubles up to this
+  Introduction introduction;          ///< sent to the peer
+  int target_process = 0;             ///< number of the peer process
+  std::optional<Address> source;      ///< local address to connect from
+  Seconds peer_timeout{60};           ///< FARANDOLE_PEER_TIMEOUT, for the connection that results
+  Clock::duration connect_timeout{};  ///< limit for connect(2), from the start of an attempt
+  Clock::duration answer_timeout{};   ///< limit for connect(2) and handshake, from the start of an attempt
+  Clock::duration first_pause{};      ///< pause between a failure at the last address and the next attempt
+  Clock::duration max_pause{};        ///< the pause doubles up to this
 };
 
 /// Connects to a peer process: attempts its addresses in order, with a growing pause after the last address, until a
 /// handshake succeeds. An attempt is a non-blocking connect(2) followed by a Handshake. A peer answers only when a
 /// thread calls Acceptor::advance there, so a peer that computes may leave an attempt waiting for a long time;
-/// `answer_time` limits this wait. Non-blocking: the owner calls `advance` regularly. Not thread-safe.
+/// `answer_timeout` limits this wait. Non-blocking: the owner calls `advance` regularly. Not thread-safe.
 class Connector {
  public:
   enum class State {
@@ -70,16 +70,16 @@ class Connector {
   /// Returns the connected socket, in state kConnected. The peer's next byte is the first byte after the handshake.
   UniqueDescriptor take_socket();
   /// True if an attempt is in progress.
-  bool is_calling() const { return handshake_.has_value(); }
+  bool is_attempting() const { return handshake_.has_value(); }
   /// True if an attempt is in progress and the peer's kernel has established the connection.
-  bool is_through() const { return handshake_ && handshake_->is_connected(); }
+  bool is_established() const { return handshake_ && handshake_->is_connected(); }
   /// Cancels the attempt in progress, if any. The next attempt is due at `next`.
   void cancel(Clock::time_point next);
 
   /// The last failure; empty if no attempt has failed.
   const std::optional<Failure>& failure() const { return failure_; }
   /// Time of the first failure since the peer last gave a sign of life: a verdict, or an established connection that
-  /// waited for at least connect_time, as happens while a process computes. Empty if no attempt has failed since.
+  /// waited for at least connect_timeout, as happens while a process computes. Empty if no attempt has failed since.
   /// Verdict::kTaken is not a sign of life: the connection that the peer reports arrives soon, or was lost on its way.
   const std::optional<Clock::time_point>& failing_since() const { return failing_since_; }
   /// Time of the first failure of kind kNotListening after which no attempt, at any address, ended in another way.

@@ -46,11 +46,11 @@ std::uint64_t responder_port(const UniqueDescriptor& socket, bool is_initiator) 
 
 }  // namespace
 
-Handshake Handshake::call(UniqueDescriptor socket, const JobKey& key, const Introduction& own, int target_process) {
+Handshake Handshake::initiate(UniqueDescriptor socket, const JobKey& key, const Introduction& own, int target_process) {
   return {std::move(socket), key, own, target_process, /*is_initiator=*/true};
 }
 
-Handshake Handshake::answer(UniqueDescriptor socket, const JobKey& key, const Introduction& own) {
+Handshake Handshake::respond(UniqueDescriptor socket, const JobKey& key, const Introduction& own) {
   return {std::move(socket), key, own, own.process, /*is_initiator=*/false};
 }
 

@@ -75,9 +75,9 @@ class Handshake {
 
   /// Makes the initiator. `socket` is connected, or connect(2) is in progress.
   /// @param target_process  number of the process that the initiator wants to reach
-  static Handshake call(UniqueDescriptor socket, const JobKey& key, const Introduction& own, int target_process);
+  static Handshake initiate(UniqueDescriptor socket, const JobKey& key, const Introduction& own, int target_process);
   /// Makes the responder.
-  static Handshake answer(UniqueDescriptor socket, const JobKey& key, const Introduction& own);
+  static Handshake respond(UniqueDescriptor socket, const JobKey& key, const Introduction& own);
   Handshake(Handshake&&) noexcept = default;
   Handshake& operator=(Handshake&&) noexcept = default;
 

@@ -16,10 +16,10 @@
 #include "farandole/internal/log.h"
 #include "farandole/internal/stall_monitor.h"
 #include "sockets/open_files.h"
-#include "tcp/rendezvous_caller.h"
-#include "tcp/rendezvous_host.h"
+#include "tcp/rendezvous_client.h"
 #include "tcp/rendezvous_messages.h"
 #include "tcp/rendezvous_point.h"
+#include "tcp/rendezvous_server.h"
 #include "tcp/stream.h"
 
 namespace farandole::tcp {
@@ -142,7 +142,7 @@ OwnRendezvous resolve_own_rendezvous(const RendezvousPoint& point, const TcpNetw
 }
 
 template <class Participant>
-void wait_for_events(const Participant& participant, const rendezvous::Caller* caller) {
+void wait_for_events(const Participant& participant, const rendezvous::Client* caller) {
   std::vector<pollfd> sockets;
   participant.add_to(sockets);
   if (caller != nullptr) caller->add_to(sockets);
@@ -151,7 +151,7 @@ void wait_for_events(const Participant& participant, const rendezvous::Caller* c
 
 /// Looks for another process 0 of the same job. @throws InvalidArgument  there is another, which has refused this
 /// process
-void check_for_second(std::optional<rendezvous::Caller>& second) {
+void check_for_second(std::optional<rendezvous::Client>& second) {
   try {
     if (second) second->advance();
   } catch (const PeerLost&) {
@@ -167,9 +167,9 @@ void run_server(const Slot& slot, TcpNetwork& network) {
   const std::string at = to_text(network.listens_at(), port);
   if (slot.rendezvous.empty()) slot.share(at);
   const rendezvous::Request own = make_request(network);
-  rendezvous::Host host(slot, network, own, std::move(listener));
+  rendezvous::Server host(slot, network, own, std::move(listener));
   OwnRendezvous point;
-  std::optional<rendezvous::Caller> second;
+  std::optional<rendezvous::Client> second;
   if (!slot.rendezvous.empty()) {
     point = resolve_own_rendezvous(parse_rendezvous(slot.rendezvous), network, port);
     second.emplace(slot, network, own, [&point](std::string&) { return point.other_candidates; });
@@ -198,7 +198,7 @@ void run_server(const Slot& slot, TcpNetwork& network) {
 }
 
 void run_client(const Slot& slot, TcpNetwork& network) {
-  rendezvous::Caller::AddressSource find_addresses;
+  rendezvous::Client::AddressSource find_addresses;
   if (slot.rendezvous.empty()) {
     find_addresses = [found = parse_shared(slot.share({}), network)](std::string&) { return found; };
   } else {
@@ -206,7 +206,7 @@ void run_client(const Slot& slot, TcpNetwork& network) {
       return all_ports(resolve(point, problem));
     };
   }
-  rendezvous::Caller caller(slot, network, make_request(network), std::move(find_addresses));
+  rendezvous::Client caller(slot, network, make_request(network), std::move(find_addresses));
   StallMonitor stall(slot.warn_after, slot.timeout);
   for (; !caller.advance(); wait_for_events(caller, nullptr)) {
     stall.check([&] {

@@ -88,7 +88,7 @@ std::uint16_t port_of(const UniqueDescriptor& socket) {
   return from_sockaddr(reinterpret_cast<const sockaddr&>(own)).port;
 }
 
-UniqueDescriptor begin_to_connect(const Address& to, const std::optional<Address>& from, Seconds peer_timeout) {
+UniqueDescriptor start_connect(const Address& to, const std::optional<Address>& from, Seconds peer_timeout) {
   sockaddr_storage address{};
   unsigned length = to_sockaddr(to, address);
   UniqueDescriptor socket(::socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -115,7 +115,7 @@ std::string describe_socket_problem(int error) {
   return text;
 }
 
-UniqueDescriptor accept_caller(const UniqueDescriptor& listener, Seconds peer_timeout) {
+UniqueDescriptor accept_connection(const UniqueDescriptor& listener, Seconds peer_timeout) {
   UniqueDescriptor socket(accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (socket) prepare(socket.get(), peer_timeout);
   return socket;

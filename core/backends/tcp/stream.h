@@ -23,11 +23,11 @@ UniqueDescriptor listen_at(const std::optional<Address>& at, std::uint16_t port 
 std::uint16_t port_of(const UniqueDescriptor& socket);
 /// Starts a non-blocking connect. Returns an empty descriptor, with errno set, on failure.
 /// @param from  local address to connect from   @param peer_timeout  for the socket's keepalive
-UniqueDescriptor begin_to_connect(const Address& to, const std::optional<Address>& from, Seconds peer_timeout);
-/// Returns the system's text for an error of `begin_to_connect`, with advice if this host has no free port.
+UniqueDescriptor start_connect(const Address& to, const std::optional<Address>& from, Seconds peer_timeout);
+/// Returns the system's text for an error of `start_connect`, with advice if this host has no free port.
 std::string describe_socket_problem(int error);
 /// Accepts the next connection; returns an empty descriptor, with errno set, if there is none.
-UniqueDescriptor accept_caller(const UniqueDescriptor& listener, Seconds peer_timeout);
+UniqueDescriptor accept_connection(const UniqueDescriptor& listener, Seconds peer_timeout);
 /// Gives packets of the socket priority over packets of other sockets, if this host's queueing discipline knows
 /// priorities (pfifo_fast does).
 void set_interactive(int socket);

@@ -227,7 +227,7 @@ Verdict TcpNetwork::decide(const Introduction& claims) {
   if (peer.is_connected) return Verdict::kTaken;
   // Simultaneous connect: reject only if this process's own attempt is established. An attempt that cannot be
   // established, as in a network that allows connections in one direction only, does not count.
-  if (peer.connector.is_through() && options_.process < claims.process) return Verdict::kCrossed;
+  if (peer.connector.is_established() && options_.process < claims.process) return Verdict::kCrossed;
   // From here on only this connection can become the connection of the two processes, unless the peer cancels.
   peer.connector.cancel(Clock::now() + kCrossedTime);
   return Verdict::kAccepted;
@@ -244,7 +244,7 @@ void TcpNetwork::connect(PeerId id, UniqueDescriptor socket) {
   log(LogLevel::kDebug, fmt::format("connected with {}; {}", name_of(id.process), describe()));
 }
 
-std::string TcpNetwork::why_lost(int process, Traffic traffic) {
+std::string TcpNetwork::loss_reason(int process, Traffic traffic) {
   Link* const link = find(process, traffic);
   if (link != nullptr && link->is_closed()) return link->end_reason();
   // The connection reports its own end, after everything that was sent over it.
@@ -276,7 +276,7 @@ std::string TcpNetwork::why_peer_lost(PeerId id) {
   return peer.lost;
 }
 
-std::string TcpNetwork::why_not_connected(int process) {
+std::string TcpNetwork::connect_failure(int process) {
   const std::lock_guard lock(mutex_);
   const auto found = peers_.find({process, Traffic::kShort});
   if (found == peers_.end() || found->second.is_connected) return {};

@@ -96,13 +96,13 @@ class TcpNetwork {
   void advance();
   /// Returns why nothing more can arrive from `process` for this traffic: "it closed the connection", "nothing came
   /// from its host for 60 s"; empty while something may arrive. Called by transfers that wait for the process.
-  std::string why_lost(int process, Traffic traffic = Traffic::kShort);
+  std::string loss_reason(int process, Traffic traffic = Traffic::kShort);
   /// Returns why the host of `process` cannot be reached, as seen on the connection for short traffic. Empty if the
   /// host answers, or if the process itself has ended the connection.
-  std::string why_out_of_reach(int process);
+  std::string unreachable_reason(int process);
   /// Returns how the last attempt to connect to `process` for short traffic failed. Empty if the processes are
   /// connected, or if no attempt was made.
-  std::string why_not_connected(int process);
+  std::string connect_failure(int process);
   /// Sleeps until something may have arrived, for `milliseconds` at most.
   void rest(int milliseconds);
 

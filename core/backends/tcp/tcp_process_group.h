@@ -31,7 +31,7 @@ class TcpProcessGroup final : public sockets::SocketProcessGroup {
  private:
   Link& link_with(int process) override { return network_.link(process); }
   Link* find_link(int process) override { return network_.find(process); }
-  std::string why_lost(int process) override { return network_.why_lost(process); }
+  std::string loss_reason(int process) override { return network_.loss_reason(process); }
   bool is_watched_by(int process) override;
   void advance() override { network_.advance(); }
 

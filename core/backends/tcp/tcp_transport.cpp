@@ -31,7 +31,7 @@ void TcpTransport::check_peer(int peer, Traffic traffic, WaitState& wait) {
   const bool is_first = wait.next_check == Clock::time_point{};
   wait.next_check = now + kLossInterval;
   if (is_first) return;
-  const std::string why = network_.why_lost(topology().rank(peer).process, traffic);
+  const std::string why = network_.loss_reason(topology().rank(peer).process, traffic);
   if (why.empty()) {
     wait.lost_since.reset();
   } else if (!wait.lost_since) {

@@ -82,7 +82,7 @@ std::string reach(tcp::TcpNetwork& network, int process) {
   const Deadline deadline = Deadline::after(kReachTime);
   network.link(process);
   while (!network.is_connected(process)) {
-    if (!network.why_lost(process).empty() || deadline.passed()) return network.why_not_connected(process);
+    if (!network.loss_reason(process).empty() || deadline.passed()) return network.connect_failure(process);
     network.advance();
     network.rest(1);
   }

@@ -13,11 +13,11 @@
 
 #include "checksum.h"
 #include "evaluation.h"
+#include "farandole/collectives/agreement.h"
 #include "farandole/internal/deadline.h"
 #include "farandole/internal/endpoint.h"
 #include "farandole/internal/library_thread.h"
 #include "farandole/internal/limits.h"
-#include "farandole/collectives/agreement.h"
 #include "farandole/trainer/loader.h"
 #include "mirror.h"
 #include "shared_facts.h"

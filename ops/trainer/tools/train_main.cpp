@@ -9,9 +9,9 @@
 #include <optional>
 
 #include "error_report.h"
+#include "farandole/collectives/agreement.h"
 #include "farandole/core/error.h"
 #include "farandole/internal/communicator_access.h"
-#include "farandole/collectives/agreement.h"
 #include "farandole/trainer/strategy.h"
 #include "farandole/trainer/trainer.h"
 #include "json_log.h"

@@ -29,7 +29,7 @@ struct SilentCaller {
   }
 
   UniqueDescriptor listener = listen_at(host_address(0));
-  const UniqueDescriptor caller = begin_to_connect(host_address(port_of(listener)), std::nullopt, Seconds(60));
+  const UniqueDescriptor caller = start_connect(host_address(port_of(listener)), std::nullopt, Seconds(60));
   Acceptor called{std::move(listener), make_job_key(), {7, 1, 2, 0, Purpose::kMessages, 0}, Seconds(60)};
 };
 

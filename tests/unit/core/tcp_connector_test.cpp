@@ -37,12 +37,12 @@ class CalledProcess {
   ConnectOptions terms() const {
     ConnectOptions terms;
     terms.key = key_;
-    terms.mine = introduction(0);
-    terms.called = 1;
-    terms.connect_time = 3s;
-    terms.answer_time = 5s;
+    terms.introduction = introduction(0);
+    terms.target_process = 1;
+    terms.connect_timeout = 3s;
+    terms.answer_timeout = 5s;
     terms.first_pause = 10ms;
-    terms.longest_pause = 40ms;
+    terms.max_pause = 40ms;
     return terms;
   }
   void answer() {
@@ -87,7 +87,7 @@ class SilentProgram {
     const Deadline deadline = Deadline::after(20s);
     while (!deadline.passed() && (!caller || recv(caller.get(), &byte, 1, MSG_PEEK) <= 0)) {
       EXPECT_EQ(calls.advance(kStart), CallState::kWaiting);
-      if (!caller) caller = accept_caller(listener_, Seconds(60));
+      if (!caller) caller = accept_connection(listener_, Seconds(60));
     }
     EXPECT_EQ(byte, 'f') << "no call has come";
     callers_.push_back(std::move(caller));
@@ -121,7 +121,7 @@ TEST(TcpOutgoingCalls, ACallThatIsTakenUpIsAConnection) {
   ASSERT_EQ(outcome(calls, kStart, &called), CallState::kConnected);
   const UniqueDescriptor socket = calls.take_socket();
   EXPECT_TRUE(socket);
-  EXPECT_FALSE(calls.is_calling());
+  EXPECT_FALSE(calls.is_attempting());
   EXPECT_FALSE(calls.failure());
   const Deadline deadline = Deadline::after(20s);
   while (!called.has_adopted() && !deadline.passed()) called.answer();
@@ -149,7 +149,7 @@ TEST(TcpOutgoingCalls, PausesBetweenTheRoundsDoubleUpToTheLongest) {
       EXPECT_EQ(calls.failure()->at, address);
     }
     EXPECT_EQ(calls.advance(now + pause - 1ms), CallState::kWaiting);
-    EXPECT_FALSE(calls.is_calling()) << "after " << pause.count() << " ms";
+    EXPECT_FALSE(calls.is_attempting()) << "after " << pause.count() << " ms";
     now += pause;
   }
 }
@@ -179,11 +179,11 @@ TEST(TcpOutgoingCalls, AProgramMayTakeAnyTimeWhereThereIsNoAnswerTime) {
   const CalledProcess called;
   SilentProgram silent;
   ConnectOptions terms = called.terms();
-  terms.answer_time = Clock::duration::max();
+  terms.answer_timeout = Clock::duration::max();
   Connector calls(terms, {silent.address()});
   silent.take_call(calls);
   EXPECT_EQ(calls.advance(kStart + 1000h), CallState::kWaiting);
-  EXPECT_TRUE(calls.is_calling());
+  EXPECT_TRUE(calls.is_attempting());
 }
 
 TEST(TcpOutgoingCalls, AStrangerThatListensBreaksTheHandshake) {
@@ -250,12 +250,12 @@ TEST(TcpOutgoingCalls, ACallIsThroughWhenTheKernelOfTheOtherEndHasTakenIt) {
   const FullPort full;
   Connector waiting(called.terms(), {full.address()});
   EXPECT_EQ(waiting.advance(kStart), CallState::kWaiting);
-  EXPECT_TRUE(waiting.is_calling());
-  EXPECT_FALSE(waiting.is_through());
+  EXPECT_TRUE(waiting.is_attempting());
+  EXPECT_FALSE(waiting.is_established());
   SilentProgram silent;
   Connector taken(called.terms(), {silent.address()});
   silent.take_call(taken);
-  EXPECT_TRUE(taken.is_through());
+  EXPECT_TRUE(taken.is_established());
 }
 
 TEST(TcpOutgoingCalls, AnEndThatHasLetACallWaitIsThere) {
@@ -276,20 +276,20 @@ TEST(TcpOutgoingCalls, AfterHangingUpTheNextCallHasItsTime) {
   const SilentProgram silent;
   Connector calls(called.terms(), {silent.address()});
   calls.advance(kStart);
-  EXPECT_TRUE(calls.is_calling());
+  EXPECT_TRUE(calls.is_attempting());
   calls.cancel(kStart + 1s);
-  EXPECT_FALSE(calls.is_calling());
+  EXPECT_FALSE(calls.is_attempting());
   calls.advance(kStart + 1s - 1ms);
-  EXPECT_FALSE(calls.is_calling());
+  EXPECT_FALSE(calls.is_attempting());
   calls.advance(kStart + 1s);
-  EXPECT_TRUE(calls.is_calling());
+  EXPECT_TRUE(calls.is_attempting());
 }
 
 TEST(TcpOutgoingCalls, WithoutAnAddressThereIsNoCall) {
   CalledProcess called;
   Connector calls(called.terms());
   EXPECT_EQ(calls.advance(kStart), CallState::kWaiting);
-  EXPECT_FALSE(calls.is_calling());
+  EXPECT_FALSE(calls.is_attempting());
   calls.set_addresses({called.address()});
   EXPECT_EQ(outcome(calls, kStart, &called), CallState::kConnected);
 }

@@ -52,8 +52,8 @@ class Conversation {
     auto& [called_line, called_end] = calleds;
     callers_line_ = std::move(callers_line);
     called_line_ = std::move(called_line);
-    caller_.emplace(Handshake::call(std::move(callers_end), callers_key, caller, kCalled));
-    called_.emplace(Handshake::answer(std::move(called_end), called_key, called));
+    caller_.emplace(Handshake::initiate(std::move(callers_end), callers_key, caller, kCalled));
+    called_.emplace(Handshake::respond(std::move(called_end), called_key, called));
   }
   static JobKey key() {
     static const JobKey all = make_job_key();
@@ -102,7 +102,7 @@ struct Called {
   Called() {
     auto [end, far] = test::unix_socket_pair();
     line = std::move(far);
-    handshake.emplace(Handshake::answer(std::move(end), Conversation::key(), introduce(kCalled)));
+    handshake.emplace(Handshake::respond(std::move(end), Conversation::key(), introduce(kCalled)));
   }
   State hear(const std::string& bytes) {
     write_all(line, bytes);
@@ -186,7 +186,7 @@ TEST(TcpHandshake, WhatAnEndHasSaidProvesNothingWhenItIsSentBack) {
   EXPECT_EQ(called.handshake->state(), State::kFailed);
   // To the caller, by a called end without a key.
   auto [end, line] = test::unix_socket_pair();
-  Handshake caller = Handshake::call(std::move(end), Conversation::key(), introduce(kCaller), kCalled);
+  Handshake caller = Handshake::initiate(std::move(end), Conversation::key(), introduce(kCaller), kCalled);
   caller.advance();
   write_all(line, read_all(line));
   EXPECT_EQ(caller.advance(), State::kFailed);
@@ -262,7 +262,7 @@ TEST(TcpHandshake, ACallerThatStaysUnprovenIsOverdue) {
 TEST(TcpHandshake, BytesMayComeOneByOne) {
   Called called;
   auto [end, line] = test::unix_socket_pair();
-  Handshake caller = Handshake::call(std::move(end), Conversation::key(), introduce(kCaller), kCalled);
+  Handshake caller = Handshake::initiate(std::move(end), Conversation::key(), introduce(kCaller), kCalled);
   const auto trickle = [](const UniqueDescriptor& from, const UniqueDescriptor& to, Handshake& receiver) {
     for (const char byte : read_all(from)) {
       write_all(to, std::string(1, byte));

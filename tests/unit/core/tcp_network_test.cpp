@@ -37,7 +37,7 @@ void exchange(TcpJob& job, int one, int other, Traffic traffic = Traffic::kShort
 }
 
 UniqueDescriptor call_as_stranger(const TcpNetwork& network) {
-  return begin_to_connect(network.listens_at().addresses.front(), std::nullopt, Seconds(60));
+  return start_connect(network.listens_at().addresses.front(), std::nullopt, Seconds(60));
 }
 
 TEST(TcpNetwork, AConnectionIsMadeWhenItIsFirstUsed) {
@@ -148,8 +148,8 @@ TEST(TcpNetwork, ACallThatDoesNotGetThroughLeavesTheWayToThePeers) {
   unreachable.addresses[0] = full.address();
   job[0].set_addresses(1, unreachable);
   job[0].link(1);
-  Handshake peers = Handshake::call(begin_to_connect(job[0].listens_at().addresses.front(), std::nullopt, Seconds(60)),
-                                    job.key(), {7, 1, 2, 0, Purpose::kMessages, 0}, 0);
+  Handshake peers = Handshake::initiate(start_connect(job[0].listens_at().addresses.front(), std::nullopt, Seconds(60)),
+                                        job.key(), {7, 1, 2, 0, Purpose::kMessages, 0}, 0);
   ASSERT_TRUE(job.until([&] { return peers.advance() != Handshake::State::kUnderway; }));
   EXPECT_EQ(peers.state(), Handshake::State::kDone) << static_cast<int>(peers.verdict()) << ' ' << peers.problem();
   EXPECT_TRUE(job.until([&] { return job[0].is_connected(1); }));
@@ -187,8 +187,8 @@ TEST(TcpNetwork, APeerThatHasEndedIsLostBeforeItsSecondConnectionIsMade) {
   exchange(job, 0, 1);
   job.end(1);
   job[0].link(1, Traffic::kLong);
-  ASSERT_TRUE(job.until([&] { return !job[0].why_lost(1, Traffic::kLong).empty(); }));
-  EXPECT_EQ(job[0].why_lost(1, Traffic::kLong), "it closed the connection");
+  ASSERT_TRUE(job.until([&] { return !job[0].loss_reason(1, Traffic::kLong).empty(); }));
+  EXPECT_EQ(job[0].loss_reason(1, Traffic::kLong), "it closed the connection");
 }
 
 // The end of one connection may overtake what the other still brings.
@@ -197,17 +197,17 @@ TEST(TcpNetwork, AConnectionIsNotLostWithTheOther) {
   exchange(job, 0, 1);
   exchange(job, 0, 1, Traffic::kLong);
   ASSERT_EQ(shutdown(job[1].find(0)->descriptor(), SHUT_RDWR), 0);
-  ASSERT_TRUE(job.until([&] { return !job[0].why_lost(1).empty(); }));
-  EXPECT_EQ(job[0].why_lost(1, Traffic::kLong), "");
+  ASSERT_TRUE(job.until([&] { return !job[0].loss_reason(1).empty(); }));
+  EXPECT_EQ(job[0].loss_reason(1, Traffic::kLong), "");
   job.end(1);
-  EXPECT_TRUE(job.until([&] { return !job[0].why_lost(1, Traffic::kLong).empty(); }));
+  EXPECT_TRUE(job.until([&] { return !job[0].loss_reason(1, Traffic::kLong).empty(); }));
 }
 
 TEST(TcpNetwork, AConnectionThatThereIsNotIsRefused) {
   TcpJob job(2);
   Introduction caller{7, 0, 2, 0, Purpose::kMessages, /*connection=*/kTraffics};
-  Handshake handshake = Handshake::call(
-      begin_to_connect(job[1].listens_at().addresses.front(), std::nullopt, Seconds(60)), job.key(), caller, 1);
+  Handshake handshake = Handshake::initiate(
+      start_connect(job[1].listens_at().addresses.front(), std::nullopt, Seconds(60)), job.key(), caller, 1);
   ASSERT_TRUE(job.until([&] { return handshake.advance() == Handshake::State::kRefused; }));
   EXPECT_EQ(handshake.verdict(), Verdict::kMisfit);
 }
@@ -290,9 +290,9 @@ TEST(TcpNetwork, SilentStrangersInAnyNumberKeepNobodyOut) {
 TEST(TcpNetwork, ALostConnectionIsKnownToBeSo) {
   TcpJob job(2);
   exchange(job, 0, 1);
-  EXPECT_EQ(job[0].why_lost(1), "");
+  EXPECT_EQ(job[0].loss_reason(1), "");
   job.end(1);
-  EXPECT_TRUE(job.until([&] { return !job[0].why_lost(1).empty(); }));
+  EXPECT_TRUE(job.until([&] { return !job[0].loss_reason(1).empty(); }));
   EXPECT_EQ(job[0].unreachable_reason(1), "") << "the process itself has ended";
 }
 
@@ -300,8 +300,8 @@ TEST(TcpNetwork, AProcessThatHasEndedBeforeTheFirstUseIsLost) {
   TcpJob job(2);
   job.end(1);
   job[0].link(1);
-  ASSERT_TRUE(job.until([&] { return !job[0].why_lost(1).empty(); }));
-  EXPECT_THAT(job[0].why_lost(1), testing::HasSubstr("does not listen any more"));
+  ASSERT_TRUE(job.until([&] { return !job[0].loss_reason(1).empty(); }));
+  EXPECT_THAT(job[0].loss_reason(1), testing::HasSubstr("does not listen any more"));
   EXPECT_EQ(job[0].unreachable_reason(1), "");
 }
 
@@ -313,10 +313,10 @@ TEST(TcpNetwork, NoConnectionWithinThePeerTimeoutIsALoss) {
   job[0].link(1);
   ASSERT_TRUE(job.until([&] {
     other_job->advance();
-    return !job[0].why_lost(1).empty();
+    return !job[0].loss_reason(1).empty();
   }));
-  EXPECT_THAT(job[0].why_lost(1), testing::HasSubstr("FARANDOLE_PEER_TIMEOUT"));
-  EXPECT_EQ(job[0].unreachable_reason(1), job[0].why_lost(1));
+  EXPECT_THAT(job[0].loss_reason(1), testing::HasSubstr("FARANDOLE_PEER_TIMEOUT"));
+  EXPECT_EQ(job[0].unreachable_reason(1), job[0].loss_reason(1));
 }
 
 // The peer has confirmed a call of its own, and the connection was lost before that came.
@@ -330,9 +330,9 @@ TEST(TcpNetwork, AConnectionThatOnlyThePeerHasIsALoss) {
   job[0].link(1);
   ASSERT_TRUE(job.until([&] {
     peer.advance([](const Introduction&) { return Verdict::kTaken; }, [](const Introduction&, UniqueDescriptor) {});
-    return !job[0].why_lost(1).empty();
+    return !job[0].loss_reason(1).empty();
   }));
-  EXPECT_THAT(job[0].why_lost(1), testing::HasSubstr("it says that it has a connection with this process"));
+  EXPECT_THAT(job[0].loss_reason(1), testing::HasSubstr("it says that it has a connection with this process"));
 }
 
 TEST(TcpNetwork, TriesThePeersAddressesOneAfterTheOther) {
@@ -365,9 +365,9 @@ TEST(TcpNetwork, ProcessesOfJobsOfDifferentSizesDoNotMeet) {
   larger->link(1);
   ASSERT_TRUE(job.until([&] {
     larger->advance();
-    return larger->why_not_connected(1) != "it does not answer";
+    return larger->connect_failure(1) != "it does not answer";
   }));
-  EXPECT_THAT(larger->why_not_connected(1), testing::EndsWith(": it has another number of processes"));
+  EXPECT_THAT(larger->connect_failure(1), testing::EndsWith(": it has another number of processes"));
   EXPECT_EQ(job[1].connections(), 0);
 }
 

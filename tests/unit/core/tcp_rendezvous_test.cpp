@@ -20,9 +20,9 @@
 #include "message_of.h"
 #include "sockets/binomial_tree.h"
 #include "tcp/rendezvous.h"
-#include "tcp/rendezvous_caller.h"
-#include "tcp/rendezvous_host.h"
+#include "tcp/rendezvous_client.h"
 #include "tcp/rendezvous_point.h"
+#include "tcp/rendezvous_server.h"
 #include "tcp/stream.h"
 #include "tcp_slots.h"
 
@@ -201,7 +201,7 @@ void call_with_other_build(const Slot& slot) {
   TcpNetwork network(network_options(slot));
   rendezvous::Request request{own_build_claim(), network.listens_at(), 1};
   request.build.layout[0] = 'x';
-  rendezvous::Caller caller(slot, network, request,
+  rendezvous::Client caller(slot, network, request,
                             [&](std::string& problem) { return resolve(parse_rendezvous(slot.rendezvous), problem); });
   while (!caller.advance()) std::this_thread::yield();
 }
@@ -259,8 +259,8 @@ TEST(TcpRendezvous, Process0IsNamedWhereItGoes) {
   {
     // A process 0 that takes the call, and is killed.
     TcpNetwork network(network_options(slots[0]));
-    rendezvous::Host host(slots[0], network, {own_build_claim(), network.listens_at(), 1},
-                          listen_at(std::nullopt, slots.port()));
+    rendezvous::Server host(slots[0], network, {own_build_claim(), network.listens_at(), 1},
+                            listen_at(std::nullopt, slots.port()));
     while (host.describe_missing() != "process 2 has not come") host.advance();
   }
   EXPECT_THAT(error.get(), AllOf(HasSubstr("process 0 at 127.0.0.1"), HasSubstr("has gone before all had met")));
@@ -269,14 +269,14 @@ TEST(TcpRendezvous, Process0IsNamedWhereItGoes) {
 TEST(TcpRendezvous, StrangersAreCountedAndKeepNoProcessOut) {
   const SlotsOfJob slots(3);
   TcpNetwork network(network_options(slots[0]));
-  rendezvous::Host host(slots[0], network, {own_build_claim(), network.listens_at(), 1},
-                        listen_at(std::nullopt, slots.port()));
+  rendezvous::Server host(slots[0], network, {own_build_claim(), network.listens_at(), 1},
+                          listen_at(std::nullopt, slots.port()));
   Slot other_key = slots[1];
   other_key.key = make_job_key();
   Slot other_job = slots[1];
   ++other_job.job;
   std::vector<std::unique_ptr<TcpNetwork>> networks;
-  std::list<rendezvous::Caller> strangers;
+  std::list<rendezvous::Client> strangers;
   std::vector<Slot> theirs{other_key, other_job};
   for (const Slot& slot : theirs) {
     networks.push_back(std::make_unique<TcpNetwork>(network_options(slot)));
@@ -284,7 +284,7 @@ TEST(TcpRendezvous, StrangersAreCountedAndKeepNoProcessOut) {
         slot, *networks.back(), rendezvous::Request{own_build_claim(), {}, 2},
         [&slot](std::string& problem) { return resolve(parse_rendezvous(slot.rendezvous), problem); });
   }
-  const UniqueDescriptor garbage = begin_to_connect(host_address(slots.port()), std::nullopt, Seconds(60));
+  const UniqueDescriptor garbage = start_connect(host_address(slots.port()), std::nullopt, Seconds(60));
   const std::string request = "GET / HTTP/1.1\r\n" + std::string(200, 'x');
   const Deadline deadline = Deadline::after(std::chrono::seconds(20));
   bool is_sent = false;
@@ -306,14 +306,14 @@ TEST(TcpRendezvous, StrangersAreCountedAndKeepNoProcessOut) {
 TEST(TcpRendezvous, AnotherKeyIsNamedThoughAnotherPlaceFails) {
   const SlotsOfJob slots(2);
   TcpNetwork network(network_options(slots[0]));
-  rendezvous::Host host(slots[0], network, {own_build_claim(), network.listens_at(), 1},
-                        listen_at(std::nullopt, slots.port()));
+  rendezvous::Server host(slots[0], network, {own_build_claim(), network.listens_at(), 1},
+                          listen_at(std::nullopt, slots.port()));
   Slot other_key = slots[1];
   other_key.key = make_job_key();
   TcpNetwork their_network(network_options(other_key));
   std::string problem;
   const Address nowhere = resolve({"255.255.255.255", slots.port()}, problem).front();
-  rendezvous::Caller stranger(other_key, their_network, {own_build_claim(), {}, 2}, [&](std::string&) {
+  rendezvous::Client stranger(other_key, their_network, {own_build_claim(), {}, 2}, [&](std::string&) {
     return std::vector{nowhere, host_address(slots.port())};
   });
   EXPECT_FALSE(stranger.advance());

@@ -31,7 +31,7 @@ class FullPort {
   FullPort() {
     listen(listener_.get(), 0);
     // More than there is room for, so that it is full whatever the kernel adds.
-    for (int i = 0; i < 4; ++i) waiting_.push_back(begin_to_connect(address(), std::nullopt, Seconds(60)));
+    for (int i = 0; i < 4; ++i) waiting_.push_back(start_connect(address(), std::nullopt, Seconds(60)));
   }
   Address address() const { return host_address(port_of(listener_)); }
 

@@ -245,8 +245,8 @@ TEST(TcpTransport, APeerThatBreaksTheProtocolIsNamed) {
   // Process 1 with the right key, and nothing sensible to say.
   job.job.end(1);
   Handshake handshake =
-      Handshake::call(begin_to_connect(job.job[0].listens_at().addresses.front(), std::nullopt, Seconds(60)),
-                      job.job.key(), {7, 1, 2, 0, Purpose::kMessages}, 0);
+      Handshake::initiate(start_connect(job.job[0].listens_at().addresses.front(), std::nullopt, Seconds(60)),
+                          job.job.key(), {7, 1, 2, 0, Purpose::kMessages}, 0);
   ASSERT_TRUE(job.job.until([&] { return handshake.advance() == Handshake::State::kDone && job.job[0].find(1); }));
   const UniqueDescriptor socket = handshake.take_socket();
   int came = 0;

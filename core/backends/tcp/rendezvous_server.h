@@ -23,9 +23,9 @@ namespace farandole::tcp::rendezvous {
 
 /// Accepts the connections and requests of all other processes, and answers when all have sent their request.
 /// Non-blocking, except for `refuse`. Not thread-safe.
-class Host {
+class Server {
  public:
-  Host(const Slot& slot, TcpNetwork& network, const Request& own, UniqueDescriptor listener);
+  Server(const Slot& slot, TcpNetwork& network, const Request& own, UniqueDescriptor listener);
 
   /// Makes progress. Returns true once all processes have connected and have been answered.
   /// @throws InvalidArgument  two processes do not fit together; the message shows both

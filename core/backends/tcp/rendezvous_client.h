@@ -22,12 +22,12 @@ namespace farandole::tcp::rendezvous {
 /// Connector of its own. The first handshake that succeeds is with process 0, and ends the other attempts. Then sends
 /// the request and waits for the answer. Process 0 uses this class, too, to find another process 0. Non-blocking,
 /// except for the name service. Not thread-safe.
-class Caller {
+class Client {
  public:
   /// Returns the addresses at which process 0 may listen, as known now. @param problem  set if there is none
   using AddressSource = std::function<std::vector<Address>(std::string& problem)>;
 
-  Caller(const Slot& slot, TcpNetwork& network, const Request& request, AddressSource find_addresses);
+  Client(const Slot& slot, TcpNetwork& network, const Request& request, AddressSource find_addresses);
 
   /// Makes progress. Returns true once process 0 has sent the addresses of the neighbours, and the network has them.
   /// @throws PeerLost  process 0 has ended   @throws Error  the error that process 0 has sent   @throws TransportError

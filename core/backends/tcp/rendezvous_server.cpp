@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tcp/rendezvous_host.h"
+#include "tcp/rendezvous_server.h"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -33,7 +33,7 @@ Introduction introduction_of(const Slot& slot) {
 
 }  // namespace
 
-Host::Host(const Slot& slot, TcpNetwork& network, const Request& own, UniqueDescriptor listener)
+Server::Server(const Slot& slot, TcpNetwork& network, const Request& own, UniqueDescriptor listener)
     : slot_(slot),
       network_(network),
       acceptor_(std::move(listener), slot.key, introduction_of(slot), slot.peer_timeout),
@@ -42,7 +42,7 @@ Host::Host(const Slot& slot, TcpNetwork& network, const Request& own, UniqueDesc
   requests_[0] = own;
 }
 
-void Host::accept() {
+void Server::accept() {
   acceptor_.advance([](const Introduction&) { return Verdict::kAccepted; },
                     [this](const Introduction& peer, UniqueDescriptor socket) {
                       const std::string name = fmt::format("process {}", peer.process);
@@ -50,7 +50,7 @@ void Host::accept() {
                     });
 }
 
-bool Host::advance() {
+bool Server::advance() {
   accept();
   for (auto member = members_.begin(); member != members_.end();) {
     member = member->has_joined || receive_request(*member) ? std::next(member) : members_.erase(member);
@@ -68,7 +68,7 @@ bool Host::advance() {
 
 /// Reads the request of a connected process. Returns false if the connection is of no use: closed, invalid, or made by
 /// this process itself.
-bool Host::receive_request(Member& member) {
+bool Server::receive_request(Member& member) {
   std::optional<Request> request;
   try {
     if (const auto bytes = member.link->take(kRequest)) request = parse_request(*bytes);
@@ -88,7 +88,7 @@ bool Host::receive_request(Member& member) {
 
 /// Registers a process by its introduction, whose numbers were not checked before, and its request. The handshake has
 /// proved the process to be of the job.
-void Host::admit(Member& member, const Request& request) {
+void Server::admit(Member& member, const Request& request) {
   const auto& [job, process, processes, start, purpose, connection] = member.introduction;
   if (processes != slot_.processes) {
     throw InvalidArgument(fmt::format(
@@ -113,7 +113,7 @@ void Host::admit(Member& member, const Request& request) {
 }
 
 /// A lost process is not replaced: the rendezvous fails after the grace period.
-void Host::check_for_lost(Clock::time_point now) {
+void Server::check_for_lost(Clock::time_point now) {
   for (const Member& member : members_) {
     if (!lost_process_ && member.has_joined && member.link->is_closed()) lost_process_ = member.introduction.process;
   }
@@ -124,7 +124,7 @@ void Host::check_for_lost(Clock::time_point now) {
                              describe(*lost_process_, request_of(*lost_process_).build), describe_missing()));
 }
 
-void Host::announce_missing(Clock::time_point now) {
+void Server::announce_missing(Clock::time_point now) {
   const Clock::duration interval = sockets::announcement_interval(slot_.warn_after, slot_.timeout);
   if (next_announcement_ == Clock::time_point{}) next_announcement_ = now + interval;
   if (now < next_announcement_) return;
@@ -135,7 +135,7 @@ void Host::announce_missing(Clock::time_point now) {
 
 /// Checks that all builds fit together, draws the number of this start, and sends each process the addresses of its
 /// neighbours in the tree.
-void Host::answer() {
+void Server::answer() {
   std::vector<BuildClaim> builds;
   for (const auto& request : requests_) builds.push_back(request->build);
   check_same_build(builds);
@@ -157,11 +157,11 @@ void Host::answer() {
   }
 }
 
-bool Host::is_flushed() {
+bool Server::is_flushed() {
   return std::all_of(members_.begin(), members_.end(), [](const Member& member) { return member.link->is_flushed(); });
 }
 
-void Host::refuse(const Error& error) {
+void Server::refuse(const Error& error) {
   const std::string refusal = sockets::encode_error(error);
   const Deadline skew = Deadline::after(kStartSkew);
   const Deadline deadline = Deadline::after(kRefusalTime);
@@ -183,7 +183,7 @@ void Host::refuse(const Error& error) {
   }
 }
 
-std::vector<int> Host::missing() const {
+std::vector<int> Server::missing() const {
   std::vector<int> processes;
   for (int p = 0; p < slot_.processes; ++p) {
     if (!requests_[static_cast<std::size_t>(p)]) processes.push_back(p);
@@ -191,11 +191,11 @@ std::vector<int> Host::missing() const {
   return processes;
 }
 
-std::string Host::describe_missing() const {
+std::string Server::describe_missing() const {
   return rendezvous::describe_missing(missing());
 }
 
-void Host::add_to(std::vector<pollfd>& sockets) const {
+void Server::add_to(std::vector<pollfd>& sockets) const {
   acceptor_.add_to(sockets);
   for (const Member& member : members_) sockets.push_back({member.link->descriptor(), POLLIN, 0});
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tcp/rendezvous_caller.h"
+#include "tcp/rendezvous_client.h"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -40,10 +40,10 @@ int informativeness(const Connector& connector) {
 
 }  // namespace
 
-Caller::Caller(const Slot& slot, TcpNetwork& network, const Request& request, AddressSource find_addresses)
+Client::Client(const Slot& slot, TcpNetwork& network, const Request& request, AddressSource find_addresses)
     : slot_(slot), network_(network), request_(request), find_addresses_(std::move(find_addresses)) {}
 
-bool Caller::advance() {
+bool Client::advance() {
   if (link_) return receive_answer();
   const auto now = Clock::now();
   look_up_addresses(now);
@@ -56,7 +56,7 @@ bool Caller::advance() {
 }
 
 /// Looks up the addresses, and starts a connector for each new address. Existing connectors continue.
-void Caller::look_up_addresses(Clock::time_point now) {
+void Client::look_up_addresses(Clock::time_point now) {
   if (now < next_lookup_) return;
   const Introduction introduction{slot_.job, slot_.process, slot_.processes, /*start=*/0, Purpose::kRendezvous};
   const ConnectOptions options{slot_.key,   introduction, /*called=*/0, network_.source(), slot_.peer_timeout,
@@ -71,7 +71,7 @@ void Caller::look_up_addresses(Clock::time_point now) {
   next_lookup_ = now + (connectors_.empty() ? kRetryLookupInterval : kLookupInterval);
 }
 
-void Caller::send_request(Connector& connector) {
+void Client::send_request(Connector& connector) {
   address_ = connector.addresses().front();
   link_ = std::make_unique<sockets::Link>(connector.take_socket(), "process 0", kept_);
   link_->post(kRequest, &request_, sizeof request_);
@@ -79,7 +79,7 @@ void Caller::send_request(Connector& connector) {
 }
 
 /// Reads the messages of process 0. Returns true if the answer is complete.
-bool Caller::receive_answer() {
+bool Client::receive_answer() {
   if (const auto refusal = link_->take(kRefusal)) sockets::throw_encoded_error(*refusal, "process 0");
   if (const auto bytes = link_->take(kNeighbours)) {
     const sockets::BinomialTree tree(slot_.process, slot_.processes);
@@ -102,7 +102,7 @@ bool Caller::receive_answer() {
       to_text(address_), link_->end_reason(), missing_text_.empty() ? "no process was missing" : missing_text_));
 }
 
-std::string Caller::describe_wait() const {
+std::string Client::describe_wait() const {
   if (link_ && !missing_text_.empty()) return missing_text_;
   if (link_) return fmt::format("process 0 at {} says no more", to_text(address_));
   if (connectors_.empty()) return problem_;
@@ -120,7 +120,7 @@ std::string Caller::describe_wait() const {
       connector.failure() ? describe_failure(*connector.failure()) : "no answer", causes);
 }
 
-void Caller::add_to(std::vector<pollfd>& sockets) const {
+void Client::add_to(std::vector<pollfd>& sockets) const {
   if (link_) sockets.push_back({link_->descriptor(), POLLIN, 0});
   for (const Connector& connector : connectors_) connector.add_to(sockets);
 }
