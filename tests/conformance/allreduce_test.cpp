@@ -138,7 +138,7 @@ TEST(Allreduce, FactorsAndAveragesOfIntegers) {
   });
 }
 
-TEST(Allreduce, SameBitsOnAllRanksAndErrorWithinTheBoundOfTheAdditions) {
+TEST(Allreduce, SameBitsOnAllRanksAndErrorWithinBound) {
   const unsigned seed = std::random_device{}();
   for_each_group({2, 3, 4, 7, 8}, [&](Communicator& ranks) {
     const auto p = static_cast<std::size_t>(ranks.size());

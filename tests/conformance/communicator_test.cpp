@@ -169,7 +169,7 @@ TEST(Communicator, AlltoallCountsThatDoNotFitAreAMismatchEverywhere) {
   });
 }
 
-TEST(Communicator, DisagreementsAboutAlltoallLeaveTheCommunicatorUsable) {
+TEST(Communicator, AlltoallDisagreementLeavesCommunicatorUsable) {
   for_each_group({2, 3}, [](Communicator& ranks) {
     if (ranks.size() == 1) return;
     const auto p = static_cast<std::size_t>(ranks.size());
@@ -203,7 +203,7 @@ TEST(Communicator, TestingWithoutWaitingCompletes) {
   });
 }
 
-TEST(Communicator, AnInvalidCallOfOneRankIsInvalidThereAndAMismatchElsewhere) {
+TEST(Communicator, InvalidCallIsAMismatchOnOtherRanks) {
   for_each_group({2, 3}, [](Communicator& ranks) {
     std::vector<float> input(8), output(8), too_small(7);
     if (ranks.rank() == 0) {

@@ -19,7 +19,7 @@ std::uint64_t expected_bytes(const Communicator& ranks, std::size_t count) {
   return 2 * count * sizeof(float) + comparison;
 }
 
-TEST(Hierarchy, BytesThatCrossHostsEqualTheFormulaAndResultsAreExact) {
+TEST(Hierarchy, BytesAcrossHostsEqualFormulaAndResultsAreExact) {
   for_each_group({1}, [](Communicator& ranks) {
     if (ranks.placement().host_count != 2 ||
         internals(ranks).choose(Collective::kAllreduce, 1 << 20) != "hierarchical") {

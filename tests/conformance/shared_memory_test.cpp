@@ -96,7 +96,7 @@ TEST(SharedMemory, VectorsOfSeveralPartsWhereverTheyLie) {
   });
 }
 
-TEST(SharedMemory, ManyOperationsOverSeveralCommunicatorsWaitedForInAnyOrder) {
+TEST(SharedMemory, ManyOperationsCompleteInAnyOrderOfWaits) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE(fmt::format("seed {}", seed));
   for_each_group({2, 3, 4}, [&](Communicator& ranks) {
@@ -288,7 +288,7 @@ void disagree_about_everything(Communicator& ranks, Buffer& input, Buffer& outpu
            [&] { ranks.alltoall(in(count / p * p), out(count / p * p + (odd ? 1 : 0)), counts, uneven); });
 }
 
-TEST(SharedMemory, DisagreementsChangeNothingAndLeaveTheCommunicatorUsable) {
+TEST(SharedMemory, DisagreementKeepsOutputsAndCommunicatorUsable) {
   for_each_group({2, 3, 4}, [](Communicator& ranks) {
     if (ranks.size() == 1) return;
     const std::size_t limit = one_shot_bytes(ranks) / sizeof(float);

@@ -104,7 +104,7 @@ TEST(Tuning, ManyCallsOfDifferentWaysInFlight) {
   });
 }
 
-TEST(Tuning, RanksThatCallDifferentSizesAreToldWhateverTheTableChoosesForEach) {
+TEST(Tuning, DifferentSizesFailWhateverTheTableChooses) {
   for_each_group({2, 3}, [](Communicator& ranks) {
     if (ranks.size() == 1 || !internals(ranks).settings().collectives.check)
       GTEST_SKIP() << "needs several ranks that compare their calls";

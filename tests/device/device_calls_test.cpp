@@ -42,7 +42,7 @@ void keep_busy(Device& device, BufferView values, StreamView stream) {
   for (int i = 0; i < kItems; ++i) device.fill_zero(values.data, values.size_in_bytes(), stream);
 }
 
-TEST(DeviceCalls, WhatIsInTheStreamBeforeTheCallComesBeforeIt) {
+TEST(DeviceCalls, CallIsOrderedAfterEarlierWorkInTheStream) {
   for_each_device_group({2, 3}, [](Communicator& ranks) {
     Device& device = device_of(ranks);
     const StreamView stream = device.make_stream();
@@ -69,7 +69,7 @@ TEST(DeviceCalls, WhatIsInTheStreamBeforeTheCallComesBeforeIt) {
   });
 }
 
-TEST(DeviceCalls, WhatIsAllocatedIsNoMemoryOfOperationsThatHaveNotEnded) {
+TEST(DeviceCalls, AllocationAvoidsMemoryOfUnfinishedOperations) {
   FARANDOLE_SKIP_WITHOUT_DEVICES();
   for_each_device_group({2, 3}, [](Communicator& ranks) {
     Device& device = device_of(ranks);
@@ -101,7 +101,7 @@ TEST(DeviceCalls, WhatIsAllocatedIsNoMemoryOfOperationsThatHaveNotEnded) {
   });
 }
 
-TEST(DeviceCalls, CommunicatorsMayBeUsedInDifferentOrdersOnDifferentRanks) {
+TEST(DeviceCalls, RanksMayUseCommunicatorsInDifferentOrders) {
   for_each_device_group({2, 3, 4}, [](Communicator& ranks) {
     Communicator other = ranks.duplicate();
     Communicator third = ranks.split(0, -ranks.rank());
@@ -139,7 +139,7 @@ TEST(DeviceCalls, ManyAreInFlightAndCommunicatorsAreMadeMeanwhile) {
   });
 }
 
-TEST(DeviceCalls, HostMemoryOnOneRankAndDeviceMemoryOnAnotherIsAMismatch) {
+TEST(DeviceCalls, HostMemoryOnOnlyOneRankIsAMismatch) {
   for_each_device_group({2, 3}, [](Communicator& ranks) {
     Buffer device = filled(ranks, 100, 1);
     std::vector<float> host(100, 1);
@@ -152,7 +152,7 @@ TEST(DeviceCalls, HostMemoryOnOneRankAndDeviceMemoryOnAnotherIsAMismatch) {
   });
 }
 
-TEST(DeviceCalls, AddressesThatLieElsewhereThanTheViewSaysAreRefusedOnAllRanks) {
+TEST(DeviceCalls, WrongMemorySpaceOfAViewIsRefusedOnAllRanks) {
   for_each_device_group({2}, [](Communicator& ranks) {
     Buffer device = filled(ranks, 100, 1);
     std::vector<float> host(100, 1);
@@ -190,7 +190,7 @@ void expect_refused_by_rank_0(Communicator& ranks, BufferView right, const std::
   }
 }
 
-TEST(DeviceCalls, AViewThatCannotBeReadIsRefusedBeforeTheDeviceTouchesIt) {
+TEST(DeviceCalls, InvalidViewIsRefusedBeforeTheDeviceReadsIt) {
   for_each_device_group({2}, [](Communicator& ranks) {
     constexpr std::size_t kCount = 10'000;
     Buffer values = ranks.allocate(kCount, DType::kF32, ranks.device());
@@ -218,7 +218,7 @@ TEST(DeviceCalls, AViewThatCannotBeReadIsRefusedBeforeTheDeviceTouchesIt) {
   });
 }
 
-TEST(DeviceCalls, RanksWithoutElementsOrWithoutAnOutputNeedNoDeviceMemory) {
+TEST(DeviceCalls, EmptyOrIgnoredViewsNeedNoDeviceMemory) {
   for_each_device_group({2, 3}, [](Communicator& ranks) {
     constexpr std::size_t kEach = 100;
     const auto size = static_cast<std::size_t>(ranks.size());
@@ -269,7 +269,7 @@ TEST(DeviceCalls, AStreamThatIsCapturedIntoAGraphIsRefused) {
   });
 }
 
-TEST(DeviceCalls, AStreamMayBeCapturedWhileOthersAreUsed) {
+TEST(DeviceCalls, AStreamMayBeCapturedWhileOtherStreamsAreUsed) {
   FARANDOLE_SKIP_WITHOUT_DEVICES();
   auto* const capture = find_in_driver<decltype(fake_device_capture)>("fake_device_capture");
   if (capture == nullptr) GTEST_SKIP() << "only the double pretends captures";
@@ -294,7 +294,7 @@ TEST(DeviceCalls, AStreamMayBeCapturedWhileOthersAreUsed) {
 }
 
 /// A vendor's communicator takes memory of the device, and long to make.
-TEST(DeviceCalls, CommunicatorsOfTheSameRanksUseOneGroupAndOneContext) {
+TEST(DeviceCalls, CommunicatorsOfTheSameRanksShareGroupAndContext) {
   FARANDOLE_SKIP_WITHOUT_DEVICES();
   auto* const calls_of = find_in_driver<unsigned long(const char*)>("fake_device_calls");
   if (calls_of == nullptr) GTEST_SKIP() << "only the double counts calls";

@@ -222,7 +222,7 @@ void expect_network_fault(int rank, const WrappedTransport::Options& wrong,
   });
 }
 
-TEST(DeviceFaults, ANetworkThatFailsBetweenSlicesIsATransportErrorOnAllRanks) {
+TEST(DeviceFaults, NetworkFailureMidwayIsATransportErrorOnAllRanks) {
   FARANDOLE_SKIP_WITHOUT_DEVICES();
   expect_network_fault<TransportError>(1, {.fails_at = 6},
                                        AllOf(HasSubstr("rank 1 "), HasSubstr("the network is down")));
@@ -234,7 +234,7 @@ TEST(DeviceFaults, ASliceThatNeverComesIsATimeoutOnAllRanks) {
 }
 
 /// The processes of a job, of which rank 3 is killed. The peer whose messages do not come on may be on its host or not.
-TEST(DeviceFaults, ARankThatIsKilledBetweenSlicesIsAPeerLostOnItsPeers) {
+TEST(DeviceFaults, KilledRankMidwayIsPeerLostOnItsPeers) {
   if (!is_launched()) GTEST_SKIP() << "needs a job of processes";
   for_each_group({}, [](Communicator& ranks) {
     std::optional<WrappedTransport> transport;

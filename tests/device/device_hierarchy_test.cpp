@@ -233,7 +233,7 @@ TEST(DeviceHierarchy, AveragesAreRightThoughTheirSumsLeaveTheType) {
 }
 
 /// The collectives of both communicators take turns on the device, whatever the order of calls.
-TEST(DeviceHierarchy, OthersAreInFlightInDifferentOrders) {
+TEST(DeviceHierarchy, RunsBesideOtherOperationsInAnyOrder) {
   for_each_device_layout(
       [](Communicator& ranks, const std::vector<int>& layout) {
         Communicator other = CommunicatorProbe::on_hosts(ranks.duplicate(), layout);
@@ -369,7 +369,7 @@ TEST(DeviceHierarchy, SlicesMayBeAsShortOrAsLongAsTheSettingAllows) {
   }
 }
 
-TEST(DeviceHierarchy, ASettingForcesItWhereThereAreHostsAndACallSaysWhyNot) {
+TEST(DeviceHierarchy, SettingForcesItIfPossibleElseExplainsWhyNot) {
   FARANDOLE_SKIP_WITHOUT_DEVICES();
   const Variable forced("FARANDOLE_BROADCAST", "hierarchical");
   for_each_device_group({2}, [](Communicator& ranks) {

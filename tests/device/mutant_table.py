@@ -38,12 +38,12 @@ class Mutant(NamedTuple):
         return PLUGIN if self.source.startswith("core/backends/cuda/") else LIBRARY
 
 
-STREAM = Test("DeviceCalls.WhatIsInTheStreamBeforeTheCallComesBeforeIt")
-ORDERS = Test("DeviceCalls.CommunicatorsMayBeUsedInDifferentOrdersOnDifferentRanks")
+STREAM = Test("DeviceCalls.CallIsOrderedAfterEarlierWorkInTheStream")
+ORDERS = Test("DeviceCalls.RanksMayUseCommunicatorsInDifferentOrders")
 # By itself, without devices: for any order in which proposals arrive.
-RANDOM_ORDERS = Test("DeviceOrder.RanksRunWhatTheyShareInOneOrderAndNoneGetsStuck", program="collectives_test")
+RANDOM_ORDERS = Test("DeviceOrder.RanksRunSharedOperationsInOneOrder", program="collectives_test")
 ORDERS_OF_PROCESSES = Test(ORDERS.filter, processes=2)
-ALLOCATED = Test("DeviceCalls.WhatIsAllocatedIsNoMemoryOfOperationsThatHaveNotEnded")
+ALLOCATED = Test("DeviceCalls.AllocationAvoidsMemoryOfUnfinishedOperations")
 VALUES = Test("DeviceCollectives.AveragesAndUnevenPartsOfEveryCollective")
 STUCK = Test("DeviceFaults.AStuckStreamIsATimeoutOnAllRanksWithinTheDeadline", program="farandole_device_faults",
              deadline_s=2)
@@ -53,16 +53,16 @@ IDLE = Test("DeviceFaults.MemoryGoesBackToTheDriverWhenTheDeviceIsIdle", program
             limit_s=15, memory="32M")
 LOST = Test("DeviceFaults.ALostDeviceIsADeviceErrorOnAllRanks", program="farandole_device_faults")
 IN_A_CALL = Test("NcclGroupTest.IsNotAbortedWhileAThreadIsInACall", program="cuda_test")
-LEFT_BEHIND = Test("DeviceThread.DropsWhatItHasPreparedWhenItIsLeftBehind", program="collectives_test")
+LEFT_BEHIND = Test("DeviceThread.AbandonedThreadDropsPreparedWork", program="collectives_test")
 CONNECTIONS = Test("DeviceCalls.OnlySchedulesConnectRanks")
-CAPTURED = Test("DeviceGradients.OfACapturedStreamAreRefusedBeforeAnythingIsEnqueued")
-ELSEWHERE = Test("DeviceGradients.ThatLieElsewhereAreRefusedOnAllRanks")
-CAPTURED_MEANWHILE = Test("DeviceCalls.AStreamMayBeCapturedWhileOthersAreUsed")
+CAPTURED = Test("DeviceGradients.CapturedStreamIsRefusedBeforeAnyEnqueue")
+ELSEWHERE = Test("DeviceGradients.WrongMemorySpaceIsRefusedOnAllRanks")
+CAPTURED_MEANWHILE = Test("DeviceCalls.AStreamMayBeCapturedWhileOtherStreamsAreUsed")
 FACTORS = Test("DeviceCollectives.FactorsOfTheVendorsReductions")
 LAYOUTS = Test("DeviceHierarchy.EveryLayoutAndCount")
 LAYOUTS_WITHOUT_COPIES = Test("DeviceHierarchy.MessagesOfDeviceMemoryNeedNoCopies")
 HOSTS_AND_STREAM = Test("DeviceHierarchy.IsOrderedWithTheCallersStream")
-HOST_ORDERS = Test("DeviceHierarchy.OthersAreInFlightInDifferentOrders")
+HOST_ORDERS = Test("DeviceHierarchy.RunsBesideOtherOperationsInAnyOrder")
 GRADIENTS = Test("DeviceGradients.WithoutAStreamAreThereAfterWait")
 SHARES = Test("DeviceKernels.ReduceAsTheHostDoes")
 TASKS = Test("DeviceKernels.PackManyTensorsByOneCall")

@@ -93,7 +93,7 @@ double elapsed_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-TEST(ReplicaFaults, ADeadlineHoldsWhereOnlyCallsOfTheProgramLook) {
+TEST(ReplicaFaults, DeadlineHoldsIfOnlyProgramCallsPoll) {
   const Variable timeout("FARANDOLE_TIMEOUT", "3");
   std::latch timed_out(1);
   run_replicas(2, [&](Communicator& ranks) {
@@ -200,7 +200,7 @@ TEST(ReplicaFaults, MemoryOfTheOperationStaysUntilItsMessagesAreGone) {
   }
 }
 
-TEST(ReplicaFaults, ARankThatLeavesRightAfterItsLastCollectiveIsNotMissed) {
+TEST(ReplicaFaults, LeavingRightAfterTheLastCollectiveIsNoFault) {
   const Variable quiet("FARANDOLE_LOG", "off");
   std::latch started(1);
   run_replicas(2, [&](Communicator& ranks) {

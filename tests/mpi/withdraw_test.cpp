@@ -90,7 +90,7 @@ bool overlaps(const std::byte* begin, std::size_t bytes, const std::byte* other,
   return std::less<>()(begin, other + other_bytes) && std::less<>()(other, begin + bytes);
 }
 
-TEST(StuckReceive, ItsMemoryIsKeptAndTheErrorSaysWhatMayStillBeWritten) {
+TEST(StuckReceive, MemoryIsKeptAndErrorSaysItMayStillBeWritten) {
   cancels = false;
   std::vector<float> data(kCount, 1.0F);
   const std::string text =

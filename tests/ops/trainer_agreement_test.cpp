@@ -132,7 +132,7 @@ TEST(Agreement, AllOptionsThatDifferAreListed) {
   }
 }
 
-TEST(Agreement, WhatConcernsOneRankAloneMayDiffer) {
+TEST(Agreement, OptionsOfOneRankMayDiffer) {
   std::vector<std::uint32_t> checksums(kReplicas);
   run_replicas(kReplicas, [&](Communicator& replica) {
     const Data data;

@@ -219,7 +219,7 @@ TEST(Deterministic, SameBitsAfterStopsOnOtherNumbersOfReplicas) {
   expect_same_bits(parts, whole, "resumed");
 }
 
-TEST(Checkpointing, ResumesInTheMiddleOfAnEpochOnAnotherNumberOfReplicas) {
+TEST(Checkpointing, ResumesMidEpochOnAnotherNumberOfReplicas) {
   TrainerOptions options = options_for(20);
   const Outcome<double> whole = train<double>(1, cnn<double>, options);
   const test::TemporaryDirectory directory;
@@ -234,7 +234,7 @@ TEST(Checkpointing, ResumesInTheMiddleOfAnEpochOnAnotherNumberOfReplicas) {
   EXPECT_NEAR(second.report.loss, whole.report.loss, 1e-9);
 }
 
-TEST(Checkpointing, FallsBackToAnOlderOneIfTheNewestIsDamaged) {
+TEST(Checkpointing, FallsBackToOlderCheckpointIfNewestIsDamaged) {
   TrainerOptions options = options_for(20);
   const Outcome<double> whole = train<double>(2, cnn<double>, options);
   const test::TemporaryDirectory directory;
@@ -333,7 +333,7 @@ TEST(Errors, ResumingFromNothingIsRefusedAtTheStart) {
   }
 }
 
-TEST(Errors, ADirectoryThatAnotherTrainingUsesIsRefusedOnEveryRank) {
+TEST(Errors, DirectoryInUseIsRefusedOnEveryRank) {
   const test::TemporaryDirectory directory;
   TrainerOptions options = options_for(3);
   options.checkpoints.directory = directory.path();
@@ -348,7 +348,7 @@ TEST(Errors, ADirectoryThatAnotherTrainingUsesIsRefusedOnEveryRank) {
   });
 }
 
-TEST(Errors, WhatDoesNotFitIsRefusedWithTheChoices) {
+TEST(Errors, InvalidOptionsAreRefusedWithTheValidChoices) {
   TrainerOptions options = options_for(3);
   options.global_batch = 3;
   EXPECT_TRUE(test::contains(errors<InvalidArgument>(4, mlp<double>, options)[3], "it must be at least 4"));
@@ -366,7 +366,7 @@ TEST(Errors, WhatDoesNotFitIsRefusedWithTheChoices) {
   EXPECT_TRUE(test::contains(errors<InvalidArgument>(2, narrow, options_for(3))[0], "4 classes"));
 }
 
-TEST(Errors, ReplicasThatPartAreFound) {
+TEST(Errors, DivergedReplicasAreDetected) {
   const Data data;
   std::vector<std::string> messages(3);
   run_replicas(3, [&](Communicator& replica) {

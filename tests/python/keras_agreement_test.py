@@ -286,7 +286,7 @@ class ToldTest(KerasTest):
 
         self.assert_told(["rank 0 calls fit(); rank 1 calls evaluate()"], go_on)
 
-    def test_what_may_differ(self):
+    def test_allowed_differences(self):
         """Objects that are equal but not the same, names, and how much is printed."""
         model = make()
         if self.is_second:
@@ -300,7 +300,7 @@ class ToldTest(KerasTest):
 class SharesTest(KerasTest):
     """The part of the samples that a rank has is known from the message about the batch."""
 
-    def test_batches_of_ones_own(self):
+    def test_custom_batches(self):
         """As many rows of each batch as the rank says: the mean is that over all of them."""
         rows = 3 + 4 * hvd.rank()
         values = np.full((rows, 1), hvd.rank(), np.float32)

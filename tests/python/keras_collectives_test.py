@@ -262,7 +262,7 @@ class WaysTest(Float64Test):
             model.fit(X[:12], NUMBERS[:12], batch_size=2 * hvd.size(), verbose=0)
         self.assertEqual(len([text for text in said if "one for each row" in text]), 1 if hvd.rank() == 0 else 0)
 
-    def test_output_gradients_that_may_be_of_a_mean_are_refused(self):
+    def test_ambiguous_output_gradients_are_refused(self):
         self.need_several_ranks()
 
         def stepping_by(seed_of, run_eagerly=False):

@@ -45,7 +45,7 @@ class ComparisonTest(support.RankedTest):
         (line,) = verdict(differs)
         self.assertIn("weights[1][0, 1]: expected 2, got 4 (off by 2, relative 1, 1 of 2 differ)", line)
 
-    def test_what_is_missing_and_what_has_another_form(self):
+    def test_missing_values_and_other_shapes_differ(self):
         def differs(scope):
             with scope():
                 if is_together():
@@ -75,7 +75,7 @@ class ComparisonTest(support.RankedTest):
             [f"rank {rank} has not the bits of rank 0" for rank in range(1, hvd.size())],
         )
 
-    def test_what_is_near_zero_is_compared_with_the_largest(self):
+    def test_near_zero_is_compared_with_the_largest_value(self):
         def differs(scope):
             with scope():
                 return {"array": np.array([1000.0, 1e-4 * is_together()]), "number": 1e-4 * is_together()}

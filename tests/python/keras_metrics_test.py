@@ -319,7 +319,7 @@ class MetricsTest(KerasTest):
         metric.counts.assign([5, 6, 7, 8])
         np.testing.assert_array_equal(metric.counts.numpy(), [5, 6, 7, 8])
 
-    def test_steps_that_run_eagerly_say_what_they_can_not_see(self):
+    def test_eager_steps_warn_of_metrics_they_cannot_merge(self):
         said = []
         log = unittest.mock.patch.object(_engine, "log", lambda level, text: said.append(text))
         with log, strategy().scope():

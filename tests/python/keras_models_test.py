@@ -294,7 +294,7 @@ class ModelsTest(KerasTest):
         self.assert_told(model, ["element 0 of variable 'words' of call()", "is 'ant' on rank 0 and 'dog' on rank 1"])
         self.assert_told(other, ["code of loss", "is the code at keras_models_test.py:"], calls=("fit",))
 
-    def test_batches_of_ones_own(self):
+    def test_custom_batches(self):
         model = of_layer(lambda: layers.Dense(2, activation=of_rank("relu", "tanh")))
         with self.assertRaisesRegex(errors.Mismatch, "activation of layer '"), hvd.converted_errors():
             model.train_on_batch(X[:16], NUMBERS)
@@ -328,7 +328,7 @@ class ModelsTest(KerasTest):
             with self.assertRaisesRegex(errors.Mismatch, words), hvd.converted_errors():
                 tf.function(strategy().run)(function, args=(tf.constant(data),))
 
-    def test_what_may_differ(self):
+    def test_allowed_differences(self):
         """Names, seeds, initial values, layers that others use, calls of layers, and what ranks write down."""
         for _ in range(3 * hvd.rank()):
             layers.Dense(2), layers.StringLookup()

@@ -55,7 +55,7 @@ class OptimizersTest(KerasTest):
             np.testing.assert_allclose(mine, expected, rtol=rtol, atol=atol)
         self.assert_same_on_all_ranks(together.get_weights())
 
-    def test_what_reduces_already_is_refused(self):
+    def test_optimizer_that_already_reduces_is_refused(self):
         self.need_several_ranks()
 
         class WithTape(keras.Model):
@@ -123,7 +123,7 @@ class OptimizersTest(KerasTest):
             self.fit(model)
             self.assert_same_on_all_ranks(model.get_weights())
 
-    def test_an_optimizer_passed_into_the_function_that_builds_the_model(self):
+    def test_optimizer_passed_into_the_model_builder(self):
         def build(optimizer):
             model = network()
             model.compile(optimizer, loss(), metrics=["accuracy"])

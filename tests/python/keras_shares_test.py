@@ -278,7 +278,7 @@ class NamedBatchTest(LoopTest):
         loop = Loop(strategy())
         return way(lambda: loop.sum_of(step, args=(tf.constant(priors), x, y), **options))()
 
-    def test_what_is_unclear_is_refused(self):
+    def test_ambiguous_batches_are_refused(self):
         self.need_several_ranks()
         for _ in Loop(strategy()).batches(2 * hvd.size(), rows=2 * hvd.size()):
             pass  # a batch that was even

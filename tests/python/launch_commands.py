@@ -332,7 +332,7 @@ class LauncherTest(unittest.TestCase):
         launcher = _launchers.find_launcher({"PATH": self.directory, **environment}, wanted, lambda: list(plugins))
         return launcher.kind, launcher.flavour, os.path.basename(launcher.path)
 
-    def test_what_is_installed(self):
+    def test_installed_launchers(self):
         self.install(mpirun="mpich", mpiexec="openmpi", srun="srun")
         self.assertEqual(self.found(), ("mpiexec", "mpich", "mpirun"))
         self.assertEqual(self.found("mpirun"), ("mpirun", "openmpi", "mpiexec"))
@@ -408,7 +408,7 @@ esac
         asked = self.prepare("openmpi", "-np 2 -H good,localhost -p 22 -i key", OMPI_MCA_plm_rsh_args="-v")
         self.assertEqual(asked, "-o BatchMode=yes -o ConnectTimeout=30 -v -p 22 -i key good true\n")
 
-    def test_what_needs_no_ssh(self):
+    def test_launches_that_need_no_ssh(self):
         self.assertEqual("", self.prepare("slurm:mpich", "-np 1 -H password"))
         self.assertEqual("", self.prepare("openmpi", "-np 1 -H password", SLURM_JOB_ID="7"))
         self.assertEqual("", self.prepare("openmpi", "-np 1 -H password", OMPI_MCA_plm_rsh_agent="/etc/mpi/kubexec.sh"))

@@ -90,7 +90,7 @@ class FunctionTest(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "no result came from rank 0"):
             farandole.run(dies)
 
-    def test_what_can_not_work(self):
+    def test_invalid_arguments(self):
         with self.assertRaisesRegex(errors.InvalidArgument, "4 processes were asked for, but localhost:2 takes 2"):
             farandole.run(print, np=4, hosts="localhost:2")
         with self.assertRaisesRegex(errors.InvalidArgument, "pickled"):

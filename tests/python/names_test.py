@@ -62,7 +62,7 @@ class NamesTest(support.RankedTest):
             if turn > 0:
                 self.assertEqual(farandole.counters()["named"], before)
 
-    def test_calls_meet_after_ranks_have_called_different_things(self):
+    def test_calls_match_again_after_a_mismatch(self):
         rank, size = farandole.rank(), farandole.size()
         if size < 2:
             self.skipTest("needs two ranks")
@@ -106,7 +106,7 @@ class NamesTest(support.RankedTest):
                 values.append(collectives.allreduce([float(turn + 4)], op=farandole.Sum)[0])
             self.assertEqual(values, [(turn + n) * size for n in range(5)])
 
-    def test_a_named_call_between_them_does_not_hold_them_up(self):
+    def test_named_call_does_not_block_unnamed_calls(self):
         """Rank 1 waits for "x" before it makes any of the calls that rank 0 makes first."""
         rank, size = farandole.rank(), farandole.size()
         count = CYCLE + 10

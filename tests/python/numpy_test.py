@@ -359,7 +359,7 @@ class ProcessSetTest(support.RankedTest):
         self.assertEqual(everyone.ranks, list(range(farandole.size())))
         self.assertEqual((everyone.size(), everyone.rank()), (farandole.size(), farandole.rank()))
 
-    def test_what_makes_no_set(self):
+    def test_invalid_process_sets_are_refused(self):
         for wrong in ("01", [0.5], [True], 3):
             with self.assertRaises((errors.InvalidArgument, TypeError)):
                 farandole.ProcessSet(wrong)

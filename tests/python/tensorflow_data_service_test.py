@@ -98,7 +98,7 @@ class DataService(OpTest):
             printed.getvalue(), f"farandole.tensorflow.data.compute_worker (Farandole) {farandole.__version__}\n"
         )
 
-    def test_what_can_not_work(self):
+    def test_invalid_arguments(self):
         with self.assertRaisesRegex(ValueError, "must be a multiple"):
             compute_worker.main(self.size + 1, "compute", "unused")
         with self.assertRaisesRegex(ValueError, "one of compute, training, not 'both'"):

@@ -109,7 +109,7 @@ class CodesTest(OpTest):
             with self.subTest(what):
                 self.check_code(call, FAILED, errors.Mismatch)
 
-    def test_what_only_one_rank_does_wrong(self):
+    def test_invalid_call_on_one_rank_fails_everywhere(self):
         def call():
             splits = [9 if self.odd else 1] * self.size
             return hvd.alltoall(tf.ones([self.size]), splits=tf.constant(splits), name="splits")
@@ -117,7 +117,7 @@ class CodesTest(OpTest):
         kinds = (INVALID, errors.InvalidArgument) if self.odd else (FAILED, errors.Mismatch)
         self.check_code(call, *kinds)
 
-    def test_what_can_not_work(self):
+    def test_invalid_arguments(self):
         calls = {
             "splits": lambda: hvd.alltoall(tf.ones([self.size]), splits=tf.constant([9] * self.size), name="splits"),
             "equal parts": lambda: hvd.alltoall(tf.ones([self.size + 1]), name="equal parts"),

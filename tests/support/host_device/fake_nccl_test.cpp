@@ -219,7 +219,7 @@ TEST_F(Nccl, AThreadCanDriveSeveralRanks) {
   }
 }
 
-TEST_F(Nccl, RefusesWhatNcclRefuses) {
+TEST_F(Nccl, RefusesInvalidArgumentsLikeNccl) {
   const ncclUniqueId id = make_nccl_id();
   ncclComm_t comm = nullptr;
   ncclConfig_v21400 config;
@@ -253,7 +253,7 @@ TEST_F(Nccl, RefusesTwoRanksOnOneDevice) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST_F(Nccl, OppositeOrdersOfTwoCommunicatorsOnOneStreamDeadlock) {
+TEST_F(Nccl, OppositeOrdersOnOneStreamDeadlock) {
   set("FAKE_NCCL_BUFFERED_PERCENT", "0");
   const ncclUniqueId first_id = make_nccl_id();
   const ncclUniqueId second_id = make_nccl_id();
@@ -283,7 +283,7 @@ TEST_F(Nccl, OppositeOrdersOfTwoCommunicatorsOnOneStreamDeadlock) {
   });
 }
 
-TEST_F(Nccl, AbortEndsWhatIsOnItsWay) {
+TEST_F(Nccl, AbortEndsOperationsInFlight) {
   const ncclUniqueId id = make_nccl_id();
   on_ranks(2, [&](int rank) {
     const ncclComm_t comm = join(id, 2, rank);

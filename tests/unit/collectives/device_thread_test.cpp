@@ -29,7 +29,7 @@ TEST(DeviceThread, RunsWorkInItsOrderAndSaysWhatItThrew) {
 }
 
 /// Memory that a fault has given back to its owner is not enqueued.
-TEST(DeviceThread, DropsWhatItHasPreparedWhenItIsLeftBehind) {
+TEST(DeviceThread, AbandonedThreadDropsPreparedWork) {
   std::latch is_preparing(1), may_go_on(1), is_at_the_end(1);
   std::atomic<bool> did_work{false};
   DeviceThread thread([] {});

@@ -92,7 +92,7 @@ TEST(CleanShutdown, CostsFourMessagesPerProcess) {
 
 /// In any order of events: nobody ends before all want to, all end, and whoever has ended was not missed by anybody who
 /// had read what had come. Those who die are missed by somebody.
-TEST(CleanShutdown, KnowsWhoMayHaveEnded) {
+TEST(CleanShutdown, KnowsWhichRanksMayHaveEnded) {
   for (unsigned seed = 0; seed < 2000; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937 random(seed);
@@ -152,7 +152,7 @@ TEST(CleanShutdown, ADeathAtAnyMomentIsSeenByANeighbour) {
   }
 }
 
-TEST(CleanShutdown, SaysWhomItWaitsFor) {
+TEST(CleanShutdown, NamesTheRanksItWaitsFor) {
   Fleet fleet(make_topology(3, 3));
   for (int p = 0; p < 2; ++p) fleet[p].begin();
   for (int turn = 0; turn < 3; ++turn) {

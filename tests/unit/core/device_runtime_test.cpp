@@ -125,7 +125,7 @@ TEST_F(DeviceRuntimeTest, ForkedChildrenKnowWhyTheirParentHasNone) {
   EXPECT_EXIT(tell_and_fork("none"), ExitedWithCode(0), HasSubstr("child: reason: the fake has found none"));
 }
 
-TEST_F(DeviceRuntimeTest, ForkedChildrenLoadWhatTheirParentHasNot) {
+TEST_F(DeviceRuntimeTest, ForkedChildrenLoadThePluginIfTheParentDidNot) {
   const auto fork_first = [this] {
     setenv("FAKE_DEVICES", "one", 1);
     _exit(print_in_child());

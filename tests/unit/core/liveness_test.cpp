@@ -67,7 +67,7 @@ bool is_noticed(Liveness& liveness, int process) {
 class EachWay : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Liveness, EachWay, testing::Values("auto", "pidfd", "proc"));
 
-TEST_P(EachWay, SeesTheRankThatDiesAndNoOther) {
+TEST_P(EachWay, DetectsOnlyTheRankThatDies) {
   Child dies, lives;
   Liveness liveness(GetParam());
   EXPECT_EQ(liveness.watch(3, dies.identity()), "");
@@ -87,7 +87,7 @@ TEST_P(EachWay, AZombieIsDead) {
   EXPECT_TRUE(is_noticed(liveness, 1));
 }
 
-TEST_P(EachWay, WhoIsGoneBeforeIsDead) {
+TEST_P(EachWay, ProcessThatEndedBeforeIsDead) {
   Child child;
   const ProcessIdentity identity = child.identity();
   child.kill();

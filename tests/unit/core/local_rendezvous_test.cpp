@@ -66,7 +66,7 @@ TEST(LocalRendezvous, TheSameJobCanMeetAgain) {
   });
 }
 
-TEST(LocalRendezvous, ControlMessagesArriveInOrderAlsoOnesOwn) {
+TEST(LocalRendezvous, ControlMessagesArriveInOrderEvenToOneself) {
   side_by_side<int>(2, [](int process) {
     LocalProcessGroup group({job("control messages"), process, 2});
     for (int i = 0; i < 50; ++i) {
@@ -148,7 +148,7 @@ class Stranger {
   UniqueDescriptor socket_{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
 };
 
-TEST(LocalRendezvous, WhoSaysNoHelloIsRefusedAndTheOthersMeet) {
+TEST(LocalRendezvous, ProcessWithoutHelloIsRefusedAndTheRestConnect) {
   std::latch are_refused(1);
   side_by_side<int>(3, [&](int part) {
     if (part < 2) {
@@ -173,7 +173,7 @@ TEST(LocalRendezvous, WhoSaysNoHelloIsRefusedAndTheOthersMeet) {
   });
 }
 
-TEST(LocalRendezvous, AControlMessageThatIsNoneNamesItsSender) {
+TEST(LocalRendezvous, InvalidControlMessageNamesItsSender) {
   ControlMessage leave;
   leave.kind = ControlMessage::Kind::kLeave;
   leave.process = 1;
@@ -211,7 +211,7 @@ TEST(LocalRendezvous, AControlMessageThatIsNoneNamesItsSender) {
   }
 }
 
-TEST(LocalRendezvous, WaitingEndsWithWhatIsSeenMeanwhile) {
+TEST(LocalRendezvous, WaitingEndsWithAFaultSeenMeanwhile) {
   std::latch has_ended(1);
   side_by_side<int>(2, [&](int process) {
     LocalProcessGroup group({job("seen"), process, 2});
@@ -227,7 +227,7 @@ TEST(LocalRendezvous, WaitingEndsWithWhatIsSeenMeanwhile) {
   });
 }
 
-TEST(LocalRendezvous, WhoGoesIsNamed) {
+TEST(LocalRendezvous, LeavingProcessIsNamed) {
   const auto errors = side_by_side<std::string>(3, [](int process) -> std::string {
     LocalProcessGroup group({job("gone"), process, 3});
     if (process == 1) return "";
@@ -239,7 +239,7 @@ TEST(LocalRendezvous, WhoGoesIsNamed) {
   EXPECT_THAT(errors[2], HasSubstr("process 1 of 3 has gone"));
 }
 
-TEST(LocalRendezvous, WhoIsMissingIsNamedAtTheDeadline) {
+TEST(LocalRendezvous, MissingProcessIsNamedAtTheDeadline) {
   const auto slot = [](int process) {
     return LocalJob{job("missing"), process, 4, std::chrono::hours(1), std::chrono::milliseconds(50)};
   };
@@ -248,7 +248,7 @@ TEST(LocalRendezvous, WhoIsMissingIsNamedAtTheDeadline) {
   EXPECT_THAT(errors[0], AllOf(HasSubstr("process 0 of 4"), HasSubstr("processes 1,"), HasSubstr("FARANDOLE_RANK")));
 }
 
-TEST(LocalRendezvous, WhoStopsAfterTheRendezvousIsNamed) {
+TEST(LocalRendezvous, StoppedProcessIsNamedAfterTheRendezvous) {
   const auto errors = side_by_side<std::string>(2, [done = std::make_shared<std::latch>(2)](int process) {
     LocalJob slot{job("stopped"), process, 2};
     slot.timeout = std::chrono::milliseconds(50);
@@ -272,7 +272,7 @@ TEST(LocalRendezvous, ANumberIsTakenOnce) {
 }
 
 /// Process 1 has greeted process 0 and goes, before process 2 comes.
-TEST(LocalRendezvous, WhoGoesBeforeAllHaveMetIsNamed) {
+TEST(LocalRendezvous, ProcessThatLeavesDuringRendezvousIsNamed) {
   const std::string name = job("early");
   auto error = std::async(std::launch::async, [&] { return message_of<PeerLost>([&] { join_job({name, 0, 3}); }); });
   {

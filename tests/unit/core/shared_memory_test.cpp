@@ -192,7 +192,7 @@ TEST(SharedMemory, CoreDumpsLeaveItOut) {
   }
 }
 
-TEST(Arena, OnAStrictSystemMemoryIsThereOrRefusedWhenItIsAllocated) {
+TEST(Arena, StrictCommitReservesOrRefusesOnAllocation) {
   ArenaPlan plan = plan_arena(process_limits(), 2, 0);
   plan.commits_strictly = true;
   Arena arena(plan);
@@ -223,7 +223,7 @@ TEST(SharedMemory, WindowsLieApartAndAligned) {
   for (std::size_t i = 1; i < ranges.size(); ++i) EXPECT_LE(ranges[i - 1].second, ranges[i].first);
 }
 
-TEST(SharedMemory, MoreThanTheMachineHasIsRefusedAndSaysWhatThereIs) {
+TEST(SharedMemory, TooLargeAllocationErrorNamesAvailableMemory) {
   SharedMemory memory(1, 0, kAlone);
   const std::uint64_t limit = memory.plan().windows_bytes;
   try {
@@ -260,7 +260,7 @@ TEST(SharedMemory, ProcessesSeeEachOthersArenasAndShareTheLimit) {
   EXPECT_TRUE(mine.is_mapped(0));
 }
 
-TEST(SharedMemory, WhatIsNoArenaIsNotMapped) {
+TEST(SharedMemory, DescriptorThatIsNoArenaIsNotMapped) {
   SharedMemory memory(2, 0, kOfTwo);
   const int other = open("/dev/zero", O_RDWR | O_CLOEXEC);
   EXPECT_THAT(memory.map(1, {getpid(), other, kLarge, 0, {}}), HasSubstr("/dev/zero"));

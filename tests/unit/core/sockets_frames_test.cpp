@@ -210,7 +210,7 @@ TEST_P(SocketsFrames, AWithdrawalLetsTheKeyGoOn) {
   kept_.give_back(90'000);
 }
 
-TEST_P(SocketsFrames, FramesThatAreNoneNameTheProcess) {
+TEST_P(SocketsFrames, InvalidFramesNameTheProcess) {
   struct Case {
     std::string name;
     std::string bytes;
@@ -255,7 +255,7 @@ TEST_P(SocketsFrames, HalfAMessageAndTheEnd) {
   }
 }
 
-TEST_P(SocketsFrames, WhatNoTransferAsksForIsBounded) {
+TEST_P(SocketsFrames, UnexpectedBytesAreBounded) {
   std::vector<char> wanted(60'000);
   write(frame(1, 60'000, 0, std::string(30'000, 'x')));
   write(frame(1, 60'000, 30'000, std::string(30'000, 'x')));
@@ -270,7 +270,7 @@ TEST_P(SocketsFrames, WhatNoTransferAsksForIsBounded) {
   EXPECT_TRUE(kept_.take(100'000)) << "the link has given all of it back";
 }
 
-TEST_P(SocketsFrames, KeysThatNoTransferAsksForAreBounded) {
+TEST_P(SocketsFrames, UnexpectedKeysAreBounded) {
   for (Key key = 0; key < 100; ++key) write(frame(key, 0, 0, ""));
   EXPECT_THAT(refusal(), testing::HasSubstr("more than the 100000 bytes"));
 }

@@ -208,7 +208,7 @@ class End {
 
 class SocketsStress : public testing::TestWithParam<test::SocketPair (*)()> {};
 
-TEST_P(SocketsStress, AllThatIsNotWithdrawnArrives) {
+TEST_P(SocketsStress, EveryMessageThatIsNotWithdrawnArrives) {
   const char* const given = std::getenv("FARANDOLE_SEED");
   const std::uint32_t seed =
       given != nullptr ? static_cast<std::uint32_t>(std::strtoul(given, nullptr, 10)) : std::random_device()();

@@ -36,14 +36,14 @@ std::vector<int> all_of(const Topology& topology) {
   return ranks;
 }
 
-TEST(StragglerQueries, AsksFirstWhomTheRankWaitsFor) {
+TEST(StragglerQueries, AsksTheAwaitedRanksFirst) {
   const Topology topology = make_topology(4, 2);
   StragglerQueries queries = make_queries(topology, 1);
   EXPECT_THAT(queries.ask(kCommunicator, 5, std::vector{7, 6, 2}, {}), ElementsAre(3)) << "once, and not itself";
   EXPECT_THAT(queries.ask(kCommunicator, 5, std::vector{7}, all_of(topology)), ElementsAre(0, 2));
 }
 
-TEST(StragglerQueries, AsksAgainOnlyWhoHasAnswered) {
+TEST(StragglerQueries, AsksAgainOnlyRanksThatAnswered) {
   const Topology topology = make_topology(3);
   StragglerQueries queries = make_queries(topology, 0);
   EXPECT_THAT(queries.ask(kCommunicator, 5, std::vector{1, 2}, {}), ElementsAre(1, 2));
@@ -54,7 +54,7 @@ TEST(StragglerQueries, AsksAgainOnlyWhoHasAnswered) {
   EXPECT_THAT(queries.ask(kCommunicator, 6, std::vector{1, 2}, {}), ElementsAre(1));
 }
 
-TEST(StragglerQueries, FollowsWhatThoseWhoAreAskedName) {
+TEST(StragglerQueries, FollowsRanksNamedInAnswers) {
   const Topology topology = make_topology(50);
   StragglerQueries queries = make_queries(topology, 0);
   EXPECT_THAT(queries.ask(kCommunicator, 5, std::vector{1}, {}), ElementsAre(1));

@@ -55,14 +55,14 @@ class OpenFilesLimit {
   rlimit before_{};
 };
 
-TEST(TcpCallers, TheNetworkRaisesTheLimitOfOpenFilesAsItsConnectionsMayNeed) {
+TEST(TcpCallers, RaisesTheLimitOfOpenFilesForItsConnections) {
   const TcpJob job(1);
   const OpenFilesLimit limit(256);
   const auto large = job.make(0, 300, job.key());
   EXPECT_GE(limit.soft(), std::min<rlim_t>(2 * 300, limit.hard()));
 }
 
-TEST(TcpCallers, ItIsSaidThatTheyWaitWhereNoMoreFilesMayBeOpened) {
+TEST(TcpCallers, WarnsIfCallersWaitAtTheOpenFilesLimit) {
   // The undefined-behaviour sanitizer, which is in the same builds, looks at memory through a pipe of its own.
   if (test::kAddressSanitizer) GTEST_SKIP() << "this sanitizer must open files";
   SilentCaller silent;

@@ -220,7 +220,7 @@ TEST(TcpOutgoingCalls, FailingBeginsWithTheFirstFailure) {
   EXPECT_EQ(calls.failing_since(), kStart);
 }
 
-TEST(TcpOutgoingCalls, AConnectionThatIsSaidToBeThereAndDoesNotComeIsAFailure) {
+TEST(TcpOutgoingCalls, AnnouncedConnectionThatNeverArrivesIsAFailure) {
   CalledProcess called(Verdict::kTaken);
   Connector calls(called.terms(), {called.address()});
   ASSERT_EQ(outcome(calls, kStart, &called), CallState::kFailed);
@@ -229,7 +229,7 @@ TEST(TcpOutgoingCalls, AConnectionThatIsSaidToBeThereAndDoesNotComeIsAFailure) {
   EXPECT_THAT(calls.failure()->text, HasSubstr("has a connection"));
 }
 
-TEST(TcpOutgoingCalls, RefusalsBeginAnewWhereAnAddressDoesNotAnswer) {
+TEST(TcpOutgoingCalls, SilentAddressRestartsTheTimeOfRefusals) {
   const CalledProcess called;
   const ClosedPort closed;
   const FullPort full;

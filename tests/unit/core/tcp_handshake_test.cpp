@@ -121,7 +121,7 @@ TEST(TcpHandshake, EachEndLearnsOfTheOther) {
   EXPECT_EQ(conversation.called().peer(), introduce(kCaller));
 }
 
-TEST(TcpHandshake, ReadsNothingThatComesAfterIt) {
+TEST(TcpHandshake, ReadsNothingBehindTheHandshake) {
   Conversation conversation;
   conversation.run(Verdict::kAccepted,
                    [](const std::string& bytes) { return bytes.size() == 1 ? bytes + "data" : bytes; });
@@ -177,7 +177,7 @@ TEST(TcpHandshake, ARecordedHandshakeProvesNothing) {
   EXPECT_TRUE(second.handshake->is_stranger());
 }
 
-TEST(TcpHandshake, WhatAnEndHasSaidProvesNothingWhenItIsSentBack) {
+TEST(TcpHandshake, ReflectedMessageProvesNothing) {
   // To the called end, by a caller without a key.
   Called called;
   called.handshake->advance();
@@ -193,7 +193,7 @@ TEST(TcpHandshake, WhatAnEndHasSaidProvesNothingWhenItIsSentBack) {
 }
 
 /// A program without the key listens at a port of its own, and calls the called end itself.
-TEST(TcpHandshake, WhatIsPassedOnFromAnotherPortProvesNothing) {
+TEST(TcpHandshake, MessageRelayedFromAnotherPortProvesNothing) {
   Conversation conversation(Conversation::key(), Conversation::key(), introduce(kCaller), introduce(kCalled),
                             test::tcp_socket_pair(), test::tcp_socket_pair());
   const Deadline deadline = Deadline::after(std::chrono::seconds(20));
@@ -205,7 +205,7 @@ TEST(TcpHandshake, WhatIsPassedOnFromAnotherPortProvesNothing) {
   EXPECT_NE(conversation.caller().state(), State::kDone);
 }
 
-TEST(TcpHandshake, RefusesWhatIsForAnotherJobOrGeneration) {
+TEST(TcpHandshake, RefusesAnotherJobOrGeneration) {
   for (const auto& change : std::vector<std::function<void(Introduction&)>>{
            [](Introduction& each) { each.job = 78; }, [](Introduction& each) { each.start = 4; }}) {
     Introduction other = introduce(kCaller);
@@ -217,7 +217,7 @@ TEST(TcpHandshake, RefusesWhatIsForAnotherJobOrGeneration) {
   }
 }
 
-TEST(TcpHandshake, WhatIsForAnotherPurposeIsRefusedAndNoStranger) {
+TEST(TcpHandshake, AnotherPurposeIsRefusedButNoStranger) {
   Introduction other = introduce(kCaller);
   other.purpose = Purpose::kRendezvous;
   Conversation conversation(other);

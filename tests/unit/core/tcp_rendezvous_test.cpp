@@ -152,7 +152,7 @@ TEST(TcpRendezvous, Process0SaysThatItDoesNotListenWhereItIsCalled) {
               AllOf(HasSubstr("127.0.0.1 is this host itself"), HasSubstr("other hosts do not reach")));
 }
 
-TEST(TcpRendezvous, WithoutProcess0ItIsSaidWhereItWasLookedFor) {
+TEST(TcpRendezvous, WithoutProcess0TheErrorNamesItsAddress) {
   SlotsOfJob slots(2);
   slots.timeout = Seconds(0.3);
   EXPECT_THAT(message_of<Timeout>([&] { met(slots[1]); }),
@@ -189,7 +189,7 @@ TEST(TcpRendezvous, ANumberIsTakenOnce) {
 }
 
 /// The job has begun, and process 0 listens no more.
-TEST(TcpRendezvous, AProcessWhoseNumberIsTakenIsToldSoThoughTheJobHasBegun) {
+TEST(TcpRendezvous, TakenProcessNumberIsReportedAfterTheJobBegan) {
   SlotsOfJob slots(2);
   const auto job = side_by_side<std::unique_ptr<TcpNetwork>>(2, [&](int p) { return met(slots[p]); });
   slots.timeout = Seconds(0.3);
@@ -215,7 +215,7 @@ TEST(TcpRendezvous, AllMustRunTheSameBuild) {
                                           HasSubstr("must run the same build"))));
 }
 
-TEST(TcpRendezvous, AProcessThatComesAMomentLaterIsToldAsWell) {
+TEST(TcpRendezvous, LateProcessReceivesTheFailure) {
   const SlotsOfJob slots(3);
   std::latch has_called(1);
   const auto errors = side_by_side<std::string>(3, [&](int p) {
@@ -249,7 +249,7 @@ TEST(TcpRendezvous, AProcessThatGoesBeforeAllHaveMetIsNamed) {
   EXPECT_THAT(errors[1], AllOf(HasSubstr("process 2 (host"), HasSubstr("has gone before all had met")));
 }
 
-TEST(TcpRendezvous, Process0IsNamedWhereItGoes) {
+TEST(TcpRendezvous, Process0IsNamedIfItLeaves) {
   SlotsOfJob slots(3);
   std::latch has_called(1);
   auto error = std::async(std::launch::async, [&] {

@@ -206,7 +206,7 @@ TEST(WaitCycles, ARecentCircleIsOnlyPossible) {
                     HasSubstr("; a thread that has not used Farandole yet may still end this; ")));
 }
 
-TEST(WaitCycles, WhereASecondThreadUsesTheRankTheCircleIsOnlyPossible) {
+TEST(WaitCycles, CycleIsOnlyPossibleIfASecondThreadUsesTheRank) {
   WaitingRanks job(2);
   job.wait(0, 7, {0, 1});
   job.wait(1, 8, {0, 1}, kWarnAfter);
@@ -219,7 +219,7 @@ TEST(WaitCycles, WhereASecondThreadUsesTheRankTheCircleIsOnlyPossible) {
                                           HasSubstr("; another thread of rank 1 may still end this; ranks that")));
 }
 
-TEST(WaitCycles, WhereAnotherThreadWaitsTheCircleIsOnlyPossible) {
+TEST(WaitCycles, CycleIsOnlyPossibleIfAnotherThreadWaits) {
   WaitingRanks job(2);
   job.blocked(0).note_thread();  // begins what another thread waits for
   std::thread([&] { job.wait(0, 7, {0, 1}); }).join();
@@ -230,7 +230,7 @@ TEST(WaitCycles, WhereAnotherThreadWaitsTheCircleIsOnlyPossible) {
   EXPECT_THAT(job.possible, SizeIs(1));
 }
 
-TEST(WaitCycles, WhereCallsAreNotComparedTheCircleIsOnlyPossible) {
+TEST(WaitCycles, CycleIsOnlyPossibleIfCallsAreNotCompared) {
   WaitingRanks job(2);
   job.wait(0, 7, {0, 1}, kUntilCertain, /*needs_all=*/false);
   job.wait(1, 8, {0, 1});

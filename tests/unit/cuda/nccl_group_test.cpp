@@ -103,7 +103,7 @@ TEST_F(NcclGroupTest, AGroupThatFailsIsClosed) {
   EXPECT_EQ(current_context(), nullptr);
 }
 
-TEST_F(NcclGroupTest, ConnectsOnceBothWaysAndGivesItsMemoryBackWithTheGroup) {
+TEST_F(NcclGroupTest, ConnectsOnceAndFreesMemoryWithTheGroup) {
   group_->connect({});
   EXPECT_THAT(vendor().nccl_calls,
               ElementsAre("ncclGroupStart", "ncclSend 0 bytes=1 type=1", "ncclRecv 0 bytes=1 type=1",

@@ -53,7 +53,7 @@ TEST(Versions, AnOldDriverIsToldWhatIsNeeded) {
   EXPECT_THAT(why_no_image(images(0, 0), 13000), AllOf(HasSubstr("no kernels"), HasSubstr("FARANDOLE_WITH_CUDA=ON")));
 }
 
-TEST(Versions, OfNcclAreWrittenAsPeopleDo) {
+TEST(Versions, NcclVersionsArePrintedWithDots) {
   EXPECT_EQ(nccl_version_text(22809), "2.28.9");
   EXPECT_EQ(nccl_version_text(21903), "2.19.3");
   EXPECT_EQ(nccl_version_text(2804), "2.8.4");

@@ -28,7 +28,7 @@ Announcement announcement(const RequestSpec& spec, bool in_step = false) {
   return {std::make_shared<const RequestSpec>(spec), in_step};
 }
 
-TEST(AnnouncedRequests, NameIsCompleteWhenAllHaveAnnouncedItThatHaveNotJoined) {
+TEST(AnnouncedRequests, NameIsCompleteOnceAllUnjoinedRanksAnnounceIt) {
   AnnouncedRequests requests(0);
   std::vector<bool> joined{false, false, false};
   EXPECT_FALSE(requests.add(2, announcement(allreduce("a")), joined));

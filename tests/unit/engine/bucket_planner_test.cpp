@@ -153,7 +153,7 @@ class PlannedRanks {
   BucketPlanner::Time now_{std::chrono::hours(1)};
 };
 
-TEST(BucketPlanner, GroupsWhatCanBeReducedTogetherUpToTheLimit) {
+TEST(BucketPlanner, GroupsCompatibleRequestsUpToTheLimit) {
   RequestSpec max = allreduce("max"), scaled = allreduce("scaled"), adasum = allreduce("adasum");
   max.op = ReduceOp::kMax;
   scaled.postscale = 0.5;
@@ -210,7 +210,7 @@ TEST(BucketPlanner, EachRequestThatComesToABucketGivesTheRestMoreTime) {
   EXPECT_THAT(ranks.negotiation(), ElementsAre(ElementsAre("a", "c")));
 }
 
-TEST(BucketPlanner, WhatHasBeenBrokenThreeTimesStaysAlone) {
+TEST(BucketPlanner, AfterThreeBreaksABucketIsNoLongerHeld) {
   PlannedRanks ranks(1, {allreduce("a"), allreduce("b")});
   for (std::size_t times = 0; times < 4; ++times) {
     EXPECT_EQ(ranks.broken, std::min<std::size_t>(times, 3));

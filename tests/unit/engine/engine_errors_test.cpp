@@ -51,7 +51,7 @@ TEST(EngineErrors, DisagreementsReachAllRanks) {
 
 /// The name may be new, or one that all ranks know. The collectives by which ranks agree say nothing of their
 /// own.
-TEST(EngineErrors, WarningsAndDeadlinesNameTheTensorAndTheRankThatIsMissing) {
+TEST(EngineErrors, WarningAndTimeoutNameTensorAndMissingRank) {
   const Variable warn_after("FARANDOLE_WARN_AFTER", "0.05");
   const Variable timeout("FARANDOLE_TIMEOUT", "1.5");
   for (const bool known : {false, true}) {
@@ -97,7 +97,7 @@ TEST(EngineErrors, NegotiationsAreAnsweredWithoutComparisons) {
   }
 }
 
-TEST(EngineErrors, WaitingForEachOtherByKnownNamesIsToldToo) {
+TEST(EngineErrors, DeadlockOverKnownNamesIsReported) {
   run_engines(2, [](TensorEngine& engine, Client& client) {
     (void)client.allreduce("a", {1.0F});
     (void)client.allreduce("b", {1.0F});
@@ -111,7 +111,7 @@ TEST(EngineErrors, WaitingForEachOtherByKnownNamesIsToldToo) {
 constexpr const char* kWarnSoon = "0.6";
 
 /// As in functions of frameworks, whose other parts may still submit something.
-TEST(EngineErrors, ProgramsThatWaitForEachOtherAreTold) {
+TEST(EngineErrors, DeadlockOfProgramsIsReported) {
   const Variable warn_after("FARANDOLE_WARN_AFTER", kWarnSoon);
   for (const Waiting of_last : {Waiting::kProgram, Waiting::kCaller}) {
     run_engines(3, [&](TensorEngine& engine, Client& client) {
@@ -176,7 +176,7 @@ void expect_of_failed_step(const Client::Tensors& pending) {
 }
 
 /// The last rank disagrees about "odd" before it comes to "late", which the others have submitted.
-TEST(EngineErrors, WhatAStepHasPendingFailsWithItOnAllRanks) {
+TEST(EngineErrors, PendingRequestsFailWithTheirStepOnAllRanks) {
   run_engines(3, [](TensorEngine& engine, Client& client) {
     const bool last = engine.communicator().rank() == 2;
     for (int turn = 0; turn < 6; ++turn) {

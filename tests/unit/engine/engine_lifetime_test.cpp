@@ -56,7 +56,7 @@ TEST(EngineLifetime, ProcessSetsAreRefusedWhenTheirIdsAreExhausted) {
   });
 }
 
-TEST(EngineLifetime, WhatIsAgreedOnIsDoneBeforeTheLastRankLeaves) {
+TEST(EngineLifetime, AgreedRequestsFinishBeforeTheLastRankLeaves) {
   for (int i = 0; i < 40; ++i) {
     run_replicas(3, [&](Communicator& communicator) {
       TensorEngine engine(communicator);
@@ -150,7 +150,7 @@ TEST(EngineLifetime, EveryCallbackComesThoughTheEngineEnds) {
   });
 }
 
-TEST(EngineLifetime, FaultReachesWhatIsPendingAtOnce) {
+TEST(EngineLifetime, FaultFailsPendingRequestsImmediately) {
   EXPECT_THROW(run_replicas(3,
                             [](Communicator& communicator) {
                               TensorEngine engine(communicator);
@@ -212,7 +212,7 @@ TEST(EngineLifetime, JoiningAfterARankHasLeftFails) {
 }
 
 /// One rank of the set has submitted, and waits for the other in a negotiation.
-TEST(EngineLifetime, RemovedSetFailsWhatIsPendingInIt) {
+TEST(EngineLifetime, RemovedSetFailsItsPendingRequests) {
   run_engines(3, [](TensorEngine& engine, Client& client) {
     const int rank = engine.communicator().rank();
     for (int i = 0; i < 30; ++i) {

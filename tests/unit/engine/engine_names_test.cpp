@@ -67,7 +67,7 @@ TEST(EngineNames, RequestsByOrderMakeNoPlan) {
   });
 }
 
-TEST(EngineNames, DisagreementAboutWhatIsNotSeenOfTensors) {
+TEST(EngineNames, DifferentAboutTextsAreAMismatch) {
   run_engines(2, [](TensorEngine& engine, Client& client) {
     const int rank = engine.communicator().rank();
     for (int turn = 0; turn < 2; ++turn) {
@@ -183,7 +183,7 @@ std::vector<Client::Tensors> submit_often(Client& client, int process_set) {
   return pending;
 }
 
-TEST(EngineNames, WhatWaitsForItsNameEndsWithTheSet) {
+TEST(EngineNames, RequestsHeldForTheirNameEndWithTheSet) {
   run_engines(3, [](TensorEngine& engine, Client& client) {
     const int set = engine.add_process_set({0, 1});
     std::vector<Client::Tensors> pending;
@@ -193,7 +193,7 @@ TEST(EngineNames, WhatWaitsForItsNameEndsWithTheSet) {
   });
 }
 
-TEST(EngineNames, WhatWaitsForItsNameEndsWithTheJob) {
+TEST(EngineNames, RequestsHeldForTheirNameEndWithTheJob) {
   run_replicas(2, [](Communicator& communicator) {
     TensorEngine engine(communicator);
     Client client(engine);

@@ -61,7 +61,7 @@ TEST(IdleDetector, IsOverWhenSomethingHappens) {
   EXPECT_TRUE(rank.wait(milliseconds(2000)));
 }
 
-TEST(IdleDetector, IsNotThatOfARankThatComputes) {
+TEST(IdleDetector, ComputingRankIsNotIdle) {
   WaitingRank rank;
   EXPECT_FALSE(rank.wait(milliseconds(60000), 1.0));
   EXPECT_FALSE(rank.wait(milliseconds(60000), 0.1)) << "or reads a file, decodes images";

@@ -138,7 +138,7 @@ TEST(NegotiatorExplorer, LeavingEndsWhenAllHaveLeft) {
               false);
 }
 
-TEST(NegotiatorExplorer, RanksThatWaitForEachOtherAreTold) {
+TEST(NegotiatorExplorer, DeadlocksAreReported) {
   explore_all({{"a!", "b!"},
                {"a! a!", "b! a!"},
                {"a b . a!", "a b . b!"},
@@ -157,7 +157,7 @@ void explore_to_the_end(const std::vector<std::vector<std::string>>& programs, N
 }
 
 /// Ranks that stand still are announced too; but not as long as one of them can go on.
-TEST(NegotiatorExplorer, RanksThatStandStillAreTold) {
+TEST(NegotiatorExplorer, IdleRanksAreReported) {
   explore_all({{"a?", "b?"},
                {"a?", "b!"},
                {"a? b?", "c? b?"},

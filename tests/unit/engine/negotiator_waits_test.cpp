@@ -12,7 +12,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-TEST(NegotiatorWaits, RanksThatWaitForEachOtherAreToldAfterASecondLook) {
+TEST(NegotiatorWaits, DeadlockIsReportedAfterASecondCheck) {
   Ranks ranks(2);
   ranks.submit(0, allreduce("a"), Waiting::kCaller);
   ranks.submit(1, allreduce("b"), Waiting::kCaller);
@@ -28,7 +28,7 @@ TEST(NegotiatorWaits, RanksThatWaitForEachOtherAreToldAfterASecondLook) {
   EXPECT_THAT(ranks.negotiation(true).buckets, ElementsAre(ElementsAre("a")));
 }
 
-TEST(NegotiatorWaits, OneRankThatSubmitsMeanwhileAcquitsAll) {
+TEST(NegotiatorWaits, SubmitOnOneRankClearsTheSuspicion) {
   Ranks ranks(2);
   ranks.submit(0, allreduce("a"), Waiting::kCaller);
   ranks.submit(1, allreduce("b"), Waiting::kCaller);
@@ -62,7 +62,7 @@ TEST(NegotiatorWaits, ThreadThatWaitsForSomethingElseIsNotSuspected) {
 }
 
 /// Only where all stand still, and still do a moment later.
-TEST(NegotiatorWaits, RanksThatStandStillTellEachOtherWhatTheyWaitFor) {
+TEST(NegotiatorWaits, IdleRanksExchangeTheNamesTheyWaitFor) {
   Ranks ranks(2);
   ranks.submit(0, allreduce("a"), Waiting::kProgram);
   ranks.submit(1, allreduce("b"), Waiting::kProgram);
@@ -83,7 +83,7 @@ TEST(NegotiatorWaits, RanksThatStandStillTellEachOtherWhatTheyWaitFor) {
   EXPECT_THAT(ranks.negotiation().buckets, ElementsAre(ElementsAre("a")));
 }
 
-TEST(NegotiatorWaits, ARankThatGoesOnMeanwhileDoesNotStandStill) {
+TEST(NegotiatorWaits, RankThatProgressesMeanwhileIsNotIdle) {
   Ranks ranks(2);
   ranks.submit(0, allreduce("a"), Waiting::kProgram);
   ranks.submit(1, allreduce("b"), Waiting::kProgram);
@@ -99,7 +99,7 @@ TEST(NegotiatorWaits, ARankThatGoesOnMeanwhileDoesNotStandStill) {
 }
 
 /// A rank would begin a negotiation that no other has a reason to answer.
-TEST(NegotiatorWaits, WhatIsDoneIsNotWaitedForAnyMore) {
+TEST(NegotiatorWaits, FinishedRequestsAreNoLongerWaitedFor) {
   Ranks ranks(2);
   ranks.submit_all(allreduce("a"), Waiting::kProgram);
   ranks.meanwhile = [&] { ranks.stand_still(0); };

@@ -201,7 +201,7 @@ class History {
   Ticket next_ = 1;
 };
 
-TEST(PendingRequests, AreWhatHistoryHasMadeOfThem) {
+TEST(PendingRequests, MatchTheModelAfterRandomHistories) {
   for (unsigned seed = 0; seed < 200; ++seed) {
     History history(seed);
     for (int i = 0; i < 200; ++i) {

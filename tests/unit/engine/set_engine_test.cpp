@@ -215,7 +215,7 @@ TEST(SetEngine, RanksThatHaveJoinedSupplyZerosUntilAllHave) {
 }
 
 /// A batch that waits for memory, because the callbacks do not run yet.
-TEST(SetEngine, RanksLeaveWhenWhatTheyHaveAgreedOnIsDone) {
+TEST(SetEngine, RanksLeaveAfterTheirAgreedRequests) {
   HandDrivenSet::run(2, [](HandDrivenSet& set) {
     RequestOptions rows;
     rows.kind = RequestKind::kAllgather;
@@ -237,7 +237,7 @@ TEST(SetEngine, RanksLeaveWhenWhatTheyHaveAgreedOnIsDone) {
   });
 }
 
-TEST(SetEngine, WhatWaitsForARankThatLeavesFailsWithItsName) {
+TEST(SetEngine, RequestsAwaitingALeavingRankFailAndNameTheRank) {
   HandDrivenSet::run(2, [](HandDrivenSet& set) {
     const auto alone = set.submit(0, "alone", {1.0F});
     JoinEnd joining;
@@ -316,7 +316,7 @@ TEST(SetEngine, HandsOutChangesOfProcessSetsOneByOne) {
   });
 }
 
-TEST(SetEngine, SendsNothingWhileIdleAndAnswersNothingWithoutARequest) {
+TEST(SetEngine, SendsNothingWhileIdleAndAnswersOnlyRequests) {
   HandDrivenSet::run(2, [](HandDrivenSet& set) {
     const auto expect_idle = [&] {
       for (std::size_t i = 0; i < 2; ++i) {
@@ -357,7 +357,7 @@ TEST(SetEngine, AnswersNegotiationsWhileSomethingOfItIsPending) {
   });
 }
 
-TEST(SetEngine, SaysSinceWhenItWaitsForWhatAndForWhichRanks) {
+TEST(SetEngine, ReportsWaitsWithNamesRanksAndTimes) {
   HandDrivenSet::run(3, [](HandDrivenSet& set) {
     EXPECT_EQ(set[0].waits_since(), std::nullopt);
     std::vector<PendingTensors> pending;

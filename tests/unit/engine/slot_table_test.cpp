@@ -25,7 +25,7 @@ SharedSpec shared(const RequestSpec& spec) {
   return std::make_shared<const RequestSpec>(spec);
 }
 
-TEST(SlotTable, FindsWhatRanksHaveAnnounced) {
+TEST(SlotTable, FindsAnnouncedRequests) {
   SlotTable slots(8);
   EXPECT_EQ(slots.find("a"), kNone);
   const int a = slots.add(shared(allreduce("a")), /*in_step=*/false, 1);
@@ -137,7 +137,7 @@ void explore_tables(const Explored& before, int depth) {
   }
 }
 
-TEST(SlotTable, HoldsWhatWasAnnouncedWhateverHappens) {
+TEST(SlotTable, KeepsAnnouncedSlotsInRandomHistories) {
   explore_tables({}, 5);
 }
 

@@ -73,7 +73,7 @@ TEST(StructCopy, AnOlderCallersStructureIsFilledUpToItsEnd) {
   EXPECT_EQ(callers[1].struct_bytes, 7U);
 }
 
-TEST(StructCopy, WhatTheLibraryDoesNotKnowStaysAsItWas) {
+TEST(StructCopy, UnknownFieldsStayUnchanged) {
   NewerCounters caller{sizeof(NewerCounters), 0, 99};
   fill_known_part(&caller, OlderCounters{0, 3});
   EXPECT_EQ(caller.struct_bytes, sizeof(NewerCounters));

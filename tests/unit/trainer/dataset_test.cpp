@@ -136,7 +136,7 @@ TEST_F(FashionMnist, AWrongLabelIsRefused) {
   EXPECT_TRUE(contains(refusal(), "label 1 is 10"));
 }
 
-TEST(Dataset, RefusesWhatDoesNotFit) {
+TEST(Dataset, RefusesWrongCountsAndLabels) {
   const std::vector<float> values(6);
   EXPECT_TRUE(contains(message_of<InvalidArgument>([&] { Dataset({2}, values, {0, 0}, 1); }), "6 were given"));
   EXPECT_TRUE(contains(message_of<InvalidArgument>([&] { Dataset({2}, values, {0, 1, 2}, 2); }), "label 2 is 2"));

@@ -65,7 +65,7 @@ TEST(Loader, KnowsItsLastBatch) {
   EXPECT_THROW(loader.batch(3), InvalidArgument);
 }
 
-TEST(Loader, RefusesWhatItCannotDeal) {
+TEST(Loader, RefusesNoSamplesAndEmptyBatches) {
   EXPECT_THROW(Loader(0, 1, 1), InvalidArgument);
   EXPECT_THROW(Loader(10, 0, 1), InvalidArgument);
 }

@@ -36,7 +36,7 @@ class Safetensors : public testing::Test {
   std::vector<float> none_;
 };
 
-TEST_F(Safetensors, WhatWasWrittenIsRead) {
+TEST_F(Safetensors, ReadsWhatItWrote) {
   const SafetensorsFile content(file_);
   ASSERT_EQ(content.entries().size(), 3U);
   EXPECT_EQ(content.entries()[0].name, "layer.weight");
