@@ -35,7 +35,7 @@ Descriptor sum_of(std::uint64_t count) {
   return descriptor;
 }
 
-/// Of what each rank shows, by the call of `rank`.
+/// Returns the length of each rank's payload block, as `rank` declares the lengths in its call.
 using Lengths = std::function<std::vector<std::size_t>(int rank)>;
 
 std::byte shown_byte(int rank, std::size_t index) {

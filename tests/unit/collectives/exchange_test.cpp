@@ -387,7 +387,7 @@ TEST(Exchange, SettingIsSkippedForLongVectors) {
   const test::Variable broadcast("FARANDOLE_BROADCAST", std::string(kExchange));
   for (const Layout& layout : {Layout{0, 1}, Layout{0, 0, 1, 1}}) {
     run_replicas(static_cast<int>(layout.size()), [&](Communicator& on_one_host) {
-      // Which could not be duplicated: the setting is for hosts.
+      // `on_one_host` could not be duplicated under this setting, which needs several hosts.
       Communicator ranks = CommunicatorProbe::on_hosts(std::move(on_one_host), layout);
       EXPECT_EQ(internals(ranks).choose(Collective::kAllreduce, 4), kExchange);
       for (const std::size_t count : {5, 300'000}) {

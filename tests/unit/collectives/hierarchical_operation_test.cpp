@@ -161,7 +161,7 @@ class Reduction {
     }
   }
 
-  /// As the queue does in the order of the calls.
+  /// Announces the call on every rank, as the work queue does in the order of the calls.
   void announce() {
     VendorSlot none(hosts_.group(0));
     DeviceSlot no_devices(hosts_.group(0));

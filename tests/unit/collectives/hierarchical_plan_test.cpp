@@ -484,7 +484,7 @@ TEST(HierarchicalPlan, BlocksInOutputOrderAreReceivedInPlace) {
   EXPECT_EQ(second.scratch_count, 0U);
   EXPECT_EQ(second.phases[0].output, (PlanPlace{PlanMemory::kOutput, 7}));
   EXPECT_EQ(second.phases[1].input, (PlanPlace{PlanMemory::kOutput, 7}));
-  // Of carriers whose blocks lie in another order it is not.
+  // The output cannot serve as scratch memory if the carriers' blocks lie in another order.
   query.counts = {3, 4, 1, 5};
   EXPECT_EQ(plan_hierarchical(query, Hierarchy::of({0, 1, 1, 0}, 0)).phases[0].output.memory, PlanMemory::kScratch);
 }

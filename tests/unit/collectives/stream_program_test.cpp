@@ -182,7 +182,7 @@ class Job {
       } else {
         run_locally(memory, step);
       }
-      // What is written by one task of a launch is touched by no other one.
+      // No other task of the launch may read or write the cells that this task writes.
       for (const Cell& cell : cells(step.target)) {
         EXPECT_TRUE(written.insert(cell).second) << describe(schedules_[rank], index);
       }

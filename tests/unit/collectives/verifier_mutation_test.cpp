@@ -79,7 +79,7 @@ Schedule without_step(const Schedule& schedule, std::size_t dropped) {
   const auto gone = static_cast<int>(dropped);
   for (Step& step : changed.steps) {
     if (std::find(step.after.begin(), step.after.end(), gone) != step.after.end()) {
-      // What waited for the dropped step waits for what that one waited for.
+      // Steps that waited for the dropped step inherit its dependencies.
       const std::vector<int>& before = schedule.steps[dropped].after;
       step.after.erase(std::find(step.after.begin(), step.after.end(), gone));
       step.after.insert(step.after.end(), before.begin(), before.end());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the processes of a job end together: fleets of doubles of which each control message can be held back.
+// The clean shutdown of a job, run on doubles of its processes: tests can hold back each control message.
 #include "faults/clean_shutdown.h"
 
 #include <gmock/gmock.h>

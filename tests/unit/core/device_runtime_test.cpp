@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the plug-in for devices is loaded. Each test runs in a process of its own, because what was loaded stays.
+// Loading of the plug-in for devices. Each test runs in its own process, because a loaded plug-in stays loaded.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>

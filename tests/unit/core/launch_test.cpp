@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rule of environment variables: how a process was started.
+// Detection of how a process was started, from its environment variables.
 #include "launch/launch.h"
 
 #include <fmt/format.h>
@@ -143,7 +143,7 @@ TEST(Launch, FollowsTheTableOfEnvironments) {
     const Launch found = launch(each.environment);
     EXPECT_EQ(found.way, each.way);
     EXPECT_EQ(found.launched.text, each.text);
-    // Of an MPI the evidence is the reason.
+    // For MPI the evidence serves as the reason.
     if (each.way != Way::kMpi) {
       EXPECT_FALSE(found.reason.empty());
     }

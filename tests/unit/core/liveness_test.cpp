@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// That processes of this host have died, by each way there is.
+// Detection of dead processes on this host, by each available method.
 #include "faults/liveness.h"
 
 #include <gtest/gtest.h>

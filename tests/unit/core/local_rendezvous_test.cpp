@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Jobs that no MPI starts: threads of this process in the place of processes.
+// The rendezvous of a job that was started without MPI. Threads of this process stand for the job's processes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -123,7 +123,7 @@ class Stranger {
     // The process may not listen yet.
     while (connect(socket_.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) std::this_thread::yield();
   }
-  /// What the process says first, which is right for one of its own job but for the number.
+  /// Receives the process's hello, and returns the hello with the number replaced: otherwise valid in the same job.
   std::string hello(std::int32_t process) {
     std::string packet(128, '\0');
     EXPECT_EQ(recv(socket_.get(), packet.data(), packet.size(), MSG_WAITALL), 128);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory that processes of a host share: what is free, arenas, and what becomes of them in a forked child.
+// Memory shared by the processes of a host: free ranges, arenas, and arenas in a forked child.
 #include "farandole/internal/shared_memory.h"
 
 #include <fcntl.h>
@@ -268,7 +268,7 @@ TEST(SharedMemory, DescriptorThatIsNoArenaIsNotMapped) {
   EXPECT_FALSE(memory.is_mapped(1));
   EXPECT_THAT(memory.map(1, {getpid(), -1, kLarge, 0, {}}), HasSubstr("no memory that can be shared"));
   EXPECT_THAT(memory.map(1, {getpid(), 1 << 20, kLarge, 0, {}}), HasSubstr("No such file"));
-  // What has the same number in another name space is another arena.
+  // A process of the same number in another PID namespace has another arena.
   SharedMemory::Claim own = memory.claim();
   own.nonce[1] ^= 1;
   EXPECT_THAT(memory.map(1, own), HasSubstr("is the memory of another process"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A link of which the other end is no link, but writes frames, or what is none, byte by byte.
+// A link whose peer is not a link: the test writes valid and invalid frames to the socket, byte by byte.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -39,7 +39,7 @@ class SocketsFrames : public testing::TestWithParam<Connect> {
     peer_ = std::move(ends[0]);
     link_ = std::make_unique<Link>(std::move(ends[1]), "process 3", kept_);
   }
-  /// What is written can be read when it returns.
+  /// Writes `bytes`; blocks until the link can read them.
   void write(const std::string& bytes) {
     ASSERT_EQ(send(peer_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
     if (!bytes.empty()) wait_for_bytes(link_->descriptor());
@@ -52,7 +52,7 @@ class SocketsFrames : public testing::TestWithParam<Connect> {
   void look() {
     for (int turn = 0; turn < 3; ++turn) (void)link_->is_closed();
   }
-  /// What the link says of what it has read, at first and from then on.
+  /// Error text with which the link refuses the bytes that it has read. Later calls must fail with the same text.
   std::string refusal() {
     std::string text;
     for (int turn = 0; turn < 10'000 && text.empty(); ++turn) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages over the socket between two processes, with both ends in this one.
+// Messages over the socket between two processes. Both ends are in this process.
 #include "sockets/link.h"
 
 #include <gtest/gtest.h>
@@ -259,7 +259,7 @@ TEST_P(SocketsLink, AWithdrawnSendLeavesTheRestAlone) {
   EXPECT_TRUE(std::equal(came.begin(), end, numbers(came.size(), 1).begin())) << "of what was there before";
 }
 
-/// What is not wanted is not kept for ever, either.
+/// Messages that no receive will match are not kept forever.
 TEST_P(SocketsLink, MessageWithdrawnBeforeItsReceiveIsDropped) {
   const auto sent = numbers(10'000'000, 1);
   {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whom a process asks about ranks that are missing, and what it makes of the answers.
+// Queries about missing ranks: which processes are asked, and how the answers are used.
 #include "faults/straggler_queries.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The door of a process: callers that say nothing, and that find no room.
+// The listening socket of a process: connections that send nothing, and connections beyond the limit of open files.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>

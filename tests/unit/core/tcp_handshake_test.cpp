@@ -76,9 +76,9 @@ class Conversation {
   Handshake& caller() { return *caller_; }
   Handshake& called() { return *called_; }
   bool was_proven() const { return was_proven_; }
-  /// What the caller has sent.
+  /// Bytes sent by the caller.
   const std::string& sent_up() const { return sent_up_; }
-  /// True if each end has got all that the other one has sent, as it was: of two changes the second may undo the first.
+  /// True if each end has received exactly the bytes that its peer has sent. (A second change may undo the first.)
   bool is_unchanged() const { return came_up_.starts_with(sent_up_) && came_down_.starts_with(sent_down_); }
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the key of a job that no MPI starts comes from.
+// Sources of the key of a job that is started without MPI.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connections between processes, made when they are first used.
+// Connections between processes, established on first use.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -140,7 +140,7 @@ TEST(TcpNetwork, AForkedChildLetsGoThoughAnotherThreadIsAtWork) {
   EXPECT_TRUE(has_socket_at(port));
 }
 
-// As in a network that lets the calls of the higher process through, and not those of the lower one.
+// Models a network in which only the higher process can reach the lower process.
 TEST(TcpNetwork, ACallThatDoesNotGetThroughLeavesTheWayToThePeers) {
   TcpJob job(2);
   const FullPort full;

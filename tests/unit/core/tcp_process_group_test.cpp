@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job over TCP: threads of this process in the place of processes.
+// A job over TCP. Threads of this process stand for the job's processes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the processes of a job meet over TCP: threads of this process in the place of processes.
+// The rendezvous of a job over TCP. Threads of this process stand for the job's processes.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -87,7 +87,7 @@ TEST(TcpRendezvous, TheAddressMayBeSharedByTheLauncher) {
 
 TEST(TcpRendezvous, ATakenPortIsLeftAlone) {
   const SlotsOfJob slots(3);
-  // As torchrun's store: it listens, and says nothing.
+  // Like torchrun's store, this socket listens and sends nothing.
   const UniqueDescriptor store = listen_at(std::nullopt, slots.port());
   expect_tree(side_by_side<std::unique_ptr<TcpNetwork>>(3, [&](int p) { return met(slots[p]); }));
 }
@@ -133,7 +133,7 @@ TEST(TcpRendezvous, MissingProcessesAreNamedToAllAtTheDeadline) {
   EXPECT_THAT(errors[0], testing::Not(HasSubstr("does not listen")));
 }
 
-/// As where process 0 runs on another host than the one that the processes call.
+/// Process 0 runs on a host other than the host to which the processes connect.
 TEST(TcpRendezvous, Process0SaysThatItDoesNotListenWhereItIsCalled) {
   SlotsOfJob slots(2);
   slots.timeout = Seconds(0.3);
@@ -302,7 +302,7 @@ TEST(TcpRendezvous, StrangersAreCountedAndKeepNoProcessOut) {
   EXPECT_EQ(met_them.get(), std::vector<bool>(2, true));
 }
 
-/// A place that can not be reached tells less than one that has ended the handshake, whichever comes first.
+/// A place that cannot be reached tells less than one that has ended the handshake, whichever comes first.
 TEST(TcpRendezvous, AnotherKeyIsNamedThoughAnotherPlaceFails) {
   const SlotsOfJob slots(2);
   TcpNetwork network(network_options(slots[0]));

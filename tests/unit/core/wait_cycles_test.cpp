@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that wait for each other: which circles are found, and how sure they are.
+// Detection of ranks that wait for each other in a cycle: which cycles are found, and whether they are certain.
 #include "faults/wait_cycles.h"
 
 #include <gmock/gmock.h>

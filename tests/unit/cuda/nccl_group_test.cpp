@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a group makes of NCCL's answers.
+// NcclGroup over a fake NCCL: calls, results and errors.
 #include "cuda/nccl_group.h"
 
 #include <gmock/gmock.h>
@@ -183,7 +183,8 @@ TEST_F(NcclGroupTest, IsAbortedOnceAndOfNoUseAfterwards) {
   EXPECT_THAT(vendor().nccl_calls, ElementsAre("ncclCommAbort")) << "the communicator is gone already";
 }
 
-/// As one that connects to a peer that has gone: NCCL would free what its call uses.
+/// A thread may be in a call that connects to a peer that has ended. An abort would make NCCL free memory that this
+/// call uses.
 TEST_F(NcclGroupTest, IsNotAbortedWhileAThreadIsInACall) {
   std::latch is_in_call(1), may_leave(1);
   vendor().in_group_end = [&] {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The whole plug-in, and what it says of the libraries that it finds. Each test runs in a process of its own, because
-// what was loaded stays.
+// The whole plug-in, and its messages about the libraries that it finds. Each test runs in its own process, because a
+// loaded library stays loaded.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

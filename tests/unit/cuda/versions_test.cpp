@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which versions of driver, kernels and NCCL go together, and what is said of those that do not.
+// Compatible versions of driver, kernels and NCCL, and the errors for incompatible versions.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

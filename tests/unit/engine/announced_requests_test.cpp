@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names that ranks announce one after the other: the same on all ranks, and settled when all have.
+// Names that ranks announce one after the other: complete as soon as every rank has announced the same request.
 #include "announced_requests.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which requests are reduced together, on ranks that have them in different orders and at different times.
+// The grouping of requests into buckets, on ranks that submit them in different orders and at different times.
 #include "bucket_planner.h"
 
 #include <gmock/gmock.h>

@@ -110,7 +110,7 @@ TEST(EngineErrors, DeadlockOverKnownNamesIsReported) {
 // Ranks stand still after a tenth of a second.
 constexpr const char* kWarnSoon = "0.6";
 
-/// As in functions of frameworks, whose other parts may still submit something.
+/// The deadlock of a framework's function: its other parts could still submit requests.
 TEST(EngineErrors, DeadlockOfProgramsIsReported) {
   const Variable warn_after("FARANDOLE_WARN_AFTER", kWarnSoon);
   for (const Waiting of_last : {Waiting::kProgram, Waiting::kCaller}) {
@@ -147,7 +147,7 @@ TEST(EngineErrors, ARankThatWaitsForSomethingElseIsWaitedFor) {
   });
 }
 
-/// What is kept back until the earlier request of its name has ended.
+/// A request is held until the earlier request of the same name has ended.
 TEST(EngineErrors, ACallerThatIsKeptBackWaitsToo) {
   run_engines(2, [](TensorEngine& engine, Client& client) {
     const bool first = engine.communicator().rank() == 0;

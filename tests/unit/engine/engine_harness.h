@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests on ranks that are threads of the test.
+// Runs engines and submits requests on ranks that are threads of the test.
 #pragma once
 
 #include <gmock/gmock.h>

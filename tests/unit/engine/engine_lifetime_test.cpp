@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Beginnings and ends: of engines, process sets and jobs, while requests are under way.
+// Start and end of engines, process sets and jobs while requests are in flight.
 #include <sys/resource.h>
 
 #include <chrono>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names that come again, and requests that one rank can not make.
+// Names that are used repeatedly, and requests that are invalid on one rank.
 #include <algorithm>
 #include <chrono>
 #include <numeric>
@@ -93,7 +93,7 @@ TEST(EngineNames, RefusalReachesThoseThatAsk) {
                     AllOf(HasSubstr("rank 1"), HasSubstr("an invalid request 'x' (there is no such root)"),
                           HasSubstr("allreduce 'x' f32[1] sum")));
       }
-      // Of rank 1 it waits until the refusal has been received.
+      // Rank 1's request is held until the other ranks have received the refusal.
       EXPECT_THAT(client.allreduce("x", {1.0F}), Each(3.0F));
     }
   });

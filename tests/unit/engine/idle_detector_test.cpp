@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// When a rank stands still, with time and processor time that tests pass in.
+// Detection of idle ranks. The tests set the wall-clock time and the CPU time.
 #include "idle_detector.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that join and leave: all that two ranks can do in some negotiations, and long random runs of more.
+// Ranks that join and leave: all possible courses for two ranks over a few negotiations, and long random runs of more
+// ranks.
 #include "joining.h"
 
 #include <gmock/gmock.h>
@@ -17,7 +18,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// What one rank does about a negotiation.
+/// Actions of one rank before and during a negotiation.
 struct JoiningWay {
   bool joins = false;            ///< before it
   bool joins_meanwhile = false;  ///< after it has begun
@@ -100,7 +101,7 @@ class JoiningRanks {
 
   std::vector<Joining> ranks_;
   std::vector<std::string> names_;
-  // What has to be, by rank.
+  // Expected state of each rank.
   std::vector<bool> joined_, left_;
   std::vector<bool> wants_;  // it has called `join`, and has not announced that
   int last_ = -1;

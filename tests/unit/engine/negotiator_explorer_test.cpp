@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The negotiations of agreement explored: small programs in all interleavings, long random ones in many.
+// Explores the negotiations: small programs in all interleavings, long random programs in many.
 //
 // A negotiation is an allreduce, so it ends when all ranks have entered, and what a rank does meanwhile the others see
 // in a later negotiation only. It is enough to choose, for each rank and negotiation, what it does before it enters,
@@ -197,7 +197,7 @@ TEST(NegotiatorExplorer, FailedStepsEndOnAllRanks) {
   }
 }
 
-/// What belongs to no step stays pending, also under a name and in a bucket that steps use.
+/// Requests that belong to no step stay pending, even under a name and in a bucket that steps use.
 TEST(NegotiatorExplorer, RequestsOfNoStepSurviveOnesThatFail) {
   explore_to_the_end({{"b : x' a' . : x'", ": a2' . b : x'"},
                       {"b : x' a' . : x'", "b : a2' . : x'"},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps that fail, and what becomes of what they have pending.
+// Steps that fail, and the fate of their pending requests.
 #include <gmock/gmock.h>
 
 #include "negotiator_ranks.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The agreement driven by hand.
+// The Negotiator, driven by hand.
 #include <gmock/gmock.h>
 
 #include "negotiator_ranks.h"

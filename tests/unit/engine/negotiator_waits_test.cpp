@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that wait for each other, driven by hand.
+// Detection of ranks that wait for each other, driven by hand.
 #include <gmock/gmock.h>
 
 #include "negotiator_ranks.h"
@@ -52,7 +52,7 @@ TEST(NegotiatorWaits, SuspicionEndsWithASubmission) {
   EXPECT_THAT(result.buckets, ElementsAre(ElementsAre("a")));
 }
 
-/// What a thread waits for may be agreed on already, and still under way: others may come when it has arrived.
+/// A thread may wait for a request that is agreed on and still in flight, and submit further requests afterwards.
 TEST(NegotiatorWaits, ThreadThatWaitsForSomethingElseIsNotSuspected) {
   Ranks ranks(2);
   ranks.submit(0, allreduce("a"));
@@ -61,7 +61,7 @@ TEST(NegotiatorWaits, ThreadThatWaitsForSomethingElseIsNotSuspected) {
   EXPECT_EQ(ranks[0].next_wakeup(), Negotiator::Time::max());
 }
 
-/// Only where all stand still, and still do a moment later.
+/// Names are exchanged only if all ranks are idle, and are still idle a moment later.
 TEST(NegotiatorWaits, IdleRanksExchangeTheNamesTheyWaitFor) {
   Ranks ranks(2);
   ranks.submit(0, allreduce("a"), Waiting::kProgram);

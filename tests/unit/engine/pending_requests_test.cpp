@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one rank has pending, through random histories.
+// The pending requests of one rank, checked against a model in random histories.
 #include "pending_requests.h"
 
 #include <gmock/gmock.h>

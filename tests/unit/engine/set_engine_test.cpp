@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One process set, moved on by hand: which rank advances when, and at what time, is the test's to say.
+// The engine of one process set, driven by hand: the test decides which rank advances, and at what time.
 #include "set_engine.h"
 
 #include <barrier>
@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::UnorderedElementsAre;
 
-/// What became of a join.
+/// Result of a join.
 struct JoinEnd {
   int last_rank = -1;
   std::optional<RequestError> error;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The numbers of requests: what can become of a small table, and tables of several ranks.
+// The slots of known requests: all possible courses of a small table, and the tables of several ranks.
 #include "slot_table.h"
 
 #include <gtest/gtest.h>
@@ -72,7 +72,7 @@ struct Explored {
   std::uint64_t negotiation = 1;
   std::size_t most_needed = kMax;
 
-  /// As a Negotiator does when all ranks have announced this.
+  /// Updates the table as a Negotiator does when all ranks have announced a request.
   void announce(const std::string& name, std::int64_t count, bool in_step) {
     if (const int slot = slots.find(name); slot != kNone) retire(name);
     if (const int slot = slots.eviction_candidate(negotiation); slot != kNone) {

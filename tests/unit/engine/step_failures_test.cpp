@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps that fail: all that can happen in some negotiations.
+// Steps that fail, in all possible courses of a few negotiations.
 #include "step_failures.h"
 
 #include <gmock/gmock.h>

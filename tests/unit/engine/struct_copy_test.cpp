@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Structures of callers of other versions. `Next` is what farandole_tensor may be in the next version.
+// Structures passed by callers that were built with another version. `Next` imitates farandole_tensor of a later
+// version.
 #include "struct_copy.h"
 
 #include <gtest/gtest.h>

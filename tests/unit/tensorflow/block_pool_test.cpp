@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory of TensorFlow's large tensors, over an engine that is made of doubles.
+// The memory pool of TensorFlow's large tensors, over a fake engine.
 #include "block_pool.h"
 
 #include <gtest/gtest.h>
