@@ -105,7 +105,7 @@ TEST(Allreduce, AverageAndScaling) {
   });
 }
 
-/// What a factor makes of an integer; a factor of 1/n divides.
+/// Product of an integer and a factor, rounded toward zero; exact for a factor of 1/n.
 double truncated(double number, double factor) {
   return std::trunc(number * factor * (1 + 0x1p-50));
 }

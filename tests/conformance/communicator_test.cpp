@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What belongs to the communicator rather than to one collective: asynchrony, groups, mismatches, invalid calls.
+// Properties of communicators, whatever the collective: asynchrony, groups, mismatches, invalid calls.
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -261,7 +261,7 @@ TEST(Communicator, MemoryOfADeviceReachesNoLoopOfTheHost) {
     for (const std::size_t each : {std::size_t{1}, std::size_t{20'000}}) {
       std::vector<float> host(size * each);
       const BufferView own = memory.floats(each), whole = memory.floats(size * each);
-      // Where there are devices: its address is none of theirs, or its device is another one's.
+      // On machines with devices, the address belongs to no device, or to another rank's device.
       const auto refuses = [&](auto&& collective) {
         EXPECT_THAT(message_of<InvalidArgument>(collective),
                     AnyOf(HasSubstr("there are no devices"), HasSubstr("memory of CUDA device 1")));

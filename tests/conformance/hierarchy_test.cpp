@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Allreduce over several hosts: what crosses them. Runs where the job has several; FARANDOLE_HOST_ID can pretend them.
+// Allreduce over several hosts: the bytes that cross hosts. Runs if the job has several hosts; FARANDOLE_HOST_ID can
+// simulate them.
 #include <gtest/gtest.h>
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives inside a host: wherever buffers lie, whatever their size, however many at a time, the result is the same.
+// Collectives inside a host give the same results for every kind and size of buffer, and for any number of collectives
+// in flight.
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Choices from a table: of a file that rank 0 reads, and of one that the program passes.
+// Selection by a tuning table, read from a file by rank 0 or passed by the program.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -70,11 +70,11 @@ TEST(Tuning, ATableChoosesByCollectiveAndSize) {
       }
     }
     try_sizes(tuned);
-    // What is made of it chooses likewise if it is like it.
+    // A duplicate has the same ranks, so the table applies to the duplicate too.
     Communicator again = tuned.duplicate();
     EXPECT_EQ(internals(again).choose(Collective::kAlltoall, 300), internals(tuned).choose(Collective::kAlltoall, 300));
     Communicator alone = tuned.split(tuned.rank());
-    // One process of mpirun is as alone as that from the start.
+    // With a single rank, the original communicator is just like the split communicator.
     if (ranks.size() > 1) {
       EXPECT_THAT(internals(alone).explain(Collective::kAlltoall, 300), HasSubstr("is for"));
     }

@@ -232,7 +232,7 @@ TEST(DeviceCalls, EmptyOrIgnoredViewsNeedNoDeviceMemory) {
     EXPECT_EQ(first_of(ranks, all), 1);
     ranks.reduce_scatter(all.view().part(0, kEach * (size - 1)), is_last ? nothing : own.view(), ReduceOp::kSum,
                          counts);
-    // What a rank that is not the root passes as an output is ignored, wherever it lies.
+    // The output passed by a rank that is not the root is ignored, in whatever memory the output lies.
     std::vector<float> ignored(kEach * size, 7);
     ranks.gather(own.view(), is_last ? all.view() : BufferView(ignored), ranks.size() - 1);
     ranks.reduce(own.view(), is_last ? all.view().part(0, kEach) : BufferView(ignored), ReduceOp::kMax,

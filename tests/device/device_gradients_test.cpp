@@ -51,7 +51,7 @@ class Gradients {
 void train(Communicator& ranks, bool with_stream) {
   Gradients gradients(ranks);
   const StreamView stream = with_stream ? device_of(ranks).make_stream() : StreamView(nullptr, ranks.device());
-  // What is there after `wait` is there for every stream.
+  // Without a stream in the options, results are ready for every stream after `wait`.
   const StreamView reader = with_stream ? stream : device_of(ranks).make_stream();
   GradientOptions options;
   options.bucket_bytes = 2048;

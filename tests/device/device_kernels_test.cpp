@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of a device, by Device::launch: what reduce() and scale() give on host memory, bit by bit. One device is
-// enough.
+// Kernels started by Device::launch give the same bits as reduce() and scale() on host memory. One device is enough.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -29,7 +28,7 @@ void check_task(Communicator& ranks, DeviceTask task, const Buffer& left, const 
   Device& device = device_of(ranks);
   const std::size_t count = wanted.count() - shift;
   Buffer device_left = to_device(ranks, left.view()), device_right = to_device(ranks, right.view());
-  // What the task does not write must stay.
+  // Elements that the task does not write must keep their values.
   Buffer device_output = to_device(ranks, wanted.view());
   const StreamView stream = StreamView(nullptr, device.space());
   device.fill_zero(device_output.view().part(shift, count).data, count * size_in_bytes(task.output_dtype), stream);

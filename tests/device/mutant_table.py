@@ -147,7 +147,7 @@ MUTANTS = [
     Mutant("scratch-free-after-a-fault", "that an operation that failed keeps what the device may still use", OPERATION,
            "slot_.context().abandon();\n  return BufferHazard::kWritten;",
            "slot_.context().abandon();\n  return BufferHazard::kNone;", STUCK),
-    # What waits in the driver, where it must not.
+    # Calls that may block in the driver, made on threads that must not block.
     Mutant("memory-on-the-progress-thread", "the device's thread, for memory of an operation", WORK,
            "[made = made_, make = std::move(make)] {", "[made = made_, make = [work = make()] { return work; }] {",
            STUCK_WITHOUT_MEMORY),
@@ -162,7 +162,7 @@ MUTANTS = [
     # A fault.
     Mutant("aborted-in-a-call", "the wait for a thread that is in NCCL before what it uses is freed", GROUP,
            "[this] { return running_calls_ == 0; }", "[] { return true; }", IN_A_CALL),
-    # What is refused before anything is enqueued.
+    # Checks that refuse a call before anything is enqueued.
     Mutant("packed-into-a-captured-stream", "the question whether a stream is captured, before gradients are packed",
            "ops/gradients/src/gradient_averager.cpp",
            "if (device_ == nullptr || !device_->is_capturing(options_.stream)) pack(bucket);", "pack(bucket);", CAPTURED),
@@ -185,7 +185,7 @@ MUTANTS = [
     Mutant("messages-in-the-default-stream", "the stream of messages", WORK,
            "devices->exchange(stage.messages, stream)",
            "devices->exchange(stage.messages, StreamView(nullptr, device.space()))", VALUES),
-    # Which thread of a launch does what.
+    # The division of a launch's work among its threads.
     Mutant("threads-of-a-block-are-one", "which thread of its block a worker is", KERNELS,
            "blockIdx.x * blockDim.x + threadIdx.x", "blockIdx.x * blockDim.x", SHARES),
     Mutant("rows-of-blocks-are-their-number", "which task a row of blocks takes", KERNELS,

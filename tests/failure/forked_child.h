@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the cases of forked_rank share: children and what is expected of them.
+// Shared by the cases of forked_rank: starts child processes and checks their results.
 #pragma once
 
 #include <sys/types.h>
@@ -36,7 +36,7 @@ struct Child {
 };
 
 void check_collectives(Communicator& ranks, int times = 20);
-/// What `call` throws must be that this process is no rank.
+/// Checks that `call` throws the error that this process is no rank.
 void expect_refused(const char* name, const std::function<void()>& call);
 
 /// The case of the engine's C interface. Returns the status of its process, in the child also.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Faults among ranks that are threads: who raises what.
+// Faults among ranks that are threads: the error that each rank raises.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -87,7 +87,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// What a program does while nothing is pending.
+/// Calls MPI as a program does while nothing is pending.
 void call_mpi() {
   program_calls.store(true);
   overlaps.fetch_add(inside.load());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Floating-point modes that a program may have set in a thread.
+// Sets floating-point modes that a program may use in its threads.
 #pragma once
 
 #include <cfenv>

@@ -19,7 +19,7 @@
 
 namespace farandole::fake {
 
-/// What went wrong last in this process, as NCCL keeps it. Thread-safe.
+/// Text of the last error of this process, as for ncclGetLastError. Thread-safe.
 void set_last_error(const std::string& text);
 std::string last_error();
 
@@ -50,7 +50,7 @@ class Communicator : public Handle {
   };
   void enqueue(Group group);
 
-  /// What went wrong until now, outside of all calls, too.
+  /// First error so far, including errors outside of calls (ncclCommGetAsyncError).
   cuda::ncclResult_t error();
   /// Keeps the first of the errors. Thread-safe.
   void fail(cuda::ncclResult_t error, const std::string& text);

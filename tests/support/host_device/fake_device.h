@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests say to the double of libcuda and libnccl, beside CUDA's and NCCL's own calls. A program links `fake_cuda`
-// and `fake_nccl`, or finds these functions by dlsym. All are thread-safe, and none blocks.
+// Control of the double of libcuda and libnccl by tests, in addition to CUDA's and NCCL's own calls. A program links
+// `fake_cuda` and `fake_nccl`, or finds these functions by dlsym. All functions are thread-safe and non-blocking.
 #pragma once
 
 #include <stddef.h>
@@ -38,7 +38,7 @@ unsigned fake_device_waits_in_driver(void);
 /// How often a group of this communicator, or a host that connects it, has looked for progress in vain since it last
 /// had any. Grows only while it waits for a peer. (fake_nccl)
 unsigned long fake_nccl_idle_polls(void* comm);
-/// What ncclCommGetAsyncError reports from now on. (fake_nccl)
+/// Sets the error that ncclCommGetAsyncError reports from now on. (fake_nccl)
 void fake_nccl_set_async_error(void* comm, int error);
 
 }  // extern "C"

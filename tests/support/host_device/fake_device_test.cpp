@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the double of libcuda does where it is used rightly.
+// The double of libcuda under correct use.
 #include <algorithm>
 #include <atomic>
 #include <chrono>

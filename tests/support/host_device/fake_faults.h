@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What goes wrong: misuse that the double finds, and errors that tests inject.
+// Errors: misuse that the double finds, and errors that tests inject.
 #pragma once
 
 #include <fmt/format.h>

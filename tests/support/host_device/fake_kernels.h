@@ -34,7 +34,7 @@ struct Function : Handle {
 
 /// Notes what a launch uses. False, after a report, if the kernel must not run on this.
 bool check_launch(const Function& function, const cuda::KernelArguments& arguments, Uses& uses);
-/// The same tasks with the addresses that streams have for their memory. @param arguments  passed by check_launch
+/// Returns the tasks with all addresses translated for streams. @param arguments  accepted by check_launch before
 cuda::KernelArguments stream_arguments(cuda::KernelArguments arguments);
 
 struct LaunchShape {

@@ -37,9 +37,9 @@ Allocation* allocate(Allocation::Kind kind, int device, std::size_t bytes);
 Allocation* find_to_free(const char* call, Allocation::Kind kind, const void* memory);
 /// From now on whoever touches it is ended by a signal. Reports what is still used by items of streams.
 void release(const char* call, Allocation& allocation);
-/// What holds this address of the program's, even if it was freed; null for ordinary memory of the host.
+/// Allocation that contains this address of the program, even if freed; null for ordinary host memory.
 Allocation* find_allocation(const void* address);
-/// Where streams find what the program knows by this address. Called when work is enqueued, never by a stream.
+/// Translates an address of the program for streams. Called when work is enqueued, never by a stream.
 std::uintptr_t stream_address(std::uintptr_t address);
 template <class T>
 T* stream_address(T* address) {
@@ -47,7 +47,7 @@ T* stream_address(T* address) {
       stream_address(reinterpret_cast<std::uintptr_t>(address)));
 }
 
-/// What an item reads or writes.
+/// Memory that an item reads or writes.
 struct Access {
   const void* begin;
   std::size_t bytes;
@@ -55,16 +55,16 @@ struct Access {
   const char* name;  ///< "output"
 };
 
-/// Which memory an item may use.
+/// Kinds of memory that an item may use.
 enum class Reach : std::uint8_t {
   kDevice,    ///< the stream's device, and pinned memory: kernels, NCCL
   kAnywhere,  ///< copies
 };
 
-/// What an item uses. Empty accesses count for nothing.
+/// All accesses of an item. Empty accesses are ignored.
 class Uses {
  public:
-  /// Notes one. False, after a report, if `call` on `device` can not use it.
+  /// Notes one. False, after a report, if `call` on `device` cannot use it.
   bool add(const char* call, int device, Reach reach, const Access& access);
   /// From now on the memory is in use; `finish` ends that.
   void begin() const;

@@ -39,7 +39,7 @@ class Transfer {
   /// Does what can be done now. Returns true if that was anything.
   bool advance(Random& random);
   bool is_complete() const { return is_complete_; }
-  /// What is wrong between the two ranks; empty if nothing is.
+  /// Describes the disagreement between the two ranks; empty if there is none.
   const std::string& problem() const { return problem_; }
   /// "the receive of message 3 by rank 1"
   std::string awaited() const;

@@ -52,7 +52,7 @@ ncclResult_t refuse(ncclResult_t error, const std::string& text) {
   return open_group().note_failure(error);
 }
 
-// What all calls that enqueue have in common: `plan` makes the messages for a communicator that works.
+// Common part of all calls that enqueue: `plan` makes the messages if the communicator works.
 template <class Plan>
 ncclResult_t enqueue_call(const char* name, ncclComm_t handle, CUstream stream, const Plan& plan) {
   Communicator* const communicator = communicator_of(name, handle);

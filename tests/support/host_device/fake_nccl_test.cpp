@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the double of libnccl does where it is used rightly. Ranks are threads.
+// The double of libnccl under correct use. Ranks are threads.
 #include <atomic>
 #include <numeric>
 
@@ -47,7 +47,7 @@ void on_communicator(int size, const std::function<void(int rank, ncclComm_t com
   });
 }
 
-// What waits for a peer has looked so often in vain that nothing comes by chance.
+// Waits until the communicator's items have polled for a peer so often that no message can still arrive by chance.
 void wait_until_idle(ncclComm_t comm) {
   while (fake_nccl_idle_polls(comm) < 500) std::this_thread::yield();
 }
