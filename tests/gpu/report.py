@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What came of the steps of a run: each one's outcome, the targets, and the page. Pure: run.py does the rest."""
+"""The report of a run: each step's outcome, the targets, and the page. Pure; run.py does all input and output."""
 import json
 import re
 

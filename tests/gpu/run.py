@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""usage: run.py look
-       run.py [--quick] PROGRAMS OUT [SECONDS]
+"""usage: run.py look run.py [--quick] PROGRAMS OUT [SECONDS]
 
 look says in one line why there is no GPU here, and ends with 77, or says nothing.
 
@@ -53,7 +52,7 @@ def why_no_gpu():
     return "" if count.value > 0 else "CUDA sees no device here"
 
 
-# Where things are.
+# Locations of programs and libraries.
 
 
 def pythons():

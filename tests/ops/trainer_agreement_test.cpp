@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that would train differently find out before the first training step: options, data, model and precision.
+// Ranks whose options, data, model or precision differ raise an error before the first training step.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -26,14 +26,14 @@ using test::options_for;
 constexpr int kReplicas = 3;
 constexpr int kOdd = 2;  // the rank that differs
 
-/// What a rank trains with.
+/// Options, data and model of one rank.
 struct Plan {
   TrainerOptions options = options_for(3);
   Data data;
   Layers<double> make = mlp<double>;
 };
 
-/// What each rank's trainer throws if the last one has another plan.
+/// Errors thrown by the ranks' trainers if the last rank's plan is changed by `alter`.
 template <class Kind = Mismatch>
 std::vector<std::string> disagreement(const std::function<void(Plan&)>& alter) {
   std::vector<std::string> messages(kReplicas);

@@ -41,7 +41,7 @@ LayerList<Scalar> normalized(bool synchronized, double dropped) {
                          [] { return dense<Scalar>(kClasses); }});
 }
 
-/// What a training leaves behind, seen by rank 0.
+/// Results of a training, as seen by rank 0.
 template <class Scalar>
 struct Outcome {
   std::vector<double> losses;  // of each training step
@@ -264,7 +264,7 @@ TEST(Checkpointing, FallsBackToOlderCheckpointIfNewestIsDamaged) {
   EXPECT_TRUE(std::filesystem::exists(newest / "manifest.json")) << "not written again";
 }
 
-/// What each replica's trainer throws.
+/// Errors thrown by the replicas' trainers.
 template <class Kind>
 std::vector<std::string> errors(int replicas, const Layers<double>& make, const TrainerOptions& options) {
   std::vector<std::string> messages(static_cast<std::size_t>(replicas));

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments that must agree: every disagreement is a Mismatch on all ranks, a value that can not work is an InvalidArgument
-on its rank and a Mismatch that names it on the others, and the job goes on."""
+"""Arguments that must agree. Every disagreement is a Mismatch on all ranks. An invalid value is an InvalidArgument on
+its rank and a Mismatch that names the value on all other ranks. The job goes on in both cases."""
 
 import time
 
@@ -31,7 +31,7 @@ def argument(function, **arguments):
     return call
 
 
-# What the ranks disagree about, and a part of the error.
+# Calls about which the ranks disagree, each with a part of the expected error.
 MISMATCHES = {
     "allreduce: shape": (argument(collectives.allreduce, tensor=(np.ones(3), ONES)), r"f64\[3\].*f64\[6\]|f64\[6\].*f64\[3\]"),
     "allreduce: type": (argument(collectives.allreduce, tensor=(ONES.astype("f4"), ONES)), "f32.*f64|f64.*f32"),
@@ -72,7 +72,7 @@ MISMATCHES = {
     ),
 }
 
-# What only the odd rank passes, and its error. The others pass what works.
+# Calls that are invalid on the odd rank only, each with a part of its error.
 INVALID = {
     "allreduce: op": (argument(collectives.allreduce, op=(77, farandole.Sum)), "op 77 is none of"),
     "allreduce: op beyond 32 bits": (argument(collectives.allreduce, op=(2**32, farandole.Sum)), "is none of"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes that ranks fork: os.fork, multiprocessing, subprocess."""
+"""Ranks that fork processes: os.fork, multiprocessing, subprocess."""
 
 import multiprocessing
 import os

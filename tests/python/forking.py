@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs in a forked child of a rank, for tests of several files."""
+"""Helpers for code that runs in a forked child of a rank, shared by several test files."""
 
 import os
 import select

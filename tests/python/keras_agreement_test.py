@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MirroredStrategy under Keras 3 where ranks differ in what they do: all are told, in words of the program, and none waits
-for ever. What may differ, such as a model more on one rank, changes nothing."""
+"""MirroredStrategy under Keras 3 when ranks make different calls: all ranks raise an error in the terms of the program,
+and no rank hangs. Allowed differences, such as an additional model on one rank, have no effect."""
 
 import time
 
@@ -147,7 +147,7 @@ class ToldTest(KerasTest):
         self.assert_told(words, lambda: model.evaluate(X[:rows], Y[:rows], batch_size=16, verbose=0))
         words = ["predict(): the number of rows of x is 64 on rank 0 and 40 on rank 1"]
         self.assert_told(words, lambda: model.predict(X[:rows], batch_size=16, verbose=0))
-        # As many batches are taken from both.
+        # Both ranks take the same number of batches.
         model.fit(X[:rows], Y[:rows], batch_size=16, steps_per_epoch=2, shuffle=False, verbose=0)
 
     def test_numbers_of_batches(self):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Callbacks of Keras 3 under MirroredStrategy: who writes, who decides, and saved models."""
+"""Callbacks of Keras 3 under MirroredStrategy: which rank writes, which rank decides, and saved models."""
 
 import atexit
 import importlib.util

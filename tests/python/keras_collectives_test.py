@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MirroredStrategy where an own training step makes collectives, and ranks have uneven parts or none: in float64, against
-one process with the whole batches."""
+"""MirroredStrategy with a custom training step that makes collectives, when ranks have uneven parts or none: in
+float64, compared with one process that has the whole batches."""
 
 import unittest.mock
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What compares the programs of keras_programs: it finds what is wrong with a program, on all ranks."""
+"""The comparison of the programs of keras_programs: it finds a wrong result of a program on all ranks."""
 
 import pathlib
 import sys

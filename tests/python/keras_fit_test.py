@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MirroredStrategy under Keras 3's fit: every way to pass data, against one process with the whole batches."""
+"""MirroredStrategy under Keras 3's fit: every way to pass data, compared with one process with the whole batches."""
 
 import support
 

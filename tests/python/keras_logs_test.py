@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Logs that reach callbacks are the same on all ranks whatever a step returns, and ranks that drift apart are told."""
+"""Callbacks get the same logs on all ranks whatever a step returns, and ranks that drift apart raise an error."""
 
 import tempfile
 from pathlib import Path

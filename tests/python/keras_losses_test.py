@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MirroredStrategy under Keras 3's fit: losses that are given to compile(), against one process."""
+"""MirroredStrategy under Keras 3's fit: losses passed to compile(), compared with one process."""
 
 import support
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MirroredStrategy under Keras 3's fit: what metrics show, against one process, with uneven and empty parts."""
+"""MirroredStrategy under Keras 3's fit: values of metrics with uneven and empty parts, compared with one process."""
 
 import unittest.mock
 
@@ -21,7 +21,7 @@ VALUES = RANDOM.random((64, 3)).astype(np.float32)
 LABELS = (RANDOM.random((64, 3)) < 0.4).astype(np.float32)
 CLASSES = RANDOM.integers(0, 3, size=(64, 1))
 
-# What a metric is given besides its own arguments: targets, and which of Keras' metrics take them.
+# Targets, and the metrics of Keras that take these targets, with the arguments of each metric.
 STOCK = {
     "values": (
         VALUES,

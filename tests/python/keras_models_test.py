@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MirroredStrategy under Keras 3 where the models of the ranks differ in what is no variable: all ranks are told, with the
-layer and both values. Models that differ only in names, seeds, initial values, and numbers and texts of the program train."""
+"""MirroredStrategy under Keras 3 when the ranks' models differ outside of their variables: all ranks raise an error
+with the layer and both values. Models that differ only in names, seeds, initial values, and numbers and texts of the
+program train."""
 
 import argparse
 import dataclasses

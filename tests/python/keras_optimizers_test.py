@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizers under MirroredStrategy: made outside of its scope, used again, and passed differently by the ranks."""
+"""Optimizers under MirroredStrategy: made outside of its scope, used again, or different on the ranks."""
 
 import support
 
@@ -86,7 +86,7 @@ class OptimizersTest(KerasTest):
         self.assertIn("Adam", CLASSES)
         for name in CLASSES:
             with self.subTest(name):
-                # What divides by the square root of a gradient makes much of rounding where that is nearly zero.
+                # Optimizers that divide by the square root of a gradient amplify rounding errors of gradients near 0.
                 self.assert_trains_as_alone(lambda: getattr(keras.optimizers, name)(0.01), rtol=1e-2, atol=1e-4)
 
     def test_options_made_outside(self):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MirroredStrategy under Keras 3's fit: own training steps, what is refused, and programs that differ between ranks."""
+"""MirroredStrategy under Keras 3's fit: custom training steps, refused programs, programs that differ between ranks."""
 
 import support
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MirroredStrategy where ranks have uneven parts, or none: loops of tf.distribute and own training steps, in float64,
-against one process with the whole batches."""
+"""MirroredStrategy when ranks have uneven parts or none: loops of tf.distribute and custom training steps, in float64,
+compared with one process that has the whole batches."""
 
 import support
 

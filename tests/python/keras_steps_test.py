@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MirroredStrategy under Keras 3's fit: own training steps and models of the guides, against one process."""
+"""MirroredStrategy under Keras 3's fit: custom training steps and models of the guides, compared with one process."""
 
 import contextlib
 import unittest.mock

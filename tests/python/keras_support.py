@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of Keras share: data, models, and the comparison with one process that trains with the whole batches."""
+"""Shared by the tests of Keras: data, models, and the comparison with one process that trains on the whole batches."""
 
 import contextlib
 import os

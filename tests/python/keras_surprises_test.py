@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that look right and are not what the strategy expects: they give what one process gives, or are told."""
+"""Programs that look right but break the strategy's assumptions: they give the results of one process, or an error."""
 
 import support
 

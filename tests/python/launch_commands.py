@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Command lines of farandole-run and the commands that come of them. Needs no launcher: pure, but for small files."""
+"""Command lines of farandole-run and the resulting commands. Needs no launcher; only small files are written."""
 
 import contextlib
 import io

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""farandole.run, the function and the command line, from a program of one process. FARANDOLE_MPI says with which MPI."""
+"""farandole.run, as a function and as a command line, from a program of one process. FARANDOLE_MPI selects the MPI."""
 
 import importlib
 import json

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a process is, what is built, Horovod's variables and module names, elastic states, and starting again."""
+"""Rank and size, build information, Horovod's variables and module names, elastic states, and init after shutdown."""
 
 import ctypes
 import importlib

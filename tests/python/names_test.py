@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls without a name: their names come again, and the calls of all ranks meet however they wait."""
+"""Unnamed calls: their automatic names are reused, and the calls of all ranks match however the ranks wait."""
 
 import resource
 import time

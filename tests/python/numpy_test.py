@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""farandole.numpy: every collective, with every type, in groups, windows and process sets; what is refused."""
+"""farandole.numpy: every collective, with every type, in groups, windows and process sets; invalid calls."""
 
 import inspect
 import os

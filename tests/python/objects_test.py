@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Objects between ranks: what the safe format holds, what it refuses on all ranks, and pickles on demand."""
+"""Collectives of objects: types that the safe format holds, types that all ranks refuse, and pickles on demand."""
 
 import datetime
 import math

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cache of op libraries: nothing is loaded from where somebody else may have put it, nothing is built that fits, and
-what nobody uses goes. No TensorFlow."""
+"""The cache of op libraries: no library is loaded from a directory that another user can write, no library is built if
+a matching one exists, and unused libraries are removed. Needs no TensorFlow."""
 
 import contextlib
 import fcntl
@@ -420,7 +420,7 @@ class BuildOpsTest(unittest.TestCase):
         self.assertNotIn("Traceback", done.stderr)
 
 
-# As much of TensorFlow as a recipe asks.
+# The parts of TensorFlow that a recipe needs.
 TENSORFLOW = """
 class version:
     VERSION, GIT_VERSION = "2.20.0", "unknown"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Process sets as in Horovod: static ones and later ones, what members and others see, numbers, and the end of a set."""
+"""Process sets as in Horovod: static and dynamic sets, results on members and other ranks, ids, and removal."""
 
 import threading
 import time
@@ -41,7 +41,7 @@ def slices(process_set):
     return reduced.values
 
 
-# Of an even number of rows for alltoall; a root that is in no set of one rank but its own.
+# Tensors have an even number of rows, as alltoall needs. The root, rank 0, is in no other rank's set of one rank.
 USES = {
     "allreduce": lambda process_set: hvd.allreduce(tf.ones(2), process_set=process_set),
     "grouped_allreduce": lambda process_set: hvd.grouped_allreduce([tf.ones(2)], process_set=process_set),

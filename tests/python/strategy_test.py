@@ -325,7 +325,7 @@ class DatasetsTest(support.RankedTest):
         _seeds.agree()
         drawn = (random.random(), float(np.random.random()), float(tf.random.uniform([])))
         self.assertEqual(set(hvd.allgather_object(drawn)), {drawn})
-        # What is the same already stays: the program has seeded it.
+        # Random states that are equal on all ranks stay as they are: the program has seeded them.
         random.seed(17)
         np.random.seed(17)
         _seeds.agree()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Codes of TensorFlow's that errors have, eagerly, in a tf.function, in a session and in Keras: those of Horovod."""
+"""TensorFlow's codes of errors, eagerly, in a tf.function, in a session and in Keras: the same codes as Horovod's."""
 
 import importlib
 import importlib.util

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives in tf.function: order, names, shapes; and what ranks are told when something is wrong."""
+"""Collectives in tf.function: order, names, shapes, and errors."""
 
 from tensorflow_support import OpTest, main
 

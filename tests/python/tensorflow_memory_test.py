@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Large tensors in windows, and how the op library comes about."""
+"""Large tensors in windows, and the build of the op library."""
 
 import os
 import tempfile

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """farandole.tensorflow: optimizers of Keras 3 and of tf.compat.v1 over the ranks, and synchronised normalisation,
-against one process with the whole batch."""
+compared with one process with the whole batch."""
 
 import support
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks that wait for each other, in functions too: a Mismatch on all of them. A rank that is late is waited for."""
+"""Ranks that wait for each other, eagerly or in functions, raise a Mismatch on all ranks. A late rank is waited for."""
 
 import os
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that are run by one process alone and by all ranks together, and must give the same numbers.
+"""Runs programs once in one process alone and once on all ranks together; both must give the same numbers.
 
 A program is a function with the decorator `program()`. It gets `scope`, with which it makes its model as a user would:
 `with scope():` is nothing alone, and the strategy's scope together. It returns what is compared: a structure of dicts,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics: those that Keras has, own ones, and what they count where batches are uneven."""
+"""Metrics of Keras, user-defined metrics, and their values with uneven batches."""
 
 import keras
 import numpy as np
