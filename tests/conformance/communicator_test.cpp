@@ -216,7 +216,7 @@ TEST(Communicator, InvalidCallIsAMismatchOnOtherRanks) {
   });
 }
 
-TEST(Communicator, InvalidCallsSayWhatWasExpected) {
+TEST(Communicator, InvalidCallsReportTheExpectedArguments) {
   for_each_group({1, 2, 3}, [](Communicator& ranks) {
     std::vector<std::int32_t> integers(4);
     std::array<std::uint8_t, 4> bools{};

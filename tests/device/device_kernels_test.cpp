@@ -82,7 +82,7 @@ TEST(DeviceKernels, ScaleAsTheHostDoes) {
   });
 }
 
-TEST(DeviceKernels, CastWhatBothTypesHoldExactly) {
+TEST(DeviceKernels, CastsAreExactIfBothTypesHoldTheValue) {
   constexpr std::array kFloats{DType::kF16, DType::kBF16, DType::kF32, DType::kF64};
   on_each_device([&](Communicator& ranks) {
     for (const DType from : kFloats) {

@@ -269,7 +269,7 @@ TEST(ReplicaFaults, TheFlightRecordIsWrittenOnAFault) {
   }
 }
 
-TEST(ReplicaFaults, FlightRecordsAreWholeWhenAnyRankRaises) {
+TEST(ReplicaFaults, FlightRecordsAreCompleteWhenAnyRankRaises) {
   const Variable quiet("FARANDOLE_LOG", "off");
   for (int round = 0; round < 10; ++round) {
     const FlightDirectory directory;

@@ -187,7 +187,7 @@ TEST_F(Serialized, GradientAveraging) {
   }
 }
 
-TEST_F(Serialized, TheEngineSaysThatMpiIsItsOwnUntilItIsShutDown) {
+TEST_F(Serialized, EngineWarnsThatMpiIsReservedUntilShutdown) {
   int rank = 0;
   PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
   testing::internal::CaptureStderr();

@@ -173,7 +173,7 @@ class CallbacksTest(KerasTest):
         for mine, expected in zip(model.get_weights(), whole.get_weights()):
             np.testing.assert_allclose(mine, expected, rtol=1e-4, atol=1e-6)
 
-    def test_backup_in_a_folder_that_others_do_not_see(self):
+    def test_backup_in_a_folder_not_seen_by_other_ranks(self):
         folder = self.folder / f"of{hvd.rank()}"
         self.interrupted(folder, 3)
         self.assertEqual(folder.exists(), hvd.rank() == 0)

@@ -120,7 +120,7 @@ class CommandTest(unittest.TestCase):
         self.assertRegex(done.stderr, r"2 ranks on localhost:2 by mpi(run|exec) of \S.*, because FARANDOLE_MPI is ")
         self.assertRegex(done.stderr, r"env FARANDOLE_FUSION_BYTES=2097152 \S*mpi(run|exec)\S* .*-np 2 ")
 
-    def test_a_shell_runs_what_is_printed(self):
+    def test_printed_command_runs_in_a_shell(self):
         program = "import os, sys; print(os.environ['FARANDOLE_LOG'], sys.argv[1:])"
         printed = run("--print", "-np", "1", "--log-level", "ERROR", sys.executable, "-c", program, "a b", "$HOME", "it's")
         self.assertEqual((printed.returncode, printed.stderr), (0, ""))

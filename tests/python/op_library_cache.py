@@ -94,13 +94,13 @@ class CacheTest(unittest.TestCase):
         for each in ("a", "a/b"):
             self.assertEqual(stat.S_IMODE((self.root / each).stat().st_mode), 0o700)
 
-    def test_a_directory_that_others_can_write(self):
+    def test_directory_writable_by_other_users(self):
         for mode in (0o777, 0o770, 0o707, 0o1777):
             self.directory.mkdir(exist_ok=True)
             self.directory.chmod(mode)
             self.refused(self.directory, f"mode {mode:04o}", "chmod go-w")
 
-    def test_a_root_that_others_can_write(self):
+    def test_root_writable_by_other_users(self):
         self.root.chmod(0o777)
         self.refused(self.root, "mode 0777", "chmod go-w")
         self.root.chmod(0o1777)  # as /tmp: nobody but its owner can replace what is in it
@@ -125,7 +125,7 @@ class CacheTest(unittest.TestCase):
         self.recipe.built = 0
         self.refused(path, "symbolic link")
 
-    def test_a_file_that_others_can_write(self):
+    def test_file_writable_by_other_users(self):
         path = self.fetch()
         path.chmod(0o606)
         self.recipe.built = 0
@@ -229,7 +229,7 @@ class CacheTest(unittest.TestCase):
             with self.assertRaisesRegex(ImportError, f"{self.directory} .it cannot be written.*XDG_CACHE_HOME"):
                 self.fetch()
 
-    def test_who_waits_long_is_told_for_what(self):
+    def test_long_waits_print_their_reason(self):
         lock = self.fetch().with_suffix(".lock")
         said, is_told = [], threading.Event()
 
@@ -333,14 +333,14 @@ class VersionTest(unittest.TestCase):
         for version in ("2.16.2", "2.21.0", "2.21.0-rc1", "2.18.0-dev20250101"):
             self.assertIsNone(library.why_not_tested(version), version)
 
-    def test_older_ones_are_refused(self):
+    def test_older_versions_are_refused(self):
         for version in ("2.15.1", "1.15.5"):
             with self.assertRaises(ImportError) as caught:
                 library.why_not_tested(version)
             for part in (f"this is TensorFlow {version}", "2.16 to 2.21", 'pip install "tensorflow>=2.16,<2.22"'):
                 self.assertIn(part, str(caught.exception))
 
-    def test_newer_ones_are_named(self):
+    def test_newer_versions_are_named(self):
         for version in ("2.22.0", "3.0.0"):
             self.assertIn(f"TensorFlow {version} is newer", library.why_not_tested(version))
         self.assertIn("'unknown'", library.why_not_tested("unknown"))

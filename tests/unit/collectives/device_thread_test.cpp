@@ -12,7 +12,7 @@
 namespace farandole {
 namespace {
 
-TEST(DeviceThread, RunsWorkInItsOrderAndSaysWhatItThrew) {
+TEST(DeviceThread, RunsWorkInOrderAndReportsExceptions) {
   std::atomic<int> rings{0};
   int value = 1;
   {

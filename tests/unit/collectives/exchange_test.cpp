@@ -127,7 +127,7 @@ TEST(Exchange, ReducesInAndOutOfPlaceWithFactors) {
   }
 }
 
-TEST(Exchange, TwoRanksShowOnlyWhatThePeerNeeds) {
+TEST(Exchange, TwoRanksPublishOnlyTheDataThePeerNeeds) {
   Numbers input(4), output(4);
   const auto shown_by = [&](Collective collective, int rank) {
     Call call;

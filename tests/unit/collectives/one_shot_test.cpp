@@ -92,7 +92,7 @@ TEST(OneShot, ShowsUpTo40BytesInTheRecordElseInTheSlot) {
   }
 }
 
-TEST(OneShot, ShowsOnlyWhatThePeersNeed) {
+TEST(OneShot, PublishesOnlyTheDataThePeersNeed) {
   ShmRanks ranks(2, kSlotBytes);
   ranks.connect();
   // Allgather and gather: a rank publishes its own part, which fits the record although the whole does not.

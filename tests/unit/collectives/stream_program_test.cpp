@@ -243,7 +243,7 @@ TEST(StreamProgram, TheRingHasOneLaunchAndOneGroupInEachRound) {
   EXPECT_TRUE(program.stages[6].messages.empty());
 }
 
-TEST(StreamProgram, RefusesToSendWhatTheSameRoundReceives) {
+TEST(StreamProgram, RefusesToSendDataReceivedInTheSameRound) {
   ScheduleBuilder builder({0, 3, 0}, 1, 1);
   builder.round(0);
   builder.recv(1, {0, 0});

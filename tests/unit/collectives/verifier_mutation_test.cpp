@@ -207,7 +207,7 @@ TEST_P(EveryMutant, WithAnotherRoundIsRefused) {
   EXPECT_GT(mutants_, 0);
 }
 
-TEST_P(EveryMutant, OfAnotherKindIsRefused) {
+TEST_P(EveryMutant, WithAStepOfAnotherKindIsRefused) {
   for_each_step([&](Schedules& schedules, Schedule& schedule, std::size_t step) {
     const Step& original = schedule.steps[step];
     if (original.kind == StepKind::kRecvReduce) {

@@ -55,7 +55,7 @@ TEST(Agreement, ComesBackAsItWas) {
   }
 }
 
-TEST(Agreement, OfAnotherVersionIsRefused) {
+TEST(Agreement, InvalidOrOtherVersionIsRefused) {
   for (const char* text : {"", "{}", "1 1 1", "1 1 1 ab", "1 1 1 abcd", "1 -1 1 abc", "99999999999999999999 1 1 abc"}) {
     EXPECT_THROW(decode_agreement(text), Mismatch) << text;
   }

@@ -65,7 +65,7 @@ TEST(Average, DividesExactlyUnlessTheUserGivesAFactor) {
   EXPECT_EQ(average_factor(0.7, DType::kF64, 3), 0.7 / 3);
 }
 
-TEST(Average, OfIntegersIsRightThoughTheSumLeavesTheType) {
+TEST(Average, IntegerAverageIsExactIfTheSumOverflows) {
   std::mt19937_64 random(7);
   for (const DType dtype : kNarrow) {
     with_integer(dtype, [&](auto zero) {
@@ -90,7 +90,7 @@ TEST(Average, OfIntegersIsRightThoughTheSumLeavesTheType) {
   }
 }
 
-TEST(Average, OfIntegersIsBoundedByTheTypeWhereAFactorLeavesIt) {
+TEST(Average, IntegerAverageSaturatesIfAFactorOverflows) {
   const std::uint8_t bytes[] = {200, 100};
   const std::uint8_t* const inputs[] = {&bytes[0], &bytes[1]};
   std::uint8_t result = 0;
@@ -129,7 +129,7 @@ TEST(Average, SumsThatTravelGiveTheSame) {
   }
 }
 
-TEST(Average, OfHalvesIsAddedInFloatAndRoundedOnce) {
+TEST(Average, HalvesAreAddedInFloatAndRoundedOnce) {
   std::mt19937 random(3);
   std::uniform_real_distribution<float> uniform(-60'000, 60'000);
   for (const int ranks : {1, 2, 3, 4, 5, 8}) {

@@ -77,7 +77,7 @@ TEST_F(DeviceRuntimeTest, HandsThePathsOfLibrariesOn) {
               HasSubstr("here: found one, libraries '/a/libcuda.so' and '/b/libnccl.so'"));
 }
 
-TEST_F(DeviceRuntimeTest, SaysWhatThePluginSays) {
+TEST_F(DeviceRuntimeTest, ReportsThePluginsReason) {
   EXPECT_EXIT(tell("none"), ExitedWithCode(0), HasSubstr("here: reason: the fake has found none"));
   EXPECT_EXIT(tell(), ExitedWithCode(0), AllOf(HasSubstr("refuses this library"), HasSubstr(build_id())));
 }

@@ -199,7 +199,7 @@ TEST(Launch, ShowsBothWhereLaunchersContradictEachOther) {
   EXPECT_THAT(launch(torch() + open_mpi()).reason, HasSubstr("RANK and WORLD_SIZE agree"));
 }
 
-TEST(Launch, SaysWhatIsMissing) {
+TEST(Launch, NamesMissingVariables) {
   EXPECT_THAT(message_of<InvalidArgument>([] { launch(kTold); }),
               AllOf(HasSubstr("FARANDOLE_RANK is 2"), HasSubstr("FARANDOLE_SIZE 3"),
                     HasSubstr("FARANDOLE_RENDEZVOUS not set"), HasSubstr("FARANDOLE_JOB not set")));

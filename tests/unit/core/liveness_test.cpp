@@ -106,7 +106,7 @@ TEST_P(EachWay, AnotherProcessWithTheSameNumberIsNotTheOne) {
   EXPECT_EQ(liveness.dead(), std::set<int>{1});
 }
 
-TEST_P(EachWay, SaysWhatIsLostInAnotherPidNamespace) {
+TEST_P(EachWay, WarnsOfLimitsInAnotherPidNamespace) {
   ProcessIdentity elsewhere = own_identity();
   if (elsewhere.pid_namespace == 0) GTEST_SKIP() << "/proc does not tell the PID namespace";
   ++elsewhere.pid_namespace;

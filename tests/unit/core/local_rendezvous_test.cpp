@@ -36,7 +36,7 @@ std::string job(const std::string& name) {
   return name + "-" + std::to_string(getpid());
 }
 
-TEST(LocalRendezvous, AllMeetAndTellEachOther) {
+TEST(LocalRendezvous, AllProcessesConnectAndExchangeInfo) {
   const auto sums = side_by_side<int>(4, [](int process) {
     LocalProcessGroup group({job("sums"), process, 4});
     EXPECT_EQ(group.process(), process);
@@ -53,7 +53,7 @@ TEST(LocalRendezvous, AllMeetAndTellEachOther) {
   EXPECT_EQ(sums, std::vector<int>(4, 20 * 6 + 4 * 190));
 }
 
-TEST(LocalRendezvous, TheSameJobCanMeetAgain) {
+TEST(LocalRendezvous, TheSameJobCanRepeatTheRendezvous) {
   side_by_side<int>(3, [](int process) {
     for (int turn = 0; turn < 20; ++turn) {
       LocalProcessGroup group({job("again"), process, 3});
@@ -283,7 +283,7 @@ TEST(LocalRendezvous, ProcessThatLeavesDuringRendezvousIsNamed) {
   EXPECT_THAT(error.get(), HasSubstr("process 1 has gone"));
 }
 
-TEST(LocalRendezvous, AllMustBeToldTheSameSize) {
+TEST(LocalRendezvous, DifferentJobSizesAreRefused) {
   const auto errors = side_by_side<std::string>(2, [](int process) {
     return message_of<InvalidArgument>([&] { join_job({job("sizes"), process, 2 + process}); });
   });

@@ -95,7 +95,7 @@ TEST(Extents, AreTheLowestThatFitAndMerge) {
   EXPECT_EQ(extents.free_bytes(), 0U);
 }
 
-TEST(SharedMemory, KnowsWhatLiesInTheArena) {
+TEST(SharedMemory, KnowsAddressesInTheArena) {
   SharedMemory memory(1, 0, kAlone);
   const std::uint64_t offset = memory.allocate(kSmall);
   std::byte* data = memory.at(0, offset);
@@ -126,7 +126,7 @@ void expect_zero_each_time(SharedMemory& memory, std::size_t bytes) {
   }
 }
 
-TEST(SharedMemory, IsZeroEachTimeItIsGivenOut) {
+TEST(SharedMemory, MemoryIsZeroOnEachAllocation) {
   for (const bool is_shared : {false, true}) {
     SharedMemory memory(2, 0, is_shared ? kOfTwo : kAlone);
     ASSERT_EQ(memory.claim().descriptor >= 0, is_shared) << memory.problem();
@@ -155,7 +155,7 @@ TEST(SharedMemory, GoesBackToTheSystem) {
   }
 }
 
-TEST(SharedMemory, TheFileGrowsWithWhatIsAllocatedAndCanNotShrink) {
+TEST(SharedMemory, FileGrowsWithAllocationsAndCannotShrink) {
   SharedMemory memory(2, 0, kOfTwo);
   const int file = memory.claim().descriptor;
   const auto size = [&] {

@@ -272,7 +272,7 @@ TEST_P(SocketsLink, MessageWithdrawnBeforeItsReceiveIsDropped) {
   }));
 }
 
-TEST_P(SocketsLink, ReducesWhatArrives) {
+TEST_P(SocketsLink, ReducesArrivingData) {
   const auto sum = [&](auto zero, DType dtype, ReduceOp op) {
     using Element = decltype(zero);
     std::vector<Element> incoming(100'001), operand(incoming.size()), expected(incoming.size()), out(incoming.size());

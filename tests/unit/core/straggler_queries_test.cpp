@@ -68,7 +68,7 @@ TEST(StragglerQueries, FollowsRanksNamedInAnswers) {
   EXPECT_THAT(queries.ask(kCommunicator, 6, std::vector{1}, {}), IsEmpty()) << "that was about another collective";
 }
 
-TEST(StragglerQueries, SaysWhatIsKnownOfEach) {
+TEST(StragglerQueries, ReportsTheKnownStateOfEachRank) {
   const Topology topology = make_topology(6);
   StragglerQueries queries = make_queries(topology, 0);
   queries.ask(kCommunicator, 5, std::vector{1, 2, 3}, {});
@@ -102,7 +102,7 @@ TEST(StragglerQueries, AnswersAboutAFormerCommunicatorAreForgotten) {
   EXPECT_THAT(queries.describe_missing(kCommunicator, 1, all_of(topology)), HasSubstr("rank 1"));
 }
 
-TEST(StragglerQueries, WhoHasLeftHasLeftForAWhile) {
+TEST(StragglerQueries, DepartureIsRememberedForAWhile) {
   const Topology topology = make_topology(2, 2);
   StragglerQueries queries = make_queries(topology, 0);
   EXPECT_FALSE(queries.has_left(3, Seconds(0)));

@@ -175,7 +175,7 @@ TEST(TcpOutgoingCalls, AProgramThatDoesNotAnswerIsLeftAfterTheAnswerTime) {
   EXPECT_EQ(calls.failure()->kind, FailureKind::kSilent);
 }
 
-TEST(TcpOutgoingCalls, AProgramMayTakeAnyTimeWhereThereIsNoAnswerTime) {
+TEST(TcpOutgoingCalls, WithoutAnAnswerTimeAProgramMayTakeAnyTime) {
   const CalledProcess called;
   SilentProgram silent;
   ConnectOptions terms = called.terms();

@@ -129,7 +129,7 @@ TEST(TcpHandshake, ReadsNothingBehindTheHandshake) {
   EXPECT_EQ(read_all(conversation.called().take_socket()), "data");
 }
 
-TEST(TcpHandshake, TheCallerIsToldAVerdictThatRefusesIt) {
+TEST(TcpHandshake, CallerReceivesTheRefusingVerdict) {
   for (const Verdict verdict : {Verdict::kCrossed, Verdict::kTaken, Verdict::kMisfit}) {
     Conversation conversation;
     conversation.run(verdict);
@@ -227,7 +227,7 @@ TEST(TcpHandshake, AnotherPurposeIsRefusedButNoStranger) {
   EXPECT_FALSE(conversation.was_proven());
 }
 
-TEST(TcpHandshake, AnotherProcessOfTheJobThanTheOneCalledIsNoStranger) {
+TEST(TcpHandshake, AnotherProcessOfTheJobIsNoStranger) {
   Conversation conversation(introduce(kCaller), introduce(3));
   conversation.run();
   EXPECT_EQ(conversation.called().state(), State::kFailed);

@@ -358,7 +358,7 @@ TEST(TcpNetwork, AddressesMayComeAfterTheFirstUse) {
   }));
 }
 
-TEST(TcpNetwork, ProcessesOfJobsOfDifferentSizesDoNotMeet) {
+TEST(TcpNetwork, ProcessesOfJobsOfDifferentSizesDoNotConnect) {
   TcpJob job(2);
   const auto larger = job.make(0, 3, job.key());
   larger->set_addresses(1, job[1].listens_at());

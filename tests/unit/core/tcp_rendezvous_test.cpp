@@ -64,7 +64,7 @@ void expect_tree(const std::vector<std::unique_ptr<TcpNetwork>>& job) {
 class TcpRendezvousOf : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Processes, TcpRendezvousOf, testing::Values(1, 2, 3, 5, 8, 64, 512));
 
-TEST_P(TcpRendezvousOf, AllMeetAndKnowTheirNeighbours) {
+TEST_P(TcpRendezvousOf, AllProcessesConnectToTheirNeighbours) {
   const SlotsOfJob slots(GetParam());
   expect_tree(side_by_side<std::unique_ptr<TcpNetwork>>(GetParam(), [&](int p) { return met(slots[p]); }));
 }
@@ -134,7 +134,7 @@ TEST(TcpRendezvous, MissingProcessesAreNamedToAllAtTheDeadline) {
 }
 
 /// Process 0 runs on a host other than the host to which the processes connect.
-TEST(TcpRendezvous, Process0SaysThatItDoesNotListenWhereItIsCalled) {
+TEST(TcpRendezvous, Process0ReportsAnAddressItDoesNotListenOn) {
   SlotsOfJob slots(2);
   slots.timeout = Seconds(0.3);
   const auto error_at = [&](const std::string& host, const std::string& interface) {
@@ -160,7 +160,7 @@ TEST(TcpRendezvous, WithoutProcess0TheErrorNamesItsAddress) {
                     HasSubstr("127.0.0.1:" + std::to_string(slots.port())), HasSubstr("Connection refused")));
 }
 
-TEST(TcpRendezvous, AllMustBeToldTheSameSize) {
+TEST(TcpRendezvous, DifferentJobSizesAreRefused) {
   const SlotsOfJob slots(3);
   const auto errors = side_by_side<std::string>(3, [&](int p) {
     Slot slot = slots[p];

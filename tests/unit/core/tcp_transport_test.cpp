@@ -141,7 +141,7 @@ TEST(TcpTransport, AnotherLengthThanTheReceiversIsAnError) {
               testing::HasSubstr("receive of 4 bytes from rank 0 to rank 2"));
 }
 
-TEST(TcpTransport, ReducesWhatArrives) {
+TEST(TcpTransport, ReducesArrivingData) {
   TransportJob job(2);
   ASSERT_TRUE(job.of(0).fuses_reduction());
   constexpr std::size_t kCount = 300'001;

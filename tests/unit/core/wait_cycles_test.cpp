@@ -112,7 +112,7 @@ TEST(WaitCycles, TwoRanksThatWaitForEachOtherAreCertain) {
                                "which waits for rank 0; ranks that share")));
 }
 
-TEST(WaitCycles, ALongCircleAmongOthersIsFound) {
+TEST(WaitCycles, LongCycleAmongOtherWaitsIsFound) {
   constexpr int kRanks = 40;
   WaitingRanks job(kRanks + 1);
   // Each of the others waits for the next, which is in another communicator; the last rank waits for a rank of the
@@ -167,7 +167,7 @@ TEST(WaitCycles, NothingIsFoundWhereARankHasComeMeanwhile) {
   EXPECT_THAT(job.possible, IsEmpty());
 }
 
-TEST(WaitCycles, ACircleNamesAllRanksWhereItIsShort) {
+TEST(WaitCycles, ShortCycleNamesAllRanks) {
   WaitingRanks job(12);
   job.label_prefix = "communicator 'tensor parallel, replica group with a long name' ";
   for (int rank = 0; rank < 8; ++rank) job.wait(rank, static_cast<std::uint32_t>(rank), {rank, (rank + 1) % 8});
@@ -193,7 +193,7 @@ TEST(WaitCycles, OneRankThatThePathHasNoRoomForIsCounted) {
               HasSubstr("(barrier), which waits for 1 more rank in turn, which waits for rank 0; "));
 }
 
-TEST(WaitCycles, ARecentCircleIsOnlyPossible) {
+TEST(WaitCycles, RecentCycleIsOnlyPossible) {
   WaitingRanks job(2);
   job.wait(0, 7, {0, 1});
   job.wait(1, 8, {0, 1}, 0.9 * kUntilCertain);

@@ -138,7 +138,7 @@ TEST_F(NcclGroupTest, RunsItsOwnCollectives) {
   EXPECT_EQ(vendor().nccl_calls[8], "ncclRecv 3 bytes=20 type=1");
 }
 
-TEST_F(NcclGroupTest, SaysWhatItDoesNotReduce) {
+TEST_F(NcclGroupTest, ReportsUnsupportedReductions) {
   using Kind = DeviceCollective::Kind;
   EXPECT_FALSE(group_->supports(Kind::kAllreduce, DType::kI16, ReduceOp::kSum));
   EXPECT_FALSE(group_->supports(Kind::kReduceScatter, DType::kU16, ReduceOp::kMin));

@@ -246,7 +246,7 @@ TEST(EngineLifetime, RemovedSetFailsItsPendingRequests) {
   });
 }
 
-TEST(EngineLifetime, RequestsMeetTheRemovalOfTheirSet) {
+TEST(EngineLifetime, RequestsRaceWithTheRemovalOfTheirSet) {
   run_engines(2, [](TensorEngine& engine, Client& client) {
     for (int i = 0; i < 30; ++i) {
       const int set = engine.add_process_set({0, 1});
@@ -376,7 +376,7 @@ TEST(EngineLifetime, IdleJobIsSilentAndSleeps) {
 }
 
 /// A callback that submits may be the last to let go of the engine.
-TEST(EngineLifetime, ShutdownMeetsCallbacksThatSubmit) {
+TEST(EngineLifetime, ShutdownRacesWithSubmittingCallbacks) {
   struct Loop {
     std::atomic<int> done{0};
     float value = 1.0F;

@@ -114,7 +114,7 @@ TEST(EngineNames, EveryRefusalCounts) {
   });
 }
 
-TEST(EngineNames, WhereEveryRankRefusesNothingHappens) {
+TEST(EngineNames, RefusalOnEveryRankHasNoEffect) {
   run_engines(3, [](TensorEngine& engine, Client& client) {
     refuse(engine, "x", "the same");
     EXPECT_THAT(client.allreduce("x", {1.0F}), Each(3.0F));

@@ -198,7 +198,7 @@ TEST(NegotiatorExplorer, FailedStepsEndOnAllRanks) {
 }
 
 /// Requests that belong to no step stay pending, even under a name and in a bucket that steps use.
-TEST(NegotiatorExplorer, RequestsOfNoStepSurviveOnesThatFail) {
+TEST(NegotiatorExplorer, RequestsOfNoStepSurviveFailingSteps) {
   explore_to_the_end({{"b : x' a' . : x'", ": a2' . b : x'"},
                       {"b : x' a' . : x'", "b : a2' . : x'"},
                       {": a' b' . b : c' a'", ": a' b' . : a2' . b"},
@@ -207,7 +207,7 @@ TEST(NegotiatorExplorer, RequestsOfNoStepSurviveOnesThatFail) {
                      {64, 64, 1 << 16});
 }
 
-TEST(NegotiatorExplorer, StepsMeetJoinsAndDepartures) {
+TEST(NegotiatorExplorer, StepsCombineWithJoinsAndDepartures) {
   explore_all({{": g' a' J", "J"},
                {": g' a' J : a'", ": g' J : a'"},
                {": x' g' J : x' J", ": x' J : x'"},

@@ -56,7 +56,7 @@ TEST(Negotiator, NewNamesAreHeldToBeAnnouncedTogether) {
   EXPECT_LE(ranks[0].next_wakeup(), ranks.now) << "a caller waits";
 }
 
-TEST(Negotiator, KnownNamesAreSaidAtOnce) {
+TEST(Negotiator, KnownNamesAreNegotiatedImmediately) {
   Ranks ranks(2);
   ranks.submit_all(allgather("g"));
   ranks.negotiation();
@@ -162,7 +162,7 @@ TEST(Negotiator, ChangedDescriptionRetiresTheNumberOnAllRanks) {
   EXPECT_THAT(ranks.negotiation().buckets, ElementsAre(ElementsAre("a")));
 }
 
-TEST(Negotiator, TableIsBoundedByForgettingWhatWasUsedLeastRecently) {
+TEST(Negotiator, TableEvictsLeastRecentlyUsedSlots) {
   Ranks ranks(2, {1024, 512, 2});
   for (const char* name : {"g", "h", "g"}) {
     ranks.submit_all(allgather(name));

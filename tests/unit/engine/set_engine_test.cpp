@@ -342,7 +342,7 @@ TEST(SetEngine, SendsNothingWhileIdleAndAnswersOnlyRequests) {
 }
 
 /// A rank that has announced something answers a negotiation that has nothing new from it.
-TEST(SetEngine, AnswersNegotiationsWhileSomethingOfItIsPending) {
+TEST(SetEngine, AnswersNegotiationsWhileARequestIsPending) {
   HandDrivenSet::run(2, [](HandDrivenSet& set) {
     std::vector<PendingTensors> early, late;
     for (std::size_t i = 0; i < 2; ++i) early.push_back(set.submit(i, i == 0 ? "x" : "y", {1.0F}));

@@ -80,7 +80,7 @@ TEST(Timeline, ShowsCopiesOfPackedTensorsAndEndsFailedSpans) {
   EXPECT_EQ(events.dump().find("CYCLE_START"), std::string::npos);
 }
 
-TEST(Timeline, CountsWhatItDrops) {
+TEST(Timeline, CountsDroppedEvents) {
   const TimelineFile file;
   Timeline timeline;
   timeline.start(file.path(), false);

@@ -78,7 +78,7 @@ TEST_F(FashionMnist, ReadsGzippedAndPlainFiles) {
   for (int i = 0; i < 12; ++i) EXPECT_EQ(rounded.data()[i], static_cast<float>(inputs.data()[i]));
 }
 
-TEST_F(FashionMnist, AMissingFileIsNamedWithWhatToInstall) {
+TEST_F(FashionMnist, MissingFileErrorNamesFileAndPackage) {
   std::filesystem::remove(directory() / "train-labels-idx1-ubyte.gz");
   const std::string message = refusal();
   EXPECT_TRUE(contains(message, "train-labels-idx1-ubyte"));
