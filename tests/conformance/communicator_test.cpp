@@ -53,7 +53,8 @@ TEST(Communicator, ManyAsynchronousCallsCompleteInAnyOrderOfWaiting) {
   });
 }
 
-/// Over several hosts what precedes a collective's work inside the host ends in any order, and so may the collectives.
+/// Over several hosts, the phases before a collective's work inside the host end in any order, and so may the
+/// collectives.
 TEST(Communicator, ShortCallsInFlightDoNotOvertakeEachOther) {
   for_each_group({4}, [](Communicator& ranks) {
     constexpr int kCalls = 8;

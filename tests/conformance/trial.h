@@ -81,7 +81,7 @@ class Trial {
   Trial(const Trial&) = delete;
   Trial& operator=(const Trial&) = delete;
 
-  /// Empty, or what is wrong.
+  /// Describes the error; empty if there is none.
   std::string difference() {
     if (work_.valid()) work_.wait();
     std::string text;

@@ -41,7 +41,7 @@ TuningTable odd_table(const Communicator& ranks) {
   return table;
 }
 
-/// Every collective at sizes on both sides of what the table tells apart.
+/// Runs every collective at sizes on both sides of the table's limits.
 void try_sizes(Communicator& ranks) {
   for (int i = 0; i < kCollectiveCount; ++i) {
     for (const std::size_t count : {0, 3, 16, 17, 128, 129, 1000, 1025, 9000, 70'000}) {

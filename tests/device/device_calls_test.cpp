@@ -36,7 +36,7 @@ float sum_of_ranks(const Communicator& ranks) {
   return static_cast<float>(ranks.size() * (ranks.size() + 1)) / 2;
 }
 
-/// Enqueues what keeps the stream at work for some milliseconds, so that what does not wait for it comes first.
+/// Keeps the stream busy for some milliseconds, so that work which does not wait for the stream overtakes it.
 void keep_busy(Device& device, BufferView values, StreamView stream) {
   constexpr int kItems = 500;
   for (int i = 0; i < kItems; ++i) device.fill_zero(values.data, values.size_in_bytes(), stream);
@@ -199,7 +199,7 @@ TEST(DeviceCalls, InvalidViewIsRefusedBeforeTheDeviceReadsIt) {
       expect_refused_by_rank_0(ranks, values.view(), text, [&] { ranks.allreduce(view, ReduceOp::kSum); });
       ranks.allreduce(values.view(), ReduceOp::kSum);
     };
-    // Bytes where elements are expected. What lies behind the memory is another one's, or none.
+    // The count is in bytes where elements are expected. The view would reach beyond its allocation.
     refused("a number of elements, not of bytes", {data, std::size_t{1} << 40, DType::kF32, ranks.device()});
     refused("at a multiple of 4 bytes", {static_cast<std::byte*>(data) + 2, kCount - 1, DType::kF32, ranks.device()});
     // Memory that the program has freed.

@@ -16,7 +16,7 @@ namespace farandole::test {
 namespace {
 
 constexpr std::array kOps{ReduceOp::kSum, ReduceOp::kProduct, ReduceOp::kMin, ReduceOp::kMax};
-/// Elements, and by how many of them the memory begins behind what the allocator aligns.
+/// Number of elements, and shift of the memory's begin from the allocator's alignment, in elements.
 struct Extent {
   std::size_t count, shift;
 };

@@ -31,7 +31,8 @@ struct Child {
   /// 0 in the child, as fork.
   static Child make();
   bool is_here() const { return pid == 0; }
-  /// The end of the child, which must be this one. @param text  what it says; empty: nothing at all
+  /// Waits for the child, and checks its exit status and standard error.
+  /// @param text  part of the expected standard error; empty: the child must print nothing there
   void expect(int wanted, const std::string& text = {}) const;
 };
 

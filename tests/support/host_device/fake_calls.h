@@ -19,7 +19,7 @@ inline constexpr cuda::CUresult kInvalidHandle = 400;
 /// Precondition of a function: none, cuInit, or a current context.
 enum class Needs : std::uint8_t { kNothing, kDriver, kContext };
 
-/// Counts a call of a function of the driver. Returns what it fails with before it does anything.
+/// Counts a call of a function of the driver. Returns the error with which the call must fail at its beginning.
 cuda::CUresult begin_cuda_call(CallSite& site, Needs needs);
 /// Reports a call that CUDA forbids while a stream is captured, unless the calling thread has said that it relaxes
 /// that: it fails, and breaks the capture, whatever thread captures.

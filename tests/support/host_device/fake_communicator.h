@@ -59,7 +59,7 @@ class Communicator : public Handle {
 
   /// Waits until all that was enqueued is complete. False if it was aborted instead.
   bool drain() const;
-  /// Ends what is on its way. Any thread.
+  /// Ends all operations in flight. Thread-safe.
   void abort();
   /// Lets go of the shared memory. Nothing may be on its way.
   void close();

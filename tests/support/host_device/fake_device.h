@@ -24,7 +24,7 @@ void fake_device_stick(void* stream, unsigned nth);
 /// From now on this stream is captured into a graph, or is not. The double makes no graphs: what is enqueued meanwhile
 /// is a misuse. @param stream  none of the default ones
 void fake_device_capture(void* stream, int is_captured);
-/// Takes back all injected errors, the loss, and what sticks.
+/// Removes all injected errors, the loss of devices, and all hangs.
 void fake_device_restore(void);
 
 /// Sets an option at run time, by the name that it has in the environment; fake_options.cpp lists them. Returns 0 if

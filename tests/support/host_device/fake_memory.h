@@ -13,7 +13,7 @@
 
 namespace farandole::fake {
 
-/// Memory that a call of CUDA's has given out. Lives until the process ends, so that what comes too late is recognised.
+/// Memory returned by a call of CUDA. The record lives until the process ends, so that late uses are recognised.
 struct Allocation {
   enum class Kind : std::uint8_t { kDevice, kPinned };
   Allocation(Kind kind_of_memory, int ordinal, std::uintptr_t address, std::uintptr_t address_of_streams,
@@ -35,7 +35,7 @@ std::string text_of(const Allocation& allocation);
 Allocation* allocate(Allocation::Kind kind, int device, std::size_t bytes);
 /// The allocation of this kind that begins there and is not freed. Null, after a report, if there is none.
 Allocation* find_to_free(const char* call, Allocation::Kind kind, const void* memory);
-/// From now on whoever touches it is ended by a signal. Reports what is still used by items of streams.
+/// Frees the allocation: later accesses end the process by a signal. Reports memory that items of streams still use.
 void release(const char* call, Allocation& allocation);
 /// Allocation that contains this address of the program, even if freed; null for ordinary host memory.
 Allocation* find_allocation(const void* address);

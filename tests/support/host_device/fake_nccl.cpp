@@ -24,7 +24,7 @@ constexpr std::array kResultTexts{"no error",
                                   "remote process exited or there was a network error",
                                   "NCCL operation in progress"};
 
-// Counts a call. Returns what it fails with before it does anything.
+// Counts a call. Returns the error with which the call must fail at its beginning.
 ncclResult_t begin_nccl_call(CallSite& site) {
   if (const int injected = site.begin_call(); injected != 0) {
     set_last_error(fmt::format("{} fails because a test has injected that", site.name()));

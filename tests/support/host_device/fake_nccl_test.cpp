@@ -302,7 +302,7 @@ TEST_F(Nccl, AbortEndsOperationsInFlight) {
   });
 }
 
-/// Though what that host uses is freed then.
+/// The abort also frees the memory that the connecting host thread uses.
 TEST_F(Nccl, AbortEndsAHostThatConnects) {
   const ncclUniqueId id = make_nccl_id();
   on_ranks(2, [&](int rank) {

@@ -35,7 +35,7 @@ constexpr std::array kOptionRows{
     OptionRow{Option::kFatal, "FAKE_DEVICE_FATAL", 1},
     // The longest pause of a stream before an item.
     OptionRow{Option::kDelayMicroseconds, "FAKE_DEVICE_DELAY_US", 100},
-    // After that long without progress a waiting NCCL call says once what it waits for.
+    // After this time without progress, a waiting NCCL call prints once what it waits for.
     OptionRow{Option::kStallSeconds, "FAKE_DEVICE_STALL_S", 20},
     // 0: cuInit finds no device. CUDA_VISIBLE_DEVICES, a list of numbers, chooses among them.
     OptionRow{Option::kCount, "FAKE_DEVICE_COUNT", 8},

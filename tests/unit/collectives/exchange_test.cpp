@@ -58,7 +58,7 @@ void exchange_on_hosts(const Layout& layout, const std::function<void(Communicat
   });
 }
 
-/// Element `index` of what `rank` has: small whole numbers, so that sums are exact.
+/// Element `index` of the data of `rank`: small whole numbers, so that sums are exact.
 float value(int rank, std::size_t index) {
   return static_cast<float>(rank * 10 + static_cast<int>(index % 7));
 }

@@ -463,7 +463,7 @@ TEST(HierarchicalPlan, CarriersOfTheirOwnBlocksDoNotGather) {
   query.collective = Collective::kAllgather;
   query.counts = {3, 3, 3, 3};
   query.carriers = 2;
-  // Round-robin: what the carriers have lies in the order of the output already.
+  // Round-robin: the carriers' blocks are already in the order of the output.
   const HierarchicalPlan plan = plan_hierarchical(query, Hierarchy::of({0, 1, 0, 1}, 1));
   ASSERT_EQ(plan.phases.size(), 2U);
   EXPECT_EQ(plan.across, (std::vector<int>{0, 1}));

@@ -231,7 +231,7 @@ class Trial {
     std::size_t left = case_.total;
     for (std::size_t i = 0; i < size_; ++i) {
       std::size_t count = case_.total / size_;
-      // Some have none, and the last one has what is left.
+      // Some ranks have no elements, and the last rank has the rest.
       if (case_.uneven) count = i + 1 == size_ ? left : i % 2 == 0 ? std::min(left, count + 2) : 0;
       left -= count;
       parts_.push_back(count);
@@ -428,8 +428,8 @@ TEST(TryOneShot, DoesNotWaitForALaneInUse) {
   pair.ranks().connect();
   EXPECT_EQ(pair.try_on(1, kFirst), Attempt::kArrived);
   EXPECT_EQ(pair.try_on(0, kFirst), Attempt::kDone);
-  // Rank 1 has not completed the first operation, so it may still read what rank 0 shows in that lane, which the third
-  // has as well.
+  // Rank 1 has not completed the first operation, so rank 1 may still read rank 0's data in that lane. The third
+  // operation uses the same lane.
   EXPECT_EQ(pair.try_on(0, kSecond), Attempt::kArrived);
   EXPECT_EQ(pair.try_on(0, kThird), Attempt::kNotBegun);
   EXPECT_EQ(pair.shown_number(0, kThird), kFirst);

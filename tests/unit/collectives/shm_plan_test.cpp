@@ -79,8 +79,8 @@ struct Rules {
   bool waits_for_readers = true, waits_for_writers = true, waits_at_end = true;
 };
 
-/// All ranks under the waiting rules of Pipeline, in every interleaving. A step has a beginning and an end, so
-/// that what others do meanwhile is seen.
+/// Simulates all ranks under the waiting rules of Pipeline, in every interleaving. A step has a beginning and an end,
+/// so that steps of other ranks can run in between.
 class Simulation {
  public:
   Simulation(const ShmFacts& facts, std::size_t parts, const Rules& rules)
@@ -90,7 +90,7 @@ class Simulation {
     for (std::uint64_t i = 0; i < plan_.steps(); ++i, step = plan_.after(step)) steps_.push_back(step);
   }
 
-  /// Empty, or what goes wrong.
+  /// Describes the first error; empty if there is none.
   std::string run() {
     std::vector<State> open{State(static_cast<std::size_t>(facts_.size), 0)};
     std::set<State> seen{open.front()};

@@ -22,7 +22,7 @@ namespace {
 using Values = std::vector<std::uint64_t>;  // one for each piece
 using Cell = std::tuple<Space, int, int>;   // space, slot, piece
 
-/// One rank's memory. In place: the input is what the data holds at the beginning.
+/// One rank's memory. In place: the data initially holds the input.
 struct Memory {
   Values data;
   std::vector<Values> scratch;

@@ -109,8 +109,8 @@ TEST_P(EveryMutant, WithADroppedStepIsRefused) {
 }
 
 TEST_P(EveryMutant, WithBothEndsOfAMessageDroppedIsRefused) {
-  // An allgather that follows a scatter also brings some ranks what they have; there, only the scatter is needed in
-  // full.
+  // An allgather after a scatter also sends some ranks pieces that they already have, so that only the messages of the
+  // scatter are all necessary.
   const bool scatters_first = GetParam().name == "scatter_allgather";
   for_each_step([&](Schedules& schedules, Schedule& schedule, std::size_t step) {
     const bool allgathers = scatters_first && schedule.steps[step].round >= schedule.rounds / 2;

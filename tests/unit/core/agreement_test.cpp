@@ -74,7 +74,7 @@ TEST(Agreement, HasTheFileOfTheSettingOrWhyNot) {
               HasSubstr("more than 1048576 bytes"));
 }
 
-/// One of several processes that all hear what process 0 passed to the same gathering.
+/// One of several processes, all of which receive the text that process 0 passed to the same gather.
 class ScriptedGroup final : public ProcessGroup {
  public:
   ScriptedGroup(int process, std::vector<std::string>& first) : process_(process), first_(first) {}

@@ -42,7 +42,8 @@ TEST(Average, UsersFactorsAreFloatsForTypesUpTo32Bits) {
     EXPECT_EQ(user_factor(0.1, dtype), static_cast<double>(0.1F)) << name(dtype);
   }
   for (const DType dtype : {DType::kF64, DType::kI32, DType::kU64}) EXPECT_EQ(user_factor(0.1, dtype), 0.1);
-  // What Horovod's own test has: a factor of numpy's generator, and a number that the two ways round differently.
+  // As in Horovod's own test: a factor from numpy's generator, and a number that both ways of scaling round
+  // differently.
   const double factor = 0.1915194503788923;
   std::mt19937 random(1);
   std::uniform_real_distribution<float> uniform(-100, 100);

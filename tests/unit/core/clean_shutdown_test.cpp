@@ -90,8 +90,8 @@ TEST(CleanShutdown, CostsFourMessagesPerProcess) {
   }
 }
 
-/// In any order of events: nobody ends before all want to, all end, and whoever has ended was not missed by anybody who
-/// had read what had come. Those who die are missed by somebody.
+/// In any order of events: no process ends before all processes want to end; all processes end; and no process that has
+/// read its messages reports an ended process as lost. Some process reports each process that dies.
 TEST(CleanShutdown, KnowsWhichRanksMayHaveEnded) {
   for (unsigned seed = 0; seed < 2000; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));

@@ -45,7 +45,7 @@ class DeviceRuntimeTest : public testing::Test {
     print("here");
     _exit(0);
   }
-  /// Prints what a forked child finds.
+  /// Prints the devices that a forked child finds.
   int print_in_child() const {
     const pid_t child = fork();
     if (child == 0) {

@@ -41,7 +41,7 @@ using testing::HasSubstr;
 const SharedMemory::Options kAlone, kOfTwo{.sharing = 2, .copies = true};
 constexpr std::size_t kSmall = 1000, kLarge = 1 << 20;  // the large one goes back to the system when released
 
-/// What Extents should do, unit by unit.
+/// Reference implementation of Extents, unit by unit.
 class Model {
  public:
   explicit Model(std::size_t units) : used_(units, false) {}

@@ -31,7 +31,7 @@ using Connect = test::SocketPair (*)();
 constexpr Connect kUnix = &test::unix_socket_pair;
 constexpr Connect kTcp = &test::tcp_socket_pair;
 
-/// Looks until it is true: what one end has sent takes its time to the other.
+/// Polls `is_true` until it returns true or 20 s have passed: bytes take time from one end to the other.
 template <class Look>
 bool soon(const Look& is_true) {
   for (const Deadline deadline = Deadline::after(std::chrono::seconds(20)); !deadline.passed();) {
@@ -337,7 +337,7 @@ TEST_P(SocketsLink, ABrokenConnectionReportsIt) {
 INSTANTIATE_TEST_SUITE_P(Over, SocketsLink, testing::Values(kUnix, kTcp),
                          [](const auto& connect) { return connect.param == kUnix ? "Unix" : "Tcp"; });
 
-// However fast the peer takes what comes: the caller has other peers.
+// A call sends a bounded number of bytes however fast the peer reads: the caller has other peers.
 TEST(SocketsLinkAlone, ACallSendsSoMuchAtMost) {
   auto [end, peer] = test::tcp_socket_pair();
   Link link(std::move(end));

@@ -35,7 +35,7 @@ TEST(StallMonitor, WarningsComeAfterTwiceAsLongEachAndOnce) {
   EXPECT_EQ(stall.take_due(at(10)), Due::kNothing);
   EXPECT_EQ(due_at(stall, 10, 29.9), Due::kNothing);
   EXPECT_EQ(stall.take_due(at(30)), Due::kWarning);
-  // A look that comes late puts off what follows.
+  // A late poll postpones the following warnings.
   EXPECT_EQ(due_at(stall, 30, 69.5), Due::kNothing);
   EXPECT_EQ(stall.take_due(at(70.4)), Due::kWarning);
   EXPECT_EQ(due_at(stall, 70.4, 150.3), Due::kNothing);

@@ -38,7 +38,7 @@ void write_all(const UniqueDescriptor& socket, const std::string& bytes) {
   if (!bytes.empty()) (void)!send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
 }
 
-/// A caller and a called end, and what lies between them.
+/// A caller, a called end, and a relay between both.
 class Conversation {
  public:
   using Change = std::function<std::string(std::string)>;
@@ -158,7 +158,8 @@ TEST(TcpHandshake, AWrongKeyIsAStrangers) {
 }
 
 TEST(TcpHandshake, AnImpostorIsFoundOutByTheCaller) {
-  // It passes on what the right process says, and then accepts in its own name: the verdict is part of the proof.
+  // The impostor relays the right process's messages, and then sends its own acceptance: the verdict is part of the
+  // proof.
   Conversation conversation;
   conversation.run(Verdict::kCrossed, nullptr, [](std::string bytes) {
     if (bytes.size() == 33) bytes[0] = static_cast<char>(Verdict::kAccepted);

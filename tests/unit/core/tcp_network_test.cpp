@@ -191,7 +191,7 @@ TEST(TcpNetwork, EndedPeerIsLostBeforeTheSecondConnection) {
   EXPECT_EQ(job[0].why_lost(1, Traffic::kLong), "it closed the connection");
 }
 
-// The end of one connection may overtake what the other still brings.
+// The end of one connection may overtake messages of the other connection.
 TEST(TcpNetwork, AConnectionIsNotLostWithTheOther) {
   TcpJob job(2);
   exchange(job, 0, 1);

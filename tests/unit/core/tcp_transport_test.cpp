@@ -177,7 +177,7 @@ TEST(TcpTransport, ShortMessagesDoNotWaitForLongMessages) {
   auto send_long = job.send(long_channel, long_sent.data(), long_sent.size());
   auto recv_long = job.recv(long_channel, long_came.data(), long_came.size());
   ASSERT_TRUE(job.job.until([&] { return job.job[1].is_connected(0, Traffic::kLong) && !send_long->test(); }));
-  // Neither end looks at what is long now.
+  // Neither end polls the connection of long messages now.
   const int sent = 9;
   int came = 0;
   auto send = job.send({1, 0, 0, 2}, &sent, sizeof sent);

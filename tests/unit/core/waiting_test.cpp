@@ -148,7 +148,7 @@ int wake_without_threads() {
   return 0;
 }
 
-/// Counts what of it is there.
+/// Allocator that counts its live blocks.
 template <class T>
 struct CountedMemory {
   using value_type = T;

@@ -243,7 +243,7 @@ T element(const Bytes& bytes, std::size_t i) {
   return value;
 }
 
-// Conversions that round at most once, by what the library offers.
+// Reference conversions that round at most once, made of the library's functions.
 double as_double(Half value) {
   return to_float(value);
 }

@@ -62,7 +62,7 @@ TEST(AnnouncedRequests, MismatchNamesSomeRanksOfEachKind) {
                                        HasSubstr("rank 4 submitted allreduce 'a' f32[2]"), HasSubstr("no data")));
 }
 
-/// Three ranks, each of which keeps what all announce.
+/// Three ranks, each of which stores the announcements of all ranks.
 TEST(AnnouncedRequests, AreTheSameOnAllRanksThroughRandomHistories) {
   const std::vector<std::string> names{"rank 0", "rank 1", "rank 2"};
   for (unsigned seed = 0; seed < 300; ++seed) {

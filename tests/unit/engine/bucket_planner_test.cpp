@@ -24,7 +24,7 @@ using ::testing::IsEmpty;
 constexpr milliseconds kBucketWaits{25};
 constexpr BucketPlanner::Limits kFusion{1024, 512};
 
-/// Planners of ranks that share a table of slots, and what each rank has and has released.
+/// Planners of ranks that share a table of slots, with each rank's pending and released requests.
 class PlannedRanks {
  public:
   PlannedRanks(std::size_t size, const std::vector<RequestSpec>& specs) : ranks_(size), slots_(1 << 16) {
@@ -47,7 +47,7 @@ class PlannedRanks {
     ranks_[rank].has.erase(slot);
     ranks_[rank].released.erase(slot);
   }
-  /// Another request gets the slot; what ranks have of the old one, they announce by name.
+  /// Gives the slot to another request. Ranks announce their pending requests of the old slot by name.
   void replace(int slot, const RequestSpec& spec) {
     for (Rank& rank : ranks_) {
       rank.planner.forget(slot);
@@ -61,7 +61,7 @@ class PlannedRanks {
   }
   void pass(milliseconds time) { now_ += time; }
 
-  /// @returns  what is done, by names
+  /// @returns  the buckets done, as names
   std::vector<std::vector<std::string>> negotiation() {
     std::vector<int> ready;
     for (Rank& rank : ranks_) {
@@ -223,7 +223,7 @@ TEST(BucketPlanner, AfterThreeBreaksABucketIsNoLongerHeld) {
   EXPECT_EQ(ranks.broken, 3U);
 }
 
-/// Two ranks that submit what they like, in the order that they like.
+/// Two ranks that submit random requests in random order.
 void explore_plans(const PlannedRanks& before, int depth) {
   if (depth == 0) {
     PlannedRanks last = before;

@@ -37,7 +37,7 @@ struct TwoRanks {
   std::vector<bool> joined{false, false};
   const std::vector<std::string> names{"rank 0", "rank 1"};
 
-  /// @returns  what each rank finds
+  /// @returns  the deadlock that each rank finds
   std::array<std::optional<std::string>, 2> negotiation(const Happening& happening) {
     std::vector<Announcements> all(2);
     for (std::size_t rank = 0; rank < 2; ++rank) {

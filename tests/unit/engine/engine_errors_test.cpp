@@ -130,7 +130,7 @@ TEST(EngineErrors, DeadlockOfProgramsIsReported) {
   }
 }
 
-/// It may have submitted what nobody waits for here.
+/// The rank may have submitted a request for which no thread of this test waits.
 TEST(EngineErrors, ARankThatWaitsForSomethingElseIsWaitedFor) {
   const Variable warn_after("FARANDOLE_WARN_AFTER", kWarnSoon);
   run_engines(2, [](TensorEngine& engine, Client& client) {
@@ -277,7 +277,7 @@ TEST(EngineErrors, AbortFailsAllRanksWithItsText) {
                PeerLost);
 }
 
-/// No lock of the engine is held: other threads move it on, and a callback may ask it what it likes.
+/// The engine holds no lock during a callback: other threads advance the engine, and a callback may call any function.
 TEST(EngineCallbacks, MayUseTheEngineWhileTheyAllocate) {
   run_engines(2, [](TensorEngine& engine, Client& client) {
     Client::Options gather;

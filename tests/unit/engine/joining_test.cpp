@@ -36,7 +36,7 @@ bool any_of(const std::vector<bool>& ranks) {
   return std::find(ranks.begin(), ranks.end(), true) != ranks.end();
 }
 
-/// Ranks, and what has to become of them.
+/// Ranks and their expected states.
 class JoiningRanks {
  public:
   explicit JoiningRanks(std::size_t size) : joined_(size), left_(size), wants_(size) {

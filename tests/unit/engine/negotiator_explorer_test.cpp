@@ -178,8 +178,8 @@ TEST(NegotiatorExplorer, IdleRanksAreReported) {
   explore_to_the_end({{": a'? : x'", ": b'? : x'"}, {": a'? c' : x'", ": b'? : x'"}}, {64, 64, 1 << 16});
 }
 
-/// A rank does not come to what follows the disagreement in its step; the others may have submitted it before. The next
-/// steps are done together.
+/// A rank does not reach the requests after the disagreement in its step; other ranks may have submitted these requests
+/// before. The following steps are done together on all ranks.
 TEST(NegotiatorExplorer, FailedStepsEndOnAllRanks) {
   EXPECT_GT(explore_all({{": a' b' : a' b'", ": b' a' : a' b'"}, {": a' x' . a : x' a'", ": x' a' . a : a' x'"}}, true),
             100U);
@@ -273,7 +273,7 @@ TEST(NegotiatorExplorer, RandomStepsThatFailAreFollowedByStepsThatSucceed) {
   }
 }
 
-/// Anything, by any rank: nothing hangs without a reason, and all agree on what fails.
+/// Any events on any rank: no rank hangs without a reason, and all ranks agree on the failing requests.
 TEST(NegotiatorExplorer, RandomProgramsNeverDisagree) {
   const std::vector<std::string> all{"a",  "b", "a2", "b!", "c",   "x",  "x2", "g!", "z",  "s",
                                      "s2", ".", ":",  "a'", "a2'", "x'", "g'", "c?", "x'?"};
