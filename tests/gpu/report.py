@@ -73,7 +73,7 @@ def outcome(step, status, output):
 
 
 def line_of(row):
-    """What is printed of a step when it has ended."""
+    """The line printed when a step has ended."""
     tests = row.get("tests")
     what = row.get("reason") or (f"{tests['passed']} tests passed" + f", {tests['skipped']} skipped" * (tests["skipped"] > 0)
                                  if tests else "")

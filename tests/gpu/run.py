@@ -100,7 +100,7 @@ def torch_python():
 
 
 class Machine:
-    """What steps need, found once."""
+    """Programs and libraries that steps need, each looked up once."""
 
     def __init__(self, programs):
         self.programs = programs.resolve()
@@ -197,7 +197,7 @@ def execute(command, environment, limit, file):
 
 
 def run_step(step, machine, out, left):
-    """The row of a step: what came of it."""
+    """The row of a step, with its outcome."""
     row = {"name": step.name, "needs": step.needs, "result": "skipped", "seconds": 0.0}
     reason = machine.why_not(step.needs)
     if not reason and left < SPARE_SECONDS:

@@ -50,7 +50,7 @@ std::vector<std::string> disagreement(const std::function<void(Plan&)>& alter) {
   return messages;
 }
 
-/// Every rank is told what differs, and both values with their ranks.
+/// Every rank's error names the difference, and both values with their ranks.
 void expect_named(const std::vector<std::string>& messages, const std::string& what, const std::string& ours,
                   const std::string& theirs) {
   std::string first = what, second = ") and ";

@@ -21,7 +21,7 @@ NEVER_A_NUMBER = float("nan")
 
 
 def argument(function, **arguments):
-    """A call of `function` on an array; arguments are pairs of what the odd rank passes and what the others do."""
+    """A call of `function` on an array. Each argument is a pair: the odd rank's value, and all other ranks' value."""
 
     def call(odd, name):
         chosen = {key: values[0 if odd else 1] for key, values in arguments.items()}

@@ -10,7 +10,7 @@ SECONDS = 30
 
 
 def in_child(body) -> str:
-    """Calls `body()` in a forked child. Returns "" if it has returned in time, else what happened."""
+    """Calls `body()` in a forked child. Returns "" if `body` returned in time, else a description of the failure."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:

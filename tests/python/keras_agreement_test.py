@@ -117,7 +117,7 @@ class OneMoreTest(KerasTest):
 
 
 class ToldTest(KerasTest):
-    """Ranks that differ in what they do."""
+    """Ranks that make different calls."""
 
     model = None  # with which the job goes on
 

@@ -51,7 +51,7 @@ class CallbacksTest(KerasTest):
 
     def test_only_the_first_rank_writes(self):
         class Saved(keras.callbacks.ModelCheckpoint):
-            """Counts on each rank what it would save, and how often it decides."""
+            """Counts on each rank the files that the rank would save, and the rank's decisions."""
 
             decisions = 0
 

@@ -205,7 +205,7 @@ class WaysTest(Float64Test):
         self.fit_as_in_one_process(make, X[:40], NUMBERS[:40], batch_size=10)  # TensorFlow has none of no rows
 
     def test_a_tape_goes_on_where_another_has_ended(self):
-        """What comes out of the later layers is the output gradient of the earlier ones."""
+        """The input gradient of the later layers is the output gradient of the earlier layers."""
         cases = {
             "beside variables": lambda tape, loss, h, late: tape.gradient(loss, [h, *late]),
             "alone": lambda tape, loss, h, late: [tape.gradient(loss, h), *tape.gradient(loss, late)],

@@ -17,7 +17,7 @@ import farandole.tensorflow as hvd
 
 
 def verdict(function, may_be_nan=False):
-    """What is wrong with a program, which all ranks say alike."""
+    """The errors of a program. Checks that all ranks return the same errors."""
     each = comparison.Program(function, "test", 1e-5, 1e-6, False, (2, 3), may_be_nan)
     lines = comparison.check(each)
     assert hvd.allgather_object(lines) == [lines] * hvd.size()

@@ -166,7 +166,7 @@ def metric_of(assign, **arguments):
 
 class MetricsTest(KerasTest):
     def compare(self, metrics, y=VALUES, rtol=1e-5, evaluates=True, **options):
-        """Trains and evaluates with what `metrics` makes, alone and on all ranks."""
+        """Trains and evaluates with the result of `metrics`, alone and on all ranks."""
 
         def make():
             inputs = keras.Input((6,))
@@ -207,7 +207,7 @@ class MetricsTest(KerasTest):
         self.compare(lambda: [keras.metrics.MeanMetricWrapper(scalar, name="own")], run_eagerly=True)
 
     def test_numbers_in_an_own_step(self):
-        """Numbers count once for a batch; what has a weight counts by it; sums are added up."""
+        """Plain numbers count once per batch, weighted values count by their weight, and sums are added up."""
 
         class Model(keras.Model):
             def __init__(self, *args, **kwargs):

@@ -92,7 +92,7 @@ class WithClassAttribute(Plus):
 
 
 class Helped(Plus):
-    """A layer of which another method than call() refers to what differs."""
+    """A layer whose difference is used by a method other than call()."""
 
     def call(self, inputs):
         return inputs if self.chosen() else None
@@ -218,7 +218,7 @@ class ModelsTest(KerasTest):
         crossed.fit(X[:16], NUMBERS, verbose=0)
 
     def test_order_of_values_of_the_program(self):
-        """Wherever it is kept: what a set() gives in another order."""
+        """A set(), kept in any place, may have another order on each rank."""
         numbers = tf.constant([FEATURES.index(each) for each in sorted(FEATURES)])
         closed_over = argparse.Namespace(chosen=FEATURES)
         first = "is 'age' on rank 0 and 'weight' on rank 1"
@@ -330,7 +330,7 @@ class ModelsTest(KerasTest):
                 tf.function(strategy().run)(function, args=(tf.constant(data),))
 
     def test_allowed_differences(self):
-        """Names, seeds, initial values, layers that others use, calls of layers, and what ranks write down."""
+        """Names, seeds, initial values, shared layers, calls of layers, and notes that ranks keep."""
         for _ in range(3 * hvd.rank()):
             layers.Dense(2), layers.StringLookup()
         with strategy().scope():

@@ -49,7 +49,7 @@ def sgd(**arguments):
 
 @contextlib.contextmanager
 def captured_log():
-    """A list that has what this process wrote to its standard error, as text, once the block has ended."""
+    """A list that contains this process's standard error, as text, after the block has ended."""
     texts = []
     with tempfile.TemporaryFile("w+") as file:
         before = os.dup(2)

@@ -101,7 +101,7 @@ REFUSED = [
     ("mpich", "-np 1 --nics eth0,eth1", {}, "several network interfaces.*name one"),
     ("mpich", "-np 1 -prefix-timestamp", {}, "--launcher mpirun"),
 ]
-# Options with which the program ends, and a part of what it says.
+# Options with which the program ends, each with a part of its message.
 ERRORS = [
     ("", "number of processes is missing: -np RANKS"),
     ("-np 2", "the program is missing: farandole-run -np RANKS python train.py"),
@@ -140,7 +140,7 @@ def make(name, options, environment):
 
 
 def ended(options):
-    """What parsing says, if it ends the program with status 2."""
+    """The message of the parser, which must end the program with status 2."""
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
@@ -308,7 +308,7 @@ class ConfigTest(unittest.TestCase):
 
 
 class LauncherTest(unittest.TestCase):
-    """Which launcher is taken, of scripts that say what the real ones say."""
+    """The choice of the launcher among scripts that print the same as the real launchers."""
 
     SAY = {
         "openmpi": "mpirun (Open MPI) 4.1.4",

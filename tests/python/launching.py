@@ -174,7 +174,7 @@ class CommandTest(unittest.TestCase):
         self.assertEqual(run("-np", "1", sys.executable, "-c", "import sys; sys.exit(7)").returncode, 7)
 
     def test_ctrl_c_ends_all(self):
-        # One write for each line: what two ranks write with two can interleave.
+        # One write per line: with two writes, the output of two ranks could interleave.
         program = "import os, time; os.write(1, b'%d\\n' % os.getpid()); time.sleep(1000)"
         job = subprocess.Popen(
             command("-np", "2", sys.executable, "-c", program),

@@ -25,7 +25,7 @@ def resident_kib():
 
 class NamesTest(support.RankedTest):
     def test_blocking_calls_for_a_long_time(self):
-        """Names stay as many as they are, and so do memory and what a call computes."""
+        """The number of names, the memory and the work per call stay bounded."""
         mine = np.ones(4, np.float32)
         times = []
         named = [farandole.counters()["named"]]

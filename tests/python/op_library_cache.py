@@ -72,7 +72,7 @@ class CacheTest(unittest.TestCase):
                 self.said = said.getvalue()
 
     def refused(self, path, *parts):
-        """An error names the path, its owner and mode, and what to do; nothing was built."""
+        """An error names the path, its owner and mode, and the remedy; nothing was built."""
         with self.assertRaises(ImportError) as caught:
             self.fetch()
         for part in (str(path), f"user {path.lstat().st_uid}", "XDG_CACHE_HOME", *parts):

@@ -191,7 +191,7 @@ class ProcessSetsTest(OpTest):
         self.goes_on()
 
     def test_removal_while_in_use(self):
-        """What waits in the set fails, and the job goes on."""
+        """Requests that wait in the set fail, and the job goes on."""
         if self.size < 3:
             self.skipTest("needs three ranks: a set of two that is not that of all")
         both = hvd.add_process_set([0, 1])

@@ -228,7 +228,7 @@ class AgreementTest(support.OpTest):
                 self.goes_on()
 
     def test_values_that_can_not_work_in_functions(self):
-        """Where the engine finds them. What TensorFlow refuses while it traces has no name that other ranks know."""
+        """Errors found by the engine. Errors that TensorFlow raises while tracing have no name that other ranks know."""
         for what in ("broadcast: root_rank after the last", "broadcast: root_rank beyond 32 bits", "alltoall: splits"):
             call, text = INVALID[what]
             with self.subTest(what):

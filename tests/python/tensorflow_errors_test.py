@@ -30,7 +30,7 @@ def in_session(call):
 
 
 def unknown_rank(tensor):
-    """The tensor, of which graphs know no shape: what is wrong with it is found when the op runs."""
+    """The tensor without a shape known to graphs: errors of the shape are found when the op runs."""
     return tensor if tf.executing_eagerly() else tf.compat.v1.placeholder_with_default(tensor, shape=None)
 
 
@@ -43,7 +43,7 @@ class TextTest(OpTest):
         raise AssertionError("raised nothing")
 
     def test_causes_in_functions(self):
-        """What other ranks are told: all of the cause, and the line of the program, not that of AutoGraph's copy."""
+        """The error on other ranks has the whole cause, and the line in the program instead of AutoGraph's copy."""
 
         @tf.function
         def step(x):
@@ -159,7 +159,7 @@ class CodesTest(OpTest):
         self.check(pending.wait(), [self.size])
 
     def test_in_keras(self):
-        """Keras makes another exception of what a layer raises."""
+        """Keras converts a layer's exception into another exception."""
         rank = self.rank
         packages = [name for name in ("keras", "tf_keras") if importlib.util.find_spec(name)]
         for keras in map(importlib.import_module, packages):

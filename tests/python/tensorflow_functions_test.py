@@ -190,7 +190,7 @@ class Errors(OpTest):
             self.assertLess(time.monotonic() - start, 2.0)
             self.assertIn("'odd'", str(caught.exception))
             self.assertEqual(_library.pending(), 0)
-            # In one turn this rank goes on later than the others, so that they could meet what it had submitted before.
+            # In one turn this rank continues later than its peers, whose requests could match its earlier requests.
             if turn == self.rank:
                 time.sleep(0.2)
             late, odd = program(tf.ones([2]), tf.ones([4]))

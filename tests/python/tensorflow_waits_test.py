@@ -102,7 +102,7 @@ class WaitsTest(support.OpTest):
         self.mismatch(function, "'left'", "'right'")
 
     def test_a_rank_that_computes(self):
-        """In the graph, before it submits what the others wait for, who have not submitted what it has."""
+        """The odd rank submits "early" and computes before "late"; its peers submit "early" only after "late"."""
 
         @tf.function
         def function():

@@ -81,7 +81,7 @@ def _run(case: Case, mode: str):
 
 
 def _fetched(session, results):
-    """What the session gives for each tensor of the structure; numbers and words stay."""
+    """The structure with each tensor replaced by its value in the session; numbers and words stay."""
     is_symbolic = lambda each: tf.is_tensor(each) or isinstance(each, tf.Variable)  # noqa: E731
     flat = tf.nest.flatten(results)
     values = iter(session.run([each for each in flat if is_symbolic(each)]))

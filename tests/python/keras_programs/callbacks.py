@@ -210,7 +210,7 @@ def resumed_from_backup(scope):
 
 @program()
 def lambda_callback(scope):
-    """LambdaCallback that keeps what it is called with at the ends of epochs."""
+    """LambdaCallback that stores its arguments at the ends of epochs."""
     model = classifier(scope)
     seen = []
     keep = keras.callbacks.LambdaCallback(

@@ -164,7 +164,7 @@ def own_test_step(scope):
 
 @program()
 def train_step_with_other_logs(scope):
-    """A train_step that adds to what Keras returns: the learning rate, and the norm of the weights."""
+    """A train_step that adds the learning rate and the norm of the weights to Keras' results."""
 
     class Model(keras.Model):
         def train_step(self, data):
