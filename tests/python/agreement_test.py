@@ -168,7 +168,7 @@ class AgreementTest(support.RankedTest):
                     self.assertEqual(len(set(objects.allgather_object(found))), 1, "each rank has another text")
         self.goes_on()
 
-    def test_values_that_can_not_work(self):
+    def test_invalid_values(self):
         for what, (call, text) in INVALID.items():
             for name in (None, "named"):
                 with self.subTest(what, name=name):
@@ -179,7 +179,7 @@ class AgreementTest(support.RankedTest):
                         self.assertIn("an invalid request", found)
         self.goes_on()
 
-    def test_values_that_can_not_work_on_any_rank(self):
+    def test_invalid_values_on_any_rank(self):
         for call, text in INVALID.values():
             with self.assertRaisesRegex(errors.InvalidArgument, text):
                 call(True, None)

@@ -268,7 +268,7 @@ class MetricsTest(KerasTest):
     def test_sums(self):
         self.compare(lambda: [SumsOfSorts(name="sums")], rtol=1e-4)
 
-    def test_state_that_can_not_be_combined(self):
+    def test_state_that_cannot_be_combined(self):
         self.need_several_ranks()
         ways = {
             "last value": lambda metric, y_pred: ops.max(y_pred),

@@ -155,7 +155,7 @@ class CommandTest(unittest.TestCase):
         self.assertTrue(asked.startswith("-o BatchMode=yes") and asked.endswith("elsewhere.invalid true"), asked)
         self.assertRegex(started[0], r"-p 2222 -i key elsewhere")
 
-    def test_a_host_that_can_not_be_reached(self):
+    def test_a_host_that_cannot_be_reached(self):
         done = run("-np", "1", "-H", "elsewhere.invalid", "true")
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stderr, r"elsewhere.invalid: (ssh: Could not resolve.*resolver|there is no ssh on PATH)")

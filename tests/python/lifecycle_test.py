@@ -106,7 +106,7 @@ class TimelineTest(support.RankedTest):
             events = self.run_calls(mark_cycles=False)
             self.assertNotIn("CYCLE_START", [each.get("name") for each in events])
 
-    def test_a_file_that_can_not_be_written(self):
+    def test_a_file_that_cannot_be_written(self):
         if farandole.rank() == 0:
             with self.assertRaisesRegex(errors.InvalidArgument, "/no such directory/x.*No such file"):
                 farandole.start_timeline("/no such directory/x")

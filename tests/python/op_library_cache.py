@@ -218,7 +218,7 @@ class CacheTest(unittest.TestCase):
             self.assertEqual(self.fetch(), path)
         self.assertEqual(self.recipe.built, 1)
 
-    def test_a_cache_that_can_not_be_written(self):
+    def test_a_cache_that_cannot_be_written(self):
         self.directory.mkdir(mode=0o700)
         access = os.access
         with mock.patch.object(os, "access", lambda path, mode: Path(path) != self.directory and access(path, mode)):
@@ -400,7 +400,7 @@ class BuildOpsTest(unittest.TestCase):
         self.assertRegex(done.stderr, "no ops: .*python.* has no TensorFlow. To use a TensorFlow that works: pip")
         self.assertNotIn("Traceback", done.stderr)
 
-    def test_a_place_that_can_not_be_made(self):
+    def test_a_place_that_cannot_be_made(self):
         with tempfile.TemporaryDirectory() as directory:
             Path(directory, "tensorflow.py").write_text(TENSORFLOW)
             Path(directory, "file").touch()

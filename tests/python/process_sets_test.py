@@ -132,7 +132,7 @@ class ProcessSetsTest(OpTest):
         with self.assertRaises(ValueError):
             hvd.allreduce(tf.constant([1.0]), process_set=unknown)
 
-    def test_sets_that_can_not_be_used(self):
+    def test_sets_that_cannot_be_used(self):
         """A number that there is not is a ValueError, in graphs when they are made; a set without this rank is not."""
         there_is_none = hvd.ProcessSet([0])
         there_is_none.process_set_id = 77

@@ -218,7 +218,7 @@ class AgreementTest(support.OpTest):
                 self.check_mismatch(self.caught(lambda odd: function()), text)
                 self.goes_on()
 
-    def test_values_that_can_not_work(self):
+    def test_invalid_values(self):
         for what, (call, text) in {**INVALID, **EAGER_INVALID}.items():
             with self.subTest(what):
                 error = self.caught(call)
@@ -227,8 +227,8 @@ class AgreementTest(support.OpTest):
                     self.check_mismatch(error, f"rank {self.size - 1}.*an invalid request")
                 self.goes_on()
 
-    def test_values_that_can_not_work_in_functions(self):
-        """Errors found by the engine. Errors that TensorFlow raises while tracing have no name that other ranks know."""
+    def test_invalid_values_in_functions(self):
+        """Errors of the engine. Errors that TensorFlow raises while tracing have no name that other ranks know."""
         for what in ("broadcast: root_rank after the last", "broadcast: root_rank beyond 32 bits", "alltoall: splits"):
             call, text = INVALID[what]
             with self.subTest(what):

@@ -261,7 +261,7 @@ class Broadcast(OpTest):
         self.check(received, [5.0])
         self.check(after, [6.0])
 
-    def test_variables_that_can_not_be_sent(self):
+    def test_variables_that_cannot_be_sent(self):
         with self.assertRaisesRegex(errors.InvalidArgument, "of type string"):
             mpi_ops.broadcast_([tf.Variable("text")], 0)
         self.assertEqual(mpi_ops.broadcast_([], 0), [])

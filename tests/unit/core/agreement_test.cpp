@@ -117,7 +117,7 @@ TEST(Agreement, TextsOfAnyLengthReachAllProcesses) {
   }
 }
 
-TEST(Agreement, ATextWhoseLengthCanNotBeIsRefused) {
+TEST(Agreement, TextOfAnImpossibleLengthIsRefused) {
   const auto piece = [](std::uint64_t length) {
     std::string bytes(4096, 'x');
     return bytes.replace(0, sizeof length, reinterpret_cast<const char*>(&length), sizeof length);

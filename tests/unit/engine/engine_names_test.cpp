@@ -154,7 +154,7 @@ TEST(EngineNames, RefusalOfAStepFailsIt) {
   });
 }
 
-TEST(EngineNames, ProcessSetsThatOneRankCanNotMake) {
+TEST(EngineNames, ProcessSetsThatOneRankCannotMake) {
   run_engines(2, [](TensorEngine& engine, Client&) {
     if (engine.communicator().rank() == 1) {
       EXPECT_THROW((void)engine.add_process_set({7}), InvalidArgument);

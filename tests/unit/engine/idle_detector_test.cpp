@@ -78,7 +78,7 @@ TEST(IdleDetector, IsOverWhenTheRankBeginsToCompute) {
 }
 
 /// Stopped, or on a machine that has no processor for it.
-TEST(IdleDetector, DoesNotCountWhileTheProcessCanNotGoOn) {
+TEST(IdleDetector, DoesNotCountWhileTheProcessCannotGoOn) {
   WaitingRank rank;
   EXPECT_FALSE(rank.wait(milliseconds(4000)));
   rank.sleep(milliseconds(3000));
