@@ -23,7 +23,7 @@ SUFFIXES = (".h", ".cpp", ".c", ".cu", ".cuh", ".py")
 LARGE_FUNCTION = re.compile(r"NOLINT\(readability-function-size\): \S")
 LARGE_CLASS = re.compile(r"\bMore than 15 members: \S")
 
-# What the text of a source may hold that is no code.
+# Comments, strings and preprocessor lines, which do not count as code.
 NO_CODE = re.compile(
     r'//(?:\\\n|[^\n])*|/\*.*?\*/|(?:u8|[uUL])?R"(?P<end>[^()\\ \n]*)\(.*?\)(?P=end)"'
     r"|\"(?:\\.|[^\"\\\n])*\"|(?<![0-9A-Fa-f])'(?:\\.|[^'\\\n])+'|^[ \t]*\#(?:\\\n|[^\n])*",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared by the scripts that measure calls."""
+"""Helpers of the scripts that measure calls."""
 
 import time
 

@@ -43,7 +43,7 @@ class JobFailed(Exception):
 
 @dataclasses.dataclass
 class Run:
-    """What one job of a program left: rank 0's standard output, the file it was told to write, and its duration."""
+    """Results of one job: rank 0's standard output, the file that the program wrote, and the duration."""
 
     output: str
     file: pathlib.Path

@@ -56,7 +56,7 @@ def main():
             seconds = seconds_per_step(model, options.steps)
             if turn > 0:  # the first one traces
                 samples.append(seconds)
-    # Of all ranks, because one that computes slowly keeps the others waiting.
+    # Times of all ranks, because a rank that computes slowly keeps its peers waiting.
     own = [statistics.median(times[model]) for model in (together, alone)]
     everyone = np.array(fd.allgather_object(own))
     if fd.rank() == 0:

@@ -88,7 +88,7 @@ class Builds(unittest.TestCase):
         self.assertEqual(done.returncode, 2)
         self.assertIn("no figures here", done.stderr)
 
-    def test_what_is_no_build_is_refused(self):
+    def test_directory_without_a_build_is_refused(self):
         done = self.compare(self.directory, self.directory)
         self.assertEqual(done.returncode, 2)
         self.assertIn("is no build directory", done.stderr)

@@ -90,7 +90,7 @@ def dangling_mounts(value: Any, where: str) -> Iterator[str]:
             yield from dangling_mounts(each, f"{where}.{name}")
 
 
-# What the check must find, as changes of a manifest that is right: a path, and what is put there.
+# Errors that the check must find: kind, path in a valid manifest, value to put there, and a part of the message.
 BROKEN = [
     ("MPIJob", ["spec", "slotPerWorker"], 2, "has no such field"),
     ("MPIJob", ["spec", "slotsPerWorker"], "2", "of the type integer"),

@@ -105,7 +105,7 @@ TEST(Allreduce, AverageAndScaling) {
   });
 }
 
-/// What a factor makes of an integer; a factor of 1/n divides.
+/// Product of an integer and a factor, rounded toward zero; exact for a factor of 1/n.
 double truncated(double number, double factor) {
   return std::trunc(number * factor * (1 + 0x1p-50));
 }
@@ -138,7 +138,7 @@ TEST(Allreduce, FactorsAndAveragesOfIntegers) {
   });
 }
 
-TEST(Allreduce, SameBitsOnAllRanksAndErrorWithinTheBoundOfTheAdditions) {
+TEST(Allreduce, SameBitsOnAllRanksAndErrorWithinBound) {
   const unsigned seed = std::random_device{}();
   for_each_group({2, 3, 4, 7, 8}, [&](Communicator& ranks) {
     const auto p = static_cast<std::size_t>(ranks.size());

@@ -51,7 +51,7 @@ Buffer extremes(int rank, std::size_t count, DType dtype) {
   return buffer;
 }
 
-TEST(Averages, OfIntegersAreRightThoughTheirSumsLeaveTheType) {
+TEST(Averages, IntegerAveragesAreExactIfTheSumOverflows) {
   for_each_group(conformance_sizes(), [](Communicator& ranks) {
     for (const std::string& algorithm : algorithm_names(Collective::kAllreduce, ranks)) {
       for (const DType dtype : kIntegers) {
@@ -74,7 +74,7 @@ TEST(Averages, OfIntegersAreRightThoughTheirSumsLeaveTheType) {
   });
 }
 
-TEST(Averages, OfIntegersToOneRankAndInPartsAreRight) {
+TEST(Averages, IntegerAveragesOfReduceAndReduceScatterAreExact) {
   for_each_group(conformance_sizes(), [](Communicator& ranks) {
     const auto size = static_cast<std::size_t>(ranks.size());
     const int root = ranks.size() - 1;
@@ -108,7 +108,7 @@ TEST(Averages, OfIntegersToOneRankAndInPartsAreRight) {
   });
 }
 
-TEST(Averages, OfHalvesStayInRange) {
+TEST(Averages, HalfAveragesStayInRange) {
   for_each_group(conformance_sizes(), [](Communicator& ranks) {
     for (const std::string& algorithm : algorithm_names(Collective::kAllreduce, ranks)) {
       for (const std::size_t count : {std::size_t{3}, kCount}) {
@@ -143,7 +143,7 @@ double average_of_halves(double number) {
   return result;
 }
 
-TEST(Averages, OfHalvesAreDividedFirstOrLastByTheSetting) {
+TEST(Averages, SettingDividesHalvesFirstOrLast) {
   if (is_launched()) GTEST_SKIP() << "a job has the settings that it was started with";
   constexpr double kLeast = 0x1p-24;
   {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What belongs to the communicator rather than to one collective: asynchrony, groups, mismatches, invalid calls.
+// Properties of communicators, whatever the collective: asynchrony, groups, mismatches, invalid calls.
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -53,7 +53,8 @@ TEST(Communicator, ManyAsynchronousCallsCompleteInAnyOrderOfWaiting) {
   });
 }
 
-/// Over several hosts what precedes a collective's work inside the host ends in any order, and so may the collectives.
+/// Over several hosts, the phases before a collective's work inside the host end in any order, and so may the
+/// collectives.
 TEST(Communicator, ShortCallsInFlightDoNotOvertakeEachOther) {
   for_each_group({4}, [](Communicator& ranks) {
     constexpr int kCalls = 8;
@@ -169,7 +170,7 @@ TEST(Communicator, AlltoallCountsThatDoNotFitAreAMismatchEverywhere) {
   });
 }
 
-TEST(Communicator, DisagreementsAboutAlltoallLeaveTheCommunicatorUsable) {
+TEST(Communicator, AlltoallDisagreementLeavesCommunicatorUsable) {
   for_each_group({2, 3}, [](Communicator& ranks) {
     if (ranks.size() == 1) return;
     const auto p = static_cast<std::size_t>(ranks.size());
@@ -203,7 +204,7 @@ TEST(Communicator, TestingWithoutWaitingCompletes) {
   });
 }
 
-TEST(Communicator, AnInvalidCallOfOneRankIsInvalidThereAndAMismatchElsewhere) {
+TEST(Communicator, InvalidCallIsAMismatchOnOtherRanks) {
   for_each_group({2, 3}, [](Communicator& ranks) {
     std::vector<float> input(8), output(8), too_small(7);
     if (ranks.rank() == 0) {
@@ -216,7 +217,7 @@ TEST(Communicator, AnInvalidCallOfOneRankIsInvalidThereAndAMismatchElsewhere) {
   });
 }
 
-TEST(Communicator, InvalidCallsSayWhatWasExpected) {
+TEST(Communicator, InvalidCallsReportTheExpectedArguments) {
   for_each_group({1, 2, 3}, [](Communicator& ranks) {
     std::vector<std::int32_t> integers(4);
     std::array<std::uint8_t, 4> bools{};
@@ -261,7 +262,7 @@ TEST(Communicator, MemoryOfADeviceReachesNoLoopOfTheHost) {
     for (const std::size_t each : {std::size_t{1}, std::size_t{20'000}}) {
       std::vector<float> host(size * each);
       const BufferView own = memory.floats(each), whole = memory.floats(size * each);
-      // Where there are devices: its address is none of theirs, or its device is another one's.
+      // On machines with devices, the address belongs to no device, or to another rank's device.
       const auto refuses = [&](auto&& collective) {
         EXPECT_THAT(message_of<InvalidArgument>(collective),
                     AnyOf(HasSubstr("there are no devices"), HasSubstr("memory of CUDA device 1")));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sequence numbers, and what is derived from them, far beyond what a job reaches: results stay right.
+// Results stay right at sequence numbers, and numbers derived from them, far beyond those that a job reaches.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 

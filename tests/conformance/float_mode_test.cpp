@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every rank gets the same bits, whatever floating-point mode the threads are in that move a collective on.
+// Every rank gets the same bits, whatever the floating-point mode of the threads that run the collective.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -125,7 +125,7 @@ TEST(FloatMode, ScaledAveragesAreThoseOfTheUsualMode) {
       for (const std::size_t count : {std::size_t{3}, std::size_t{500}, std::size_t{20'000}}) {
         std::array<Buffer, 4> results;
         if (internals(ranks).choose(Collective::kAllreduce, count * size_in_bytes(dtype)) == "vendor") continue;
-        // Of the least subnormal, to get normal numbers most of which have to be rounded.
+        // Multiplies the smallest subnormal numbers into normal numbers, most of which have to be rounded.
         const double factor = dtype == DType::kF64 ? 0x1.23p1000 : dtype == DType::kF16 ? 0x1.23p20 : 0x1.23p100;
         for (int round = 0; round < 4; ++round) {
           Buffer& values = results[static_cast<std::size_t>(round)] = Buffer(count, dtype);

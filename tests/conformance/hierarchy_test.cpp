@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Allreduce over several hosts: what crosses them. Runs where the job has several; FARANDOLE_HOST_ID can pretend them.
+// Allreduce over several hosts: the bytes that cross hosts. Runs if the job has several hosts; FARANDOLE_HOST_ID can
+// simulate them.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -19,7 +20,7 @@ std::uint64_t expected_bytes(const Communicator& ranks, std::size_t count) {
   return 2 * count * sizeof(float) + comparison;
 }
 
-TEST(Hierarchy, BytesThatCrossHostsEqualTheFormulaAndResultsAreExact) {
+TEST(Hierarchy, BytesAcrossHostsEqualFormulaAndResultsAreExact) {
   for_each_group({1}, [](Communicator& ranks) {
     if (ranks.placement().host_count != 2 ||
         internals(ranks).choose(Collective::kAllreduce, 1 << 20) != "hierarchical") {

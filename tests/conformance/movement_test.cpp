@@ -130,7 +130,7 @@ TEST(Scatter, EveryAlgorithmAndRoot) {
   });
 }
 
-/// What rank `from` sends to rank `to`.
+/// Number of elements that rank `from` sends to rank `to`.
 std::size_t exchanged(int from, int to, std::size_t unit) {
   return (from + 2 * to) % 3 == 0 ? 0 : unit + static_cast<std::size_t>(from);
 }

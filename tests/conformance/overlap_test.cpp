@@ -96,7 +96,7 @@ void expect_refused(Communicator& ranks, int odd, const OverlapCase& one, std::s
   EXPECT_EQ(memory.elements, before);
 }
 
-TEST(Overlap, OfOneRankIsInvalidThereAndAMismatchElsewhere) {
+TEST(Overlap, OverlapOnOneRankIsAMismatchOnOtherRanks) {
   for_each_group({1, 2, 3, 5}, [](Communicator& ranks) {
     const Counts counts = uneven_counts(ranks);
     for (const int odd : {0, ranks.size() - 1}) {
@@ -110,7 +110,7 @@ TEST(Overlap, OfOneRankIsInvalidThereAndAMismatchElsewhere) {
   });
 }
 
-TEST(Overlap, OfCountsAndOutputIsInvalidThereAndAMismatchElsewhere) {
+TEST(Overlap, OutputOverCountsIsAMismatchOnOtherRanks) {
   for_each_group({1, 2, 3}, [](Communicator& ranks) {
     const auto size = static_cast<std::size_t>(ranks.size());
     const int odd = ranks.size() - 1;

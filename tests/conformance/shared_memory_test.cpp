@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives inside a host: wherever buffers lie, whatever their size, however many at a time, the result is the same.
+// Collectives inside a host give the same results for every kind and size of buffer, and for any number of collectives
+// in flight.
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -96,7 +97,7 @@ TEST(SharedMemory, VectorsOfSeveralPartsWhereverTheyLie) {
   });
 }
 
-TEST(SharedMemory, ManyOperationsOverSeveralCommunicatorsWaitedForInAnyOrder) {
+TEST(SharedMemory, ManyOperationsCompleteInAnyOrderOfWaits) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE(fmt::format("seed {}", seed));
   for_each_group({2, 3, 4}, [&](Communicator& ranks) {
@@ -288,7 +289,7 @@ void disagree_about_everything(Communicator& ranks, Buffer& input, Buffer& outpu
            [&] { ranks.alltoall(in(count / p * p), out(count / p * p + (odd ? 1 : 0)), counts, uneven); });
 }
 
-TEST(SharedMemory, DisagreementsChangeNothingAndLeaveTheCommunicatorUsable) {
+TEST(SharedMemory, DisagreementKeepsOutputsAndCommunicatorUsable) {
   for_each_group({2, 3, 4}, [](Communicator& ranks) {
     if (ranks.size() == 1) return;
     const std::size_t limit = one_shot_bytes(ranks) / sizeof(float);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One collective of one rank on memory of a given kind, from its start to the comparison of its result.
+// Runs one collective on one rank with memory of a given kind, and compares the result with the expected result.
 #pragma once
 
 #include <fmt/core.h>
@@ -47,7 +47,7 @@ class Placed {
 
 /// How the elements are distributed over the ranks, where a collective has counts.
 enum class Spread { kEven, kUneven, kLastOnly };
-/// Which ranks have their input and output in windows.
+/// Ranks whose input or output lies in windows.
 struct Places {
   std::function<bool(int)> input, output;
   const char* name;
@@ -62,7 +62,7 @@ struct Shape {
   bool blocking = false;
 };
 
-/// What rank `rank` has at `index` of its input.
+/// Element `index` of the input of rank `rank`.
 template <class T>
 T sent(int rank, std::size_t index) {
   return static_cast<T>(31 * static_cast<std::size_t>(rank) + 7 * index + index / 251);
@@ -81,7 +81,7 @@ class Trial {
   Trial(const Trial&) = delete;
   Trial& operator=(const Trial&) = delete;
 
-  /// Empty, or what is wrong.
+  /// Describes the error; empty if there is none.
   std::string difference() {
     if (work_.valid()) work_.wait();
     std::string text;
@@ -92,7 +92,7 @@ class Trial {
         if (came[i] != wanted[i]) text = fmt::format("output {} is {}, expected {}", i, came[i], wanted[i]);
       }
     }
-    // What is not in the output of a collective in place must not have changed either.
+    // Input elements outside the output (of an in-place collective) must keep their values.
     const auto* input = static_cast<const T*>(input_.data);
     for (std::size_t i = 0; i < input_.count && has_input() && text.empty(); ++i) {
       const bool overwritten =

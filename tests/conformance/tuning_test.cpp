@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Choices from a table: of a file that rank 0 reads, and of one that the program passes.
+// Selection by a tuning table, read from a file by rank 0 or passed by the program.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -41,7 +41,7 @@ TuningTable odd_table(const Communicator& ranks) {
   return table;
 }
 
-/// Every collective at sizes on both sides of what the table tells apart.
+/// Runs every collective at sizes on both sides of the table's limits.
 void try_sizes(Communicator& ranks) {
   for (int i = 0; i < kCollectiveCount; ++i) {
     for (const std::size_t count : {0, 3, 16, 17, 128, 129, 1000, 1025, 9000, 70'000}) {
@@ -70,11 +70,11 @@ TEST(Tuning, ATableChoosesByCollectiveAndSize) {
       }
     }
     try_sizes(tuned);
-    // What is made of it chooses likewise if it is like it.
+    // A duplicate has the same ranks, so the table applies to the duplicate too.
     Communicator again = tuned.duplicate();
     EXPECT_EQ(internals(again).choose(Collective::kAlltoall, 300), internals(tuned).choose(Collective::kAlltoall, 300));
     Communicator alone = tuned.split(tuned.rank());
-    // One process of mpirun is as alone as that from the start.
+    // With a single rank, the original communicator is just like the split communicator.
     if (ranks.size() > 1) {
       EXPECT_THAT(internals(alone).explain(Collective::kAlltoall, 300), HasSubstr("is for"));
     }
@@ -104,7 +104,7 @@ TEST(Tuning, ManyCallsOfDifferentWaysInFlight) {
   });
 }
 
-TEST(Tuning, RanksThatCallDifferentSizesAreToldWhateverTheTableChoosesForEach) {
+TEST(Tuning, DifferentSizesFailWhateverTheTableChooses) {
   for_each_group({2, 3}, [](Communicator& ranks) {
     if (ranks.size() == 1 || !internals(ranks).settings().collectives.check)
       GTEST_SKIP() << "needs several ranks that compare their calls";

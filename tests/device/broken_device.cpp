@@ -12,7 +12,7 @@
 namespace farandole::test {
 namespace {
 
-/// What the driver's thread waits for.
+/// Gate at which the driver's thread waits.
 struct Gate {
   std::mutex mutex;
   std::condition_variable opened;

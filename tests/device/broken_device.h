@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Devices that fail: a stream that hangs, on a GPU as on the double, and calls that fail, on the double only.
+// Makes devices fail: streams that hang (on a GPU and on the double), and calls that fail (on the double only).
 #pragma once
 
 #include "farandole/sdk/device.h"
 
 namespace farandole::test {
 
-/// What is enqueued in the stream while this lives is not begun before this goes.
+/// Blocks a stream: work enqueued in the stream while this object lives starts after the object is destroyed.
 class StuckStream {
  public:
   /// @param device  of the stream, which no other StuckStream may have; one of the process at a time

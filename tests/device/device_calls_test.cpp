@@ -36,13 +36,13 @@ float sum_of_ranks(const Communicator& ranks) {
   return static_cast<float>(ranks.size() * (ranks.size() + 1)) / 2;
 }
 
-/// Enqueues what keeps the stream at work for some milliseconds, so that what does not wait for it comes first.
+/// Keeps the stream busy for some milliseconds, so that work which does not wait for the stream overtakes it.
 void keep_busy(Device& device, BufferView values, StreamView stream) {
   constexpr int kItems = 500;
   for (int i = 0; i < kItems; ++i) device.fill_zero(values.data, values.size_in_bytes(), stream);
 }
 
-TEST(DeviceCalls, WhatIsInTheStreamBeforeTheCallComesBeforeIt) {
+TEST(DeviceCalls, CallIsOrderedAfterEarlierWorkInTheStream) {
   for_each_device_group({2, 3}, [](Communicator& ranks) {
     Device& device = device_of(ranks);
     const StreamView stream = device.make_stream();
@@ -69,7 +69,7 @@ TEST(DeviceCalls, WhatIsInTheStreamBeforeTheCallComesBeforeIt) {
   });
 }
 
-TEST(DeviceCalls, WhatIsAllocatedIsNoMemoryOfOperationsThatHaveNotEnded) {
+TEST(DeviceCalls, AllocationAvoidsMemoryOfUnfinishedOperations) {
   FARANDOLE_SKIP_WITHOUT_DEVICES();
   for_each_device_group({2, 3}, [](Communicator& ranks) {
     Device& device = device_of(ranks);
@@ -101,7 +101,7 @@ TEST(DeviceCalls, WhatIsAllocatedIsNoMemoryOfOperationsThatHaveNotEnded) {
   });
 }
 
-TEST(DeviceCalls, CommunicatorsMayBeUsedInDifferentOrdersOnDifferentRanks) {
+TEST(DeviceCalls, RanksMayUseCommunicatorsInDifferentOrders) {
   for_each_device_group({2, 3, 4}, [](Communicator& ranks) {
     Communicator other = ranks.duplicate();
     Communicator third = ranks.split(0, -ranks.rank());
@@ -139,7 +139,7 @@ TEST(DeviceCalls, ManyAreInFlightAndCommunicatorsAreMadeMeanwhile) {
   });
 }
 
-TEST(DeviceCalls, HostMemoryOnOneRankAndDeviceMemoryOnAnotherIsAMismatch) {
+TEST(DeviceCalls, HostMemoryOnOnlyOneRankIsAMismatch) {
   for_each_device_group({2, 3}, [](Communicator& ranks) {
     Buffer device = filled(ranks, 100, 1);
     std::vector<float> host(100, 1);
@@ -152,7 +152,7 @@ TEST(DeviceCalls, HostMemoryOnOneRankAndDeviceMemoryOnAnotherIsAMismatch) {
   });
 }
 
-TEST(DeviceCalls, AddressesThatLieElsewhereThanTheViewSaysAreRefusedOnAllRanks) {
+TEST(DeviceCalls, WrongMemorySpaceOfAViewIsRefusedOnAllRanks) {
   for_each_device_group({2}, [](Communicator& ranks) {
     Buffer device = filled(ranks, 100, 1);
     std::vector<float> host(100, 1);
@@ -190,7 +190,7 @@ void expect_refused_by_rank_0(Communicator& ranks, BufferView right, const std::
   }
 }
 
-TEST(DeviceCalls, AViewThatCannotBeReadIsRefusedBeforeTheDeviceTouchesIt) {
+TEST(DeviceCalls, InvalidViewIsRefusedBeforeTheDeviceReadsIt) {
   for_each_device_group({2}, [](Communicator& ranks) {
     constexpr std::size_t kCount = 10'000;
     Buffer values = ranks.allocate(kCount, DType::kF32, ranks.device());
@@ -199,7 +199,7 @@ TEST(DeviceCalls, AViewThatCannotBeReadIsRefusedBeforeTheDeviceTouchesIt) {
       expect_refused_by_rank_0(ranks, values.view(), text, [&] { ranks.allreduce(view, ReduceOp::kSum); });
       ranks.allreduce(values.view(), ReduceOp::kSum);
     };
-    // Bytes where elements are expected. What lies behind the memory is another one's, or none.
+    // The count is in bytes where elements are expected. The view would reach beyond its allocation.
     refused("a number of elements, not of bytes", {data, std::size_t{1} << 40, DType::kF32, ranks.device()});
     refused("at a multiple of 4 bytes", {static_cast<std::byte*>(data) + 2, kCount - 1, DType::kF32, ranks.device()});
     // Memory that the program has freed.
@@ -218,7 +218,7 @@ TEST(DeviceCalls, AViewThatCannotBeReadIsRefusedBeforeTheDeviceTouchesIt) {
   });
 }
 
-TEST(DeviceCalls, RanksWithoutElementsOrWithoutAnOutputNeedNoDeviceMemory) {
+TEST(DeviceCalls, EmptyOrIgnoredViewsNeedNoDeviceMemory) {
   for_each_device_group({2, 3}, [](Communicator& ranks) {
     constexpr std::size_t kEach = 100;
     const auto size = static_cast<std::size_t>(ranks.size());
@@ -232,7 +232,7 @@ TEST(DeviceCalls, RanksWithoutElementsOrWithoutAnOutputNeedNoDeviceMemory) {
     EXPECT_EQ(first_of(ranks, all), 1);
     ranks.reduce_scatter(all.view().part(0, kEach * (size - 1)), is_last ? nothing : own.view(), ReduceOp::kSum,
                          counts);
-    // What a rank that is not the root passes as an output is ignored, wherever it lies.
+    // The output passed by a rank that is not the root is ignored, in whatever memory the output lies.
     std::vector<float> ignored(kEach * size, 7);
     ranks.gather(own.view(), is_last ? all.view() : BufferView(ignored), ranks.size() - 1);
     ranks.reduce(own.view(), is_last ? all.view().part(0, kEach) : BufferView(ignored), ReduceOp::kMax,
@@ -269,7 +269,7 @@ TEST(DeviceCalls, AStreamThatIsCapturedIntoAGraphIsRefused) {
   });
 }
 
-TEST(DeviceCalls, AStreamMayBeCapturedWhileOthersAreUsed) {
+TEST(DeviceCalls, AStreamMayBeCapturedWhileOtherStreamsAreUsed) {
   FARANDOLE_SKIP_WITHOUT_DEVICES();
   auto* const capture = find_in_driver<decltype(fake_device_capture)>("fake_device_capture");
   if (capture == nullptr) GTEST_SKIP() << "only the double pretends captures";
@@ -294,7 +294,7 @@ TEST(DeviceCalls, AStreamMayBeCapturedWhileOthersAreUsed) {
 }
 
 /// A vendor's communicator takes memory of the device, and long to make.
-TEST(DeviceCalls, CommunicatorsOfTheSameRanksUseOneGroupAndOneContext) {
+TEST(DeviceCalls, CommunicatorsOfTheSameRanksShareGroupAndContext) {
   FARANDOLE_SKIP_WITHOUT_DEVICES();
   auto* const calls_of = find_in_driver<unsigned long(const char*)>("fake_device_calls");
   if (calls_of == nullptr) GTEST_SKIP() << "only the double counts calls";

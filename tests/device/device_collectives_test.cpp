@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every collective and algorithm on device memory: what the same call gives on host memory, bit by bit.
+// Every collective and algorithm on device memory gives the same bits as the same call on host memory.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Devices that fail, stick, or are not what they should be: one clear error on every rank, in time. A test that ends a
-// job runs in a process of its own; the environment of some says what the double pretends, or hides devices
-// (CMakeLists.txt, and that of tests/gpu).
+// Devices that fail, hang, or have the wrong properties: every rank raises one clear error in time. A test that ends a
+// job runs in its own process. Some tests need an environment that configures the double or hides devices, which
+// CMakeLists.txt here and the steps of tests/gpu set.
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -50,7 +50,7 @@ TEST(DeviceFaults, AKernelThatFailsIsADeviceErrorOnAllRanks) {
   });
 }
 
-/// As a device that has fallen off the bus answers.
+/// Every call returns the error of a device that has fallen off the bus.
 TEST(DeviceFaults, ALostDeviceIsADeviceErrorOnAllRanks) {
   FARANDOLE_SKIP_WITHOUT_DEVICES();
   constexpr int kUnavailable = 46;
@@ -58,7 +58,7 @@ TEST(DeviceFaults, ALostDeviceIsADeviceErrorOnAllRanks) {
     Buffer values = ranks.allocate(1000, DType::kF32, ranks.device());
     ranks.allreduce(values.view(), ReduceOp::kSum);
     ranks.barrier();
-    // What a device that has failed had in its streams never ends.
+    // Work in the streams of a failed device never ends.
     Device& device = device_of(ranks);
     const StreamView stream = device.make_stream();
     std::optional<StuckStream> stuck;
@@ -77,7 +77,8 @@ TEST(DeviceFaults, ALostDeviceIsADeviceErrorOnAllRanks) {
   });
 }
 
-/// What a stream still uses is not free: memory of that size is new. Only the double counts.
+/// Checks that memory which a stream still uses is not given out again: an allocation of that size must be new memory.
+/// Only the double counts allocations; on a GPU this check is a no-op.
 void expect_memory_of_its_own(Device& device, std::size_t bytes) {
   auto* const calls_of = find_in_driver<decltype(fake_device_calls)>("fake_device_calls");
   if (calls_of == nullptr) return;
@@ -110,7 +111,7 @@ TEST(DeviceFaults, AStuckStreamIsATimeoutOnAllRanksWithinTheDeadline) {
     const double late_by = (waited - internals(ranks).settings().faults.timeout).count();
     EXPECT_THAT(text, HasSubstr("allreduce of 1000 f32 elements in device memory"));
     EXPECT_LT(late_by, 1.0);
-    // What is measured on a GPU goes into its report by such a line.
+    // Lines of this form put a measurement into the report of a run on a GPU.
     if (ranks.rank() == 0) {
       fmt::print("measured: stuck stream, seconds after the deadline: {:.3f}\n", late_by);
     }
@@ -222,7 +223,7 @@ void expect_network_fault(int rank, const WrappedTransport::Options& wrong,
   });
 }
 
-TEST(DeviceFaults, ANetworkThatFailsBetweenSlicesIsATransportErrorOnAllRanks) {
+TEST(DeviceFaults, NetworkFailureMidwayIsATransportErrorOnAllRanks) {
   FARANDOLE_SKIP_WITHOUT_DEVICES();
   expect_network_fault<TransportError>(1, {.fails_at = 6},
                                        AllOf(HasSubstr("rank 1 "), HasSubstr("the network is down")));
@@ -234,7 +235,7 @@ TEST(DeviceFaults, ASliceThatNeverComesIsATimeoutOnAllRanks) {
 }
 
 /// The processes of a job, of which rank 3 is killed. The peer whose messages do not come on may be on its host or not.
-TEST(DeviceFaults, ARankThatIsKilledBetweenSlicesIsAPeerLostOnItsPeers) {
+TEST(DeviceFaults, KilledRankMidwayIsPeerLostOnItsPeers) {
   if (!is_launched()) GTEST_SKIP() << "needs a job of processes";
   for_each_group({}, [](Communicator& ranks) {
     std::optional<WrappedTransport> transport;

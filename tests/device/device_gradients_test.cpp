@@ -51,7 +51,7 @@ class Gradients {
 void train(Communicator& ranks, bool with_stream) {
   Gradients gradients(ranks);
   const StreamView stream = with_stream ? device_of(ranks).make_stream() : StreamView(nullptr, ranks.device());
-  // What is there after `wait` is there for every stream.
+  // Without a stream in the options, results are ready for every stream after `wait`.
   const StreamView reader = with_stream ? stream : device_of(ranks).make_stream();
   GradientOptions options;
   options.bucket_bytes = 2048;
@@ -84,7 +84,7 @@ TEST(DeviceGradients, WithoutAStreamAreThereAfterWait) {
   for_each_device_group({2, 3}, [](Communicator& ranks) { train(ranks, /*with_stream=*/false); });
 }
 
-TEST(DeviceGradients, OfTwoMemoriesAreRefusedOnAllRanks) {
+TEST(DeviceGradients, MixedHostAndDeviceMemoryIsRefusedOnAllRanks) {
   for_each_device_group({2}, [](Communicator& ranks) {
     Buffer device = ranks.allocate(10, DType::kF32, ranks.device());
     std::vector<float> host(10);
@@ -93,7 +93,7 @@ TEST(DeviceGradients, OfTwoMemoriesAreRefusedOnAllRanks) {
   });
 }
 
-TEST(DeviceGradients, ThatLieElsewhereAreRefusedOnAllRanks) {
+TEST(DeviceGradients, WrongMemorySpaceIsRefusedOnAllRanks) {
   for_each_device_group({2}, [](Communicator& ranks) {
     const Gradients gradients(ranks);
     std::vector<GradientSpan> spans = gradients.spans();
@@ -111,7 +111,7 @@ TEST(DeviceGradients, ThatLieElsewhereAreRefusedOnAllRanks) {
   });
 }
 
-TEST(DeviceGradients, OfACapturedStreamAreRefusedBeforeAnythingIsEnqueued) {
+TEST(DeviceGradients, CapturedStreamIsRefusedBeforeAnyEnqueue) {
   FARANDOLE_SKIP_WITHOUT_DEVICES();
   auto* const capture = find_in_driver<decltype(fake_device_capture)>("fake_device_capture");
   if (capture == nullptr) GTEST_SKIP() << "only the double pretends captures";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hierarchical collectives on device memory, by hosts that ranks pretend, against a schedule on host memory. Values are
-// such that every order of operations gives the same bits.
+// Hierarchical collectives on device memory over simulated hosts, compared with a schedule on host memory. Values are
+// chosen so that every order of operations gives the same bits.
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ const std::vector<std::vector<int>>& layouts() {
   return all;
 }
 
-/// Where the ranks of a job live.
+/// Host index of every rank of the job.
 std::vector<int> hosts_of(Communicator& ranks) {
   const std::vector<std::int32_t> own{ranks.placement().host_index};
   std::vector<std::int32_t> all(static_cast<std::size_t>(ranks.size()));
@@ -235,7 +235,7 @@ TEST(DeviceHierarchy, AveragesAreRightThoughTheirSumsLeaveTheType) {
 }
 
 /// The collectives of both communicators take turns on the device, whatever the order of calls.
-TEST(DeviceHierarchy, OthersAreInFlightInDifferentOrders) {
+TEST(DeviceHierarchy, RunsBesideOtherOperationsInAnyOrder) {
   for_each_device_layout(
       [](Communicator& ranks, const std::vector<int>& layout) {
         Communicator other = CommunicatorProbe::on_hosts(ranks.duplicate(), layout);
@@ -269,7 +269,7 @@ TEST(DeviceHierarchy, OthersAreInFlightInDifferentOrders) {
       /*most_ranks=*/4);
 }
 
-/// What the caller enqueues before the call comes before it, and what is enqueued afterwards sees the result.
+/// The call is ordered after work enqueued before the call; work enqueued afterwards sees the result.
 TEST(DeviceHierarchy, IsOrderedWithTheCallersStream) {
   for_each_device_layout(
       [](Communicator& ranks, const std::vector<int>& /*layout*/) {
@@ -298,7 +298,7 @@ TEST(DeviceHierarchy, IsOrderedWithTheCallersStream) {
       /*most_ranks=*/4);
 }
 
-/// As with an MPI that takes addresses on devices: kernels add up, and nothing is copied to the host.
+/// The transport takes device addresses, like a CUDA-aware MPI: kernels reduce, and no data is copied to the host.
 TEST(DeviceHierarchy, MessagesOfDeviceMemoryNeedNoCopies) {
   for_each_device_layout([](Communicator& ranks, const std::vector<int>& layout) {
     if (is_launched()) return;  // a job on several hosts has several transports, and one is wrapped
@@ -371,7 +371,7 @@ TEST(DeviceHierarchy, SlicesMayBeAsShortOrAsLongAsTheSettingAllows) {
   }
 }
 
-TEST(DeviceHierarchy, ASettingForcesItWhereThereAreHostsAndACallSaysWhyNot) {
+TEST(DeviceHierarchy, SettingForcesItIfPossibleElseExplainsWhyNot) {
   FARANDOLE_SKIP_WITHOUT_DEVICES();
   const Variable forced("FARANDOLE_BROADCAST", "hierarchical");
   for_each_device_group({2}, [](Communicator& ranks) {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of a device, by Device::launch: what reduce() and scale() give on host memory, bit by bit. One device is
-// enough.
+// Kernels started by Device::launch give the same bits as reduce() and scale() on host memory. One device is enough.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +16,7 @@ namespace farandole::test {
 namespace {
 
 constexpr std::array kOps{ReduceOp::kSum, ReduceOp::kProduct, ReduceOp::kMin, ReduceOp::kMax};
-/// Elements, and by how many of them the memory begins behind what the allocator aligns.
+/// Number of elements, and shift of the memory's begin from the allocator's alignment, in elements.
 struct Extent {
   std::size_t count, shift;
 };
@@ -29,7 +28,7 @@ void check_task(Communicator& ranks, DeviceTask task, const Buffer& left, const 
   Device& device = device_of(ranks);
   const std::size_t count = wanted.count() - shift;
   Buffer device_left = to_device(ranks, left.view()), device_right = to_device(ranks, right.view());
-  // What the task does not write must stay.
+  // Elements that the task does not write must keep their values.
   Buffer device_output = to_device(ranks, wanted.view());
   const StreamView stream = StreamView(nullptr, device.space());
   device.fill_zero(device_output.view().part(shift, count).data, count * size_in_bytes(task.output_dtype), stream);
@@ -83,7 +82,7 @@ TEST(DeviceKernels, ScaleAsTheHostDoes) {
   });
 }
 
-TEST(DeviceKernels, CastWhatBothTypesHoldExactly) {
+TEST(DeviceKernels, CastsAreExactIfBothTypesHoldTheValue) {
   constexpr std::array kFloats{DType::kF16, DType::kBF16, DType::kF32, DType::kF64};
   on_each_device([&](Communicator& ranks) {
     for (const DType from : kFloats) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process that dies in the middle of a collective of devices. Both ranks may share one device.
+// A process is killed in the middle of a collective on device memory. Both ranks may share one device.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -10,7 +10,7 @@ source "$here/../cli/expect.sh"
 program=$1; shift
 killed=137 # 128 + SIGKILL
 ends $killed '' env "$@" "$here/../support/local_job.sh" -n 4 "$program" \
-  --gtest_filter=DeviceFaults.ARankThatIsKilledBetweenSlicesIsAPeerLostOnItsPeers
+  --gtest_filter=DeviceFaults.KilledRankMidwayIsPeerLostOnItsPeers
 has_lines 3 '^\[  PASSED  \] 1 test'
 has_no 'misuse|FAILED|SKIPPED'
 finish

@@ -38,12 +38,12 @@ class Mutant(NamedTuple):
         return PLUGIN if self.source.startswith("core/backends/cuda/") else LIBRARY
 
 
-STREAM = Test("DeviceCalls.WhatIsInTheStreamBeforeTheCallComesBeforeIt")
-ORDERS = Test("DeviceCalls.CommunicatorsMayBeUsedInDifferentOrdersOnDifferentRanks")
+STREAM = Test("DeviceCalls.CallIsOrderedAfterEarlierWorkInTheStream")
+ORDERS = Test("DeviceCalls.RanksMayUseCommunicatorsInDifferentOrders")
 # By itself, without devices: for any order in which proposals arrive.
-RANDOM_ORDERS = Test("DeviceOrder.RanksRunWhatTheyShareInOneOrderAndNoneGetsStuck", program="collectives_test")
+RANDOM_ORDERS = Test("DeviceOrder.RanksRunSharedOperationsInOneOrder", program="collectives_test")
 ORDERS_OF_PROCESSES = Test(ORDERS.filter, processes=2)
-ALLOCATED = Test("DeviceCalls.WhatIsAllocatedIsNoMemoryOfOperationsThatHaveNotEnded")
+ALLOCATED = Test("DeviceCalls.AllocationAvoidsMemoryOfUnfinishedOperations")
 VALUES = Test("DeviceCollectives.AveragesAndUnevenPartsOfEveryCollective")
 STUCK = Test("DeviceFaults.AStuckStreamIsATimeoutOnAllRanksWithinTheDeadline", program="farandole_device_faults",
              deadline_s=2)
@@ -53,16 +53,16 @@ IDLE = Test("DeviceFaults.MemoryGoesBackToTheDriverWhenTheDeviceIsIdle", program
             limit_s=15, memory="32M")
 LOST = Test("DeviceFaults.ALostDeviceIsADeviceErrorOnAllRanks", program="farandole_device_faults")
 IN_A_CALL = Test("NcclGroupTest.IsNotAbortedWhileAThreadIsInACall", program="cuda_test")
-LEFT_BEHIND = Test("DeviceThread.DropsWhatItHasPreparedWhenItIsLeftBehind", program="collectives_test")
+LEFT_BEHIND = Test("DeviceThread.AbandonedThreadDropsPreparedWork", program="collectives_test")
 CONNECTIONS = Test("DeviceCalls.OnlySchedulesConnectRanks")
-CAPTURED = Test("DeviceGradients.OfACapturedStreamAreRefusedBeforeAnythingIsEnqueued")
-ELSEWHERE = Test("DeviceGradients.ThatLieElsewhereAreRefusedOnAllRanks")
-CAPTURED_MEANWHILE = Test("DeviceCalls.AStreamMayBeCapturedWhileOthersAreUsed")
+CAPTURED = Test("DeviceGradients.CapturedStreamIsRefusedBeforeAnyEnqueue")
+ELSEWHERE = Test("DeviceGradients.WrongMemorySpaceIsRefusedOnAllRanks")
+CAPTURED_MEANWHILE = Test("DeviceCalls.AStreamMayBeCapturedWhileOtherStreamsAreUsed")
 FACTORS = Test("DeviceCollectives.FactorsOfTheVendorsReductions")
 LAYOUTS = Test("DeviceHierarchy.EveryLayoutAndCount")
 LAYOUTS_WITHOUT_COPIES = Test("DeviceHierarchy.MessagesOfDeviceMemoryNeedNoCopies")
 HOSTS_AND_STREAM = Test("DeviceHierarchy.IsOrderedWithTheCallersStream")
-HOST_ORDERS = Test("DeviceHierarchy.OthersAreInFlightInDifferentOrders")
+HOST_ORDERS = Test("DeviceHierarchy.RunsBesideOtherOperationsInAnyOrder")
 GRADIENTS = Test("DeviceGradients.WithoutAStreamAreThereAfterWait")
 SHARES = Test("DeviceKernels.ReduceAsTheHostDoes")
 TASKS = Test("DeviceKernels.PackManyTensorsByOneCall")
@@ -147,7 +147,7 @@ MUTANTS = [
     Mutant("scratch-free-after-a-fault", "that an operation that failed keeps what the device may still use", OPERATION,
            "slot_.context().abandon();\n  return BufferHazard::kWritten;",
            "slot_.context().abandon();\n  return BufferHazard::kNone;", STUCK),
-    # What waits in the driver, where it must not.
+    # Calls that may block in the driver, made on threads that must not block.
     Mutant("memory-on-the-progress-thread", "the device's thread, for memory of an operation", WORK,
            "[made = made_, make = std::move(make)] {", "[made = made_, make = [work = make()] { return work; }] {",
            STUCK_WITHOUT_MEMORY),
@@ -162,7 +162,7 @@ MUTANTS = [
     # A fault.
     Mutant("aborted-in-a-call", "the wait for a thread that is in NCCL before what it uses is freed", GROUP,
            "[this] { return running_calls_ == 0; }", "[] { return true; }", IN_A_CALL),
-    # What is refused before anything is enqueued.
+    # Checks that refuse a call before anything is enqueued.
     Mutant("packed-into-a-captured-stream", "the question whether a stream is captured, before gradients are packed",
            "ops/gradients/src/gradient_averager.cpp",
            "if (device_ == nullptr || !device_->is_capturing(options_.stream)) pack(bucket);", "pack(bucket);", CAPTURED),
@@ -185,7 +185,7 @@ MUTANTS = [
     Mutant("messages-in-the-default-stream", "the stream of messages", WORK,
            "devices->exchange(stage.messages, stream)",
            "devices->exchange(stage.messages, StreamView(nullptr, device.space()))", VALUES),
-    # Which thread of a launch does what.
+    # The division of a launch's work among its threads.
     Mutant("threads-of-a-block-are-one", "which thread of its block a worker is", KERNELS,
            "blockIdx.x * blockDim.x + threadIdx.x", "blockIdx.x * blockDim.x", SHARES),
     Mutant("rows-of-blocks-are-their-number", "which task a row of blocks takes", KERNELS,

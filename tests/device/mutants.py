@@ -26,9 +26,9 @@ from mutant_table import DOUBLE, LIBRARY, MUTANTS, PLUGIN, Mutant, Test  # noqa:
 
 SOURCE_DIRECTORY = pathlib.Path(__file__).resolve().parents[2]
 INTERNALS = "libfarandole_internals.a"
-# What streams do when is drawn, and differs from run to run.
+# The timing of streams is random and differs from run to run.
 ATTEMPTS = 10
-# Compilers, and tests whose ranks mostly wait, that run beside each other.
+# Compilers, and tests whose ranks mostly wait, that run at the same time.
 MOST_AT_A_TIME = 2
 # Ranks that wait for each other in a circle give up.
 MUTANT_DEADLINE_S = 2

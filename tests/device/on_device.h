@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device memory for tests: filled from the host, and read back. On a machine with a GPU it is the GPU's; elsewhere that
-// of the double (tests/support/host_device).
+// Device memory for tests, filled from the host and read back. The memory is a GPU's if there is a GPU, else the
+// double's (tests/support/host_device).
 #pragma once
 
 #include <gtest/gtest.h>

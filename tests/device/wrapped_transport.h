@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A transport that hands on to another one, takes device memory by copies in host memory, and fails or kills its
-// process when it is told to.
+// A transport that forwards to another transport, takes device memory by copies in host memory, and on demand fails or
+// kills its process.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@
 
 namespace farandole::test {
 
-/// Of one rank. Long messages are those of a collective's data; what ranks tell each other beside is shorter.
+/// The wrapped transport of one rank. Long messages carry the data of collectives; all other messages are shorter.
 class WrappedTransport final : public Transport {
  public:
   static constexpr std::size_t kLongBytes = 1000;
@@ -88,7 +88,7 @@ class WrappedTransport final : public Transport {
     std::vector<std::byte> host;
     std::unique_ptr<Transfer> inner;  ///< goes before `host`
   };
-  /// Where `data` lies.
+  /// Returns the memory space of `data`, and counts device memory and calls without a current context.
   MemorySpace count(const void* data, std::size_t bytes) {
     const MemorySpace space = bytes == 0 ? MemorySpace{} : runtime_.space_of(data);
     if (space.is_host()) return space;

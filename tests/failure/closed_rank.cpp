@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank whose standard descriptors are closed, and that prints all the same. Whether all its results were right it
-// appends to a file.
+// A rank whose standard descriptors are closed, and that prints all the same. The rank appends to a file whether all
+// its results were right.
 // usage: closed_rank FILE [late]
 //   late  closes the descriptors itself, when it has joined the job
 #include <unistd.h>

@@ -47,7 +47,7 @@ class Scene {
   const std::string directory_;  // empty: the program was started by hand
 };
 
-/// Of this process, which need not have joined yet.
+/// Rank of this process according to its launcher; works before the process has joined the job.
 std::string rank_of_launcher() {
   for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "FARANDOLE_RANK", "RANK"}) {
     const char* const rank = std::getenv(variable);

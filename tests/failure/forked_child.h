@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the cases of forked_rank share: children and what is expected of them.
+// Shared by the cases of forked_rank: starts child processes and checks their results.
 #pragma once
 
 #include <sys/types.h>
@@ -31,12 +31,13 @@ struct Child {
   /// 0 in the child, as fork.
   static Child make();
   bool is_here() const { return pid == 0; }
-  /// The end of the child, which must be this one. @param text  what it says; empty: nothing at all
+  /// Waits for the child, and checks its exit status and standard error.
+  /// @param text  part of the expected standard error; empty: the child must print nothing there
   void expect(int wanted, const std::string& text = {}) const;
 };
 
 void check_collectives(Communicator& ranks, int times = 20);
-/// What `call` throws must be that this process is no rank.
+/// Checks that `call` throws the error that this process is no rank.
 void expect_refused(const char* name, const std::function<void()>& call);
 
 /// The case of the engine's C interface. Returns the status of its process, in the child also.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program whose ranks fork in the middle of a job. usage: forked_rank CASE
 //
-// What the child does is the case; the rank meanwhile goes on with collectives and checks their results, and the child
-// must end in time, with the status of its case, without a word on standard error. Every process has a deadline:
-// SIGALRM ends a process that hangs, and the test fails.
+// The case selects the child's actions. Meanwhile the rank runs collectives and checks their results. The child must
+// end in time, with the exit status of its case and an empty standard error. Every process has a deadline: SIGALRM ends
+// a process that hangs, and the test fails.
 #include <poll.h>
 #include <unistd.h>
 
@@ -76,7 +76,7 @@ void expect_all_refused(World& world, Communicator& ranks) {
   for (const auto& [name, call] : calls) expect_refused(name, call);
 }
 
-/// What a case needs of the job. Static, so that std::exit destroys it.
+/// The job's objects that cases use. The object is static, so that std::exit destroys it.
 struct Ranks {
   explicit Ranks(const WorldOptions& options = {}) : world(options) {}
   World world;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A fault reaches all ranks though its flight record cannot be written: the directory's server does not answer, or no
-// memory is left. A program of its own, because it replaces functions of the system's libraries.
+// A fault reaches all ranks even if its flight record cannot be written, because the directory's server does not answer
+// or no memory is left. This is a separate program because it replaces functions of the system's libraries.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ namespace {
 /// The end of the name of a directory that cannot be made before `answered`.
 constexpr std::string_view kHung = "-hung";
 std::latch answered(1);
-/// Of an allocation of this thread.
+/// Largest allocation that succeeds in this thread.
 thread_local std::size_t max_bytes = std::numeric_limits<std::size_t>::max();
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Faults among ranks that are threads: who raises what.
+// Faults among ranks that are threads: the error that each rank raises.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -93,7 +93,7 @@ double elapsed_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-TEST(ReplicaFaults, ADeadlineHoldsWhereOnlyCallsOfTheProgramLook) {
+TEST(ReplicaFaults, DeadlineHoldsIfOnlyProgramCallsPoll) {
   const Variable timeout("FARANDOLE_TIMEOUT", "3");
   std::latch timed_out(1);
   run_replicas(2, [&](Communicator& ranks) {
@@ -200,7 +200,7 @@ TEST(ReplicaFaults, MemoryOfTheOperationStaysUntilItsMessagesAreGone) {
   }
 }
 
-TEST(ReplicaFaults, ARankThatLeavesRightAfterItsLastCollectiveIsNotMissed) {
+TEST(ReplicaFaults, LeavingRightAfterTheLastCollectiveIsNoFault) {
   const Variable quiet("FARANDOLE_LOG", "off");
   std::latch started(1);
   run_replicas(2, [&](Communicator& ranks) {
@@ -269,7 +269,7 @@ TEST(ReplicaFaults, TheFlightRecordIsWrittenOnAFault) {
   }
 }
 
-TEST(ReplicaFaults, FlightRecordsAreWholeWhenAnyRankRaises) {
+TEST(ReplicaFaults, FlightRecordsAreCompleteWhenAnyRankRaises) {
   const Variable quiet("FARANDOLE_LOG", "off");
   for (int round = 0; round < 10; ++round) {
     const FlightDirectory directory;

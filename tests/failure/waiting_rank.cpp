@@ -59,7 +59,8 @@ std::string described(const OtherThread& thread, int signal) {
          " (" + strsignal(signal) + ")";
 }
 
-/// Blocks what it must not block, as every thread does for a moment when it begins and ends. Empty: it does not.
+/// Describes a signal that the thread wrongly blocks; empty if there is none. Every thread blocks such signals for a
+/// moment when it begins and ends.
 std::string excess_of(const OtherThread& thread) {
   for (const int signal : kOwnMistakes) {
     if (thread.blocks(signal)) return described(thread, signal);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What came of the steps of a run: each one's outcome, the targets, and the page. Pure: run.py does the rest."""
+"""The report of a run: each step's outcome, the targets, and the page. Pure; run.py does all input and output."""
 import json
 import re
 
@@ -73,7 +73,7 @@ def outcome(step, status, output):
 
 
 def line_of(row):
-    """What is printed of a step when it has ended."""
+    """The line printed when a step has ended."""
     tests = row.get("tests")
     what = row.get("reason") or (f"{tests['passed']} tests passed" + f", {tests['skipped']} skipped" * (tests["skipped"] > 0)
                                  if tests else "")

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""usage: run.py look
-       run.py [--quick] PROGRAMS OUT [SECONDS]
+"""usage: run.py look run.py [--quick] PROGRAMS OUT [SECONDS]
 
 look says in one line why there is no GPU here, and ends with 77, or says nothing.
 
@@ -53,7 +52,7 @@ def why_no_gpu():
     return "" if count.value > 0 else "CUDA sees no device here"
 
 
-# Where things are.
+# Locations of programs and libraries.
 
 
 def pythons():
@@ -101,7 +100,7 @@ def torch_python():
 
 
 class Machine:
-    """What steps need, found once."""
+    """Programs and libraries that steps need, each looked up once."""
 
     def __init__(self, programs):
         self.programs = programs.resolve()
@@ -198,7 +197,7 @@ def execute(command, environment, limit, file):
 
 
 def run_step(step, machine, out, left):
-    """The row of a step: what came of it."""
+    """The row of a step, with its outcome."""
     row = {"name": step.name, "needs": step.needs, "result": "skipped", "seconds": 0.0}
     reason = machine.why_not(step.needs)
     if not reason and left < SPARE_SECONDS:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run on a machine with a GPU does, step by step, the most telling first: run.py carries the steps out."""
+"""The steps of a run on a machine with a GPU, the most informative steps first. run.py executes the steps."""
 import dataclasses
 from typing import Dict, List, Tuple
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Farandole's calls as C functions, for torch_streams.py: torch's tensors and streams go through them. No product.
+// Farandole's calls as C functions for torch_streams.py, which passes torch's tensors and streams. Not a product.
 // Each function returns 0, or 1 where probe_error() says why.
 #include <exception>
 #include <memory>

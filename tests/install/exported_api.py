@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every symbol that a program can need for what the public headers declare is exported by a library.
+"""Checks that a library exports every symbol that a program can need for the declarations of the public headers.
 
 usage: exported_api.py --compiler CLANG --include DIRECTORY [--include …] LIBRARY…
 

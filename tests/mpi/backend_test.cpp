@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tests of the MPI backend itself; one program per MPI. Afterwards the job ends in the way that is asked for.
+// Tests of the MPI backend itself; one program per MPI. After the tests the job ends in the way that --end selects.
 //   --thread-level=none|single|funneled|serialized|multiple   who initialises MPI: the backend (none), or this program
 //   --end=leave|abandon|fault|finalize                         how the job ends
 #include <gtest/gtest.h>

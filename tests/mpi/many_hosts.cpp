@@ -137,13 +137,13 @@ std::int32_t most(Communicator& communicator, std::int32_t value) {
   return one[0];
 }
 
-/// What a job is held to.
+/// Limits that the job must keep.
 struct Bounds {
   std::chrono::seconds joining;
   int connections;
 };
 
-/// What one rank does. @param joining  how long its process has taken to join
+/// The program of one rank. @param joining  time that its process has taken to join
 void run(const World& world, Communicator& communicator, std::chrono::milliseconds joining, const Bounds& bounds) {
   const int elsewhere =
       world.topology().process_count() - world.topology().process_count() / communicator.placement().host_count;

@@ -57,7 +57,7 @@ void stop_for(unsigned seconds) {
   raise(SIGSTOP);
 }
 
-/// Of the packets that come to this host the hundredth part is lost.
+/// Drops one percent of the packets that arrive at this host.
 void lose_packets() {
   note_loss(std::system("iptables -A INPUT -i eth0 -m statistic --mode random --probability 0.01 -j DROP") == 0);
 }

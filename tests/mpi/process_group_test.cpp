@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Joining and leaving, control messages, and what all processes exchange when they join.
+// Joining and leaving, control messages, and the data that all processes exchange when they join.
 #include <gtest/gtest.h>
 #include <mpi.h>
 

@@ -87,7 +87,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// What a program does while nothing is pending.
+/// Calls MPI as a program does while nothing is pending.
 void call_mpi() {
   program_calls.store(true);
   overlaps.fetch_add(inside.load());
@@ -187,7 +187,7 @@ TEST_F(Serialized, GradientAveraging) {
   }
 }
 
-TEST_F(Serialized, TheEngineSaysThatMpiIsItsOwnUntilItIsShutDown) {
+TEST_F(Serialized, EngineWarnsThatMpiIsReservedUntilShutdown) {
   int rank = 0;
   PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
   testing::internal::CaptureStderr();

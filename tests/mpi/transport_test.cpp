@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages by MPI, on as many processes as the launcher starts.
+// The MPI transport, on as many processes as the launcher starts.
 #include <gtest/gtest.h>
 
 #include <numeric>

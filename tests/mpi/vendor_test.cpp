@@ -104,7 +104,7 @@ TEST(MpiVendor, ReducesEveryTypeWithEveryOperation) {
 }
 
 /// The tag of this channel is the number that the vendor's communicator is made with.
-TEST(MpiVendor, ItsCommunicatorIsMadeWithoutTakingMessages) {
+TEST(MpiVendor, CreationTakesNoMessagesOfOtherCommunicators) {
   if (thread_level == MPI_THREAD_SERIALIZED || group->process_count() < 2) GTEST_SKIP();
   const Ring ring(*group);
   const Channel outgoing{0, 0, ring.me, ring.next + 1}, incoming{0, 0, ring.previous, ring.me + 1};
@@ -134,7 +134,7 @@ std::vector<int> all_processes() {
   return processes;
 }
 
-TEST(MpiVendor, LaterCommunicatorsOfTheSameIdAndProcessesUseTheOldOne) {
+TEST(MpiVendor, SameIdAndProcessesReuseTheCommunicator) {
   if (thread_level == MPI_THREAD_SERIALIZED) GTEST_SKIP();
   const std::vector<int> processes = all_processes();
   created = 0;
@@ -145,7 +145,7 @@ TEST(MpiVendor, LaterCommunicatorsOfTheSameIdAndProcessesUseTheOldOne) {
   EXPECT_EQ(created, 1);
 }
 
-TEST(MpiVendor, TwoThatLiveShareNoCommunicator) {
+TEST(MpiVendor, LiveInstancesShareNoCommunicator) {
   if (thread_level == MPI_THREAD_SERIALIZED) GTEST_SKIP();
   const std::vector<int> processes = all_processes();
   created = 0;
@@ -159,7 +159,7 @@ TEST(MpiVendor, TwoThatLiveShareNoCommunicator) {
   finish(*late, "the allreduce of the first");
 }
 
-TEST(MpiVendor, WhereAProcessHasFreedItsPartAllMakeANewOne) {
+TEST(MpiVendor, AllRecreateItAfterOneProcessFreedIt) {
   if (thread_level == MPI_THREAD_SERIALIZED) GTEST_SKIP();
   const std::vector<int> processes = all_processes(), own{group->process()};
   (void)group->vendor_collectives(processes, 12);

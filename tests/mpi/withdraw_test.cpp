@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A receive that MPI can not withdraw, as when its sender has stopped in the middle of a message: MPI_Cancel is
+// A receive that MPI cannot withdraw, as when its sender has stopped in the middle of a message: MPI_Cancel is
 // replaced here and does nothing. Two ranks, by messages.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ namespace {
 
 constexpr int kLongMessage = 10'000;  // bytes; what ranks tell each other otherwise is shorter
 
-/// Of a long message.
+/// The receive of a long message.
 struct Receive {
   MPI_Request* request;  // of a transfer, which is kept where the receive is stuck
   std::byte* data;
@@ -90,7 +90,7 @@ bool overlaps(const std::byte* begin, std::size_t bytes, const std::byte* other,
   return std::less<>()(begin, other + other_bytes) && std::less<>()(other, begin + bytes);
 }
 
-TEST(StuckReceive, ItsMemoryIsKeptAndTheErrorSaysWhatMayStillBeWritten) {
+TEST(StuckReceive, MemoryIsKeptAndErrorSaysItMayStillBeWritten) {
   cancels = false;
   std::vector<float> data(kCount, 1.0F);
   const std::string text =

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a trainer does with OpenMP's threads of the program's thread.
+// The trainer's use of OpenMP: the program's number of threads is restored after each call.
 #include <gtest/gtest.h>
 #include <omp.h>
 #include <signal.h>

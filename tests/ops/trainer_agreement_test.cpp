@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that would train differently find out before the first training step: options, data, model and precision.
+// Ranks whose options, data, model or precision differ raise an error before the first training step.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -26,14 +26,14 @@ using test::options_for;
 constexpr int kReplicas = 3;
 constexpr int kOdd = 2;  // the rank that differs
 
-/// What a rank trains with.
+/// Options, data and model of one rank.
 struct Plan {
   TrainerOptions options = options_for(3);
   Data data;
   Layers<double> make = mlp<double>;
 };
 
-/// What each rank's trainer throws if the last one has another plan.
+/// Errors thrown by the ranks' trainers if the last rank's plan is changed by `alter`.
 template <class Kind = Mismatch>
 std::vector<std::string> disagreement(const std::function<void(Plan&)>& alter) {
   std::vector<std::string> messages(kReplicas);
@@ -50,7 +50,7 @@ std::vector<std::string> disagreement(const std::function<void(Plan&)>& alter) {
   return messages;
 }
 
-/// Every rank is told what differs, and both values with their ranks.
+/// Every rank's error names the difference, and both values with their ranks.
 void expect_named(const std::vector<std::string>& messages, const std::string& what, const std::string& ours,
                   const std::string& theirs) {
   std::string first = what, second = ") and ";
@@ -132,7 +132,7 @@ TEST(Agreement, AllOptionsThatDifferAreListed) {
   }
 }
 
-TEST(Agreement, WhatConcernsOneRankAloneMayDiffer) {
+TEST(Agreement, OptionsOfOneRankMayDiffer) {
   std::vector<std::uint32_t> checksums(kReplicas);
   run_replicas(kReplicas, [&](Communicator& replica) {
     const Data data;

@@ -41,7 +41,7 @@ LayerList<Scalar> normalized(bool synchronized, double dropped) {
                          [] { return dense<Scalar>(kClasses); }});
 }
 
-/// What a training leaves behind, seen by rank 0.
+/// Results of a training, as seen by rank 0.
 template <class Scalar>
 struct Outcome {
   std::vector<double> losses;  // of each training step
@@ -219,7 +219,7 @@ TEST(Deterministic, SameBitsAfterStopsOnOtherNumbersOfReplicas) {
   expect_same_bits(parts, whole, "resumed");
 }
 
-TEST(Checkpointing, ResumesInTheMiddleOfAnEpochOnAnotherNumberOfReplicas) {
+TEST(Checkpointing, ResumesMidEpochOnAnotherNumberOfReplicas) {
   TrainerOptions options = options_for(20);
   const Outcome<double> whole = train<double>(1, cnn<double>, options);
   const test::TemporaryDirectory directory;
@@ -234,7 +234,7 @@ TEST(Checkpointing, ResumesInTheMiddleOfAnEpochOnAnotherNumberOfReplicas) {
   EXPECT_NEAR(second.report.loss, whole.report.loss, 1e-9);
 }
 
-TEST(Checkpointing, FallsBackToAnOlderOneIfTheNewestIsDamaged) {
+TEST(Checkpointing, FallsBackToOlderCheckpointIfNewestIsDamaged) {
   TrainerOptions options = options_for(20);
   const Outcome<double> whole = train<double>(2, cnn<double>, options);
   const test::TemporaryDirectory directory;
@@ -264,7 +264,7 @@ TEST(Checkpointing, FallsBackToAnOlderOneIfTheNewestIsDamaged) {
   EXPECT_TRUE(std::filesystem::exists(newest / "manifest.json")) << "not written again";
 }
 
-/// What each replica's trainer throws.
+/// Errors thrown by the replicas' trainers.
 template <class Kind>
 std::vector<std::string> errors(int replicas, const Layers<double>& make, const TrainerOptions& options) {
   std::vector<std::string> messages(static_cast<std::size_t>(replicas));
@@ -333,7 +333,7 @@ TEST(Errors, ResumingFromNothingIsRefusedAtTheStart) {
   }
 }
 
-TEST(Errors, ADirectoryThatAnotherTrainingUsesIsRefusedOnEveryRank) {
+TEST(Errors, DirectoryInUseIsRefusedOnEveryRank) {
   const test::TemporaryDirectory directory;
   TrainerOptions options = options_for(3);
   options.checkpoints.directory = directory.path();
@@ -348,7 +348,7 @@ TEST(Errors, ADirectoryThatAnotherTrainingUsesIsRefusedOnEveryRank) {
   });
 }
 
-TEST(Errors, WhatDoesNotFitIsRefusedWithTheChoices) {
+TEST(Errors, InvalidOptionsAreRefusedWithTheValidChoices) {
   TrainerOptions options = options_for(3);
   options.global_batch = 3;
   EXPECT_TRUE(test::contains(errors<InvalidArgument>(4, mlp<double>, options)[3], "it must be at least 4"));
@@ -366,7 +366,7 @@ TEST(Errors, WhatDoesNotFitIsRefusedWithTheChoices) {
   EXPECT_TRUE(test::contains(errors<InvalidArgument>(2, narrow, options_for(3))[0], "4 classes"));
 }
 
-TEST(Errors, ReplicasThatPartAreFound) {
+TEST(Errors, DivergedReplicasAreDetected) {
   const Data data;
   std::vector<std::string> messages(3);
   run_replicas(3, [&](Communicator& replica) {

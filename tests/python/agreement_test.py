@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments that must agree: every disagreement is a Mismatch on all ranks, a value that can not work is an InvalidArgument
-on its rank and a Mismatch that names it on the others, and the job goes on."""
+"""Arguments that must agree. Every disagreement is a Mismatch on all ranks. An invalid value is an InvalidArgument on
+its rank and a Mismatch that names the value on all other ranks. The job goes on in both cases."""
 
 import time
 
@@ -21,7 +21,7 @@ NEVER_A_NUMBER = float("nan")
 
 
 def argument(function, **arguments):
-    """A call of `function` on an array; arguments are pairs of what the odd rank passes and what the others do."""
+    """A call of `function` on an array. Each argument is a pair: the odd rank's value, and all other ranks' value."""
 
     def call(odd, name):
         chosen = {key: values[0 if odd else 1] for key, values in arguments.items()}
@@ -31,7 +31,7 @@ def argument(function, **arguments):
     return call
 
 
-# What the ranks disagree about, and a part of the error.
+# Calls about which the ranks disagree, each with a part of the expected error.
 MISMATCHES = {
     "allreduce: shape": (argument(collectives.allreduce, tensor=(np.ones(3), ONES)), r"f64\[3\].*f64\[6\]|f64\[6\].*f64\[3\]"),
     "allreduce: type": (argument(collectives.allreduce, tensor=(ONES.astype("f4"), ONES)), "f32.*f64|f64.*f32"),
@@ -72,7 +72,7 @@ MISMATCHES = {
     ),
 }
 
-# What only the odd rank passes, and its error. The others pass what works.
+# Calls that are invalid on the odd rank only, each with a part of its error.
 INVALID = {
     "allreduce: op": (argument(collectives.allreduce, op=(77, farandole.Sum)), "op 77 is none of"),
     "allreduce: op beyond 32 bits": (argument(collectives.allreduce, op=(2**32, farandole.Sum)), "is none of"),
@@ -168,7 +168,7 @@ class AgreementTest(support.RankedTest):
                     self.assertEqual(len(set(objects.allgather_object(found))), 1, "each rank has another text")
         self.goes_on()
 
-    def test_values_that_can_not_work(self):
+    def test_invalid_values(self):
         for what, (call, text) in INVALID.items():
             for name in (None, "named"):
                 with self.subTest(what, name=name):
@@ -179,7 +179,7 @@ class AgreementTest(support.RankedTest):
                         self.assertIn("an invalid request", found)
         self.goes_on()
 
-    def test_values_that_can_not_work_on_any_rank(self):
+    def test_invalid_values_on_any_rank(self):
         for call, text in INVALID.values():
             with self.assertRaisesRegex(errors.InvalidArgument, text):
                 call(True, None)

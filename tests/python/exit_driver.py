@@ -15,7 +15,7 @@ import support
 support.need("numpy")
 
 SECONDS = 30  # a job that hangs is one that takes longer; the deadline is far away from what is measured
-# Whether the job must succeed, and texts of which each must be in what it prints.
+# Whether the job must succeed, and texts that the job's output must contain.
 EXPECTED = {
     "raise": (False, ["KeyError: 'no such thing'", "exit_program.py:"]),
     "long": (False, ["aborted: ValueError: the beginning", "bytes …]", "the end (", "exit_program.py:"]),

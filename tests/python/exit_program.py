@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job in which rank 1 ends in the way that the argument names, while rank 0 waits for it. See exit_driver.py."""
+"""A job in which rank 1 ends in the way that the argument names, while rank 0 waits for rank 1. See exit_driver.py."""
 
 import os
 import signal

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes that ranks fork: os.fork, multiprocessing, subprocess."""
+"""Ranks that fork processes: os.fork, multiprocessing, subprocess."""
 
 import multiprocessing
 import os
@@ -77,7 +77,7 @@ class ForkedTest(support.RankedTest):
 
         self.assertEqual(in_child(body), "")
 
-    def test_what_the_parent_waits_for(self):
+    def test_request_pending_in_the_parent(self):
         """The other ranks hold the request back until the first rank's child has ended."""
         values = np.ones(50_000)
         if farandole.rank() == 0:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs in a forked child of a rank, for tests of several files."""
+"""Helpers for code that runs in a forked child of a rank, shared by several test files."""
 
 import os
 import select
@@ -10,7 +10,7 @@ SECONDS = 30
 
 
 def in_child(body) -> str:
-    """Calls `body()` in a forked child. Returns "" if it has returned in time, else what happened."""
+    """Calls `body()` in a forked child. Returns "" if `body` returned in time, else a description of the failure."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the table of Horovod's names says works or differs, called in eager mode, in a tf.function and in a graph of
-TensorFlow 1: the same results, by the names that a program written for Horovod uses."""
+"""Every function that the table of Horovod's names lists as working or differing, called in eager mode, in a
+tf.function and in a graph of TensorFlow 1, by the names that a program written for Horovod uses. All modes give the
+same results."""
 
 import functools
 
@@ -143,7 +144,7 @@ PLAIN = set(
     _cache _make_subgraph
     """.split()
 )
-# What has programs of its own in each mode that it has in Horovod: tests of optimizers, tapes, callbacks and layers.
+# Names with separate tests in each of their modes in Horovod: the tests of optimizers, tapes, callbacks and layers.
 ELSEWHERE = set(
     """
     DistributedOptimizer DistributedGradientTape PartialDistributedGradientTape SyncBatchNormalization

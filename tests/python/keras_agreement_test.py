@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MirroredStrategy under Keras 3 where ranks differ in what they do: all are told, in words of the program, and none waits
-for ever. What may differ, such as a model more on one rank, changes nothing."""
+"""MirroredStrategy under Keras 3 when ranks make different calls: all ranks raise an error in the terms of the program,
+and no rank hangs. Allowed differences, such as an additional model on one rank, have no effect."""
 
 import time
 
@@ -117,7 +117,7 @@ class OneMoreTest(KerasTest):
 
 
 class ToldTest(KerasTest):
-    """Ranks that differ in what they do."""
+    """Ranks that make different calls."""
 
     model = None  # with which the job goes on
 
@@ -147,7 +147,7 @@ class ToldTest(KerasTest):
         self.assert_told(words, lambda: model.evaluate(X[:rows], Y[:rows], batch_size=16, verbose=0))
         words = ["predict(): the number of rows of x is 64 on rank 0 and 40 on rank 1"]
         self.assert_told(words, lambda: model.predict(X[:rows], batch_size=16, verbose=0))
-        # As many batches are taken from both.
+        # Both ranks take the same number of batches.
         model.fit(X[:rows], Y[:rows], batch_size=16, steps_per_epoch=2, shuffle=False, verbose=0)
 
     def test_numbers_of_batches(self):
@@ -286,7 +286,7 @@ class ToldTest(KerasTest):
 
         self.assert_told(["rank 0 calls fit(); rank 1 calls evaluate()"], go_on)
 
-    def test_what_may_differ(self):
+    def test_allowed_differences(self):
         """Objects that are equal but not the same, names, and how much is printed."""
         model = make()
         if self.is_second:
@@ -300,7 +300,7 @@ class ToldTest(KerasTest):
 class SharesTest(KerasTest):
     """The part of the samples that a rank has is known from the message about the batch."""
 
-    def test_batches_of_ones_own(self):
+    def test_custom_batches(self):
         """As many rows of each batch as the rank says: the mean is that over all of them."""
         rows = 3 + 4 * hvd.rank()
         values = np.full((rows, 1), hvd.rank(), np.float32)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Callbacks of Keras 3 under MirroredStrategy: who writes, who decides, and saved models."""
+"""Callbacks of Keras 3 under MirroredStrategy: which rank writes, which rank decides, and saved models."""
 
 import atexit
 import importlib.util
@@ -51,7 +51,7 @@ class CallbacksTest(KerasTest):
 
     def test_only_the_first_rank_writes(self):
         class Saved(keras.callbacks.ModelCheckpoint):
-            """Counts on each rank what it would save, and how often it decides."""
+            """Counts on each rank the files that the rank would save, and the rank's decisions."""
 
             decisions = 0
 
@@ -173,7 +173,7 @@ class CallbacksTest(KerasTest):
         for mine, expected in zip(model.get_weights(), whole.get_weights()):
             np.testing.assert_allclose(mine, expected, rtol=1e-4, atol=1e-6)
 
-    def test_backup_in_a_folder_that_others_do_not_see(self):
+    def test_backup_in_a_folder_not_seen_by_other_ranks(self):
         folder = self.folder / f"of{hvd.rank()}"
         self.interrupted(folder, 3)
         self.assertEqual(folder.exists(), hvd.rank() == 0)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MirroredStrategy where an own training step makes collectives, and ranks have uneven parts or none: in float64, against
-one process with the whole batches."""
+"""MirroredStrategy with a custom training step that makes collectives, when ranks have uneven parts or none: in
+float64, compared with one process that has the whole batches."""
 
 import unittest.mock
 
@@ -205,7 +205,7 @@ class WaysTest(Float64Test):
         self.fit_as_in_one_process(make, X[:40], NUMBERS[:40], batch_size=10)  # TensorFlow has none of no rows
 
     def test_a_tape_goes_on_where_another_has_ended(self):
-        """What comes out of the later layers is the output gradient of the earlier ones."""
+        """The input gradient of the later layers is the output gradient of the earlier layers."""
         cases = {
             "beside variables": lambda tape, loss, h, late: tape.gradient(loss, [h, *late]),
             "alone": lambda tape, loss, h, late: [tape.gradient(loss, h), *tape.gradient(loss, late)],
@@ -262,7 +262,7 @@ class WaysTest(Float64Test):
             model.fit(X[:12], NUMBERS[:12], batch_size=2 * hvd.size(), verbose=0)
         self.assertEqual(len([text for text in said if "one for each row" in text]), 1 if hvd.rank() == 0 else 0)
 
-    def test_output_gradients_that_may_be_of_a_mean_are_refused(self):
+    def test_ambiguous_output_gradients_are_refused(self):
         self.need_several_ranks()
 
         def stepping_by(seed_of, run_eagerly=False):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What compares the programs of keras_programs: it finds what is wrong with a program, on all ranks."""
+"""The comparison of the programs of keras_programs: it finds a wrong result of a program on all ranks."""
 
 import pathlib
 import sys
@@ -17,7 +17,7 @@ import farandole.tensorflow as hvd
 
 
 def verdict(function, may_be_nan=False):
-    """What is wrong with a program, which all ranks say alike."""
+    """The errors of a program. Checks that all ranks return the same errors."""
     each = comparison.Program(function, "test", 1e-5, 1e-6, False, (2, 3), may_be_nan)
     lines = comparison.check(each)
     assert hvd.allgather_object(lines) == [lines] * hvd.size()
@@ -45,7 +45,7 @@ class ComparisonTest(support.RankedTest):
         (line,) = verdict(differs)
         self.assertIn("weights[1][0, 1]: expected 2, got 4 (off by 2, relative 1, 1 of 2 differ)", line)
 
-    def test_what_is_missing_and_what_has_another_form(self):
+    def test_missing_values_and_other_shapes_differ(self):
         def differs(scope):
             with scope():
                 if is_together():
@@ -75,7 +75,7 @@ class ComparisonTest(support.RankedTest):
             [f"rank {rank} has not the bits of rank 0" for rank in range(1, hvd.size())],
         )
 
-    def test_what_is_near_zero_is_compared_with_the_largest(self):
+    def test_near_zero_is_compared_with_the_largest_value(self):
         def differs(scope):
             with scope():
                 return {"array": np.array([1000.0, 1e-4 * is_together()]), "number": 1e-4 * is_together()}

@@ -46,7 +46,7 @@ class CompositesTest(KerasTest):
             with self.assertRaisesRegex(errors.Unsupported, "has a Pair"):
                 use(self.batches({"within": pair, "besides": tf.range(8)}))
 
-    def test_extension_types_of_ones_own(self):
+    def test_user_defined_extension_types(self):
         batches = self.batches(Pair(tf.range(8), tf.range(8)))
         for pair, labels in strategy().distribute_datasets_from_function(lambda context: batches):
             self.assertEqual(pair.first.shape, labels.shape)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MirroredStrategy under Keras 3's fit: every way to pass data, against one process with the whole batches."""
+"""MirroredStrategy under Keras 3's fit: every way to pass data, compared with one process with the whole batches."""
 
 import support
 
@@ -52,7 +52,7 @@ class FitTest(KerasTest):
             keras.config.set_floatx("float32")
             keras.config.set_dtype_policy("float32")
 
-    def test_an_optimizer_made_and_compiled_outside_of_the_scope(self):
+    def test_optimizer_made_and_compiled_outside_the_scope(self):
         """Also in a job of one process."""
 
         def train(model):
@@ -91,7 +91,7 @@ class FitTest(KerasTest):
             if hvd.size() > 1:  # each rank sees others in the next epoch
                 self.assertFalse(np.array_equal(*own))
 
-    def test_a_seed_that_is_set_again_gives_the_same_orders_again(self):
+    def test_setting_the_seed_again_repeats_the_orders(self):
         of_trials = []
         for _ in range(2):
             keras.utils.set_random_seed(3)

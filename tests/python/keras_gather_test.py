@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ranks put together: tensors of every type in gather and predict, and what can not be added up. class_weight with data
-that is distributed already."""
+"""Results gathered from all ranks: tensors of every type in gather and predict, and results that cannot be summed. Also
+class_weight with data that is already distributed."""
 
 import support
 

@@ -226,7 +226,7 @@ class OptimizerTest(support.RankedTest):
             schedule(None, 1.0)
 
     def test_momentum_is_corrected(self):
-        """Halving the rate halves what the momentum adds in that step."""
+        """Halving the rate also halves the momentum's share of that step."""
         x, y = rows(0)
         weights = {}
         for correction in (True, False):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Logs that reach callbacks are the same on all ranks whatever a step returns, and ranks that drift apart are told."""
+"""Callbacks get the same logs on all ranks whatever a step returns, and ranks that drift apart raise an error."""
 
 import tempfile
 from pathlib import Path
@@ -113,7 +113,7 @@ class LogsTest(KerasTest):
 
         self.alone_and_together(functional(WithLearningRate), train)
 
-    def test_own_numbers_are_averaged_by_the_samples_of_the_last_batch(self):
+    def test_custom_logs_are_weighted_by_the_last_batch(self):
         for samples in (SAMPLES, 44):  # 1 and 4 rows in the last batch
             model, alone = self.together(functional(WithOwnNumbers)), functional(WithOwnNumbers)()
             alone.set_weights(model.get_weights())
@@ -176,7 +176,7 @@ class LogsTest(KerasTest):
         for part in text:
             self.assertIn(part, str(caught.exception))
 
-    def test_a_callback_that_changes_a_weight_on_one_rank(self):
+    def test_weight_changed_on_one_rank_is_drift(self):
         self.need_several_ranks()
 
         class Change(keras.callbacks.Callback):
@@ -187,7 +187,7 @@ class LogsTest(KerasTest):
 
         self.assert_drift(Change(), ["after epoch 2", "/kernel on rank 1 is not that of rank 0"])
 
-    def test_a_callback_that_changes_the_learning_rate_on_one_rank(self):
+    def test_learning_rate_changed_on_one_rank_is_drift(self):
         self.need_several_ranks()
 
         class Change(keras.callbacks.Callback):
@@ -218,7 +218,7 @@ class LogsTest(KerasTest):
         self.fit(model, Round())
         self.assert_same_on_all_ranks(model.get_weights())
 
-    def test_what_is_each_ranks_own_is_no_drift(self):
+    def test_per_rank_state_is_no_drift(self):
         with strategy().scope():
             layers = [keras.layers.Dropout(0.5), keras.layers.BatchNormalization(), keras.layers.Dense(3)]
             model = keras.Sequential([keras.Input((6,)), *layers])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MirroredStrategy under Keras 3's fit: losses that are given to compile(), against one process."""
+"""MirroredStrategy under Keras 3's fit: losses passed to compile(), compared with one process."""
 
 import support
 
@@ -46,7 +46,7 @@ class LossesTest(KerasTest):
                 np.testing.assert_allclose(history["loss"], [loss], rtol=1e-5)
                 for mine, other in zip(model.get_weights(), expected):
                     np.testing.assert_allclose(mine, other, rtol=1e-5, atol=1e-6)
-                # One for each sample, they are what one process has.
+                # With one loss per sample, the losses equal those of one process.
                 self.alone_and_together(
                     with_loss(lambda kind=kind: kind(axis=(1,)), activation="sigmoid"), fit(y=MASKS)
                 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BatchNormalization(synchronized=True) behind masks, as in one process, where ranks have masked very different parts."""
+"""BatchNormalization(synchronized=True) with masks equals one process, even if ranks mask very different parts."""
 
 import support
 

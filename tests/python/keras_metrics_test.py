@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MirroredStrategy under Keras 3's fit: what metrics show, against one process, with uneven and empty parts."""
+"""MirroredStrategy under Keras 3's fit: values of metrics with uneven and empty parts, compared with one process."""
 
 import unittest.mock
 
@@ -21,7 +21,7 @@ VALUES = RANDOM.random((64, 3)).astype(np.float32)
 LABELS = (RANDOM.random((64, 3)) < 0.4).astype(np.float32)
 CLASSES = RANDOM.integers(0, 3, size=(64, 1))
 
-# What a metric is given besides its own arguments: targets, and which of Keras' metrics take them.
+# Targets, and the metrics of Keras that take these targets, with the arguments of each metric.
 STOCK = {
     "values": (
         VALUES,
@@ -166,7 +166,7 @@ def metric_of(assign, **arguments):
 
 class MetricsTest(KerasTest):
     def compare(self, metrics, y=VALUES, rtol=1e-5, evaluates=True, **options):
-        """Trains and evaluates with what `metrics` makes, alone and on all ranks."""
+        """Trains and evaluates with the result of `metrics`, alone and on all ranks."""
 
         def make():
             inputs = keras.Input((6,))
@@ -207,7 +207,7 @@ class MetricsTest(KerasTest):
         self.compare(lambda: [keras.metrics.MeanMetricWrapper(scalar, name="own")], run_eagerly=True)
 
     def test_numbers_in_an_own_step(self):
-        """Numbers count once for a batch; what has a weight counts by it; sums are added up."""
+        """Plain numbers count once per batch, weighted values count by their weight, and sums are added up."""
 
         class Model(keras.Model):
             def __init__(self, *args, **kwargs):
@@ -268,7 +268,7 @@ class MetricsTest(KerasTest):
     def test_sums(self):
         self.compare(lambda: [SumsOfSorts(name="sums")], rtol=1e-4)
 
-    def test_state_that_can_not_be_combined(self):
+    def test_state_that_cannot_be_combined(self):
         self.need_several_ranks()
         ways = {
             "last value": lambda metric, y_pred: ops.max(y_pred),
@@ -319,7 +319,7 @@ class MetricsTest(KerasTest):
         metric.counts.assign([5, 6, 7, 8])
         np.testing.assert_array_equal(metric.counts.numpy(), [5, 6, 7, 8])
 
-    def test_steps_that_run_eagerly_say_what_they_can_not_see(self):
+    def test_eager_steps_warn_of_metrics_they_cannot_merge(self):
         said = []
         log = unittest.mock.patch.object(_engine, "log", lambda level, text: said.append(text))
         with log, strategy().scope():

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MirroredStrategy under Keras 3 where the models of the ranks differ in what is no variable: all ranks are told, with the
-layer and both values. Models that differ only in names, seeds, initial values, and numbers and texts of the program train."""
+"""MirroredStrategy under Keras 3 when the ranks' models differ outside of their variables: all ranks raise an error
+with the layer and both values. Models that differ only in names, seeds, initial values, and numbers and texts of the
+program train."""
 
 import argparse
 import dataclasses
@@ -91,7 +92,7 @@ class WithClassAttribute(Plus):
 
 
 class Helped(Plus):
-    """A layer of which another method than call() refers to what differs."""
+    """A layer whose difference is used by a method other than call()."""
 
     def call(self, inputs):
         return inputs if self.chosen() else None
@@ -217,7 +218,7 @@ class ModelsTest(KerasTest):
         crossed.fit(X[:16], NUMBERS, verbose=0)
 
     def test_order_of_values_of_the_program(self):
-        """Wherever it is kept: what a set() gives in another order."""
+        """A set(), kept in any place, may have another order on each rank."""
         numbers = tf.constant([FEATURES.index(each) for each in sorted(FEATURES)])
         closed_over = argparse.Namespace(chosen=FEATURES)
         first = "is 'age' on rank 0 and 'weight' on rank 1"
@@ -294,7 +295,7 @@ class ModelsTest(KerasTest):
         self.assert_told(model, ["element 0 of variable 'words' of call()", "is 'ant' on rank 0 and 'dog' on rank 1"])
         self.assert_told(other, ["code of loss", "is the code at keras_models_test.py:"], calls=("fit",))
 
-    def test_batches_of_ones_own(self):
+    def test_custom_batches(self):
         model = of_layer(lambda: layers.Dense(2, activation=of_rank("relu", "tanh")))
         with self.assertRaisesRegex(errors.Mismatch, "activation of layer '"), hvd.converted_errors():
             model.train_on_batch(X[:16], NUMBERS)
@@ -328,8 +329,8 @@ class ModelsTest(KerasTest):
             with self.assertRaisesRegex(errors.Mismatch, words), hvd.converted_errors():
                 tf.function(strategy().run)(function, args=(tf.constant(data),))
 
-    def test_what_may_differ(self):
-        """Names, seeds, initial values, layers that others use, calls of layers, and what ranks write down."""
+    def test_allowed_differences(self):
+        """Names, seeds, initial values, shared layers, calls of layers, and notes that ranks keep."""
         for _ in range(3 * hvd.rank()):
             layers.Dense(2), layers.StringLookup()
         with strategy().scope():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizers under MirroredStrategy: made outside of its scope, used again, and passed differently by the ranks."""
+"""Optimizers under MirroredStrategy: made outside of its scope, used again, or different on the ranks."""
 
 import support
 
@@ -55,7 +55,7 @@ class OptimizersTest(KerasTest):
             np.testing.assert_allclose(mine, expected, rtol=rtol, atol=atol)
         self.assert_same_on_all_ranks(together.get_weights())
 
-    def test_what_reduces_already_is_refused(self):
+    def test_optimizer_that_already_reduces_is_refused(self):
         self.need_several_ranks()
 
         class WithTape(keras.Model):
@@ -86,7 +86,7 @@ class OptimizersTest(KerasTest):
         self.assertIn("Adam", CLASSES)
         for name in CLASSES:
             with self.subTest(name):
-                # What divides by the square root of a gradient makes much of rounding where that is nearly zero.
+                # Optimizers that divide by the square root of a gradient amplify rounding errors of gradients near 0.
                 self.assert_trains_as_alone(lambda: getattr(keras.optimizers, name)(0.01), rtol=1e-2, atol=1e-4)
 
     def test_options_made_outside(self):
@@ -123,7 +123,7 @@ class OptimizersTest(KerasTest):
             self.fit(model)
             self.assert_same_on_all_ranks(model.get_weights())
 
-    def test_an_optimizer_passed_into_the_function_that_builds_the_model(self):
+    def test_optimizer_passed_into_the_model_builder(self):
         def build(optimizer):
             model = network()
             model.compile(optimizer, loss(), metrics=["accuracy"])

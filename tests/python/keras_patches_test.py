@@ -66,7 +66,7 @@ class PatchesTest(KerasTest):
         x = np.arange(6, dtype=np.float32).reshape(3, 2)  # an uneven batch for two ranks
         self.alone_and_together(make, lambda model: model.fit(x, x[:, :1] ** 2, batch_size=3, verbose=0) and None)
 
-    def test_losses_of_outputs_in_loops_are_means_over_all_rows(self):
+    def test_output_losses_in_loops_are_means_of_all_rows(self):
         """Keras weights them by the number of rows only where that is known before the step."""
         with strategy().scope():
             inputs = keras.Input((1,))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MirroredStrategy under Keras 3's fit: own training steps, what is refused, and programs that differ between ranks."""
+"""MirroredStrategy under Keras 3's fit: custom training steps, refused programs, programs that differ between ranks."""
 
 import support
 
@@ -47,7 +47,7 @@ class ProgramsTest(KerasTest):
             model = classifier(sgd(), jit_compile="auto")()
         model.fit(X, Y, batch_size=16, verbose=0)
 
-    def test_what_is_made_outside_of_the_scope(self):
+    def test_objects_made_outside_of_the_scope(self):
         self.need_several_ranks()
         with strategy().scope():
             model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(3, activation="softmax")])

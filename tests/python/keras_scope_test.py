@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A scope that the program has forgotten is told by the first fit or evaluate, and nothing else is."""
+"""The first fit or evaluate reports a missing strategy.scope(); correct programs get no report."""
 
 import subprocess
 import sys

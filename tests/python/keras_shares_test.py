@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MirroredStrategy where ranks have uneven parts, or none: loops of tf.distribute and own training steps, in float64,
-against one process with the whole batches."""
+"""MirroredStrategy when ranks have uneven parts or none: loops of tf.distribute and custom training steps, in float64,
+compared with one process that has the whole batches."""
 
 import support
 
@@ -278,7 +278,7 @@ class NamedBatchTest(LoopTest):
         loop = Loop(strategy())
         return way(lambda: loop.sum_of(step, args=(tf.constant(priors), x, y), **options))()
 
-    def test_what_is_unclear_is_refused(self):
+    def test_ambiguous_batches_are_refused(self):
         self.need_several_ranks()
         for _ in Loop(strategy()).batches(2 * hvd.size(), rows=2 * hvd.size()):
             pass  # a batch that was even

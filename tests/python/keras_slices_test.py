@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MirroredStrategy under Keras 3's fit: embeddings, under optimizers that square the gradients."""
+"""MirroredStrategy under Keras 3's fit: embeddings (sparse gradients) under optimizers that square the gradients."""
 
 import support
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MirroredStrategy under Keras 3's fit: own training steps and models of the guides, against one process."""
+"""MirroredStrategy under Keras 3's fit: custom training steps and models of the guides, compared with one process."""
 
 import contextlib
 import unittest.mock
@@ -124,7 +124,7 @@ class StepsTest(KerasTest):
         finally:
             keras.config.set_dtype_policy("float32")
 
-    def test_half_precision_with_an_overflow_in_an_own_step(self):
+    def test_half_precision_overflow_in_a_custom_step(self):
         keras.config.set_dtype_policy("mixed_float16")
         try:
             with strategy().scope():
@@ -313,7 +313,7 @@ class StepsTest(KerasTest):
                 np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-6)
             np.testing.assert_allclose(tracker.result(), loss / hvd.size(), rtol=1e-5)
 
-    def test_a_division_by_the_number_of_ranks_is_warned_of(self):
+    def test_division_by_the_number_of_ranks_warns(self):
         self.need_several_ranks()
 
         def loss(model, x, y, y_pred):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of Keras share: data, models, and the comparison with one process that trains with the whole batches."""
+"""Shared by the tests of Keras: data, models, and the comparison with one process that trains on the whole batches."""
 
 import contextlib
 import os
@@ -49,7 +49,7 @@ def sgd(**arguments):
 
 @contextlib.contextmanager
 def captured_log():
-    """A list that has what this process wrote to its standard error, as text, once the block has ended."""
+    """A list that contains this process's standard error, as text, after the block has ended."""
     texts = []
     with tempfile.TemporaryFile("w+") as file:
         before = os.dup(2)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that look right and are not what the strategy expects: they give what one process gives, or are told."""
+"""Programs that look right but break the strategy's assumptions: they give the results of one process, or an error."""
 
 import support
 
@@ -122,7 +122,7 @@ class SurprisesTest(KerasTest):
                 if hvd.rank() == 1 and batch == 3:
                     model.layers[1].bias.assign_add(np.ones(5))
 
-    def test_equal_models_are_told_apart(self):
+    def test_equal_models_are_distinguished(self):
         self.need_several_ranks()
         with strategy().scope():
             models = [network(), network()]

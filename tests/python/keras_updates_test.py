@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MirroredStrategy under Keras 3's fit: what happens to gradients, precision, and layers with state."""
+"""MirroredStrategy under Keras 3's fit: options that change gradients, precision, and layers with state."""
 
 import support
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizers of tf-keras that DistributedOptimizer has wrapped, as packages written for Horovod use them: eagerly, in a
+"""Optimizers of tf-keras wrapped by DistributedOptimizer, used as packages written for Horovod do: eagerly, in a
 tf.function, in fit, and in graphs of TensorFlow 1."""
 
 import os

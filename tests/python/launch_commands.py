@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Command lines of farandole-run and the commands that come of them. Needs no launcher: pure, but for small files."""
+"""Command lines of farandole-run and the resulting commands. Needs no launcher; only small files are written."""
 
 import contextlib
 import io
@@ -101,7 +101,7 @@ REFUSED = [
     ("mpich", "-np 1 --nics eth0,eth1", {}, "several network interfaces.*name one"),
     ("mpich", "-np 1 -prefix-timestamp", {}, "--launcher mpirun"),
 ]
-# Options with which the program ends, and a part of what it says.
+# Options with which the program ends, each with a part of its message.
 ERRORS = [
     ("", "number of processes is missing: -np RANKS"),
     ("-np 2", "the program is missing: farandole-run -np RANKS python train.py"),
@@ -140,7 +140,7 @@ def make(name, options, environment):
 
 
 def ended(options):
-    """What parsing says, if it ends the program with status 2."""
+    """The message of the parser, which must end the program with status 2."""
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
@@ -308,7 +308,7 @@ class ConfigTest(unittest.TestCase):
 
 
 class LauncherTest(unittest.TestCase):
-    """Which launcher is taken, of scripts that say what the real ones say."""
+    """The choice of the launcher among scripts that print the same as the real launchers."""
 
     SAY = {
         "openmpi": "mpirun (Open MPI) 4.1.4",
@@ -332,7 +332,7 @@ class LauncherTest(unittest.TestCase):
         launcher = _launchers.find_launcher({"PATH": self.directory, **environment}, wanted, lambda: list(plugins))
         return launcher.kind, launcher.flavour, os.path.basename(launcher.path)
 
-    def test_what_is_installed(self):
+    def test_installed_launchers(self):
         self.install(mpirun="mpich", mpiexec="openmpi", srun="srun")
         self.assertEqual(self.found(), ("mpiexec", "mpich", "mpirun"))
         self.assertEqual(self.found("mpirun"), ("mpirun", "openmpi", "mpiexec"))
@@ -408,7 +408,7 @@ esac
         asked = self.prepare("openmpi", "-np 2 -H good,localhost -p 22 -i key", OMPI_MCA_plm_rsh_args="-v")
         self.assertEqual(asked, "-o BatchMode=yes -o ConnectTimeout=30 -v -p 22 -i key good true\n")
 
-    def test_what_needs_no_ssh(self):
+    def test_launches_that_need_no_ssh(self):
         self.assertEqual("", self.prepare("slurm:mpich", "-np 1 -H password"))
         self.assertEqual("", self.prepare("openmpi", "-np 1 -H password", SLURM_JOB_ID="7"))
         self.assertEqual("", self.prepare("openmpi", "-np 1 -H password", OMPI_MCA_plm_rsh_agent="/etc/mpi/kubexec.sh"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""farandole.run, the function and the command line, from a program of one process. FARANDOLE_MPI says with which MPI."""
+"""farandole.run, as a function and as a command line, from a program of one process. FARANDOLE_MPI selects the MPI."""
 
 import importlib
 import json
@@ -90,7 +90,7 @@ class FunctionTest(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "no result came from rank 0"):
             farandole.run(dies)
 
-    def test_what_can_not_work(self):
+    def test_invalid_arguments(self):
         with self.assertRaisesRegex(errors.InvalidArgument, "4 processes were asked for, but localhost:2 takes 2"):
             farandole.run(print, np=4, hosts="localhost:2")
         with self.assertRaisesRegex(errors.InvalidArgument, "pickled"):
@@ -120,7 +120,7 @@ class CommandTest(unittest.TestCase):
         self.assertRegex(done.stderr, r"2 ranks on localhost:2 by mpi(run|exec) of \S.*, because FARANDOLE_MPI is ")
         self.assertRegex(done.stderr, r"env FARANDOLE_FUSION_BYTES=2097152 \S*mpi(run|exec)\S* .*-np 2 ")
 
-    def test_a_shell_runs_what_is_printed(self):
+    def test_printed_command_runs_in_a_shell(self):
         program = "import os, sys; print(os.environ['FARANDOLE_LOG'], sys.argv[1:])"
         printed = run("--print", "-np", "1", "--log-level", "ERROR", sys.executable, "-c", program, "a b", "$HOME", "it's")
         self.assertEqual((printed.returncode, printed.stderr), (0, ""))
@@ -155,7 +155,7 @@ class CommandTest(unittest.TestCase):
         self.assertTrue(asked.startswith("-o BatchMode=yes") and asked.endswith("elsewhere.invalid true"), asked)
         self.assertRegex(started[0], r"-p 2222 -i key elsewhere")
 
-    def test_a_host_that_can_not_be_reached(self):
+    def test_a_host_that_cannot_be_reached(self):
         done = run("-np", "1", "-H", "elsewhere.invalid", "true")
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stderr, r"elsewhere.invalid: (ssh: Could not resolve.*resolver|there is no ssh on PATH)")
@@ -174,7 +174,7 @@ class CommandTest(unittest.TestCase):
         self.assertEqual(run("-np", "1", sys.executable, "-c", "import sys; sys.exit(7)").returncode, 7)
 
     def test_ctrl_c_ends_all(self):
-        # One write for each line: what two ranks write with two can interleave.
+        # One write per line: with two writes, the output of two ranks could interleave.
         program = "import os, time; os.write(1, b'%d\\n' % os.getpid()); time.sleep(1000)"
         job = subprocess.Popen(
             command("-np", "2", sys.executable, "-c", program),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a process is, what is built, Horovod's variables and module names, elastic states, and starting again."""
+"""Rank and size, build information, Horovod's variables and module names, elastic states, and init after shutdown."""
 
 import ctypes
 import importlib
@@ -33,7 +33,7 @@ class PlaceTest(support.RankedTest):
         self.assertEqual((farandole.cross_rank(), farandole.cross_size()), (across.index(mine), len(across)))
         self.assertEqual(farandole.is_homogeneous(), len({len(host) for host in hosts}) == 1)
 
-    def test_what_is_built(self):
+    def test_build_information(self):
         if "FARANDOLE_RANK" in os.environ:
             self.assertFalse(farandole.mpi_enabled())
             with self.assertRaises(errors.InvalidArgument):
@@ -57,7 +57,7 @@ class PlaceTest(support.RankedTest):
         # Farandole's and MPI's components look for MPI there.
         self.assertEqual(is_global("MPI_Query_thread"), farandole.mpi_enabled())
 
-    def test_what_init_refuses(self):
+    def test_init_refuses_invalid_arguments(self):
         with self.assertRaisesRegex(errors.Unsupported, "process sets"):
             farandole.init(comm=[0])
         with self.assertRaises(errors.InvalidArgument):
@@ -106,7 +106,7 @@ class TimelineTest(support.RankedTest):
             events = self.run_calls(mark_cycles=False)
             self.assertNotIn("CYCLE_START", [each.get("name") for each in events])
 
-    def test_a_file_that_can_not_be_written(self):
+    def test_a_file_that_cannot_be_written(self):
         if farandole.rank() == 0:
             with self.assertRaisesRegex(errors.InvalidArgument, "/no such directory/x.*No such file"):
                 farandole.start_timeline("/no such directory/x")

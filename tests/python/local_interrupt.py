@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process that waits for the others of its job, which no MPI starts, is ended by Ctrl-C."""
+"""Ctrl-C ends a process that waits for the other processes of its job, in a job that is started without MPI."""
 
 import os
 import signal

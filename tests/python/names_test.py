@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls without a name: their names come again, and the calls of all ranks meet however they wait."""
+"""Unnamed calls: their automatic names are reused, and the calls of all ranks match however the ranks wait."""
 
 import resource
 import time
@@ -25,7 +25,7 @@ def resident_kib():
 
 class NamesTest(support.RankedTest):
     def test_blocking_calls_for_a_long_time(self):
-        """Names stay as many as they are, and so do memory and what a call computes."""
+        """The number of names, the memory and the work per call stay bounded."""
         mine = np.ones(4, np.float32)
         times = []
         named = [farandole.counters()["named"]]
@@ -62,7 +62,7 @@ class NamesTest(support.RankedTest):
             if turn > 0:
                 self.assertEqual(farandole.counters()["named"], before)
 
-    def test_calls_meet_after_ranks_have_called_different_things(self):
+    def test_calls_match_again_after_a_mismatch(self):
         rank, size = farandole.rank(), farandole.size()
         if size < 2:
             self.skipTest("needs two ranks")
@@ -106,7 +106,7 @@ class NamesTest(support.RankedTest):
                 values.append(collectives.allreduce([float(turn + 4)], op=farandole.Sum)[0])
             self.assertEqual(values, [(turn + n) * size for n in range(5)])
 
-    def test_a_named_call_between_them_does_not_hold_them_up(self):
+    def test_named_call_does_not_block_unnamed_calls(self):
         """Rank 1 waits for "x" before it makes any of the calls that rank 0 makes first."""
         rank, size = farandole.rank(), farandole.size()
         count = CYCLE + 10

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""farandole.numpy: every collective, with every type, in groups, windows and process sets; what is refused."""
+"""farandole.numpy: every collective, with every type, in groups, windows and process sets; invalid calls."""
 
 import inspect
 import os
@@ -359,7 +359,7 @@ class ProcessSetTest(support.RankedTest):
         self.assertEqual(everyone.ranks, list(range(farandole.size())))
         self.assertEqual((everyone.size(), everyone.rank()), (farandole.size(), farandole.rank()))
 
-    def test_what_makes_no_set(self):
+    def test_invalid_process_sets_are_refused(self):
         for wrong in ("01", [0.5], [True], 3):
             with self.assertRaises((errors.InvalidArgument, TypeError)):
                 farandole.ProcessSet(wrong)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Objects between ranks: what the safe format holds, what it refuses on all ranks, and pickles on demand."""
+"""Collectives of objects: types that the safe format holds, types that all ranks refuse, and pickles on demand."""
 
 import datetime
 import math
@@ -24,7 +24,7 @@ EVERYTHING = {
 
 
 class SafeFormatTest(support.RankedTest):
-    def test_what_is_made_of_plain_parts(self):
+    def test_objects_of_plain_parts(self):
         copy = objects.loads(objects.dumps(EVERYTHING))
         self.assertEqual(copy, EVERYTHING)
         self.assertEqual([type(each) for each in copy["numbers"]], [type(each) for each in EVERYTHING["numbers"]])
@@ -60,7 +60,7 @@ class SafeFormatTest(support.RankedTest):
         self.assertEqual(copy.dtype, ml_dtypes.bfloat16)
         self.assertEqual(copy.tolist(), [1.5, -2])
 
-    def test_what_does_not_travel(self):
+    def test_objects_that_cannot_be_sent(self):
         for wrong in (datetime.date(2024, 1, 1), object(), [lambda: 0], np.array([None]), np.zeros(1, "i4,f4")):
             with self.assertRaisesRegex(errors.InvalidArgument, "pickle=True"):
                 objects.dumps(wrong)
@@ -78,7 +78,7 @@ class BetweenRanksTest(support.RankedTest):
         self.assertEqual([each[1] for each in everything], list(range(farandole.size())))
         self.assertEqual([each[0].tolist() for each in everything], [[7] * rank for rank in range(farandole.size())])
 
-    def test_what_the_root_can_not_send_is_told_to_all(self):
+    def test_unsendable_object_of_the_root_fails_all_ranks(self):
         with self.assertRaisesRegex(errors.InvalidArgument, "rank 0: an object of type datetime.date"):
             objects.broadcast_object(datetime.date(2024, 1, 1) if farandole.rank() == 0 else None)
         self.assertEqual(objects.broadcast_object("next"), "next")

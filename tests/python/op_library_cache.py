@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cache of op libraries: nothing is loaded from where somebody else may have put it, nothing is built that fits, and
-what nobody uses goes. No TensorFlow."""
+"""The cache of op libraries: no library is loaded from a directory that another user can write, no library is built if
+a matching one exists, and unused libraries are removed. Needs no TensorFlow."""
 
 import contextlib
 import fcntl
@@ -72,7 +72,7 @@ class CacheTest(unittest.TestCase):
                 self.said = said.getvalue()
 
     def refused(self, path, *parts):
-        """An error names the path, its owner and mode, and what to do; nothing was built."""
+        """An error names the path, its owner and mode, and the remedy; nothing was built."""
         with self.assertRaises(ImportError) as caught:
             self.fetch()
         for part in (str(path), f"user {path.lstat().st_uid}", "XDG_CACHE_HOME", *parts):
@@ -94,13 +94,13 @@ class CacheTest(unittest.TestCase):
         for each in ("a", "a/b"):
             self.assertEqual(stat.S_IMODE((self.root / each).stat().st_mode), 0o700)
 
-    def test_a_directory_that_others_can_write(self):
+    def test_directory_writable_by_other_users(self):
         for mode in (0o777, 0o770, 0o707, 0o1777):
             self.directory.mkdir(exist_ok=True)
             self.directory.chmod(mode)
             self.refused(self.directory, f"mode {mode:04o}", "chmod go-w")
 
-    def test_a_root_that_others_can_write(self):
+    def test_root_writable_by_other_users(self):
         self.root.chmod(0o777)
         self.refused(self.root, "mode 0777", "chmod go-w")
         self.root.chmod(0o1777)  # as /tmp: nobody but its owner can replace what is in it
@@ -125,7 +125,7 @@ class CacheTest(unittest.TestCase):
         self.recipe.built = 0
         self.refused(path, "symbolic link")
 
-    def test_a_file_that_others_can_write(self):
+    def test_file_writable_by_other_users(self):
         path = self.fetch()
         path.chmod(0o606)
         self.recipe.built = 0
@@ -142,7 +142,7 @@ class CacheTest(unittest.TestCase):
         self.refused(lock, "symbolic link")
         self.assertFalse(target.exists())
 
-    def test_of_somebody_else(self):
+    def test_directory_of_another_user_is_refused(self):
         if os.getuid() != 0:
             self.skipTest("needs root, to give a directory away")
         self.directory.mkdir(mode=0o700)
@@ -152,7 +152,7 @@ class CacheTest(unittest.TestCase):
         os.chown(self.root, 12345, -1)
         self.refused(self.root, "user 12345")
 
-    def test_the_place_for_temporary_files_where_there_is_no_cache(self):
+    def test_temporary_directory_if_there_is_no_cache(self):
         (self.root / "file").touch()
         with mock.patch.dict(os.environ, {"XDG_CACHE_HOME": str(self.root / "file")}):
             with mock.patch.object(tempfile, "gettempdir", lambda: str(self.root)):
@@ -166,18 +166,18 @@ class CacheTest(unittest.TestCase):
         self.fetch()
         self.assertEqual(self.said, "")
 
-    def test_what_fits_needs_no_compiler(self):
+    def test_matching_library_needs_no_compiler(self):
         path = self.fetch()
         with mock.patch.object(library, "need_compiler", lambda version: self.fail("the compiler is asked")):
             self.assertEqual(self.fetch(), path)
 
-    def test_another_build_of_tensorflow_has_a_library_of_its_own(self):
+    def test_another_tensorflow_build_has_its_own_library(self):
         first = self.fetch()
         self.recipe.mark = "a mark of another build"
         self.assertNotEqual(self.fetch(), first)
         self.assertTrue(first.exists())
 
-    def test_one_process_of_those_that_come_at_once_builds(self):
+    def test_of_concurrent_processes_only_one_builds(self):
         count = self.root / "count"
         fork = multiprocessing.get_context("fork")
         start = fork.Barrier(4)
@@ -189,7 +189,7 @@ class CacheTest(unittest.TestCase):
             self.assertEqual(process.exitcode, 0)
         self.assertEqual(count.read_text(), "built\n")
 
-    def test_what_nobody_has_used_for_long_goes(self):
+    def test_libraries_unused_for_long_are_removed(self):
         def make(name, days):
             path = self.directory / f"libfarandole_tensorflow_{name}"
             path.touch()
@@ -212,13 +212,13 @@ class CacheTest(unittest.TestCase):
         self.fetch()
         self.assertLess(time.time() - path.stat().st_mtime, 3600)
 
-    def test_a_library_that_fits_in_a_cache_that_can_not_be_written(self):
+    def test_a_matching_library_in_a_read_only_cache(self):
         path = self.fetch()
         with mock.patch.object(os, "access", lambda path, mode: False):
             self.assertEqual(self.fetch(), path)
         self.assertEqual(self.recipe.built, 1)
 
-    def test_a_cache_that_can_not_be_written(self):
+    def test_a_cache_that_cannot_be_written(self):
         self.directory.mkdir(mode=0o700)
         access = os.access
         with mock.patch.object(os, "access", lambda path, mode: Path(path) != self.directory and access(path, mode)):
@@ -229,7 +229,7 @@ class CacheTest(unittest.TestCase):
             with self.assertRaisesRegex(ImportError, f"{self.directory} .it cannot be written.*XDG_CACHE_HOME"):
                 self.fetch()
 
-    def test_who_waits_long_is_told_for_what(self):
+    def test_long_waits_print_their_reason(self):
         lock = self.fetch().with_suffix(".lock")
         said, is_told = [], threading.Event()
 
@@ -279,7 +279,7 @@ class KeyTest(unittest.TestCase):
             with mock.patch.object(os, "uname", lambda: names(machine=machine)):
                 return library.Recipe(_files.header_dir(), f"/lib/{soname}").mark
 
-    def test_what_the_binary_must_fit(self):
+    def test_versions_flags_and_machine_change_the_mark(self):
         others = [
             self.mark(soname="libfarandole.so.0.2"),
             self.mark(version="2.20.1"),
@@ -289,7 +289,7 @@ class KeyTest(unittest.TestCase):
         ]
         self.assertEqual(len({self.mark(), *others}), 6)
 
-    def test_where_things_lie_and_the_compiler_are_no_part_of_it(self):
+    def test_paths_and_compiler_do_not_change_the_mark(self):
         with mock.patch.dict(os.environ, {"CXX": "another", "PATH": ""}):
             self.assertEqual(self.mark(flags=["-I/elsewhere", "-DA=1"]), self.mark())
 
@@ -333,14 +333,14 @@ class VersionTest(unittest.TestCase):
         for version in ("2.16.2", "2.21.0", "2.21.0-rc1", "2.18.0-dev20250101"):
             self.assertIsNone(library.why_not_tested(version), version)
 
-    def test_older_ones_are_refused(self):
+    def test_older_versions_are_refused(self):
         for version in ("2.15.1", "1.15.5"):
             with self.assertRaises(ImportError) as caught:
                 library.why_not_tested(version)
             for part in (f"this is TensorFlow {version}", "2.16 to 2.21", 'pip install "tensorflow>=2.16,<2.22"'):
                 self.assertIn(part, str(caught.exception))
 
-    def test_newer_ones_are_named(self):
+    def test_newer_versions_are_named(self):
         for version in ("2.22.0", "3.0.0"):
             self.assertIn(f"TensorFlow {version} is newer", library.why_not_tested(version))
         self.assertIn("'unknown'", library.why_not_tested("unknown"))
@@ -353,7 +353,7 @@ class VersionTest(unittest.TestCase):
             found = re.findall(r"""["']tensorflow(-cpu)?(>=.*?)["']""", (root / file).read_text())
             self.assertEqual(found, [(distribution, bounds) for distribution in distributions], file)
 
-    def test_an_old_one_is_refused_before_more_of_it_is_used(self):
+    def test_old_tensorflow_is_refused_on_import(self):
         with tempfile.TemporaryDirectory() as directory:
             Path(directory, "tensorflow.py").write_text("class version:\n    VERSION = '2.10.1'\n")
             path = os.pathsep.join([directory, os.environ.get("PYTHONPATH", "")])
@@ -364,7 +364,7 @@ class VersionTest(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("Farandole works with TensorFlow 2.16 to 2.21, and this is TensorFlow 2.10.1", done.stderr)
 
-    def test_a_newer_one_is_warned_of_by_the_first_rank_and_goes_on(self):
+    def test_newer_tensorflow_warns_on_the_first_rank(self):
         with tempfile.TemporaryDirectory() as directory:
             Path(directory, "tensorflow.py").write_text("class version:\n    VERSION = '2.99.0-rc1'\n")
             path = os.pathsep.join([directory, os.environ.get("PYTHONPATH", "")])
@@ -400,7 +400,7 @@ class BuildOpsTest(unittest.TestCase):
         self.assertRegex(done.stderr, "no ops: .*python.* has no TensorFlow. To use a TensorFlow that works: pip")
         self.assertNotIn("Traceback", done.stderr)
 
-    def test_a_place_that_can_not_be_made(self):
+    def test_a_place_that_cannot_be_made(self):
         with tempfile.TemporaryDirectory() as directory:
             Path(directory, "tensorflow.py").write_text(TENSORFLOW)
             Path(directory, "file").touch()
@@ -420,7 +420,7 @@ class BuildOpsTest(unittest.TestCase):
         self.assertNotIn("Traceback", done.stderr)
 
 
-# As much of TensorFlow as a recipe asks.
+# The parts of TensorFlow that a recipe needs.
 TENSORFLOW = """
 class version:
     VERSION, GIT_VERSION = "2.20.0", "unknown"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The op library where the package carries none: built ahead by build_ops, and loaded later without any compiler."""
+"""The op library of a package that contains none: built ahead by build_ops, and loaded later without a compiler."""
 
 import importlib.util
 import os

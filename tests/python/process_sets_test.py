@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Process sets as in Horovod: static ones and later ones, what members and others see, numbers, and the end of a set."""
+"""Process sets as in Horovod: static and dynamic sets, results on members and other ranks, ids, and removal."""
 
 import threading
 import time
@@ -41,7 +41,7 @@ def slices(process_set):
     return reduced.values
 
 
-# Of an even number of rows for alltoall; a root that is in no set of one rank but its own.
+# Tensors have an even number of rows, as alltoall needs. The root, rank 0, is in no other rank's set of one rank.
 USES = {
     "allreduce": lambda process_set: hvd.allreduce(tf.ones(2), process_set=process_set),
     "grouped_allreduce": lambda process_set: hvd.grouped_allreduce([tf.ones(2)], process_set=process_set),
@@ -132,7 +132,7 @@ class ProcessSetsTest(OpTest):
         with self.assertRaises(ValueError):
             hvd.allreduce(tf.constant([1.0]), process_set=unknown)
 
-    def test_sets_that_can_not_be_used(self):
+    def test_sets_that_cannot_be_used(self):
         """A number that there is not is a ValueError, in graphs when they are made; a set without this rank is not."""
         there_is_none = hvd.ProcessSet([0])
         there_is_none.process_set_id = 77
@@ -191,7 +191,7 @@ class ProcessSetsTest(OpTest):
         self.goes_on()
 
     def test_removal_while_in_use(self):
-        """What waits in the set fails, and the job goes on."""
+        """Requests that wait in the set fail, and the job goes on."""
         if self.size < 3:
             self.skipTest("needs three ranks: a set of two that is not that of all")
         both = hvd.add_process_set([0, 1])

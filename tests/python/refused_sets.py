@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Process sets that init() refuses, on all ranks, also where only the last rank's list is wrong: each in a job of its own.
+"""Invalid process sets, which init() refuses on all ranks even if only the last rank's list is wrong. Each set has its
+own job.
 
     tests/support/local_job.sh -n 2 python refused_sets.py
 """
@@ -12,7 +13,7 @@ from farandole import errors
 
 RANK, SIZE = int(os.environ["FARANDOLE_RANK"]), int(os.environ["FARANDOLE_SIZE"])
 GOOD = [[0], range(1, SIZE)]
-# What the last rank passes, or all ranks, and a part of the error.
+# Lists that the last rank or all ranks pass, each with a part of the expected error.
 WRONG = {
     "a set twice": ([[0], [0]], "must differ"),
     "a set twice, in another order": ([[0, 1], (rank for rank in (1, 0))], "must differ"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signals belong to the program: no thread of the package takes one that the program waits for."""
+"""Signals belong to the program: no thread of the package takes a signal that the program waits for."""
 
 import os
 import signal

@@ -273,7 +273,7 @@ class DatasetsTest(support.RankedTest):
         count()
         self.assertEqual(int(batches), 3)
 
-    def test_no_rank_knows_in_its_graph_that_it_has_no_rows(self):
+    def test_element_spec_hides_empty_shares(self):
         dataset = strategy().experimental_distribute_dataset(tf.data.Dataset.from_tensors(tf.zeros([1, 3])))
         expected = [1, 3] if hvd.size() == 1 else [None, 3]
         self.assertEqual(dataset.element_spec.shape.as_list(), expected)
@@ -325,7 +325,7 @@ class DatasetsTest(support.RankedTest):
         _seeds.agree()
         drawn = (random.random(), float(np.random.random()), float(tf.random.uniform([])))
         self.assertEqual(set(hvd.allgather_object(drawn)), {drawn})
-        # What is the same already stays: the program has seeded it.
+        # Random states that are equal on all ranks stay as they are: the program has seeded them.
         random.seed(17)
         np.random.seed(17)
         _seeds.agree()
@@ -395,7 +395,7 @@ class PrivateNamesTest(support.RankedTest):
                     lambda: _private_names._find_all(_private_names.TENSORFLOW, _private_names.NAMES_OF_TENSORFLOW),
                 )
 
-    def test_what_is_overridden_is_called_so(self):
+    def test_overridden_private_names_are_listed(self):
         from farandole.tensorflow.strategy._extended import Extended
 
         base = tf.compat.v1.distribute.StrategyExtended

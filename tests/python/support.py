@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How tests of several ranks are run.
+"""Runs tests on several ranks.
 
     mpirun -np 2 python numpy_test.py [names of tests]
 

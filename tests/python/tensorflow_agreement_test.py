@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same as agreement_test.py for TensorFlow: what the ranks must agree on, eagerly and in functions."""
+"""Arguments on which ranks must agree, as in agreement_test.py, for TensorFlow: eagerly and in functions."""
 
 import time
 
@@ -32,7 +32,7 @@ def rows():
     return tf.ones([2, 2])
 
 
-# What the ranks disagree about: a call that is told whether this rank is the odd one, and a part of the error.
+# Calls about which the ranks disagree, each with a part of the expected error. A call takes True on the odd rank.
 MISMATCHES = {
     "allreduce: op": (lambda odd: hvd.allreduce(ones(), op=hvd.Sum if odd else hvd.Max), "max"),
     "allreduce: op of integers": (lambda odd: hvd.allreduce(integers(), op=hvd.Sum if odd else hvd.Average), "average"),
@@ -116,7 +116,7 @@ EAGER_MISMATCHES = {
     "another kind of call": (lambda odd: hvd.allgather(ones()) if odd else hvd.allreduce(ones()), "allgather"),
 }
 
-# What only the odd rank passes, and its error. The others pass what works.
+# Calls that are invalid on the odd rank only, each with a part of its error.
 INVALID = {
     "broadcast: root_rank after the last": (lambda odd: hvd.broadcast(ones(), hvd.size() if odd else 0), "root . is none of"),
     "broadcast: root_rank before the first": (lambda odd: hvd.broadcast(ones(), -1 if odd else 0), "root -1 is none of"),
@@ -218,7 +218,7 @@ class AgreementTest(support.OpTest):
                 self.check_mismatch(self.caught(lambda odd: function()), text)
                 self.goes_on()
 
-    def test_values_that_can_not_work(self):
+    def test_invalid_values(self):
         for what, (call, text) in {**INVALID, **EAGER_INVALID}.items():
             with self.subTest(what):
                 error = self.caught(call)
@@ -227,8 +227,8 @@ class AgreementTest(support.OpTest):
                     self.check_mismatch(error, f"rank {self.size - 1}.*an invalid request")
                 self.goes_on()
 
-    def test_values_that_can_not_work_in_functions(self):
-        """Where the engine finds them. What TensorFlow refuses while it traces has no name that other ranks know."""
+    def test_invalid_values_in_functions(self):
+        """Errors of the engine. Errors that TensorFlow raises while tracing have no name that other ranks know."""
         for what in ("broadcast: root_rank after the last", "broadcast: root_rank beyond 32 bits", "alltoall: splits"):
             call, text = INVALID[what]
             with self.subTest(what):

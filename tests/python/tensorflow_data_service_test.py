@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tf.data's service over ranks. Each rank prepares data in a thread and trains in the main one: both jobs in one."""
+"""tf.data's service over ranks. Each rank prepares data in a thread and trains in the main thread: two jobs in one."""
 
 from tensorflow_support import OpTest, main
 
@@ -98,7 +98,7 @@ class DataService(OpTest):
             printed.getvalue(), f"farandole.tensorflow.data.compute_worker (Farandole) {farandole.__version__}\n"
         )
 
-    def test_what_can_not_work(self):
+    def test_invalid_arguments(self):
         with self.assertRaisesRegex(ValueError, "must be a multiple"):
             compute_worker.main(self.size + 1, "compute", "unused")
         with self.assertRaisesRegex(ValueError, "one of compute, training, not 'both'"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Codes of TensorFlow's that errors have, eagerly, in a tf.function, in a session and in Keras: those of Horovod."""
+"""TensorFlow's codes of errors, eagerly, in a tf.function, in a session and in Keras: the same codes as Horovod's."""
 
 import importlib
 import importlib.util
@@ -30,7 +30,7 @@ def in_session(call):
 
 
 def unknown_rank(tensor):
-    """The tensor, of which graphs know no shape: what is wrong with it is found when the op runs."""
+    """The tensor without a shape known to graphs: errors of the shape are found when the op runs."""
     return tensor if tf.executing_eagerly() else tf.compat.v1.placeholder_with_default(tensor, shape=None)
 
 
@@ -43,7 +43,7 @@ class TextTest(OpTest):
         raise AssertionError("raised nothing")
 
     def test_causes_in_functions(self):
-        """What other ranks are told: all of the cause, and the line of the program, not that of AutoGraph's copy."""
+        """The error on other ranks has the whole cause, and the line in the program instead of AutoGraph's copy."""
 
         @tf.function
         def step(x):
@@ -109,7 +109,7 @@ class CodesTest(OpTest):
             with self.subTest(what):
                 self.check_code(call, FAILED, errors.Mismatch)
 
-    def test_what_only_one_rank_does_wrong(self):
+    def test_invalid_call_on_one_rank_fails_everywhere(self):
         def call():
             splits = [9 if self.odd else 1] * self.size
             return hvd.alltoall(tf.ones([self.size]), splits=tf.constant(splits), name="splits")
@@ -117,7 +117,7 @@ class CodesTest(OpTest):
         kinds = (INVALID, errors.InvalidArgument) if self.odd else (FAILED, errors.Mismatch)
         self.check_code(call, *kinds)
 
-    def test_what_can_not_work(self):
+    def test_invalid_arguments(self):
         calls = {
             "splits": lambda: hvd.alltoall(tf.ones([self.size]), splits=tf.constant([9] * self.size), name="splits"),
             "equal parts": lambda: hvd.alltoall(tf.ones([self.size + 1]), name="equal parts"),
@@ -159,7 +159,7 @@ class CodesTest(OpTest):
         self.check(pending.wait(), [self.size])
 
     def test_in_keras(self):
-        """Keras makes another exception of what a layer raises."""
+        """Keras converts a layer's exception into another exception."""
         rank = self.rank
         packages = [name for name in ("keras", "tf_keras") if importlib.util.find_spec(name)]
         for keras in map(importlib.import_module, packages):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TensorFlow's ops in a process that a rank has forked."""
+"""TensorFlow's ops in a forked child of a rank."""
 
 import support
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives in tf.function: order, names, shapes; and what ranks are told when something is wrong."""
+"""Collectives in tf.function: order, names, shapes, and errors."""
 
 from tensorflow_support import OpTest, main
 
@@ -169,7 +169,7 @@ class Errors(OpTest):
             time.sleep(0.001)
         return True
 
-    def test_what_other_ranks_do_not_come_to_fails_with_the_step(self):
+    def test_unmatched_collective_fails_with_the_step(self):
         """The last rank comes to "late" only after "odd", about which it disagrees; the others have submitted both."""
         is_last = self.rank == self.size - 1
 
@@ -190,14 +190,14 @@ class Errors(OpTest):
             self.assertLess(time.monotonic() - start, 2.0)
             self.assertIn("'odd'", str(caught.exception))
             self.assertEqual(_library.pending(), 0)
-            # In one turn this rank goes on later than the others, so that they could meet what it had submitted before.
+            # In one turn this rank continues later than its peers, whose requests could match its earlier requests.
             if turn == self.rank:
                 time.sleep(0.2)
             late, odd = program(tf.ones([2]), tf.ones([4]))
             self.check(late, [self.size] * 2)
             self.check(odd, [self.size] * 4)
 
-    def test_what_other_ranks_do_not_come_to_fails_with_a_mismatch_that_the_program_has_found(self):
+    def test_unmatched_collective_fails_after_mismatch(self):
         """The last rank comes to "late" only after the mismatch; the others have submitted it before."""
         is_last = self.rank == self.size - 1
 
@@ -219,7 +219,7 @@ class Errors(OpTest):
             self.assertEqual(_library.pending(), 0)
             self.goes_on()
 
-    def test_what_can_not_work(self):
+    def test_invalid_arguments(self):
         with self.assertRaises(errors.InvalidArgument) as caught:
             mpi_ops._allreduce(tf.constant([True, False]), op=Average)
         self.assertIsInstance(caught.exception, tf.errors.InvalidArgumentError)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Large tensors in windows, and how the op library comes about."""
+"""Large tensors in windows, and the build of the op library."""
 
 import os
 import tempfile
@@ -102,7 +102,7 @@ class Library(OpTest):
                     os.environ["XDG_CACHE_HOME"] = old
             farandole.numpy.barrier()
 
-    def test_without_a_compiler_it_says_what_to_install(self):
+    def test_missing_compiler_error_names_the_package(self):
         old = os.environ["PATH"]
         os.environ["PATH"] = "/nonexistent"
         try:

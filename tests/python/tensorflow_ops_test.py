@@ -98,7 +98,7 @@ class Allreduce(OpTest):
                     ranks = sum(rank + 1 for rank in range(self.size))
                     np.testing.assert_allclose(tf.cast(result, tf.float64), np.full([2, 2], 2 * ranks * factor))
 
-    def test_gradient_of_a_group_has_zeros_for_what_is_not_used(self):
+    def test_group_gradient_is_zero_for_unused_outputs(self):
         x, y = tf.Variable([1.0, 2.0]), tf.Variable([[3.0]])
 
         def gradients():
@@ -261,7 +261,7 @@ class Broadcast(OpTest):
         self.check(received, [5.0])
         self.check(after, [6.0])
 
-    def test_variables_that_can_not_be_sent(self):
+    def test_variables_that_cannot_be_sent(self):
         with self.assertRaisesRegex(errors.InvalidArgument, "of type string"):
             mpi_ops.broadcast_([tf.Variable("text")], 0)
         self.assertEqual(mpi_ops.broadcast_([], 0), [])

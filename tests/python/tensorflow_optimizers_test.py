@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """farandole.tensorflow: optimizers of Keras 3 and of tf.compat.v1 over the ranks, and synchronised normalisation,
-against one process with the whole batch."""
+compared with one process with the whole batch."""
 
 import support
 
@@ -303,7 +303,7 @@ class SyncBatchNormalizationTest(support.RankedTest):
         np.testing.assert_allclose(layer.moving_mean.numpy(), whole.moving_mean.numpy(), rtol=1e-5)
         np.testing.assert_allclose(layer.moving_variance.numpy(), whole.moving_variance.numpy(), rtol=1e-5)
 
-    def test_what_it_refuses(self):
+    def test_refuses_invalid_arguments(self):
         with self.assertRaises(ValueError):
             hvd.SyncBatchNormalization(fused=True)
         with self.assertRaises(ValueError):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of the TensorFlow ops have in common."""
+"""Shared by the tests of the TensorFlow ops."""
 
 import support
 

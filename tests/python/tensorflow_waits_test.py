@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks that wait for each other, in functions too: a Mismatch on all of them. A rank that is late is waited for."""
+"""Ranks that wait for each other, eagerly or in functions, raise a Mismatch on all ranks. A late rank is waited for."""
 
 import os
 
@@ -102,7 +102,7 @@ class WaitsTest(support.OpTest):
         self.mismatch(function, "'left'", "'right'")
 
     def test_a_rank_that_computes(self):
-        """In the graph, before it submits what the others wait for, who have not submitted what it has."""
+        """The odd rank submits "early" and computes before "late"; its peers submit "early" only after "late"."""
 
         @tf.function
         def function():

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Communicators as they are after years of collectives, or on hosts that there are not.
+// Access for tests to Communicators: sets sequence numbers reached after years of collectives, and simulates hosts.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Floating-point modes that a program may have set in a thread.
+// Sets floating-point modes that a program may use in its threads.
 #pragma once
 
 #include <cfenv>
@@ -14,7 +14,7 @@ namespace farandole::test {
 enum class Mode { kUsual, kFlushing, kTowardZero, kUpward, kFlushingUpward };
 inline constexpr Mode kForeignModes[] = {Mode::kFlushing, Mode::kTowardZero, Mode::kUpward, Mode::kFlushingUpward};
 
-/// The bits of this thread's mode, without the flags of what has happened.
+/// The mode bits of this thread, without the exception flags.
 inline std::uint64_t mode_bits() {
 #if defined(__x86_64__)
   return _mm_getcsr() & ~0x3fU;

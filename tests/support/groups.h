@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Groups of ranks for tests: threads of this process, or the processes of the job that the program was started in.
+// Groups of ranks for tests: threads of this process, or the processes of the job that this program belongs to.
 #pragma once
 
 #include <gtest/gtest.h>

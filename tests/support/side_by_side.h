@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes of a test that are threads.
+// Runs the processes of a simulated job as threads of the test.
 #pragma once
 
 #include <functional>
@@ -8,7 +8,7 @@
 
 namespace farandole::test {
 
-/// What `body` returns for each process, run side by side.
+/// Runs `body` for each process in its own thread, all at the same time; returns the results by process.
 template <class Result>
 std::vector<Result> side_by_side(int processes, const std::function<Result(int)>& body) {
   std::vector<std::future<Result>> running;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two ends of a connection in one process.
+// Both ends of a connection, in one process.
 #pragma once
 
 #include <arpa/inet.h>

@@ -10,7 +10,7 @@ struct Kept {
 };
 thread_local Kept kept;
 
-/// Only the calling thread's `kept` points to what this allocates.
+/// Allocates memory to which only the calling thread's `kept` points.
 extern "C" void keep_memory() {
   kept.memory = std::malloc(1000);
 }

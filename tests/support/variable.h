@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Environment variables of a test.
+// Sets environment variables for the time of a test.
 #pragma once
 
 #include <cstdlib>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ends a test program that hangs, after saying where.
+// Ends a test program that hangs, after printing where it hangs.
 #pragma once
 
 #include <chrono>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that reduce until one of them is killed, or the link of its host is cut; each of the others says what it
-// raises. two_hosts.sh looks for that.
+// Ranks that reduce until one rank is killed, or the link of its host is cut. Every other rank prints the error that it
+// raises; two_hosts.sh checks these lines.
 #include <unistd.h>
 
 #include <cstdio>

@@ -46,8 +46,8 @@ constexpr std::size_t kElements = 8;
 constexpr int kPeers = 2 * std::countr_zero(static_cast<unsigned>(kRanks)) - 1;
 static_assert(std::has_single_bit(static_cast<unsigned>(kRanks)));
 
-/// Of all ranks: the sockets that listen, both ends of the connections, and as many of calls that cross each other,
-/// which end when one of the two is taken up. While the ranks meet there are fewer.
+/// Descriptors of all ranks: listening sockets, both ends of the connections, and the same number for simultaneous
+/// connects, of which one is closed. The rendezvous needs fewer.
 constexpr rlim_t kDescriptors = kRanks + 2 * kRanks * kPeers + 100;
 
 /// Lets this process open so many files. Empty: it can; else why not.
@@ -69,7 +69,7 @@ Topology one_by_one() {
   return Topology(std::move(processes));
 }
 
-/// What the threads share.
+/// State shared by all threads.
 struct Shared {
   Slot slot;
   Topology topology = one_by_one();
@@ -77,7 +77,7 @@ struct Shared {
   std::atomic<int> arrived{0};                               ///< at the barrier
 };
 
-/// What a rank has seen.
+/// Measurements and error of one rank.
 struct Report {
   Seconds joined{}, barrier{}, first_allreduce{}, second_allreduce{};
   int at_first = 0;  ///< connections: after it has joined

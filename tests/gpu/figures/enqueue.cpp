@@ -67,7 +67,7 @@ nlohmann::json measure_enqueue(Communicator& ranks, int samples) {
   device.fill_zero(values.view().data, values.view().size_in_bytes(), options.stream);
   std::optional<NcclAlone> nccl;
   nlohmann::json figures;
-  // Where ranks share a device the figures are of several communicators.
+  // If ranks share a device, the figures are sums over several communicators.
   figures["device memory of NCCL's communicator, MiB"] = mebibytes_of(ranks, device, [&] {
     nccl.emplace(internals(ranks).settings(), shared_id(ranks), ranks.rank(), ranks.size());
     nccl->allreduce(values.view().data, values.count(), options.stream);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a GPU's memory, its driver and NCCL take. Rank 0 prints JSON; tests/gpu/run.py reads it and compares with the
-// targets.
+// Measures a GPU's memory, its driver and NCCL. Rank 0 prints JSON; tests/gpu/run.py reads it and compares the figures
+// with the targets.
 #include <fmt/core.h>
 
 #include <cstdlib>
@@ -33,7 +33,7 @@ std::size_t number(const std::string& text) {
   return value;
 }
 
-/// What rank 0 prints. Collective.
+/// Returns the JSON that rank 0 prints. Collective.
 std::string measure(Communicator& ranks, std::span<const std::string> arguments) {
   const std::string& what = arguments[0];
   if (what == "memory" && arguments.size() == 3) {

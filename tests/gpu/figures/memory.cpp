@@ -15,7 +15,7 @@
 namespace farandole::figures {
 namespace {
 
-/// Something that is enqueued, and what the device takes for it.
+/// Work to enqueue, and the device memory that the work takes.
 struct Subject {
   std::string name;
   std::size_t moved_bytes;  ///< read and written

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA's driver and NCCL without Farandole between: what a measurement compares with.
+// Direct calls of CUDA's driver and NCCL without Farandole, as the baseline of measurements.
 #pragma once
 
 #include "cuda/nccl_api.h"

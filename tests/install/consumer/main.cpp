@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program of somebody else's, built against the install tree.
+// A user's program, built against the install tree.
 #include <farandole/collectives/communicator.h>
 #include <farandole/gradients/gradient_averager.h>
 #include <farandole/sdk/backend.h>
@@ -17,7 +17,7 @@ int main() {
     ranks.allreduce(data, farandole::ReduceOp::kSum);
     if (data[4] == 6.0F) ++right;
   });
-  // What a plug-in that is built here would tell; its compiler may be another than the library's.
+  // Build id of a plug-in built here. The compiler, in the first parts of the id, may differ from the library's.
   const std::string own = FARANDOLE_PLUGIN_BUILD_ID;
   const std::string librarys = farandole::build_id();
   if (own.substr(own.rfind('-')) != librarys.substr(librarys.rfind('-'))) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same for the trainer.
+// A user's program that trains a model, built against the install tree.
 #include <farandole/trainer/model.h>
 #include <farandole/trainer/optimizer.h>
 

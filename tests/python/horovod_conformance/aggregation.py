@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizers that reduce, and those that do it only after several backward passes."""
+"""Optimizers that reduce after every backward pass, or only after several passes."""
 
 import tensorflow as tf
 from conformance import EAGER, FUNCTION, GRAPH, case, own

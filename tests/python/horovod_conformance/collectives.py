@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What collectives give, for every type and in every mode."""
+"""Results of collectives, for every type and in every mode."""
 
 import numpy as np
 import tensorflow as tf

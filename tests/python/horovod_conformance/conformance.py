@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cases that a program can try under Horovod and under Farandole, and what came of them as JSON.
+"""Cases that a program can run under Horovod and under Farandole, and their outcomes as JSON.
 
 A case is a function of hvd's collectives that returns tensors, or a structure of them. It runs in eager mode, in a
 `tf.function`, and in a graph of TensorFlow 1. Its outcome is what it returned, or the class of the error that it raised.
@@ -81,7 +81,7 @@ def _run(case: Case, mode: str):
 
 
 def _fetched(session, results):
-    """What the session gives for each tensor of the structure; numbers and words stay."""
+    """The structure with each tensor replaced by its value in the session; numbers and words stay."""
     is_symbolic = lambda each: tf.is_tensor(each) or isinstance(each, tf.Variable)  # noqa: E731
     flat = tf.nest.flatten(results)
     values = iter(session.run([each for each in flat if is_symbolic(each)]))

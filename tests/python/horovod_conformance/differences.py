@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where Farandole does not do what Horovod 0.28.1 does, and why. docs/coming-from-horovod.md tells users."""
+"""Differences between Farandole and Horovod 0.28.1, with reasons. docs/coming-from-horovod.md lists them for users."""
 
 import re
 from dataclasses import dataclass

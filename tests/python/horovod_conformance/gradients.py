@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients of collectives, and tapes that reduce."""
+"""Gradients of collectives, and gradient tapes that reduce."""
 
 import tensorflow as tf
 from conformance import EAGER, FUNCTION, case, mine, own

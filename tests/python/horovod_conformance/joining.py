@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks that have no more data. Horovod does this without HOROVOD_DYNAMIC_PROCESS_SETS only."""
+"""join(): ranks that have no more data. Horovod supports join() only without HOROVOD_DYNAMIC_PROCESS_SETS."""
 
 from conformance import EAGER, case, own
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is refused, with which class of error. All ranks are refused, so that the job goes on."""
+"""Invalid calls, and the class of the error they raise. All ranks make the invalid call, so that the job goes on."""
 
 import tensorflow as tf
 from conformance import EAGER, FUNCTION, GRAPH, case, mine, own

@@ -45,7 +45,7 @@ def record(directory, found):
 
 
 def compared(found, modules):
-    """What is wrong, as lines."""
+    """The deviations from the recorded outcomes, as lines."""
     recorded = json.loads(recorded_path(HERE, hvd.rank()).read_text())
     expected = {name: value for name, value in recorded.items() if name.partition(":")[0] in modules}
     lines = [f"{name}: not recorded" for name in found.keys() - expected.keys()]

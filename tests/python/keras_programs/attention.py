@@ -64,8 +64,8 @@ def sentiment(scope, optimizer):
     }
 
 
-# Where a gradient should be 0 and is what rounding leaves (a key's bias), Adam and RMSprop divide it by itself. Their
-# epsilon keeps that out of the comparison.
+# The gradient of a key's bias should be 0 and is a rounding error, which Adam and RMSprop divide by itself. A large
+# epsilon keeps this noise out of the comparison.
 @program()
 def transformer_with_positions_under_adam(scope):
     """Keras' example of text classification with a transformer: rows of positions get gradients from every rank."""

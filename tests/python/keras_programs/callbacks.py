@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Callbacks: all of Keras that need no server, and some of the user's own."""
+"""Callbacks: all callbacks of Keras that need no server, and some user-defined callbacks."""
 
 import csv
 import http.server
@@ -70,7 +70,8 @@ def schedule_of_rates(scope):
     return outcome(model, fit(model, keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.5**epoch)))
 
 
-# What stops one rank stops all after the next batch: at an epoch's last batch that is where one process stops.
+# A callback that stops one rank stops all ranks after the next batch. At an epoch's last batch, one process stops
+# at the same place.
 @program(may_be_nan=True)
 def stopping_at_nan(scope):
     """TerminateOnNaN: a NaN in the last row, which one rank has."""
@@ -209,7 +210,7 @@ def resumed_from_backup(scope):
 
 @program()
 def lambda_callback(scope):
-    """LambdaCallback that keeps what it is called with at the ends of epochs."""
+    """LambdaCallback that stores its arguments at the ends of epochs."""
     model = classifier(scope)
     seen = []
     keep = keras.callbacks.LambdaCallback(

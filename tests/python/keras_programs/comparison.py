@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that are run by one process alone and by all ranks together, and must give the same numbers.
+"""Runs programs once in one process alone and once on all ranks together; both must give the same numbers.
 
 A program is a function with the decorator `program()`. It gets `scope`, with which it makes its model as a user would:
 `with scope():` is nothing alone, and the strategy's scope together. It returns what is compared: a structure of dicts,
@@ -124,7 +124,7 @@ def over_parts(loss: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def trained(model: Any, history: Any, inputs: Any) -> Dict[str, Any]:
-    """What most programs return: the history of fit, the weights, and the predictions for the inputs."""
+    """The usual result of a program: the history of fit, the weights, and the predictions for the inputs."""
     return {
         "history": history.history,
         "weights": model.get_weights(),
@@ -158,7 +158,7 @@ def _place(path: str, index: Sequence[int]) -> str:
 
 
 def _difference(path: str, expected: Any, got: Any, rtol: float, atol: float) -> str:
-    """What is wrong with one leaf; empty if nothing is."""
+    """Describes the error of one leaf; empty if there is none."""
     if not isinstance(expected, np.ndarray) or not isinstance(got, np.ndarray):
         alike = type(expected) is type(got) and expected == got
         return "" if alike else f"{path}: expected {_shown(expected)}, got {_shown(got)}"
@@ -194,7 +194,7 @@ def _bits(leaf: Any) -> Any:
 
 
 def unequal_bits(first: Dict[str, Any], other: Dict[str, Any], rank: int) -> List[str]:
-    """How what a rank got differs from what rank 0 got, in any bit."""
+    """Describes how a rank's result differs from rank 0's, in any bit."""
     lines = [f"{path}: is on one of the ranks 0 and {rank} only" for path in first.keys() ^ other.keys()]
     for path in first:
         if path in other and _bits(first[path]) != _bits(other[path]):
@@ -266,7 +266,7 @@ def _verdict(each: Program) -> List[str]:
 
 
 def check(each: Program) -> List[str]:
-    """Runs a program alone and together and returns what is wrong, the same on all ranks. Collective."""
+    """Runs a program alone and together. Returns the errors, the same on all ranks. Collective."""
     faulthandler.dump_traceback_later(support.WATCHDOG_SECONDS, exit=True)
     try:
         return _verdict(each)
@@ -278,7 +278,7 @@ SHOWN = 12  # lines of one program
 
 
 def run(programs: Sequence[Program]) -> bool:
-    """Runs them and says on rank 0 what came out. Returns whether all were right. Collective."""
+    """Runs the programs and prints the results on rank 0. Returns True if all were right. Collective."""
     first = hvd.rank() == 0
 
     def say(text: str, end: str = "\n") -> None:

@@ -23,7 +23,7 @@ def build(rate=0.1):
 
 
 def score(model, fold):
-    """Trains on what is not in the fold."""
+    """Trains on the rows outside of the fold."""
     rest = np.setdiff1d(np.arange(41), fold)
     history = model.fit(X[rest], Y[rest], batch_size=8, epochs=2, shuffle=False, verbose=0)
     return {"history": history.history, "score": model.evaluate(X[fold], Y[fold], batch_size=8, verbose=0)}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data of every kind. The 41 rows in batches of 8 leave one row for the last batch, and no rank an even part."""
+"""Data of every kind. 41 rows in batches of 8 leave one row for the last batch, and give the ranks uneven parts."""
 
 import keras
 import numpy as np

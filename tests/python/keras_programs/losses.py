@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Losses: Keras's own, those that return one number or one for each sample, weights, sums, and what layers add."""
+"""Losses of Keras, losses that return one number or one per sample, weights, sums, and losses added by layers."""
 
 import keras
 import numpy as np
@@ -12,7 +12,7 @@ X = RANDOM.normal(size=(ROWS, 6)).astype("float32")
 CLASSES = (X @ RANDOM.normal(size=(6, 3))).argmax(axis=1)
 NUMBERS = (X @ RANDOM.normal(size=(6, 1))).astype("float32")
 WEIGHTS = RANDOM.uniform(0.2, 2.0, size=ROWS).astype("float32")
-# As many that each of 3 ranks has a row of the last batch: TensorFlow's convolutions can not do without.
+# 43 rows give each of 3 ranks a row of the last batch: TensorFlow's convolutions fail on empty batches.
 IMAGES = RANDOM.uniform(size=(43, 6, 6, 1)).astype("float32")
 MASKS = (IMAGES > 0.6).astype("float32")
 

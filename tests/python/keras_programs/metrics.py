@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics: those that Keras has, own ones, and what they count where batches are uneven."""
+"""Metrics of Keras, user-defined metrics, and their values with uneven batches."""
 
 import keras
 import numpy as np
@@ -64,7 +64,7 @@ def metrics_of_regression(scope):
 
 @program()
 def metrics_of_two_classes(scope):
-    """Accuracy, AUC, confusion and what follows from it, for two classes."""
+    """Accuracy, AUC, and metrics derived from the confusion matrix, for two classes."""
     with scope():
         kinds = keras.metrics
         model = model_for(1, "sigmoid")

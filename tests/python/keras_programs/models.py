@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kinds of models: how layers are put together, how many inputs and outputs there are."""
+"""Kinds of models: ways to combine layers, and numbers of inputs and outputs."""
 
 import keras
 import numpy as np

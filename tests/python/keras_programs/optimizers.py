@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every optimizer of Keras, and what their arguments do to gradients and weights."""
+"""Every optimizer of Keras, and every argument that changes gradients or weights."""
 
 import keras
 import numpy as np

@@ -12,7 +12,7 @@ Y = (X @ RANDOM.normal(size=(6, 3))).argmax(axis=1)
 
 
 def train(scope, *between, optimizer=None):
-    """A classifier with what `between` makes, inside of the scope, between its dense layers."""
+    """A classifier with the layers that `between` makes, inside of the scope, between its dense layers."""
     with scope():
         model = keras.Sequential([keras.Input((6,)), layers.Dense(8)])
         for make in between:
@@ -152,5 +152,5 @@ def regularized_kernels(scope):
 
 @program()
 def regularized_activities(scope):
-    """A penalty on what a layer puts out, which Keras sums up over the batch."""
+    """A penalty on a layer's outputs, which Keras sums over the batch."""
     return train(scope, lambda: layers.Dense(8, activation="tanh", activity_regularizer=keras.regularizers.L2(0.01)))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models with a training step or a loss computation of their own, as Keras's guides and examples have them.
+"""Models with a custom training step or loss computation, as in Keras' guides and examples.
 
-What these draw at random comes with the data here, so that it is the same however many ranks share a batch.
+Random numbers that these models need are part of the data, so that they are the same on any number of ranks.
 """
 
 import keras
@@ -164,7 +164,7 @@ def own_test_step(scope):
 
 @program()
 def train_step_with_other_logs(scope):
-    """A train_step that adds to what Keras returns: the learning rate, and the norm of the weights."""
+    """A train_step that adds the learning rate and the norm of the weights to Keras' results."""
 
     class Model(keras.Model):
         def train_step(self, data):

@@ -30,7 +30,7 @@ def outcome(scope, optimizer):
     }
 
 
-# Of bfloat16's 8 bits the gradients of each rank lose the last before they are added: 2^-8 of each.
+# bfloat16 has 8 bits, and each rank's gradients lose the last bit before the sum: an error of 2^-8 of each gradient.
 @program(rtol=1e-2, atol=1e-2)
 def mixed_bfloat16(scope):
     """The policy mixed_bfloat16: weights stay float32."""
@@ -38,7 +38,7 @@ def mixed_bfloat16(scope):
     return outcome(scope, lambda: keras.optimizers.SGD(0.1))[1]
 
 
-# Of float16's 11 bits the gradients of each rank lose the last before they are added: 2^-11 of each.
+# float16 has 11 bits, and each rank's gradients lose the last bit before the sum: an error of 2^-11 of each gradient.
 @program(rtol=2e-3, atol=2e-3)
 def mixed_float16(scope):
     """The policy mixed_float16: Keras puts a LossScaleOptimizer around the optimizer."""

@@ -18,7 +18,7 @@ Y = (X @ RANDOM.normal(size=(6, 3))).argmax(axis=1)
 
 @keras.saving.register_keras_serializable("programs")
 class Scale(layers.Layer):
-    """A layer of the user's own, in what is saved."""
+    """A user-defined layer in a saved model."""
 
     def __init__(self, start=1.0, **kwargs):
         super().__init__(**kwargs)
@@ -131,7 +131,7 @@ def weights_as_arrays(scope):
 
 @program(full_only=True)  # resumed_from_a_keras_file covers configurations and weights
 def model_from_its_configuration(scope):
-    """to_json, from_json and get_config; a model that is compiled from a configuration; what summary prints."""
+    """to_json, from_json and get_config; a model that is compiled from a configuration; the output of summary."""
     model = build(scope)
     history = train(model)
     lines = []

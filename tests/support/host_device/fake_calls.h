@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How each function of libfake_cuda begins.
+// Checks at the beginning of each function of libfake_cuda.
 #pragma once
 
 #include <atomic>
@@ -16,15 +16,15 @@ inline constexpr cuda::CUresult kInvalidDevice = 101;
 inline constexpr cuda::CUresult kInvalidContext = 201;
 inline constexpr cuda::CUresult kInvalidHandle = 400;
 
-/// What must be so before a function may be called.
+/// Precondition of a function: none, cuInit, or a current context.
 enum class Needs : std::uint8_t { kNothing, kDriver, kContext };
 
-/// Counts a call of a function of the driver. Returns what it fails with before it does anything.
+/// Counts a call of a function of the driver. Returns the error with which the call must fail at its beginning.
 cuda::CUresult begin_cuda_call(CallSite& site, Needs needs);
 /// Reports a call that CUDA forbids while a stream is captured, unless the calling thread has said that it relaxes
 /// that: it fails, and breaks the capture, whatever thread captures.
 void check_captures(const CallSite& site);
-/// What cuThreadExchangeStreamCaptureMode exchanges.
+/// The calling thread's mode for cuThreadExchangeStreamCaptureMode.
 int& capture_mode_of_thread();
 /// Streams that are captured at present.
 std::atomic<int>& captured_streams();

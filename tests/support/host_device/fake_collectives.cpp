@@ -99,7 +99,7 @@ class CollectivePlan {
       if (peer != arguments_.rank) add(Message::Direction::kSend, peer, part_of_peer(peer));
     }
   }
-  /// In place nothing is written, as by NCCL: what only reads there may go on beside it.
+  /// No-op in place, as in NCCL: the memory is not written, so concurrent readers are allowed.
   void copy_at_end(std::byte* target, const std::byte* source) {
     if (target == source) return;
     plan_.finish = [to = stream_address(target), from = stream_address(source),

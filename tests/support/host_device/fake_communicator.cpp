@@ -182,7 +182,7 @@ bool Communicator::must_stop() {
   return false;
 }
 
-// What waits for a rank that has died goes on waiting, as NCCL's kernels do, until it is aborted.
+// Items that wait for a dead rank keep waiting, as NCCL's kernels do, until the communicator is aborted.
 void Communicator::look_at_peers() {
   if (option(Option::kNoticesDeath) == 0 || error_.load(std::memory_order_relaxed) != cuda::ncclSuccess) return;
   for (std::size_t peer = 0; peer < watches_.size(); ++peer) {

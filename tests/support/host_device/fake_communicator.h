@@ -19,7 +19,7 @@
 
 namespace farandole::fake {
 
-/// What went wrong last in this process, as NCCL keeps it. Thread-safe.
+/// Text of the last error of this process, as for ncclGetLastError. Thread-safe.
 void set_last_error(const std::string& text);
 std::string last_error();
 
@@ -50,7 +50,7 @@ class Communicator : public Handle {
   };
   void enqueue(Group group);
 
-  /// What went wrong until now, outside of all calls, too.
+  /// First error so far, including errors outside of calls (ncclCommGetAsyncError).
   cuda::ncclResult_t error();
   /// Keeps the first of the errors. Thread-safe.
   void fail(cuda::ncclResult_t error, const std::string& text);
@@ -59,7 +59,7 @@ class Communicator : public Handle {
 
   /// Waits until all that was enqueued is complete. False if it was aborted instead.
   bool drain() const;
-  /// Ends what is on its way. Any thread.
+  /// Ends all operations in flight. Thread-safe.
   void abort();
   /// Lets go of the shared memory. Nothing may be on its way.
   void close();

@@ -26,7 +26,7 @@ CUdeviceptr address_of(const void* memory) {
   return reinterpret_cast<CUdeviceptr>(memory);
 }
 
-// What the thread uses until it has chosen another: device 0.
+// Device 0 is current in a thread that has not chosen a device.
 cudaError_t use_some_device() {
   return current_device() == nullptr ? cudaSetDevice(0) : cudaSuccess;
 }
@@ -104,7 +104,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return result_of(cuStreamSynchronize(handle_of(stream)));
 }
 
-// What is in it is still done; who uses the handle later is reported.
+// The stream still finishes its items; a later use of the handle is reported.
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   if (const cudaError_t failed = use_some_device(); failed != cudaSuccess) return failed;
   Stream* const found = stream_of(handle_of(stream), *current_device());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests say to the double of libcuda and libnccl, beside CUDA's and NCCL's own calls. A program links `fake_cuda`
-// and `fake_nccl`, or finds these functions by dlsym. All are thread-safe, and none blocks.
+// Control of the double of libcuda and libnccl by tests, in addition to CUDA's and NCCL's own calls. A program links
+// `fake_cuda` and `fake_nccl`, or finds these functions by dlsym. All functions are thread-safe and non-blocking.
 #pragma once
 
 #include <stddef.h>
@@ -24,7 +24,7 @@ void fake_device_stick(void* stream, unsigned nth);
 /// From now on this stream is captured into a graph, or is not. The double makes no graphs: what is enqueued meanwhile
 /// is a misuse. @param stream  none of the default ones
 void fake_device_capture(void* stream, int is_captured);
-/// Takes back all injected errors, the loss, and what sticks.
+/// Removes all injected errors, the loss of devices, and all hangs.
 void fake_device_restore(void);
 
 /// Sets an option at run time, by the name that it has in the environment; fake_options.cpp lists them. Returns 0 if
@@ -38,7 +38,7 @@ unsigned fake_device_waits_in_driver(void);
 /// How often a group of this communicator, or a host that connects it, has looked for progress in vain since it last
 /// had any. Grows only while it waits for a peer. (fake_nccl)
 unsigned long fake_nccl_idle_polls(void* comm);
-/// What ncclCommGetAsyncError reports from now on. (fake_nccl)
+/// Sets the error that ncclCommGetAsyncError reports from now on. (fake_nccl)
 void fake_nccl_set_async_error(void* comm, int error);
 
 }  // extern "C"

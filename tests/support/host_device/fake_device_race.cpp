@@ -39,7 +39,7 @@ struct Pair {
   }
 };
 
-// A stream reads what another one writes. The mistake: it does not wait.
+// A stream reads memory that another stream writes. The mistake: the reader does not wait.
 void read_in_another_stream(bool is_right) {
   const Pair pair;
   fill(pair.data, pair.producer);
@@ -62,7 +62,7 @@ void record_an_event(bool is_right) {
   pair.synchronize();
 }
 
-// The mistake: a stream writes again what another one may still read.
+// The mistake: a stream overwrites memory that another stream may still read.
 void write_again(bool is_right) {
   const Pair pair;
   fill(pair.data, pair.producer);
@@ -90,7 +90,7 @@ void read_on_the_host(bool is_right) {
   pair.synchronize();
 }
 
-// The mistake: a stream that does not wait for the default stream reads what was written there.
+// The mistake: a stream that does not wait for the default stream reads memory that the default stream writes.
 void write_in_the_default_stream(bool is_right) {
   const Pair pair;
   const CUstream consumer = make_stream(is_right ? 0 : CU_STREAM_NON_BLOCKING);
@@ -100,7 +100,7 @@ void write_in_the_default_stream(bool is_right) {
   cuda_api().cuStreamSynchronize(consumer);
 }
 
-// The mistake: a kernel reads what the stream of the communicator receives.
+// The mistake: a kernel reads memory that the communicator's stream receives.
 void read_what_is_received(bool is_right) {
   const ncclUniqueId id = make_nccl_id();
   on_ranks(2, [&](int rank) {

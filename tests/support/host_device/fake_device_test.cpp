@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the double of libcuda does where it is used rightly.
+// The double of libcuda under correct use.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -129,7 +129,7 @@ TEST_F(Streams, WithoutAWaitOneStreamOvertakesAnother) {
   EXPECT_TRUE(has_overtaken);
 }
 
-TEST_F(Streams, AnEventIsCompleteOnceItsStreamHasComeToIt) {
+TEST_F(Streams, AnEventCompletesWhenItsStreamReachesIt) {
   const CUstream stream = make_stream();
   EXPECT_EQ(cuda_api().cuEventQuery(make_event()), CUDA_SUCCESS);  // never recorded
   fake_device_stick(stream, 1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the two libraries export: the functions of cuda_api.h and nccl_api.h. A definition with other parameters does
-// not compile.
+// The functions exported by the two libraries: those of cuda_api.h and nccl_api.h. A definition with other parameters
+// does not compile.
 #pragma once
 
 #include "cuda/cuda_api.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What goes wrong: misuse that the double finds, and errors that tests inject.
+// Errors: misuse that the double finds, and errors that tests inject.
 #pragma once
 
 #include <fmt/format.h>
@@ -39,7 +39,7 @@ bool is_device_lost();
 
 /// Numbers an item that a stream begins, over all streams. True if this one shall hang.
 bool is_item_stuck();
-/// Grows when fake_device_restore is called: what hangs goes on.
+/// Counts the calls of fake_device_restore. Hanging items continue when the count grows.
 std::uint32_t restorations();
 
 }  // namespace farandole::fake

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors that tests inject into the double, and what the environment makes of it.
+// Errors that tests inject into the double, and the double's options in the environment.
 #include <cstdlib>
 
 #include "fake_tables.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ncclGroupStart to ncclGroupEnd: what a thread has called and not enqueued yet.
+// Groups of calls (ncclGroupStart to ncclGroupEnd): the calls that a thread has made and not enqueued yet.
 #pragma once
 
 #include <functional>

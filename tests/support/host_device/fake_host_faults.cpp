@@ -12,7 +12,7 @@ namespace farandole::fake {
 
 namespace {
 
-// What the handler needs is made before, as it may neither allocate nor lock.
+// Text for the signal handler, prepared in advance because the handler may neither allocate nor lock.
 struct Explanation {
   std::uintptr_t begin;
   std::uintptr_t end;

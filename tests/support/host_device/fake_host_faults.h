@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Says which memory of a device a host thread has touched, before that ends the process.
+// When host code touches device memory, prints which memory before the fault ends the process.
 #pragma once
 
 #include "fake_memory.h"

@@ -46,7 +46,7 @@ std::array<std::size_t, 3> element_bytes_of(std::string_view name) {
   return {1, 1, 0};
 }
 
-// Of a block in its grid, or of a thread in its block.
+// Index of a block in its grid, or of a thread in its block.
 uint3 index_of(unsigned number, const std::array<unsigned, 3>& extents) {
   return {number % extents[0], number / extents[0] % extents[1], number / extents[0] / extents[1]};
 }

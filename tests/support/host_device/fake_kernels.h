@@ -11,7 +11,7 @@
 
 namespace farandole::fake {
 
-/// Does what one thread of a kernel does, that of blockIdx and threadIdx.
+/// Runs one thread of a kernel, the thread given by blockIdx and threadIdx.
 using KernelBody = void (*)(cuda::KernelArguments arguments);
 
 /// The kernel of this name that libfake_cuda.so holds; null if it holds none.
@@ -32,9 +32,9 @@ struct Function : Handle {
   const std::array<std::size_t, 3> element_bytes;  ///< of output, left and right; 0: not used
 };
 
-/// Notes what a launch uses. False, after a report, if the kernel must not run on this.
+/// Records the memory that a launch uses. Reports, and returns false, if the kernel must not use this memory.
 bool check_launch(const Function& function, const cuda::KernelArguments& arguments, Uses& uses);
-/// The same tasks with the addresses that streams have for their memory. @param arguments  passed by check_launch
+/// Returns the tasks with all addresses translated for streams. @param arguments  accepted by check_launch before
 cuda::KernelArguments stream_arguments(cuda::KernelArguments arguments);
 
 struct LaunchShape {

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::size_t kPageBytes = 4096;
 constexpr std::size_t kAlignment = 256;  // as CUDA's
-// What is filled at most, from the start: large arenas are not made real for it.
+// At most this many bytes are filled, from the start: filling must not commit the pages of large arenas.
 constexpr std::size_t kMaxFilledBytes = std::size_t{64} << 20;
 constexpr int kFreshByte = 0xff;
 constexpr int kFreedByte = 0xfe;

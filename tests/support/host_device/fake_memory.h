@@ -13,7 +13,7 @@
 
 namespace farandole::fake {
 
-/// Memory that a call of CUDA's has given out. Lives until the process ends, so that what comes too late is recognised.
+/// Memory returned by a call of CUDA. The record lives until the process ends, so that late uses are recognised.
 struct Allocation {
   enum class Kind : std::uint8_t { kDevice, kPinned };
   Allocation(Kind kind_of_memory, int ordinal, std::uintptr_t address, std::uintptr_t address_of_streams,
@@ -35,11 +35,11 @@ std::string text_of(const Allocation& allocation);
 Allocation* allocate(Allocation::Kind kind, int device, std::size_t bytes);
 /// The allocation of this kind that begins there and is not freed. Null, after a report, if there is none.
 Allocation* find_to_free(const char* call, Allocation::Kind kind, const void* memory);
-/// From now on whoever touches it is ended by a signal. Reports what is still used by items of streams.
+/// Frees the allocation: later accesses end the process by a signal. Reports memory that items of streams still use.
 void release(const char* call, Allocation& allocation);
-/// What holds this address of the program's, even if it was freed; null for ordinary memory of the host.
+/// Allocation that contains this address of the program, even if freed; null for ordinary host memory.
 Allocation* find_allocation(const void* address);
-/// Where streams find what the program knows by this address. Called when work is enqueued, never by a stream.
+/// Translates an address of the program for streams. Called when work is enqueued, never by a stream.
 std::uintptr_t stream_address(std::uintptr_t address);
 template <class T>
 T* stream_address(T* address) {
@@ -47,7 +47,7 @@ T* stream_address(T* address) {
       stream_address(reinterpret_cast<std::uintptr_t>(address)));
 }
 
-/// What an item reads or writes.
+/// Memory that an item reads or writes.
 struct Access {
   const void* begin;
   std::size_t bytes;
@@ -55,16 +55,16 @@ struct Access {
   const char* name;  ///< "output"
 };
 
-/// Which memory an item may use.
+/// Kinds of memory that an item may use.
 enum class Reach : std::uint8_t {
   kDevice,    ///< the stream's device, and pinned memory: kernels, NCCL
   kAnywhere,  ///< copies
 };
 
-/// What an item uses. Empty accesses count for nothing.
+/// All accesses of an item. Empty accesses are ignored.
 class Uses {
  public:
-  /// Notes one. False, after a report, if `call` on `device` can not use it.
+  /// Notes one. False, after a report, if `call` on `device` cannot use it.
   bool add(const char* call, int device, Reach reach, const Access& access);
   /// From now on the memory is in use; `finish` ends that.
   void begin() const;

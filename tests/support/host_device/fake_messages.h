@@ -36,10 +36,10 @@ class Transfer {
  public:
   /// @param number  of the message in its channel, from 0
   Transfer(const Message& message, Channel& channel, Channel& reverse, std::uint64_t number);
-  /// Does what can be done now. Returns true if that was anything.
+  /// Makes all possible progress. Returns true if there was any.
   bool advance(Random& random);
   bool is_complete() const { return is_complete_; }
-  /// What is wrong between the two ranks; empty if nothing is.
+  /// Describes the disagreement between the two ranks; empty if there is none.
   const std::string& problem() const { return problem_; }
   /// "the receive of message 3 by rank 1"
   std::string awaited() const;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the double reports of wrong use of CUDA.
+// Misuse of CUDA that the double reports.
 #include <unistd.h>
 
 #include <array>
@@ -167,7 +167,7 @@ TEST_F(CudaMisuse, ACallThatBreaksACapture) {
   EXPECT_EQ(cuda_api().cuEventQuery(event), CUDA_SUCCESS);
 }
 
-/// As all other programs have it.
+/// Runs with the default option of other programs: freeing memory waits for the device.
 TEST_F(CudaMisuse, FreeingWaitsForTheDeviceAndKeepsTheDriver) {
   use_device(4);  // whose streams no other test uses
   set("FAKE_DEVICE_FREE_SYNCS", "1");
@@ -259,7 +259,7 @@ TEST_F(CudaMisuseDeathTest, HostCodeThatReadsDeviceMemoryEndsTheProcess) {
   EXPECT_DEATH(std::printf("%d\n", int{*static_cast<volatile std::uint8_t*>(memory.data())}), host_fault());
 }
 
-/// As read() and write() are, where a library hands them a pointer of the program's.
+/// System calls such as read() and write() may get device pointers, for example from a library.
 TEST_F(CudaMisuse, CallsOfTheSystemDoNotReadDeviceMemory) {
   const Vector<std::uint8_t> memory(std::vector<std::uint8_t>(10, 9));
   std::array<int, 2> ends{};

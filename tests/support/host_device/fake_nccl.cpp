@@ -24,7 +24,7 @@ constexpr std::array kResultTexts{"no error",
                                   "remote process exited or there was a network error",
                                   "NCCL operation in progress"};
 
-// Counts a call. Returns what it fails with before it does anything.
+// Counts a call. Returns the error with which the call must fail at its beginning.
 ncclResult_t begin_nccl_call(CallSite& site) {
   if (const int injected = site.begin_call(); injected != 0) {
     set_last_error(fmt::format("{} fails because a test has injected that", site.name()));
@@ -52,7 +52,7 @@ ncclResult_t refuse(ncclResult_t error, const std::string& text) {
   return open_group().note_failure(error);
 }
 
-// What all calls that enqueue have in common: `plan` makes the messages for a communicator that works.
+// Common part of all calls that enqueue: `plan` makes the messages if the communicator works.
 template <class Plan>
 ncclResult_t enqueue_call(const char* name, ncclComm_t handle, CUstream stream, const Plan& plan) {
   Communicator* const communicator = communicator_of(name, handle);

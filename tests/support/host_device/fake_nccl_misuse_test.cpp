@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the double reports of wrong use of NCCL.
+// Misuse of NCCL that the double reports.
 #include <atomic>
 
 #include "fake_tables.h"
@@ -58,7 +58,7 @@ TEST_F(NcclMisuse, BytesThatDiffer) {
   on_two_ranks([](const Rank& here) {
     EXPECT_EQ(here.rank == 0 ? here.send(10, 1) : here.receive(11, 0), ncclSuccess);
     here.synchronize();
-    // Of a send that was buffered the sender hears at its next call.
+    // The sender of a buffered send learns of the error at its next call.
     wait_for_async_error(here.comm);
   });
   EXPECT_THAT(reports(),
@@ -241,7 +241,7 @@ TEST_F(NcclMisuse, MemoryIsFreedWhileAGroupUsesIt) {
                                HasSubstr("freed meanwhile"), HasSubstr("seen by rank 0 of 1")));
 }
 
-/// As all other programs have it.
+/// Runs with the default option of other programs: ranks whose sizes differ hang.
 TEST_F(FakeDeviceTest, SizesThatDifferHangAndAreNamed) {
   set("FAKE_NCCL_MISMATCH_HANGS", "1");
   std::atomic<bool> is_sent{false};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the double of libnccl does where it is used rightly. Ranks are threads.
+// The double of libnccl under correct use. Ranks are threads.
 #include <atomic>
 #include <numeric>
 
@@ -47,7 +47,7 @@ void on_communicator(int size, const std::function<void(int rank, ncclComm_t com
   });
 }
 
-// What waits for a peer has looked so often in vain that nothing comes by chance.
+// Waits until the communicator's items have polled for a peer so often that no message can still arrive by chance.
 void wait_until_idle(ncclComm_t comm) {
   while (fake_nccl_idle_polls(comm) < 500) std::this_thread::yield();
 }
@@ -219,7 +219,7 @@ TEST_F(Nccl, AThreadCanDriveSeveralRanks) {
   }
 }
 
-TEST_F(Nccl, RefusesWhatNcclRefuses) {
+TEST_F(Nccl, RefusesInvalidArgumentsLikeNccl) {
   const ncclUniqueId id = make_nccl_id();
   ncclComm_t comm = nullptr;
   ncclConfig_v21400 config;
@@ -253,7 +253,7 @@ TEST_F(Nccl, RefusesTwoRanksOnOneDevice) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST_F(Nccl, OppositeOrdersOfTwoCommunicatorsOnOneStreamDeadlock) {
+TEST_F(Nccl, OppositeOrdersOnOneStreamDeadlock) {
   set("FAKE_NCCL_BUFFERED_PERCENT", "0");
   const ncclUniqueId first_id = make_nccl_id();
   const ncclUniqueId second_id = make_nccl_id();
@@ -283,7 +283,7 @@ TEST_F(Nccl, OppositeOrdersOfTwoCommunicatorsOnOneStreamDeadlock) {
   });
 }
 
-TEST_F(Nccl, AbortEndsWhatIsOnItsWay) {
+TEST_F(Nccl, AbortEndsOperationsInFlight) {
   const ncclUniqueId id = make_nccl_id();
   on_ranks(2, [&](int rank) {
     const ncclComm_t comm = join(id, 2, rank);
@@ -302,7 +302,7 @@ TEST_F(Nccl, AbortEndsWhatIsOnItsWay) {
   });
 }
 
-/// Though what that host uses is freed then.
+/// The abort also frees the memory that the connecting host thread uses.
 TEST_F(Nccl, AbortEndsAHostThatConnects) {
   const ncclUniqueId id = make_nccl_id();
   on_ranks(2, [&](int rank) {

@@ -27,7 +27,7 @@ struct OptionRow {
 };
 
 constexpr std::array kOptionRows{
-    // Of random delays and choices; 0: a random one.
+    // Seed of random delays and choices; 0: a random seed.
     OptionRow{Option::kSeed, "FAKE_DEVICE_SEED", 0},
     // 1: prints the seed.
     OptionRow{Option::kVerbose, "FAKE_DEVICE_VERBOSE", 0},
@@ -35,7 +35,7 @@ constexpr std::array kOptionRows{
     OptionRow{Option::kFatal, "FAKE_DEVICE_FATAL", 1},
     // The longest pause of a stream before an item.
     OptionRow{Option::kDelayMicroseconds, "FAKE_DEVICE_DELAY_US", 100},
-    // After that long without progress a waiting NCCL call says once what it waits for.
+    // After this time without progress, a waiting NCCL call prints once what it waits for.
     OptionRow{Option::kStallSeconds, "FAKE_DEVICE_STALL_S", 20},
     // 0: cuInit finds no device. CUDA_VISIBLE_DEVICES, a list of numbers, chooses among them.
     OptionRow{Option::kCount, "FAKE_DEVICE_COUNT", 8},
@@ -48,7 +48,7 @@ constexpr std::array kOptionRows{
     OptionRow{Option::kFreeSyncs, "FAKE_DEVICE_FREE_SYNCS", 1},
     // 1: calls of the driver exclude each other, as CUDA's do: while one waits for a device, all threads wait.
     OptionRow{Option::kDriverLock, "FAKE_DEVICE_DRIVER_LOCK", 1},
-    // As fake_device_lose; -1: never.
+    // Device that is lost, as by fake_device_lose; -1: none.
     OptionRow{Option::kLost, "FAKE_DEVICE_LOST", -1},
     // The n-th item of all streams together, from 1, hangs; 0: none.
     OptionRow{Option::kStuck, "FAKE_DEVICE_STUCK", 0},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the environment, or a test by fake_device_set, chooses of the double.
+// Options of the double, set by the environment or by a test with fake_device_set.
 #pragma once
 
 #include <cstdint>

@@ -74,7 +74,7 @@ std::string Segment::why_broken() const {
 bool make_id(cuda::ncclUniqueId& id) {
   const int file = memfd_create("fake_nccl", MFD_CLOEXEC);
   if (file < 0) return false;
-  // Only what is touched becomes real.
+  // The system commits only the pages that are touched.
   Segment* const segment = ftruncate(file, sizeof(Segment)) == 0 ? map_segment(file) : nullptr;
   if (segment == nullptr) {
     close(file);

@@ -18,7 +18,7 @@ inline constexpr int kMaxRanks = 32;
 
 enum class Collective : std::uint32_t { kNone, kAllReduce, kBroadcast, kReduce, kAllGather, kReduceScatter };
 
-/// What a rank called, for the comparison with its peers. All zero for messages of no collective.
+/// Parameters of a rank's collective, compared with its peers' parameters. All zero for point-to-point messages.
 struct CollectiveCall {
   Collective kind = Collective::kNone;
   std::int32_t type = 0;
@@ -88,7 +88,7 @@ Segment* open_segment(const cuda::ncclUniqueId& id);
 void forget_id(const cuda::ncclUniqueId& id);
 void close_segment(Segment* segment);
 
-/// What becomes readable when the process ends; -1 if the system knows no such thing.
+/// Descriptor that becomes readable when the process ends; -1 if the system has no such descriptors.
 int watch_process(int pid);
 /// True if the process of such a watch has ended.
 bool has_ended(int watch);

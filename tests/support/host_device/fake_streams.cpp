@@ -116,7 +116,7 @@ void Stream::run_item(Item& item, std::uint32_t number) {
   if (item.reach != nullptr) item.reach->reach();
 }
 
-// What does not wait for this stream then overtakes it.
+// Streams that do not wait for this stream overtake it during the pause.
 void Stream::pause_at_random() {
   const auto longest = static_cast<std::uint64_t>(option(Option::kDelayMicroseconds));
   switch (random_.below(8)) {

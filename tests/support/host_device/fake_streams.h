@@ -23,7 +23,7 @@ namespace farandole::fake {
 class Device;
 class Stream;
 
-/// What is behind a handle of CUDA's. The memory stays, so that a handle which comes too late is recognised.
+/// Object behind a handle of CUDA. The memory is never freed, so that uses of a destroyed handle are recognised.
 class Handle {
  public:
   enum class Kind : std::uint32_t { kDead = 0x66616b30, kStream, kEvent, kModule, kFunction, kCommunicator };
@@ -58,7 +58,7 @@ class Mark {
   std::atomic<std::uint32_t> reached_{0};
 };
 
-/// That many items of a stream.
+/// Position in a stream: the first `items` items.
 struct Position {
   const Stream* stream;
   std::uint32_t items;

@@ -23,7 +23,7 @@ namespace farandole::fake {
 using namespace cuda;
 // NOLINTEND(google-build-using-namespace)
 
-/// What the plug-in calls, and what programs call besides.
+/// Functions that the plug-in calls, and functions that only programs call.
 struct ProgramCudaApi : CudaApi {
   CUresult (*cuStreamSynchronize)(CUstream stream) = nullptr;
 };
@@ -69,7 +69,7 @@ class Vector {
   T* data() const { return reinterpret_cast<T*>(memory_); }  // NOLINT(performance-no-int-to-ptr): as the driver has it
   std::size_t size() const { return size_; }
   std::size_t bytes() const { return size_ * sizeof(T); }
-  /// What it holds once the stream has come to this.
+  /// Copies the values to the host in order of the stream; blocks until the stream has finished the copy.
   std::vector<T> values(CUstream stream) const {
     std::vector<T> host(size_);
     EXPECT_EQ(cuda_api().cuMemcpyAsync(reinterpret_cast<CUdeviceptr>(host.data()), memory_, bytes(), stream), 0);

@@ -35,7 +35,7 @@ Descriptor sum_of(std::uint64_t count) {
   return descriptor;
 }
 
-/// Of what each rank shows, by the call of `rank`.
+/// Returns the length of each rank's payload block, as `rank` declares the lengths in its call.
 using Lengths = std::function<std::vector<std::size_t>(int rank)>;
 
 std::byte shown_byte(int rank, std::size_t index) {
@@ -51,7 +51,7 @@ PayloadBlocks blocks_of(int rank, const std::vector<std::size_t>& lengths) {
   return blocks;
 }
 
-/// Whether a rank that has agreed has what all ranks show.
+/// True if a rank has received the blocks of all ranks after a successful comparison.
 bool has_all(const CallComparison& comparison, const std::vector<std::size_t>& lengths) {
   for (std::size_t rank = 0; rank < lengths.size(); ++rank) {
     const std::byte* const block = comparison.block(static_cast<int>(rank));
@@ -154,7 +154,7 @@ TEST(CallComparison, DifferentSequenceNumbersAreAMismatch) {
   EXPECT_THAT(errors, testing::Each(HasSubstr("the number of calls before")));
 }
 
-/// Ranks show nothing, the same, or what only one of them has.
+/// Lengths of the ranks' blocks: no rank has a block, all blocks are equal, or only one rank has a block.
 std::vector<std::size_t> lengths_among(int size, unsigned kind) {
   std::vector<std::size_t> lengths;
   for (int rank = 0; rank < size; ++rank) {
@@ -176,7 +176,7 @@ TEST(CallComparison, EveryRankReceivesTheBlocksOfAllRanks) {
   }
 }
 
-/// Every rank waits for one rank, and another one waits for what it has sent.
+/// Every rank waits for one rank; a waiting rank must still complete its own sends, for which another rank waits.
 TEST(CallComparison, TestsItsSendsWhileItWaits) {
   for (const int size : {2, 3, 4, 5, 8}) {
     const auto errors = compare(

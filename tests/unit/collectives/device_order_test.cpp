@@ -111,7 +111,7 @@ class RandomJob {
   std::map<DeviceOrder::Ticket, DeviceOrder::Time> agreed_;
 };
 
-TEST(DeviceOrder, RanksRunWhatTheyShareInOneOrderAndNoneGetsStuck) {
+TEST(DeviceOrder, RanksRunSharedOperationsInOneOrder) {
   for (unsigned seed = 0; seed < 300; ++seed) {
     RandomJob job(seed);
     job.run();
@@ -120,7 +120,7 @@ TEST(DeviceOrder, RanksRunWhatTheyShareInOneOrderAndNoneGetsStuck) {
   }
 }
 
-TEST(DeviceOrder, WhatMayStillBeGivenAnEarlierTimeIsWaitedFor) {
+TEST(DeviceOrder, WaitsForProposalsThatMayComeEarlier) {
   DeviceOrder order;
   const DeviceOrder::Ticket first{1, 0}, second{0, 0};
   EXPECT_EQ(order.propose(first), 1U);

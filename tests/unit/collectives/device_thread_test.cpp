@@ -12,7 +12,7 @@
 namespace farandole {
 namespace {
 
-TEST(DeviceThread, RunsWorkInItsOrderAndSaysWhatItThrew) {
+TEST(DeviceThread, RunsWorkInOrderAndReportsExceptions) {
   std::atomic<int> rings{0};
   int value = 1;
   {
@@ -29,7 +29,7 @@ TEST(DeviceThread, RunsWorkInItsOrderAndSaysWhatItThrew) {
 }
 
 /// Memory that a fault has given back to its owner is not enqueued.
-TEST(DeviceThread, DropsWhatItHasPreparedWhenItIsLeftBehind) {
+TEST(DeviceThread, AbandonedThreadDropsPreparedWork) {
   std::latch is_preparing(1), may_go_on(1), is_at_the_end(1);
   std::atomic<bool> did_work{false};
   DeviceThread thread([] {});

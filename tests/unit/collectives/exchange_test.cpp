@@ -58,7 +58,7 @@ void exchange_on_hosts(const Layout& layout, const std::function<void(Communicat
   });
 }
 
-/// Element `index` of what `rank` has: small whole numbers, so that sums are exact.
+/// Element `index` of the data of `rank`: small whole numbers, so that sums are exact.
 float value(int rank, std::size_t index) {
   return static_cast<float>(rank * 10 + static_cast<int>(index % 7));
 }
@@ -127,7 +127,7 @@ TEST(Exchange, ReducesInAndOutOfPlaceWithFactors) {
   }
 }
 
-TEST(Exchange, TwoRanksShowOnlyWhatThePeerNeeds) {
+TEST(Exchange, TwoRanksPublishOnlyTheDataThePeerNeeds) {
   Numbers input(4), output(4);
   const auto shown_by = [&](Collective collective, int rank) {
     Call call;
@@ -387,7 +387,7 @@ TEST(Exchange, SettingIsSkippedForLongVectors) {
   const test::Variable broadcast("FARANDOLE_BROADCAST", std::string(kExchange));
   for (const Layout& layout : {Layout{0, 1}, Layout{0, 0, 1, 1}}) {
     run_replicas(static_cast<int>(layout.size()), [&](Communicator& on_one_host) {
-      // Which could not be duplicated: the setting is for hosts.
+      // `on_one_host` could not be duplicated under this setting, which needs several hosts.
       Communicator ranks = CommunicatorProbe::on_hosts(std::move(on_one_host), layout);
       EXPECT_EQ(internals(ranks).choose(Collective::kAllreduce, 4), kExchange);
       for (const std::size_t count : {5, 300'000}) {

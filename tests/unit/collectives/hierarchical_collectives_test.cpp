@@ -62,8 +62,8 @@ void for_each_counts(const Communicator& ranks, const std::function<void(const B
   }
 }
 
-/// The same call by hosts and by a schedule over messages, with the results of both. Reductions of small numbers are
-/// exact, so all ways give the same bits.
+/// Runs a call by the hierarchical method and by a schedule over messages, and compares the results. Reductions of
+/// small numbers are exact, so both give the same bits.
 template <class T, class Run>
 void expect_same(const Communicator& ranks, Collective collective, std::size_t output_count, const Run& run,
                  const std::string& what) {

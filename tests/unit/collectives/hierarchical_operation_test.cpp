@@ -161,7 +161,7 @@ class Reduction {
     }
   }
 
-  /// As the queue does in the order of the calls.
+  /// Announces the call on every rank, as the work queue does in the order of the calls.
   void announce() {
     VendorSlot none(hosts_.group(0));
     DeviceSlot no_devices(hosts_.group(0));
@@ -223,7 +223,7 @@ class Reduction {
     return {};
   }
 
-  /// Gives up what has not ended.
+  /// Abandons all operations that have not ended.
   void withdraw() {
     for (int rank = 0; rank < hosts_.size(); ++rank) {
       Side& side = sides_[static_cast<std::size_t>(rank)];
@@ -381,7 +381,7 @@ void lose_messages_after(std::size_t delivered, const std::vector<int>& layout) 
   EXPECT_GT(raised, 0) << "no rank saw it";
   reduction.withdraw();
   EXPECT_GT(hosts.network().withdrawn(), 0U);
-  // The lane is free for what comes next: nothing of it counts as pending.
+  // The lane is free for the next operation: no message of the lane counts as pending.
   for (int rank = 0; rank < hosts.size(); ++rank)
     EXPECT_TRUE(hosts.has_completed(rank, LaneLedger::first_number(1))) << "rank " << rank;
 }

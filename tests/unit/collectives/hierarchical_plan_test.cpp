@@ -463,7 +463,7 @@ TEST(HierarchicalPlan, CarriersOfTheirOwnBlocksDoNotGather) {
   query.collective = Collective::kAllgather;
   query.counts = {3, 3, 3, 3};
   query.carriers = 2;
-  // Round-robin: what the carriers have lies in the order of the output already.
+  // Round-robin: the carriers' blocks are already in the order of the output.
   const HierarchicalPlan plan = plan_hierarchical(query, Hierarchy::of({0, 1, 0, 1}, 1));
   ASSERT_EQ(plan.phases.size(), 2U);
   EXPECT_EQ(plan.across, (std::vector<int>{0, 1}));
@@ -484,7 +484,7 @@ TEST(HierarchicalPlan, BlocksInOutputOrderAreReceivedInPlace) {
   EXPECT_EQ(second.scratch_count, 0U);
   EXPECT_EQ(second.phases[0].output, (PlanPlace{PlanMemory::kOutput, 7}));
   EXPECT_EQ(second.phases[1].input, (PlanPlace{PlanMemory::kOutput, 7}));
-  // Of carriers whose blocks lie in another order it is not.
+  // The output cannot serve as scratch memory if the carriers' blocks lie in another order.
   query.counts = {3, 4, 1, 5};
   EXPECT_EQ(plan_hierarchical(query, Hierarchy::of({0, 1, 1, 0}, 0)).phases[0].output.memory, PlanMemory::kScratch);
 }

@@ -31,7 +31,7 @@ using test::values;
 using Counts = std::vector<std::size_t>;
 using Layout = std::vector<int>;
 
-/// What all ranks draw alike.
+/// Random parameters of a call, equal on all ranks.
 struct Drawn {
   Collective collective = Collective::kAllreduce;
   DType dtype = DType::kF32;

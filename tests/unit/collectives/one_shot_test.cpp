@@ -47,7 +47,7 @@ Call call_on(Collective collective, Bytes& input, Bytes& output, int root = -1) 
   return call;
 }
 
-/// What a rank has for its peers in lane 0, as they see it.
+/// Data that a rank has published in lane 0, as its peers see the data.
 class Shown {
  public:
   Shown(ShmRanks& ranks, int rank) : host_(ranks.shm(1 - rank)), rank_(rank) {
@@ -92,10 +92,10 @@ TEST(OneShot, ShowsUpTo40BytesInTheRecordElseInTheSlot) {
   }
 }
 
-TEST(OneShot, ShowsOnlyWhatThePeersNeed) {
+TEST(OneShot, PublishesOnlyTheDataThePeersNeed) {
   ShmRanks ranks(2, kSlotBytes);
   ranks.connect();
-  // Of an allgather the own part, which fits the record where the whole does not.
+  // Allgather and gather: a rank publishes its own part, which fits the record although the whole does not.
   Bytes part = vector_of(0, 30), whole(60);
   for (const Collective collective : {Collective::kAllgather, Collective::kGather}) {
     const Shown shown(ranks, 0);
@@ -103,7 +103,7 @@ TEST(OneShot, ShowsOnlyWhatThePeersNeed) {
     EXPECT_EQ(shown.in_record(30), part);
     EXPECT_TRUE(shown.is_slot_untouched()) << name(collective);
   }
-  // Of what the root has, nothing on its peers.
+  // Broadcast and scatter: only the root publishes data.
   for (const Collective collective : {Collective::kBroadcast, Collective::kScatter}) {
     for (const int root : {0, 1}) {
       Bytes all = vector_of(0, 60), own(collective == Collective::kScatter ? 30 : 60);
@@ -170,7 +170,7 @@ TEST(OneShot, ScaledDataIsCorrectIfOutputOverlapsInput) {
   }
 }
 
-/// Where the output begins, as seen from the input.
+/// Position of the output's begin relative to the input.
 enum class Lies { kElsewhere, kOnIt, kBehind, kBefore };
 
 struct Case {
@@ -231,7 +231,7 @@ class Trial {
     std::size_t left = case_.total;
     for (std::size_t i = 0; i < size_; ++i) {
       std::size_t count = case_.total / size_;
-      // Some have none, and the last one has what is left.
+      // Some ranks have no elements, and the last rank has the rest.
       if (case_.uneven) count = i + 1 == size_ ? left : i % 2 == 0 ? std::min(left, count + 2) : 0;
       left -= count;
       parts_.push_back(count);
@@ -347,7 +347,7 @@ class Pair {
     Side& side = prepare(rank, count);
     return try_one_shot(ranks_.shm(rank), number, digest_of(side.descriptor, number), side.call, waiter);
   }
-  /// What takes over.
+  /// The operation that continues a call after the inlined path has given up.
   std::unique_ptr<ShmOperation> operation(int rank, std::uint64_t number, bool has_arrived) {
     Side& side = sides_[rank];
     return std::make_unique<ShmOperation>(ranks_.group(rank), ranks_.shm(rank), side.call, side.descriptor, number,
@@ -428,8 +428,8 @@ TEST(TryOneShot, DoesNotWaitForALaneInUse) {
   pair.ranks().connect();
   EXPECT_EQ(pair.try_on(1, kFirst), Attempt::kArrived);
   EXPECT_EQ(pair.try_on(0, kFirst), Attempt::kDone);
-  // Rank 1 has not completed the first operation, so it may still read what rank 0 shows in that lane, which the third
-  // has as well.
+  // Rank 1 has not completed the first operation, so rank 1 may still read rank 0's data in that lane. The third
+  // operation uses the same lane.
   EXPECT_EQ(pair.try_on(0, kSecond), Attempt::kArrived);
   EXPECT_EQ(pair.try_on(0, kThird), Attempt::kNotBegun);
   EXPECT_EQ(pair.shown_number(0, kThird), kFirst);

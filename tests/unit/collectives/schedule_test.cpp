@@ -130,7 +130,7 @@ TEST(ScheduleBuilderTest, CopyMovesToOtherPieces) {
   EXPECT_FALSE(schedule.untouched[9]);
 }
 
-TEST(ScheduleBuilderTest, RefusesWhatDoesNotExist) {
+TEST(ScheduleBuilderTest, RefusesInvalidRanksAndPieces) {
   EXPECT_THROW(ScheduleBuilder({4, 4, 0}, 1, 1), InvalidArgument);
   EXPECT_THROW(ScheduleBuilder({0, 4, 4}, 1, 1), InvalidArgument);
   EXPECT_THROW(ScheduleBuilder(kRank0Of4, 1, 0), InvalidArgument);

@@ -47,7 +47,7 @@ TEST(SequenceNumbers, RanksWaitForPeersAtEverySequenceNumber) {
     std::array<Communicator, 2> ranks{rank_of(world, 0, first), rank_of(world, 1, first)};
     for (std::uint64_t call = 0; call < 3 * kBefore; ++call) {
       SCOPED_TRACE(testing::Message() << "sequence number 2^" << bits << " - " << kBefore << " + " << call);
-      // What is scaled is staged, and passes in several parts; else the ranks read and write each other's memory.
+      // Scaled data is staged and passes in several slices; unscaled data is read and written in the peers' memory.
       reduce_with_a_slow_rank(ranks, call % 2 == 0 ? 1.0 : 0.5);
       if (HasFatalFailure()) return;
     }

@@ -199,7 +199,7 @@ class Explorer {
     here.mode = sees_now ? Mode::kSee : Mode::kAsleep;
   }
 
-  /// What lies in a slot: at once the data itself, else a part of them.
+  /// Contents of a slot: all data of a one-shot collective, else one slice of the data.
   static std::uint8_t tag_of(int number, int part) { return static_cast<std::uint8_t>(number * 8 + part); }
   static std::uint8_t result_tag(std::uint8_t tag) { return static_cast<std::uint8_t>(tag + 128); }
 

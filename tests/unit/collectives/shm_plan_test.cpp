@@ -79,8 +79,8 @@ struct Rules {
   bool waits_for_readers = true, waits_for_writers = true, waits_at_end = true;
 };
 
-/// All ranks under the waiting rules of Pipeline, in every interleaving. A step has a beginning and an end, so
-/// that what others do meanwhile is seen.
+/// Simulates all ranks under the waiting rules of Pipeline, in every interleaving. A step has a beginning and an end,
+/// so that steps of other ranks can run in between.
 class Simulation {
  public:
   Simulation(const ShmFacts& facts, std::size_t parts, const Rules& rules)
@@ -90,7 +90,7 @@ class Simulation {
     for (std::uint64_t i = 0; i < plan_.steps(); ++i, step = plan_.after(step)) steps_.push_back(step);
   }
 
-  /// Empty, or what goes wrong.
+  /// Describes the first error; empty if there is none.
   std::string run() {
     std::vector<State> open{State(static_cast<std::size_t>(facts_.size), 0)};
     std::set<State> seen{open.front()};
@@ -148,7 +148,7 @@ class Simulation {
     return !plan_.uses(writer) || all_reached(state, rank, plan_.done_after(writer, slice), plan_.source(stage));
   }
 
-  /// What goes wrong if `rank` begins its next step now.
+  /// Describes the error that results if `rank` begins its next step now; empty if there is none.
   std::string check(const State& state, int rank) const {
     const int position = state[index(rank)];
     if (position >= left() - 1 || is_in_step(position)) return {};
@@ -176,7 +176,7 @@ class Simulation {
   bool uses_slots(ShmStage stage) const {
     return stage != ShmStage::kCopyIn && plan_.uses(static_cast<ShmStage>(static_cast<int>(stage) - 1));
   }
-  /// Whose slots hold what others need: the root's where it alone has data.
+  /// True if `stage` reads the slots of `owner`: only the root's slots if the root alone has data.
   bool reads_slots_of(ShmStage stage, int owner) const {
     const bool from_root = facts_.collective == Collective::kBroadcast || facts_.collective == Collective::kScatter;
     return uses_slots(stage) && (!from_root || owner == facts_.root);
@@ -212,7 +212,7 @@ TEST(ShmPlan, SimulationFindsMissingWaits) {
     const ShmFacts windows{Collective::kAllreduce, 2, -1, inputs, outputs, false};
     rules = {};
     rules.waits_at_end = false;
-    // Where results are staged, ranks hear of each other's last slice anyway, but not of the root's last read.
+    // If results are staged, ranks learn of each other's last slice anyway, but not of the root's last read.
     EXPECT_EQ(Simulation(windows, 3, rules).run().empty(), inputs && !outputs) << inputs << outputs;
   }
 }

@@ -22,7 +22,7 @@ namespace {
 using Values = std::vector<std::uint64_t>;  // one for each piece
 using Cell = std::tuple<Space, int, int>;   // space, slot, piece
 
-/// One rank's memory. In place: the input is what the data holds at the beginning.
+/// One rank's memory. In place: the data initially holds the input.
 struct Memory {
   Values data;
   std::vector<Values> scratch;
@@ -182,7 +182,7 @@ class Job {
       } else {
         run_locally(memory, step);
       }
-      // What is written by one task of a launch is touched by no other one.
+      // No other task of the launch may read or write the cells that this task writes.
       for (const Cell& cell : cells(step.target)) {
         EXPECT_TRUE(written.insert(cell).second) << describe(schedules_[rank], index);
       }
@@ -243,7 +243,7 @@ TEST(StreamProgram, TheRingHasOneLaunchAndOneGroupInEachRound) {
   EXPECT_TRUE(program.stages[6].messages.empty());
 }
 
-TEST(StreamProgram, RefusesToSendWhatTheSameRoundReceives) {
+TEST(StreamProgram, RefusesToSendDataReceivedInTheSameRound) {
   ScheduleBuilder builder({0, 3, 0}, 1, 1);
   builder.round(0);
   builder.recv(1, {0, 0});

@@ -79,7 +79,7 @@ Schedule without_step(const Schedule& schedule, std::size_t dropped) {
   const auto gone = static_cast<int>(dropped);
   for (Step& step : changed.steps) {
     if (std::find(step.after.begin(), step.after.end(), gone) != step.after.end()) {
-      // What waited for the dropped step waits for what that one waited for.
+      // Steps that waited for the dropped step inherit its dependencies.
       const std::vector<int>& before = schedule.steps[dropped].after;
       step.after.erase(std::find(step.after.begin(), step.after.end(), gone));
       step.after.insert(step.after.end(), before.begin(), before.end());
@@ -109,8 +109,8 @@ TEST_P(EveryMutant, WithADroppedStepIsRefused) {
 }
 
 TEST_P(EveryMutant, WithBothEndsOfAMessageDroppedIsRefused) {
-  // An allgather that follows a scatter also brings some ranks what they have; there, only the scatter is needed in
-  // full.
+  // An allgather after a scatter also sends some ranks pieces that they already have, so that only the messages of the
+  // scatter are all necessary.
   const bool scatters_first = GetParam().name == "scatter_allgather";
   for_each_step([&](Schedules& schedules, Schedule& schedule, std::size_t step) {
     const bool allgathers = scatters_first && schedule.steps[step].round >= schedule.rounds / 2;
@@ -207,7 +207,7 @@ TEST_P(EveryMutant, WithAnotherRoundIsRefused) {
   EXPECT_GT(mutants_, 0);
 }
 
-TEST_P(EveryMutant, OfAnotherKindIsRefused) {
+TEST_P(EveryMutant, WithAStepOfAnotherKindIsRefused) {
   for_each_step([&](Schedules& schedules, Schedule& schedule, std::size_t step) {
     const Step& original = schedule.steps[step];
     if (original.kind == StepKind::kRecvReduce) {

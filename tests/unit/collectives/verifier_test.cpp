@@ -136,7 +136,7 @@ TEST(VerifierTest, RefusesMessagesWithoutPartner) {
 }
 
 TEST(VerifierTest, RefusesDeadlocks) {
-  // Both send first what they have yet to receive.
+  // Both ranks first send the data that they have yet to receive.
   const auto schedules = two_ranks(
       2,
       [](ScheduleBuilder& builder) {

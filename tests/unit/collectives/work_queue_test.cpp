@@ -89,7 +89,7 @@ class Ones {
                      : Selection::schedule(*find_algorithm(Collective::kAllreduce, "recursive_doubling"), 1);
   }
   Pending submit() { return queue_.submit(accepted()); }
-  /// As Communicator::State does with a call that can not work.
+  /// As Communicator::State does with a call that cannot work.
   Pending submit_invalid(const std::string& validation_error) {
     PreparedCall prepared(call_, kRanks);
     prepared.refuse(validation_error);
@@ -119,7 +119,7 @@ void Queues::meet() {
   for (const Pending& work : works) finish(work);
 }
 
-/// As many as `count` collectives of each rank, submitted.
+/// Submits `count` collectives on each rank.
 struct Submitted {
   Submitted(Queues& queues, std::size_t count) {
     for (std::size_t i = 0; i < count; ++i) {
@@ -129,7 +129,7 @@ struct Submitted {
       }
     }
   }
-  /// Sequence numbers of those of a rank that have started.
+  /// Sequence numbers of the rank's collectives that have started.
   std::vector<std::uint64_t> started(int rank) const {
     std::vector<std::uint64_t> numbers;
     for (const Pending& work : works[rank]) {
@@ -142,7 +142,7 @@ struct Submitted {
 };
 
 TEST(WorkQueue, CollectiveIsRecordedBeforePeersSeeIt) {
-  // Else a peer could end it, and cause a fault, while the record of this rank is still empty.
+  // Otherwise a peer could end the collective, and cause a fault, while this rank's record is still empty.
   Queues queues;
   queues.meet();
   for (int i = 0; i < 100; ++i) {

@@ -55,7 +55,7 @@ TEST(Agreement, ComesBackAsItWas) {
   }
 }
 
-TEST(Agreement, OfAnotherVersionIsRefused) {
+TEST(Agreement, InvalidOrOtherVersionIsRefused) {
   for (const char* text : {"", "{}", "1 1 1", "1 1 1 ab", "1 1 1 abcd", "1 -1 1 abc", "99999999999999999999 1 1 abc"}) {
     EXPECT_THROW(decode_agreement(text), Mismatch) << text;
   }
@@ -74,7 +74,7 @@ TEST(Agreement, HasTheFileOfTheSettingOrWhyNot) {
               HasSubstr("more than 1048576 bytes"));
 }
 
-/// One of several processes that all hear what process 0 passed to the same gathering.
+/// One of several processes, all of which receive the text that process 0 passed to the same gather.
 class ScriptedGroup final : public ProcessGroup {
  public:
   ScriptedGroup(int process, std::vector<std::string>& first) : process_(process), first_(first) {}
@@ -117,7 +117,7 @@ TEST(Agreement, TextsOfAnyLengthReachAllProcesses) {
   }
 }
 
-TEST(Agreement, ATextWhoseLengthCanNotBeIsRefused) {
+TEST(Agreement, TextOfAnImpossibleLengthIsRefused) {
   const auto piece = [](std::uint64_t length) {
     std::string bytes(4096, 'x');
     return bytes.replace(0, sizeof length, reinterpret_cast<const char*>(&length), sizeof length);

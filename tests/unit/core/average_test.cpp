@@ -42,7 +42,8 @@ TEST(Average, UsersFactorsAreFloatsForTypesUpTo32Bits) {
     EXPECT_EQ(user_factor(0.1, dtype), static_cast<double>(0.1F)) << name(dtype);
   }
   for (const DType dtype : {DType::kF64, DType::kI32, DType::kU64}) EXPECT_EQ(user_factor(0.1, dtype), 0.1);
-  // What Horovod's own test has: a factor of numpy's generator, and a number that the two ways round differently.
+  // As in Horovod's own test: a factor from numpy's generator, and a number that both ways of scaling round
+  // differently.
   const double factor = 0.1915194503788923;
   std::mt19937 random(1);
   std::uniform_real_distribution<float> uniform(-100, 100);
@@ -65,7 +66,7 @@ TEST(Average, DividesExactlyUnlessTheUserGivesAFactor) {
   EXPECT_EQ(average_factor(0.7, DType::kF64, 3), 0.7 / 3);
 }
 
-TEST(Average, OfIntegersIsRightThoughTheSumLeavesTheType) {
+TEST(Average, IntegerAverageIsExactIfTheSumOverflows) {
   std::mt19937_64 random(7);
   for (const DType dtype : kNarrow) {
     with_integer(dtype, [&](auto zero) {
@@ -90,7 +91,7 @@ TEST(Average, OfIntegersIsRightThoughTheSumLeavesTheType) {
   }
 }
 
-TEST(Average, OfIntegersIsBoundedByTheTypeWhereAFactorLeavesIt) {
+TEST(Average, IntegerAverageSaturatesIfAFactorOverflows) {
   const std::uint8_t bytes[] = {200, 100};
   const std::uint8_t* const inputs[] = {&bytes[0], &bytes[1]};
   std::uint8_t result = 0;
@@ -129,7 +130,7 @@ TEST(Average, SumsThatTravelGiveTheSame) {
   }
 }
 
-TEST(Average, OfHalvesIsAddedInFloatAndRoundedOnce) {
+TEST(Average, HalvesAreAddedInFloatAndRoundedOnce) {
   std::mt19937 random(3);
   std::uniform_real_distribution<float> uniform(-60'000, 60'000);
   for (const int ranks : {1, 2, 3, 4, 5, 8}) {

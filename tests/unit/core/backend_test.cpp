@@ -48,7 +48,7 @@ class BackendTest : public testing::Test {
 
   BackendChoice choose() const { return choose_backend(settings_, {}); }
 
-  /// What a child of a process that has joined a job finds.
+  /// True if a child of a process that has joined a job runs alone unless its environment gives it a rank.
   bool is_alone_unless_told_its_rank() {
     const BackendChoice alone = choose();
     JoinOptions of_parents_mpi;
@@ -214,7 +214,7 @@ TEST_F(BackendTest, NamesBothBuildsWhenAPluginHasOtherHeaders) {
   settings_.process.plugin_directory = FARANDOLE_REFUSING_PLUGIN_DIRECTORY;
   const std::string message = message_of<Unsupported>([&] { load_backend("mpi_mpich", settings_); });
   expect_contains(message, {"mpi_mpich", build_id(), FARANDOLE_REFUSING_PLUGIN_DIRECTORY, "build it again"});
-  // Of the same version and compiler: the headers alone tell them apart.
+  // Both builds have the same version and compiler: only the headers differ.
   const std::string own = build_id();
   const std::string common = own.substr(0, own.rfind('-') + 1);
   const std::size_t at = message.find("the plug-in's is " + common);

@@ -28,7 +28,7 @@ TEST(Buffer, IsZeroedAndAligned) {
   }
 }
 
-TEST(Buffer, OfNothingHasNoMemory) {
+TEST(Buffer, EmptyBufferHasNoMemory) {
   Buffer buffer(0, DType::kF64);
   EXPECT_EQ(buffer.view().data, nullptr);
   EXPECT_EQ(buffer.view().size_in_bytes(), 0U);

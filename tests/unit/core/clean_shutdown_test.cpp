@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the processes of a job end together: fleets of doubles of which each control message can be held back.
+// The clean shutdown of a job, run on doubles of its processes: tests can hold back each control message.
 #include "faults/clean_shutdown.h"
 
 #include <gmock/gmock.h>
@@ -90,9 +90,9 @@ TEST(CleanShutdown, CostsFourMessagesPerProcess) {
   }
 }
 
-/// In any order of events: nobody ends before all want to, all end, and whoever has ended was not missed by anybody who
-/// had read what had come. Those who die are missed by somebody.
-TEST(CleanShutdown, KnowsWhoMayHaveEnded) {
+/// In any order of events: no process ends before all processes want to end; all processes end; and no process that has
+/// read its messages reports an ended process as lost. Some process reports each process that dies.
+TEST(CleanShutdown, KnowsWhichRanksMayHaveEnded) {
   for (unsigned seed = 0; seed < 2000; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937 random(seed);
@@ -152,7 +152,7 @@ TEST(CleanShutdown, ADeathAtAnyMomentIsSeenByANeighbour) {
   }
 }
 
-TEST(CleanShutdown, SaysWhomItWaitsFor) {
+TEST(CleanShutdown, NamesTheRanksItWaitsFor) {
   Fleet fleet(make_topology(3, 3));
   for (int p = 0; p < 2; ++p) fleet[p].begin();
   for (int turn = 0; turn < 3; ++turn) {

@@ -18,7 +18,7 @@ using test::message_of;
 using testing::AllOf;
 using testing::HasSubstr;
 
-TEST(DeviceChoice, AutomaticallyEachRankHasOneOfItsOwn) {
+TEST(DeviceChoice, AutomaticChoiceGivesEachRankItsOwnDevice) {
   EXPECT_EQ(device_of_rank("auto", 0, 4, 4), 0);
   EXPECT_EQ(device_of_rank("auto", 3, 4, 4), 3);
   EXPECT_EQ(device_of_rank("auto", 3, 4, 1), 0) << "the launcher shows each rank its own only";

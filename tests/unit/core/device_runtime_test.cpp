@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the plug-in for devices is loaded. Each test runs in a process of its own, because what was loaded stays.
+// Loading of the plug-in for devices. Each test runs in its own process, because a loaded plug-in stays loaded.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -45,7 +45,7 @@ class DeviceRuntimeTest : public testing::Test {
     print("here");
     _exit(0);
   }
-  /// Prints what a forked child finds.
+  /// Prints the devices that a forked child finds.
   int print_in_child() const {
     const pid_t child = fork();
     if (child == 0) {
@@ -77,7 +77,7 @@ TEST_F(DeviceRuntimeTest, HandsThePathsOfLibrariesOn) {
               HasSubstr("here: found one, libraries '/a/libcuda.so' and '/b/libnccl.so'"));
 }
 
-TEST_F(DeviceRuntimeTest, SaysWhatThePluginSays) {
+TEST_F(DeviceRuntimeTest, ReportsThePluginsReason) {
   EXPECT_EXIT(tell("none"), ExitedWithCode(0), HasSubstr("here: reason: the fake has found none"));
   EXPECT_EXIT(tell(), ExitedWithCode(0), AllOf(HasSubstr("refuses this library"), HasSubstr(build_id())));
 }
@@ -125,7 +125,7 @@ TEST_F(DeviceRuntimeTest, ForkedChildrenKnowWhyTheirParentHasNone) {
   EXPECT_EXIT(tell_and_fork("none"), ExitedWithCode(0), HasSubstr("child: reason: the fake has found none"));
 }
 
-TEST_F(DeviceRuntimeTest, ForkedChildrenLoadWhatTheirParentHasNot) {
+TEST_F(DeviceRuntimeTest, ForkedChildrenLoadThePluginIfTheParentDidNot) {
   const auto fork_first = [this] {
     setenv("FAKE_DEVICES", "one", 1);
     _exit(print_in_child());

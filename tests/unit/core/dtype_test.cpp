@@ -89,7 +89,7 @@ TEST(DType, NamesAreParsedBack) {
   EXPECT_EQ(name(ReduceOp::kAverage), "average");
 }
 
-TEST(DType, AWrongNameIsRefusedWithTheValidOnes) {
+TEST(DType, InvalidNameErrorListsTheValidNames) {
   try {
     parse_dtype("fp32");
     FAIL() << "accepted";

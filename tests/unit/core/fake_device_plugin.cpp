@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A plug-in for devices that are none: built twice, once with the headers of this library and once with changed ones.
-// FAKE_DEVICES says what it finds: nothing at all, not even a reason, without it; `none`; or the name of one device.
+// A plug-in for fake devices, built twice: once with the headers of this library and once with changed headers.
+// FAKE_DEVICES sets the devices found: unset: no device and no reason; `none`: no device; else the name of the device.
 #include <cstdlib>
 #include <string>
 #include <vector>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A plug-in that joins nothing: built twice, once with the headers of this library and once with changed ones.
+// A plug-in that joins no job, built twice: once with the headers of this library and once with changed headers.
 #include "farandole/core/error.h"
 #include "farandole/sdk/backend.h"
 #include "farandole/sdk/plugin_build.h"

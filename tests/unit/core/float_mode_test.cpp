@@ -52,7 +52,7 @@ struct Results {
   bool operator==(const Results&) const = default;
 };
 
-/// What every kernel makes of the values in `mode`, which must be left as it is.
+/// Results of every kernel in floating-point mode `mode`, which the kernels must leave unchanged.
 Results results_in(Mode mode, DType dtype) {
   std::vector<Bytes> inputs;
   std::vector<const void*> pointers;

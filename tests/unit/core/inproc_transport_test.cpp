@@ -34,7 +34,7 @@ TEST_F(InprocTransportTest, ASendCompletesWhenItHasBeenReceived) {
   EXPECT_EQ(rings_, 2) << "once for the target, once for the source";
 }
 
-TEST_F(InprocTransportTest, MessagesOfAChannelArriveInOrderAndChannelsAreSeparate) {
+TEST_F(InprocTransportTest, ChannelsKeepOrderAndAreSeparate) {
   const int values[] = {1, 2, 3};
   int first = 0, second = 0, other = 0;
   const auto receive_first = transport_.recv(channel(10, 11), &first, 4);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rule of environment variables: how a process was started.
+// Detection of how a process was started, from its environment variables.
 #include "launch/launch.h"
 
 #include <fmt/format.h>
@@ -143,7 +143,7 @@ TEST(Launch, FollowsTheTableOfEnvironments) {
     const Launch found = launch(each.environment);
     EXPECT_EQ(found.way, each.way);
     EXPECT_EQ(found.launched.text, each.text);
-    // Of an MPI the evidence is the reason.
+    // For MPI the evidence serves as the reason.
     if (each.way != Way::kMpi) {
       EXPECT_FALSE(found.reason.empty());
     }
@@ -199,7 +199,7 @@ TEST(Launch, ShowsBothWhereLaunchersContradictEachOther) {
   EXPECT_THAT(launch(torch() + open_mpi()).reason, HasSubstr("RANK and WORLD_SIZE agree"));
 }
 
-TEST(Launch, SaysWhatIsMissing) {
+TEST(Launch, NamesMissingVariables) {
   EXPECT_THAT(message_of<InvalidArgument>([] { launch(kTold); }),
               AllOf(HasSubstr("FARANDOLE_RANK is 2"), HasSubstr("FARANDOLE_SIZE 3"),
                     HasSubstr("FARANDOLE_RENDEZVOUS not set"), HasSubstr("FARANDOLE_JOB not set")));

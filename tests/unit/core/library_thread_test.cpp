@@ -58,7 +58,7 @@ TEST(SignalsDiverted, ThreadsStartedMeanwhileBlockAllButTheirOwnMistakes) {
   EXPECT_FALSE(is_blocked(SIGTERM));
 }
 
-TEST(SignalsDiverted, AThreadThatBlocksWhatTheCallerBlockedStandsInForIt) {
+TEST(SignalsDiverted, ThreadThatBlocksTheCallersSignalsStandsIn) {
   sigset_t awaited, former;
   sigemptyset(&awaited);
   sigaddset(&awaited, SIGUSR1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How limits become the size of an arena.
+// The size of an arena, computed from the limits of the process and the machine.
 #include "farandole/internal/limits.h"
 
 #include <gmock/gmock.h>

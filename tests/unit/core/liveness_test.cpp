@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// That processes of this host have died, by each way there is.
+// Detection of dead processes on this host, by each available method.
 #include "faults/liveness.h"
 
 #include <gtest/gtest.h>
@@ -67,7 +67,7 @@ bool is_noticed(Liveness& liveness, int process) {
 class EachWay : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Liveness, EachWay, testing::Values("auto", "pidfd", "proc"));
 
-TEST_P(EachWay, SeesTheRankThatDiesAndNoOther) {
+TEST_P(EachWay, DetectsOnlyTheRankThatDies) {
   Child dies, lives;
   Liveness liveness(GetParam());
   EXPECT_EQ(liveness.watch(3, dies.identity()), "");
@@ -87,7 +87,7 @@ TEST_P(EachWay, AZombieIsDead) {
   EXPECT_TRUE(is_noticed(liveness, 1));
 }
 
-TEST_P(EachWay, WhoIsGoneBeforeIsDead) {
+TEST_P(EachWay, ProcessThatEndedBeforeIsDead) {
   Child child;
   const ProcessIdentity identity = child.identity();
   child.kill();
@@ -106,7 +106,7 @@ TEST_P(EachWay, AnotherProcessWithTheSameNumberIsNotTheOne) {
   EXPECT_EQ(liveness.dead(), std::set<int>{1});
 }
 
-TEST_P(EachWay, SaysWhatIsLostInAnotherPidNamespace) {
+TEST_P(EachWay, WarnsOfLimitsInAnotherPidNamespace) {
   ProcessIdentity elsewhere = own_identity();
   if (elsewhere.pid_namespace == 0) GTEST_SKIP() << "/proc does not tell the PID namespace";
   ++elsewhere.pid_namespace;

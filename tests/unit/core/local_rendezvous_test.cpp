@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Jobs that no MPI starts: threads of this process in the place of processes.
+// The rendezvous of a job that was started without MPI. Threads of this process stand for the job's processes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -36,7 +36,7 @@ std::string job(const std::string& name) {
   return name + "-" + std::to_string(getpid());
 }
 
-TEST(LocalRendezvous, AllMeetAndTellEachOther) {
+TEST(LocalRendezvous, AllProcessesConnectAndExchangeInfo) {
   const auto sums = side_by_side<int>(4, [](int process) {
     LocalProcessGroup group({job("sums"), process, 4});
     EXPECT_EQ(group.process(), process);
@@ -53,7 +53,7 @@ TEST(LocalRendezvous, AllMeetAndTellEachOther) {
   EXPECT_EQ(sums, std::vector<int>(4, 20 * 6 + 4 * 190));
 }
 
-TEST(LocalRendezvous, TheSameJobCanMeetAgain) {
+TEST(LocalRendezvous, TheSameJobCanRepeatTheRendezvous) {
   side_by_side<int>(3, [](int process) {
     for (int turn = 0; turn < 20; ++turn) {
       LocalProcessGroup group({job("again"), process, 3});
@@ -66,7 +66,7 @@ TEST(LocalRendezvous, TheSameJobCanMeetAgain) {
   });
 }
 
-TEST(LocalRendezvous, ControlMessagesArriveInOrderAlsoOnesOwn) {
+TEST(LocalRendezvous, ControlMessagesArriveInOrderEvenToOneself) {
   side_by_side<int>(2, [](int process) {
     LocalProcessGroup group({job("control messages"), process, 2});
     for (int i = 0; i < 50; ++i) {
@@ -123,7 +123,7 @@ class Stranger {
     // The process may not listen yet.
     while (connect(socket_.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) std::this_thread::yield();
   }
-  /// What the process says first, which is right for one of its own job but for the number.
+  /// Receives the process's hello, and returns the hello with the number replaced: otherwise valid in the same job.
   std::string hello(std::int32_t process) {
     std::string packet(128, '\0');
     EXPECT_EQ(recv(socket_.get(), packet.data(), packet.size(), MSG_WAITALL), 128);
@@ -148,7 +148,7 @@ class Stranger {
   UniqueDescriptor socket_{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
 };
 
-TEST(LocalRendezvous, WhoSaysNoHelloIsRefusedAndTheOthersMeet) {
+TEST(LocalRendezvous, ProcessWithoutHelloIsRefusedAndTheRestConnect) {
   std::latch are_refused(1);
   side_by_side<int>(3, [&](int part) {
     if (part < 2) {
@@ -173,7 +173,7 @@ TEST(LocalRendezvous, WhoSaysNoHelloIsRefusedAndTheOthersMeet) {
   });
 }
 
-TEST(LocalRendezvous, AControlMessageThatIsNoneNamesItsSender) {
+TEST(LocalRendezvous, InvalidControlMessageNamesItsSender) {
   ControlMessage leave;
   leave.kind = ControlMessage::Kind::kLeave;
   leave.process = 1;
@@ -211,7 +211,7 @@ TEST(LocalRendezvous, AControlMessageThatIsNoneNamesItsSender) {
   }
 }
 
-TEST(LocalRendezvous, WaitingEndsWithWhatIsSeenMeanwhile) {
+TEST(LocalRendezvous, WaitingEndsWithAFaultSeenMeanwhile) {
   std::latch has_ended(1);
   side_by_side<int>(2, [&](int process) {
     LocalProcessGroup group({job("seen"), process, 2});
@@ -227,7 +227,7 @@ TEST(LocalRendezvous, WaitingEndsWithWhatIsSeenMeanwhile) {
   });
 }
 
-TEST(LocalRendezvous, WhoGoesIsNamed) {
+TEST(LocalRendezvous, LeavingProcessIsNamed) {
   const auto errors = side_by_side<std::string>(3, [](int process) -> std::string {
     LocalProcessGroup group({job("gone"), process, 3});
     if (process == 1) return "";
@@ -239,7 +239,7 @@ TEST(LocalRendezvous, WhoGoesIsNamed) {
   EXPECT_THAT(errors[2], HasSubstr("process 1 of 3 has gone"));
 }
 
-TEST(LocalRendezvous, WhoIsMissingIsNamedAtTheDeadline) {
+TEST(LocalRendezvous, MissingProcessIsNamedAtTheDeadline) {
   const auto slot = [](int process) {
     return LocalJob{job("missing"), process, 4, std::chrono::hours(1), std::chrono::milliseconds(50)};
   };
@@ -248,7 +248,7 @@ TEST(LocalRendezvous, WhoIsMissingIsNamedAtTheDeadline) {
   EXPECT_THAT(errors[0], AllOf(HasSubstr("process 0 of 4"), HasSubstr("processes 1,"), HasSubstr("FARANDOLE_RANK")));
 }
 
-TEST(LocalRendezvous, WhoStopsAfterTheRendezvousIsNamed) {
+TEST(LocalRendezvous, StoppedProcessIsNamedAfterTheRendezvous) {
   const auto errors = side_by_side<std::string>(2, [done = std::make_shared<std::latch>(2)](int process) {
     LocalJob slot{job("stopped"), process, 2};
     slot.timeout = std::chrono::milliseconds(50);
@@ -272,7 +272,7 @@ TEST(LocalRendezvous, ANumberIsTakenOnce) {
 }
 
 /// Process 1 has greeted process 0 and goes, before process 2 comes.
-TEST(LocalRendezvous, WhoGoesBeforeAllHaveMetIsNamed) {
+TEST(LocalRendezvous, ProcessThatLeavesDuringRendezvousIsNamed) {
   const std::string name = job("early");
   auto error = std::async(std::launch::async, [&] { return message_of<PeerLost>([&] { join_job({name, 0, 3}); }); });
   {
@@ -283,7 +283,7 @@ TEST(LocalRendezvous, WhoGoesBeforeAllHaveMetIsNamed) {
   EXPECT_THAT(error.get(), HasSubstr("process 1 has gone"));
 }
 
-TEST(LocalRendezvous, AllMustBeToldTheSameSize) {
+TEST(LocalRendezvous, DifferentJobSizesAreRefused) {
   const auto errors = side_by_side<std::string>(2, [](int process) {
     return message_of<InvalidArgument>([&] { join_job({job("sizes"), process, 2 + process}); });
   });

@@ -30,7 +30,7 @@ TEST(Log, LinesNameLevelRankAndHost) {
   EXPECT_NE(line.find("debug [rank 3 node%v7]: 100 % {} of it\n"), std::string::npos) << line;
 }
 
-TEST(Log, LevelsHideWhatIsLessSevere) {
+TEST(Log, LevelsHideLessSevereMessages) {
   configure_log(LogLevel::kError, "rank 0 host");
   EXPECT_EQ(written_by(LogLevel::kWarning, "hidden"), "");
   EXPECT_NE(written_by(LogLevel::kError, "shown"), "");

@@ -13,7 +13,7 @@
 namespace farandole {
 namespace {
 
-TEST(FromPeers, WhatNoProcessSaysOfItselfIsRefused) {
+TEST(FromPeers, ImplausiblePeerInfoIsRefused) {
   HostProof::Claim good;
   good.pid = 4711;
   std::string_view("node7").copy(good.hostname, sizeof good.hostname);
@@ -30,7 +30,7 @@ TEST(FromPeers, WhatNoProcessSaysOfItselfIsRefused) {
   EXPECT_THROW(check_claim(1, nobody, 1), TransportError);
 }
 
-TEST(FromPeers, AControlMessageSpeaksOfRanksThatThereAre) {
+TEST(FromPeers, ControlMessageMustNameExistingRanks) {
   const Topology topology({{0, 1, 11, "a", false}, {0, 2, 12, "a", false}});
   ControlMessage control;
   control.process = 1;

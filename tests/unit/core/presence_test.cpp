@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes of this machine that find each other without /proc.
+// Processes of one machine that detect each other without /proc.
 #include "sockets/presence.h"
 
 #include <gtest/gtest.h>

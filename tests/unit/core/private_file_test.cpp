@@ -56,7 +56,7 @@ TEST_F(PrivateFile, ReplacesALinkAndDoesNotFollowIt) {
   EXPECT_FALSE(fs::is_symlink(top_ / "x"));
 }
 
-TEST_F(PrivateFile, SaysWhyItCanNotBe) {
+TEST_F(PrivateFile, ReportsWhyItCannotBeWritten) {
   std::ofstream(top_ / "file") << "";
   EXPECT_THAT(write_private_file(top_ / "file", "x", "text"), testing::HasSubstr("file/x: Not a directory"));
   fs::create_directory(top_ / "x");

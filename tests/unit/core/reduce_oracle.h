@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What reductions must give, written as plainly as possible, and memory to run them in.
+// Reference results of reductions, computed as plainly as possible, and buffers for the reductions under test.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -27,7 +27,8 @@ Bytes expected(const std::vector<Bytes>& inputs, std::size_t count, DType dtype,
 /// Ordinary values, and now and then an extreme one. Random bits would be NaNs and huge numbers for the most part.
 Bytes random_elements(std::size_t count, DType dtype, std::mt19937_64& random);
 
-/// The same bits; of NaNs only that both are (which payload survives is the compiler's choice of operand order).
+/// True if both have the same bits. Two NaNs are equal whatever their payloads: the surviving payload depends on the
+/// compiler's order of operands.
 testing::AssertionResult same(const Bytes& seen, const Bytes& wanted, DType dtype);
 
 /// `count` elements from the `offset`-th element of 64-byte aligned memory on, between guards that must not change.

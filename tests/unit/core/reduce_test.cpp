@@ -15,7 +15,7 @@ namespace {
 
 using test::Bytes, test::Elements, test::expected, test::kSeed, test::random_elements, test::same, test::supported_isas;
 
-TEST(Reduce, EveryTypeOperationAndInstructionSetGivesTheOraclesBits) {
+TEST(Reduce, EveryTypeOperationAndIsaMatchesTheOracle) {
   std::mt19937_64 random(kSeed);
   for (const DType dtype : kAllDTypes) {
     for (const ReduceOp op : kAllReduceOps) {
@@ -88,7 +88,7 @@ TEST(Reduce, MinAndMaxGiveNanIfEitherIsNan) {
   }
 }
 
-TEST(Reduce, WhatIsNeutralChangesNothing) {
+TEST(Reduce, NeutralElementChangesNothing) {
   std::mt19937_64 random(kSeed);
   constexpr std::size_t kCount = 100;
   for (const DType dtype : kAllDTypes) {
@@ -135,7 +135,7 @@ TEST(Reduce, SixteenBitConversionsAreTheSameInEveryLoop) {
   }
 }
 
-TEST(Isa, TheActiveOneIsSupported) {
+TEST(Isa, ActiveInstructionSetIsSupported) {
   EXPECT_TRUE(is_supported(active_isa()));
   EXPECT_TRUE(is_supported(Isa::kBaseline));
 }

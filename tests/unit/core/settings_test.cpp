@@ -85,7 +85,7 @@ TEST(Settings, ServiceLinksOfKubernetesArePassedOver) {
   EXPECT_TRUE(contains(refusal({"FARANDOLE_PORT=" + std::string(100'000, '1')}), "is no setting of Farandole"));
 }
 
-TEST(Settings, AWrongValueIsRefusedWithWhatIsValid) {
+TEST(Settings, InvalidValueErrorListsValidValues) {
   const std::string choice = refusal({"FARANDOLE_ALLREDUCE=rung"});
   EXPECT_TRUE(contains(choice, "FARANDOLE_ALLREDUCE is 'rung' (did you mean 'ring'?)"));
   EXPECT_TRUE(contains(choice, "recursive_doubling"));

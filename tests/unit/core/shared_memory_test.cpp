@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory that processes of a host share: what is free, arenas, and what becomes of them in a forked child.
+// Memory shared by the processes of a host: free ranges, arenas, and arenas in a forked child.
 #include "farandole/internal/shared_memory.h"
 
 #include <fcntl.h>
@@ -41,7 +41,7 @@ using testing::HasSubstr;
 const SharedMemory::Options kAlone, kOfTwo{.sharing = 2, .copies = true};
 constexpr std::size_t kSmall = 1000, kLarge = 1 << 20;  // the large one goes back to the system when released
 
-/// What Extents should do, unit by unit.
+/// Reference implementation of Extents, unit by unit.
 class Model {
  public:
   explicit Model(std::size_t units) : used_(units, false) {}
@@ -95,7 +95,7 @@ TEST(Extents, AreTheLowestThatFitAndMerge) {
   EXPECT_EQ(extents.free_bytes(), 0U);
 }
 
-TEST(SharedMemory, KnowsWhatLiesInTheArena) {
+TEST(SharedMemory, KnowsAddressesInTheArena) {
   SharedMemory memory(1, 0, kAlone);
   const std::uint64_t offset = memory.allocate(kSmall);
   std::byte* data = memory.at(0, offset);
@@ -126,7 +126,7 @@ void expect_zero_each_time(SharedMemory& memory, std::size_t bytes) {
   }
 }
 
-TEST(SharedMemory, IsZeroEachTimeItIsGivenOut) {
+TEST(SharedMemory, MemoryIsZeroOnEachAllocation) {
   for (const bool is_shared : {false, true}) {
     SharedMemory memory(2, 0, is_shared ? kOfTwo : kAlone);
     ASSERT_EQ(memory.claim().descriptor >= 0, is_shared) << memory.problem();
@@ -155,7 +155,7 @@ TEST(SharedMemory, GoesBackToTheSystem) {
   }
 }
 
-TEST(SharedMemory, TheFileGrowsWithWhatIsAllocatedAndCanNotShrink) {
+TEST(SharedMemory, FileGrowsWithAllocationsAndCannotShrink) {
   SharedMemory memory(2, 0, kOfTwo);
   const int file = memory.claim().descriptor;
   const auto size = [&] {
@@ -192,7 +192,7 @@ TEST(SharedMemory, CoreDumpsLeaveItOut) {
   }
 }
 
-TEST(Arena, OnAStrictSystemMemoryIsThereOrRefusedWhenItIsAllocated) {
+TEST(Arena, StrictCommitReservesOrRefusesOnAllocation) {
   ArenaPlan plan = plan_arena(process_limits(), 2, 0);
   plan.commits_strictly = true;
   Arena arena(plan);
@@ -223,7 +223,7 @@ TEST(SharedMemory, WindowsLieApartAndAligned) {
   for (std::size_t i = 1; i < ranges.size(); ++i) EXPECT_LE(ranges[i - 1].second, ranges[i].first);
 }
 
-TEST(SharedMemory, MoreThanTheMachineHasIsRefusedAndSaysWhatThereIs) {
+TEST(SharedMemory, TooLargeAllocationErrorNamesAvailableMemory) {
   SharedMemory memory(1, 0, kAlone);
   const std::uint64_t limit = memory.plan().windows_bytes;
   try {
@@ -260,7 +260,7 @@ TEST(SharedMemory, ProcessesSeeEachOthersArenasAndShareTheLimit) {
   EXPECT_TRUE(mine.is_mapped(0));
 }
 
-TEST(SharedMemory, WhatIsNoArenaIsNotMapped) {
+TEST(SharedMemory, DescriptorThatIsNoArenaIsNotMapped) {
   SharedMemory memory(2, 0, kOfTwo);
   const int other = open("/dev/zero", O_RDWR | O_CLOEXEC);
   EXPECT_THAT(memory.map(1, {getpid(), other, kLarge, 0, {}}), HasSubstr("/dev/zero"));
@@ -268,7 +268,7 @@ TEST(SharedMemory, WhatIsNoArenaIsNotMapped) {
   EXPECT_FALSE(memory.is_mapped(1));
   EXPECT_THAT(memory.map(1, {getpid(), -1, kLarge, 0, {}}), HasSubstr("no memory that can be shared"));
   EXPECT_THAT(memory.map(1, {getpid(), 1 << 20, kLarge, 0, {}}), HasSubstr("No such file"));
-  // What has the same number in another name space is another arena.
+  // A process of the same number in another PID namespace has another arena.
   SharedMemory::Claim own = memory.claim();
   own.nonce[1] ^= 1;
   EXPECT_THAT(memory.map(1, own), HasSubstr("is the memory of another process"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A link of which the other end is no link, but writes frames, or what is none, byte by byte.
+// A link whose peer is not a link: the test writes valid and invalid frames to the socket, byte by byte.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -39,7 +39,7 @@ class SocketsFrames : public testing::TestWithParam<Connect> {
     peer_ = std::move(ends[0]);
     link_ = std::make_unique<Link>(std::move(ends[1]), "process 3", kept_);
   }
-  /// What is written can be read when it returns.
+  /// Writes `bytes`; blocks until the link can read them.
   void write(const std::string& bytes) {
     ASSERT_EQ(send(peer_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
     if (!bytes.empty()) wait_for_bytes(link_->descriptor());
@@ -52,7 +52,7 @@ class SocketsFrames : public testing::TestWithParam<Connect> {
   void look() {
     for (int turn = 0; turn < 3; ++turn) (void)link_->is_closed();
   }
-  /// What the link says of what it has read, at first and from then on.
+  /// Error text with which the link refuses the bytes that it has read. Later calls must fail with the same text.
   std::string refusal() {
     std::string text;
     for (int turn = 0; turn < 10'000 && text.empty(); ++turn) {
@@ -210,7 +210,7 @@ TEST_P(SocketsFrames, AWithdrawalLetsTheKeyGoOn) {
   kept_.give_back(90'000);
 }
 
-TEST_P(SocketsFrames, FramesThatAreNoneNameTheProcess) {
+TEST_P(SocketsFrames, InvalidFramesNameTheProcess) {
   struct Case {
     std::string name;
     std::string bytes;
@@ -255,7 +255,7 @@ TEST_P(SocketsFrames, HalfAMessageAndTheEnd) {
   }
 }
 
-TEST_P(SocketsFrames, WhatNoTransferAsksForIsBounded) {
+TEST_P(SocketsFrames, UnexpectedBytesAreBounded) {
   std::vector<char> wanted(60'000);
   write(frame(1, 60'000, 0, std::string(30'000, 'x')));
   write(frame(1, 60'000, 30'000, std::string(30'000, 'x')));
@@ -270,7 +270,7 @@ TEST_P(SocketsFrames, WhatNoTransferAsksForIsBounded) {
   EXPECT_TRUE(kept_.take(100'000)) << "the link has given all of it back";
 }
 
-TEST_P(SocketsFrames, KeysThatNoTransferAsksForAreBounded) {
+TEST_P(SocketsFrames, UnexpectedKeysAreBounded) {
   for (Key key = 0; key < 100; ++key) write(frame(key, 0, 0, ""));
   EXPECT_THAT(refusal(), testing::HasSubstr("more than the 100000 bytes"));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages over the socket between two processes, with both ends in this one.
+// Messages over the socket between two processes. Both ends are in this process.
 #include "sockets/link.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ using Connect = test::SocketPair (*)();
 constexpr Connect kUnix = &test::unix_socket_pair;
 constexpr Connect kTcp = &test::tcp_socket_pair;
 
-/// Looks until it is true: what one end has sent takes its time to the other.
+/// Polls `is_true` until it returns true or 20 s have passed: bytes take time from one end to the other.
 template <class Look>
 bool soon(const Look& is_true) {
   for (const Deadline deadline = Deadline::after(std::chrono::seconds(20)); !deadline.passed();) {
@@ -126,7 +126,7 @@ TEST_P(SocketsLink, ShortMessagesPassBetweenTheFramesOfALongOne) {
   }
 }
 
-TEST_P(SocketsLink, WhatComesBehindWhatIsAskedForStaysInTheSocket) {
+TEST_P(SocketsLink, BytesBehindAPostedReceiveStayInTheSocket) {
   test::SocketPair ends = GetParam()();
   Link sender(std::move(ends[0]));
   constexpr std::size_t kBound = 512 * 1024;  // a frame has room in it, and the long message has not
@@ -152,7 +152,7 @@ TEST_P(SocketsLink, WhatComesBehindWhatIsAskedForStaysInTheSocket) {
   EXPECT_EQ(came_second, second);
 }
 
-TEST_P(SocketsLink, EndsThatOnlySendReadWhatTheyHaveNotAskedFor) {
+TEST_P(SocketsLink, SendersReadUnexpectedMessages) {
   const auto here = numbers(4 << 20, 1), there = numbers(4 << 20, 2);
   Sending from_here = here_->send(1, here.data(), here.size() * 4);
   Sending from_there = there_->send(1, there.data(), there.size() * 4);
@@ -209,7 +209,7 @@ TEST_P(SocketsLink, AMessageOfUnknownLengthIsWrittenIfThereIsRoom) {
   EXPECT_EQ(longer[10], 42U);
 }
 
-TEST_P(SocketsLink, WhatIsWithdrawnIsNotTouched) {
+TEST_P(SocketsLink, MemoryOfWithdrawnTransfersIsNotTouched) {
   std::vector<std::uint32_t> untouched(1, 42);
   { const Receiving withdrawn = there_->recv(1, untouched.data(), 4); }
   const std::uint32_t value = 7;
@@ -259,8 +259,8 @@ TEST_P(SocketsLink, AWithdrawnSendLeavesTheRestAlone) {
   EXPECT_TRUE(std::equal(came.begin(), end, numbers(came.size(), 1).begin())) << "of what was there before";
 }
 
-/// What is not wanted is not kept for ever, either.
-TEST_P(SocketsLink, AMessageThatIsWithdrawnBeforeItIsAskedForIsForgotten) {
+/// Messages that no receive will match are not kept forever.
+TEST_P(SocketsLink, MessageWithdrawnBeforeItsReceiveIsDropped) {
   const auto sent = numbers(10'000'000, 1);
   {
     const Sending withdrawn = here_->send(1, sent.data(), sent.size() * 4);
@@ -272,7 +272,7 @@ TEST_P(SocketsLink, AMessageThatIsWithdrawnBeforeItIsAskedForIsForgotten) {
   }));
 }
 
-TEST_P(SocketsLink, ReducesWhatArrives) {
+TEST_P(SocketsLink, ReducesArrivingData) {
   const auto sum = [&](auto zero, DType dtype, ReduceOp op) {
     using Element = decltype(zero);
     std::vector<Element> incoming(100'001), operand(incoming.size()), expected(incoming.size()), out(incoming.size());
@@ -313,7 +313,7 @@ TEST_P(SocketsLink, AReductionCanBeInPlace) {
   EXPECT_EQ(values, std::vector<std::int32_t>(values.size(), 7));
 }
 
-TEST_P(SocketsLink, WhatWasSentBeforeTheEndIsStillRead) {
+TEST_P(SocketsLink, MessagesSentBeforeTheEndAreRead) {
   const std::uint32_t value = 7;
   here_->post(1, &value, sizeof value);
   EXPECT_FALSE(there_->is_closed());
@@ -326,7 +326,7 @@ TEST_P(SocketsLink, WhatWasSentBeforeTheEndIsStillRead) {
   EXPECT_TRUE(there_->is_flushed()) << "no process is there to take it";
 }
 
-TEST_P(SocketsLink, AConnectionThatIsBrokenOffSaysSo) {
+TEST_P(SocketsLink, ABrokenConnectionReportsIt) {
   const std::uint32_t value = 7;
   there_->post(9, &value, sizeof value);  // unread at the other end when it goes
   here_.reset();
@@ -337,7 +337,7 @@ TEST_P(SocketsLink, AConnectionThatIsBrokenOffSaysSo) {
 INSTANTIATE_TEST_SUITE_P(Over, SocketsLink, testing::Values(kUnix, kTcp),
                          [](const auto& connect) { return connect.param == kUnix ? "Unix" : "Tcp"; });
 
-// However fast the peer takes what comes: the caller has other peers.
+// A call sends a bounded number of bytes however fast the peer reads: the caller has other peers.
 TEST(SocketsLinkAlone, ACallSendsSoMuchAtMost) {
   auto [end, peer] = test::tcp_socket_pair();
   Link link(std::move(end));
@@ -362,7 +362,7 @@ TEST(SocketsLinkAlone, ACallSendsSoMuchAtMost) {
 }
 
 /// A socket that is not connected yet refuses to send, and its link is then given one that is.
-TEST(SocketsLinkAlone, AMessageThatCouldNotBeSentIsForgotten) {
+TEST(SocketsLinkAlone, UnsentMessageIsDropped) {
   const int socket = ::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
   ASSERT_GE(socket, 0);
   Link link((UniqueDescriptor(socket)));

@@ -33,7 +33,7 @@ constexpr std::size_t kMaxElements = 100'000;
 constexpr std::uint32_t kOperand = 5;
 constexpr auto kStandstill = std::chrono::seconds(20);
 
-/// What happens to the messages of a key.
+/// Fate of all messages of a key.
 enum class Fate { kReceived, kReduced, kWithdrawnBySender, kWithdrawnByReceiver };
 constexpr Key kKeys = 8;
 Fate fate_of(Key key) {
@@ -140,7 +140,8 @@ class Receiver {
     check();
     return 1;
   }
-  /// What came is a whole message: the next one, or a later one where some may be withdrawn.
+  /// Checks that the received bytes are a complete message: the next message, or a later one if the sender withdraws
+  /// some.
   void check() {
     ASSERT_FALSE(values_.empty());
     const std::uint32_t serial = values_.front();
@@ -208,7 +209,7 @@ class End {
 
 class SocketsStress : public testing::TestWithParam<test::SocketPair (*)()> {};
 
-TEST_P(SocketsStress, AllThatIsNotWithdrawnArrives) {
+TEST_P(SocketsStress, EveryMessageThatIsNotWithdrawnArrives) {
   const char* const given = std::getenv("FARANDOLE_SEED");
   const std::uint32_t seed =
       given != nullptr ? static_cast<std::uint32_t>(std::strtoul(given, nullptr, 10)) : std::random_device()();

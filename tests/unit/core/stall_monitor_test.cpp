@@ -20,7 +20,8 @@ StallMonitor monitor(double warn_after, double timeout) {
   return {Seconds(warn_after), Seconds(timeout), at(0)};
 }
 
-/// What is due at `seconds`, for a waiter that has looked every half second since `from`. Nothing may be due before.
+/// Returns the event due at `seconds` for a waiter that has polled every half second since `from`. Checks that nothing
+/// is due earlier.
 Due due_at(StallMonitor& stall, double from, double seconds) {
   for (double time = from; time < seconds - 0.5; time += 0.5)
     EXPECT_EQ(stall.take_due(at(time)), Due::kNothing) << time;
@@ -34,7 +35,7 @@ TEST(StallMonitor, WarningsComeAfterTwiceAsLongEachAndOnce) {
   EXPECT_EQ(stall.take_due(at(10)), Due::kNothing);
   EXPECT_EQ(due_at(stall, 10, 29.9), Due::kNothing);
   EXPECT_EQ(stall.take_due(at(30)), Due::kWarning);
-  // A look that comes late puts off what follows.
+  // A late poll postpones the following warnings.
   EXPECT_EQ(due_at(stall, 30, 69.5), Due::kNothing);
   EXPECT_EQ(stall.take_due(at(70.4)), Due::kWarning);
   EXPECT_EQ(due_at(stall, 70.4, 150.3), Due::kNothing);
@@ -83,7 +84,7 @@ TEST(StallMonitor, SaysWhenSomethingIsNear) {
   EXPECT_FALSE(stall.is_near(at(30.9)));
   ASSERT_EQ(stall.take_due(at(30.9)), Due::kNothing);
   EXPECT_TRUE(stall.is_near(at(31.1))) << "the error comes before the next warning";
-  // Of short intervals it is a quarter.
+  // For short intervals, "near" is the last quarter of the interval.
   StallMonitor quick = monitor(1, 0);
   EXPECT_FALSE(quick.is_near(at(0.7)));
   EXPECT_TRUE(quick.is_near(at(0.8)));

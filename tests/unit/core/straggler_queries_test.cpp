@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whom a process asks about ranks that are missing, and what it makes of the answers.
+// Queries about missing ranks: which processes are asked, and how the answers are used.
 #include "faults/straggler_queries.h"
 
 #include <gmock/gmock.h>
@@ -36,14 +36,14 @@ std::vector<int> all_of(const Topology& topology) {
   return ranks;
 }
 
-TEST(StragglerQueries, AsksFirstWhomTheRankWaitsFor) {
+TEST(StragglerQueries, AsksTheAwaitedRanksFirst) {
   const Topology topology = make_topology(4, 2);
   StragglerQueries queries = make_queries(topology, 1);
   EXPECT_THAT(queries.ask(kCommunicator, 5, std::vector{7, 6, 2}, {}), ElementsAre(3)) << "once, and not itself";
   EXPECT_THAT(queries.ask(kCommunicator, 5, std::vector{7}, all_of(topology)), ElementsAre(0, 2));
 }
 
-TEST(StragglerQueries, AsksAgainOnlyWhoHasAnswered) {
+TEST(StragglerQueries, AsksAgainOnlyRanksThatAnswered) {
   const Topology topology = make_topology(3);
   StragglerQueries queries = make_queries(topology, 0);
   EXPECT_THAT(queries.ask(kCommunicator, 5, std::vector{1, 2}, {}), ElementsAre(1, 2));
@@ -54,7 +54,7 @@ TEST(StragglerQueries, AsksAgainOnlyWhoHasAnswered) {
   EXPECT_THAT(queries.ask(kCommunicator, 6, std::vector{1, 2}, {}), ElementsAre(1));
 }
 
-TEST(StragglerQueries, FollowsWhatThoseWhoAreAskedName) {
+TEST(StragglerQueries, FollowsRanksNamedInAnswers) {
   const Topology topology = make_topology(50);
   StragglerQueries queries = make_queries(topology, 0);
   EXPECT_THAT(queries.ask(kCommunicator, 5, std::vector{1}, {}), ElementsAre(1));
@@ -68,7 +68,7 @@ TEST(StragglerQueries, FollowsWhatThoseWhoAreAskedName) {
   EXPECT_THAT(queries.ask(kCommunicator, 6, std::vector{1}, {}), IsEmpty()) << "that was about another collective";
 }
 
-TEST(StragglerQueries, SaysWhatIsKnownOfEach) {
+TEST(StragglerQueries, ReportsTheKnownStateOfEachRank) {
   const Topology topology = make_topology(6);
   StragglerQueries queries = make_queries(topology, 0);
   queries.ask(kCommunicator, 5, std::vector{1, 2, 3}, {});
@@ -102,7 +102,7 @@ TEST(StragglerQueries, AnswersAboutAFormerCommunicatorAreForgotten) {
   EXPECT_THAT(queries.describe_missing(kCommunicator, 1, all_of(topology)), HasSubstr("rank 1"));
 }
 
-TEST(StragglerQueries, WhoHasLeftHasLeftForAWhile) {
+TEST(StragglerQueries, DepartureIsRememberedForAWhile) {
   const Topology topology = make_topology(2, 2);
   StragglerQueries queries = make_queries(topology, 0);
   EXPECT_FALSE(queries.has_left(3, Seconds(0)));

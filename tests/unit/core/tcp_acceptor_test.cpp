@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The door of a process: callers that say nothing, and that find no room.
+// The listening socket of a process: connections that send nothing, and connections beyond the limit of open files.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -55,14 +55,14 @@ class OpenFilesLimit {
   rlimit before_{};
 };
 
-TEST(TcpCallers, TheNetworkRaisesTheLimitOfOpenFilesAsItsConnectionsMayNeed) {
+TEST(TcpCallers, RaisesTheLimitOfOpenFilesForItsConnections) {
   const TcpJob job(1);
   const OpenFilesLimit limit(256);
   const auto large = job.make(0, 300, job.key());
   EXPECT_GE(limit.soft(), std::min<rlim_t>(2 * 300, limit.hard()));
 }
 
-TEST(TcpCallers, ItIsSaidThatTheyWaitWhereNoMoreFilesMayBeOpened) {
+TEST(TcpCallers, WarnsIfCallersWaitAtTheOpenFilesLimit) {
   // The undefined-behaviour sanitizer, which is in the same builds, looks at memory through a pipe of its own.
   if (test::kAddressSanitizer) GTEST_SKIP() << "this sanitizer must open files";
   SilentCaller silent;

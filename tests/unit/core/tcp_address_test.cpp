@@ -59,7 +59,7 @@ TEST(TcpAddress, AnInterfaceIsChosenByNameOrNetwork) {
   EXPECT_THAT(choose_own_addresses(kInterfaces, "lo"), testing::ElementsAre(v4(127, 0, 0, 1), loopback6()));
 }
 
-TEST(TcpAddress, AChoiceThatFitsNothingNamesWhatThereIs) {
+TEST(TcpAddress, UnmatchedInterfaceErrorListsAllInterfaces) {
   for (const char* choice : {"eth7", "192.168.0.0/16", "10.0.0.0/33", "10.0.0.0/", "10.0.0.0/8x", "/8", "10.0.0"}) {
     const std::string message = test::message_of<InvalidArgument>([&] { choose_own_addresses(kInterfaces, choice); });
     EXPECT_THAT(message, testing::HasSubstr("FARANDOLE_NETWORK_INTERFACE is '" + std::string(choice)));
@@ -67,14 +67,14 @@ TEST(TcpAddress, AChoiceThatFitsNothingNamesWhatThereIs) {
   }
 }
 
-TEST(TcpAddress, LoopbackIsUsedOnlyWhereThereIsNothingElse) {
+TEST(TcpAddress, LoopbackIsUsedOnlyAsLastResort) {
   EXPECT_THAT(choose_own_addresses(kInterfaces, ""),
               testing::UnorderedElementsAre(v4(172, 17, 0, 1), v4(203, 0, 113, 5), v4(10, 1, 2, 3), v6(0x20, 3)));
   const std::vector<InterfaceAddress> alone{kInterfaces[0]};
   EXPECT_THAT(choose_own_addresses(alone, ""), testing::ElementsAre(v4(127, 0, 0, 1)));
 }
 
-TEST(TcpAddress, NearAddressesAreTriedFirstAndOwnOnesLast) {
+TEST(TcpAddress, NearAddressesAreTriedFirstAndOwnAddressesLast) {
   const std::vector<Address> of_peer{v4(172, 17, 0, 1, 9), v4(192, 0, 2, 8, 9), v4(10, 1, 3, 4, 9), v6(0x20, 4, 9)};
   EXPECT_THAT(order_by_reach(of_peer, kInterfaces),
               testing::ElementsAre(v4(10, 1, 3, 4, 9), v6(0x20, 4, 9), v4(192, 0, 2, 8, 9), v4(172, 17, 0, 1, 9)));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calls of one process to another: addresses one after the other, pauses, times and verdicts. The test says what
-// time it is.
+// Connection attempts from one process to another: order of addresses, pauses, timeouts and verdicts. The test sets the
+// clock.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -103,7 +103,7 @@ class SilentProgram {
   std::vector<UniqueDescriptor> callers_;
 };
 
-/// What comes of the calls at that time; kWaiting: nothing within 20 s.
+/// Advances the connection attempts at time `now` until they have a result; kWaiting if there is none within 20 s.
 CallState outcome(Connector& calls, Clock::time_point now, CalledProcess* called = nullptr) {
   const Deadline deadline = Deadline::after(20s);
   while (!deadline.passed()) {
@@ -175,7 +175,7 @@ TEST(TcpOutgoingCalls, AProgramThatDoesNotAnswerIsLeftAfterTheAnswerTime) {
   EXPECT_EQ(calls.failure()->kind, FailureKind::kSilent);
 }
 
-TEST(TcpOutgoingCalls, AProgramMayTakeAnyTimeWhereThereIsNoAnswerTime) {
+TEST(TcpOutgoingCalls, WithoutAnAnswerTimeAProgramMayTakeAnyTime) {
   const CalledProcess called;
   SilentProgram silent;
   ConnectOptions terms = called.terms();
@@ -220,7 +220,7 @@ TEST(TcpOutgoingCalls, FailingBeginsWithTheFirstFailure) {
   EXPECT_EQ(calls.failing_since(), kStart);
 }
 
-TEST(TcpOutgoingCalls, AConnectionThatIsSaidToBeThereAndDoesNotComeIsAFailure) {
+TEST(TcpOutgoingCalls, AnnouncedConnectionThatNeverArrivesIsAFailure) {
   CalledProcess called(Verdict::kTaken);
   Connector calls(called.terms(), {called.address()});
   ASSERT_EQ(outcome(calls, kStart, &called), CallState::kFailed);
@@ -229,7 +229,7 @@ TEST(TcpOutgoingCalls, AConnectionThatIsSaidToBeThereAndDoesNotComeIsAFailure) {
   EXPECT_THAT(calls.failure()->text, HasSubstr("has a connection"));
 }
 
-TEST(TcpOutgoingCalls, RefusalsBeginAnewWhereAnAddressDoesNotAnswer) {
+TEST(TcpOutgoingCalls, SilentAddressRestartsTheTimeOfRefusals) {
   const CalledProcess called;
   const ClosedPort closed;
   const FullPort full;

@@ -38,7 +38,7 @@ void write_all(const UniqueDescriptor& socket, const std::string& bytes) {
   if (!bytes.empty()) (void)!send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
 }
 
-/// A caller and a called end, and what lies between them.
+/// A caller, a called end, and a relay between both.
 class Conversation {
  public:
   using Change = std::function<std::string(std::string)>;
@@ -76,9 +76,9 @@ class Conversation {
   Handshake& caller() { return *caller_; }
   Handshake& called() { return *called_; }
   bool was_proven() const { return was_proven_; }
-  /// What the caller has sent.
+  /// Bytes sent by the caller.
   const std::string& sent_up() const { return sent_up_; }
-  /// True if each end has got all that the other one has sent, as it was: of two changes the second may undo the first.
+  /// True if each end has received exactly the bytes that its peer has sent. (A second change may undo the first.)
   bool is_unchanged() const { return came_up_.starts_with(sent_up_) && came_down_.starts_with(sent_down_); }
 
  private:
@@ -121,7 +121,7 @@ TEST(TcpHandshake, EachEndLearnsOfTheOther) {
   EXPECT_EQ(conversation.called().peer(), introduce(kCaller));
 }
 
-TEST(TcpHandshake, ReadsNothingThatComesAfterIt) {
+TEST(TcpHandshake, ReadsNothingBehindTheHandshake) {
   Conversation conversation;
   conversation.run(Verdict::kAccepted,
                    [](const std::string& bytes) { return bytes.size() == 1 ? bytes + "data" : bytes; });
@@ -129,7 +129,7 @@ TEST(TcpHandshake, ReadsNothingThatComesAfterIt) {
   EXPECT_EQ(read_all(conversation.called().take_socket()), "data");
 }
 
-TEST(TcpHandshake, TheCallerIsToldAVerdictThatRefusesIt) {
+TEST(TcpHandshake, CallerReceivesTheRefusingVerdict) {
   for (const Verdict verdict : {Verdict::kCrossed, Verdict::kTaken, Verdict::kMisfit}) {
     Conversation conversation;
     conversation.run(verdict);
@@ -158,7 +158,8 @@ TEST(TcpHandshake, AWrongKeyIsAStrangers) {
 }
 
 TEST(TcpHandshake, AnImpostorIsFoundOutByTheCaller) {
-  // It passes on what the right process says, and then accepts in its own name: the verdict is part of the proof.
+  // The impostor relays the right process's messages, and then sends its own acceptance: the verdict is part of the
+  // proof.
   Conversation conversation;
   conversation.run(Verdict::kCrossed, nullptr, [](std::string bytes) {
     if (bytes.size() == 33) bytes[0] = static_cast<char>(Verdict::kAccepted);
@@ -177,7 +178,7 @@ TEST(TcpHandshake, ARecordedHandshakeProvesNothing) {
   EXPECT_TRUE(second.handshake->is_stranger());
 }
 
-TEST(TcpHandshake, WhatAnEndHasSaidProvesNothingWhenItIsSentBack) {
+TEST(TcpHandshake, ReflectedMessageProvesNothing) {
   // To the called end, by a caller without a key.
   Called called;
   called.handshake->advance();
@@ -193,7 +194,7 @@ TEST(TcpHandshake, WhatAnEndHasSaidProvesNothingWhenItIsSentBack) {
 }
 
 /// A program without the key listens at a port of its own, and calls the called end itself.
-TEST(TcpHandshake, WhatIsPassedOnFromAnotherPortProvesNothing) {
+TEST(TcpHandshake, MessageRelayedFromAnotherPortProvesNothing) {
   Conversation conversation(Conversation::key(), Conversation::key(), introduce(kCaller), introduce(kCalled),
                             test::tcp_socket_pair(), test::tcp_socket_pair());
   const Deadline deadline = Deadline::after(std::chrono::seconds(20));
@@ -205,7 +206,7 @@ TEST(TcpHandshake, WhatIsPassedOnFromAnotherPortProvesNothing) {
   EXPECT_NE(conversation.caller().state(), State::kDone);
 }
 
-TEST(TcpHandshake, RefusesWhatIsForAnotherJobOrGeneration) {
+TEST(TcpHandshake, RefusesAnotherJobOrGeneration) {
   for (const auto& change : std::vector<std::function<void(Introduction&)>>{
            [](Introduction& each) { each.job = 78; }, [](Introduction& each) { each.start = 4; }}) {
     Introduction other = introduce(kCaller);
@@ -217,7 +218,7 @@ TEST(TcpHandshake, RefusesWhatIsForAnotherJobOrGeneration) {
   }
 }
 
-TEST(TcpHandshake, WhatIsForAnotherPurposeIsRefusedAndNoStranger) {
+TEST(TcpHandshake, AnotherPurposeIsRefusedButNoStranger) {
   Introduction other = introduce(kCaller);
   other.purpose = Purpose::kRendezvous;
   Conversation conversation(other);
@@ -227,7 +228,7 @@ TEST(TcpHandshake, WhatIsForAnotherPurposeIsRefusedAndNoStranger) {
   EXPECT_FALSE(conversation.was_proven());
 }
 
-TEST(TcpHandshake, AnotherProcessOfTheJobThanTheOneCalledIsNoStranger) {
+TEST(TcpHandshake, AnotherProcessOfTheJobIsNoStranger) {
   Conversation conversation(introduce(kCaller), introduce(3));
   conversation.run();
   EXPECT_EQ(conversation.called().state(), State::kFailed);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The networks of the processes of a job, all in this one, over loopback.
+// The networks of all processes of a job, created in this process and connected over loopback.
 #pragma once
 
 #include <gtest/gtest.h>

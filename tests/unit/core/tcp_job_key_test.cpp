@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the key of a job that no MPI starts comes from.
+// Sources of the key of a job that is started without MPI.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -69,7 +69,7 @@ class TcpJobKey : public testing::Test {
   KeptKey kept_;
 };
 
-TEST_F(TcpJobKey, WithoutOneAllWaysAreListed) {
+TEST_F(TcpJobKey, WithoutAKeyTheErrorListsAllSources) {
   EXPECT_THAT(message_of<InvalidArgument>([&] { read(Settings()); }),
               AllOf(HasSubstr("FARANDOLE_JOB_KEY_FILE"), HasSubstr("FARANDOLE_JOB_KEY,"),
                     HasSubstr("FARANDOLE_JOB_KEY_FD"), HasSubstr("FARANDOLE_TRUST_NETWORK=on")));
@@ -97,7 +97,7 @@ TEST_F(TcpJobKey, AFileThatIsNotSafeIsRefused) {
   }
 }
 
-TEST_F(TcpJobKey, WhatIsNoKeyIsRefusedAndNotShown) {
+TEST_F(TcpJobKey, InvalidKeyIsRefusedAndNotShown) {
   for (const std::string& wrong :
        {std::string(), kDigits.substr(1), kDigits + "0", "g" + kDigits.substr(1), kDigits + std::string(1000, 'f')}) {
     const std::string refusal = refusal_of(put_file("wrong", wrong));

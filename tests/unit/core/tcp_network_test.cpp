@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connections between processes, made when they are first used.
+// Connections between processes, established on first use.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -51,7 +51,7 @@ TEST(TcpNetwork, AConnectionIsMadeWhenItIsFirstUsed) {
   EXPECT_EQ(job[0].describe(), "connections: 1 of 2 peers");
 }
 
-TEST(TcpNetwork, WhatWasSentBeforeTheConnectionGoesWithIt) {
+TEST(TcpNetwork, MessagesSentBeforeConnectingAreDelivered) {
   TcpJob job(2);
   const std::int64_t sent = 5;
   std::int64_t came = 0;
@@ -62,7 +62,7 @@ TEST(TcpNetwork, WhatWasSentBeforeTheConnectionGoesWithIt) {
   EXPECT_EQ(came, sent);
 }
 
-TEST(TcpNetwork, WhatAFullSocketDidNotTakeGoesOnWhileItsSenderWaitsForAnother) {
+TEST(TcpNetwork, FullSocketDrainsWhileSenderWaitsForAnotherPeer) {
   TcpJob job(3);
   ASSERT_TRUE(job.connect(0, 1));
   const std::vector<std::int64_t> sent(std::size_t{4} << 20, 5);  // 32 MiB: more than sockets hold
@@ -86,7 +86,7 @@ TEST(TcpNetwork, TheHigherProcessMayCallAsWell) {
   EXPECT_EQ(came, sent);
 }
 
-TEST(TcpNetwork, OneConnectionCountsWhereBothCallAtOnce) {
+TEST(TcpNetwork, SimultaneousConnectKeepsOneConnection) {
   for (int times = 0; times < 50; ++times) {
     TcpJob job(2);
     job[times % 2].link(1 - times % 2);
@@ -140,7 +140,7 @@ TEST(TcpNetwork, AForkedChildLetsGoThoughAnotherThreadIsAtWork) {
   EXPECT_TRUE(has_socket_at(port));
 }
 
-// As in a network that lets the calls of the higher process through, and not those of the lower one.
+// Models a network in which only the higher process can reach the lower process.
 TEST(TcpNetwork, ACallThatDoesNotGetThroughLeavesTheWayToThePeers) {
   TcpJob job(2);
   const FullPort full;
@@ -182,7 +182,7 @@ TEST(TcpNetwork, BothConnectionsMayBeMadeAtOnce) {
   }
 }
 
-TEST(TcpNetwork, APeerThatHasEndedIsLostBeforeItsSecondConnectionIsMade) {
+TEST(TcpNetwork, EndedPeerIsLostBeforeTheSecondConnection) {
   TcpJob job(2);
   exchange(job, 0, 1);
   job.end(1);
@@ -191,7 +191,7 @@ TEST(TcpNetwork, APeerThatHasEndedIsLostBeforeItsSecondConnectionIsMade) {
   EXPECT_EQ(job[0].loss_reason(1, Traffic::kLong), "it closed the connection");
 }
 
-// The end of one connection may overtake what the other still brings.
+// The end of one connection may overtake messages of the other connection.
 TEST(TcpNetwork, AConnectionIsNotLostWithTheOther) {
   TcpJob job(2);
   exchange(job, 0, 1);
@@ -203,7 +203,7 @@ TEST(TcpNetwork, AConnectionIsNotLostWithTheOther) {
   EXPECT_TRUE(job.until([&] { return !job[0].loss_reason(1, Traffic::kLong).empty(); }));
 }
 
-TEST(TcpNetwork, AConnectionThatThereIsNotIsRefused) {
+TEST(TcpNetwork, NonexistentConnectionIsRefused) {
   TcpJob job(2);
   Introduction caller{7, 0, 2, 0, Purpose::kMessages, /*connection=*/kTraffics};
   Handshake handshake = Handshake::initiate(
@@ -320,7 +320,7 @@ TEST(TcpNetwork, NoConnectionWithinThePeerTimeoutIsALoss) {
 }
 
 // The peer has confirmed a call of its own, and the connection was lost before that came.
-TEST(TcpNetwork, AConnectionThatOnlyThePeerHasIsALoss) {
+TEST(TcpNetwork, HalfOpenConnectionIsALoss) {
   TcpJob job(2, "127.0.0.0/8", Seconds(0.5));
   UniqueDescriptor listener = listen_at(host_address(0));
   ListenAddresses peers;
@@ -358,7 +358,7 @@ TEST(TcpNetwork, AddressesMayComeAfterTheFirstUse) {
   }));
 }
 
-TEST(TcpNetwork, ProcessesOfJobsOfDifferentSizesDoNotMeet) {
+TEST(TcpNetwork, ProcessesOfJobsOfDifferentSizesDoNotConnect) {
   TcpJob job(2);
   const auto larger = job.make(0, 3, job.key());
   larger->set_addresses(1, job[1].listens_at());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job over TCP: threads of this process in the place of processes.
+// A job over TCP. Threads of this process stand for the job's processes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -66,7 +66,7 @@ TEST(TcpProcessGroup, OtherConnectionsAreMadeWhenTheyAreFirstUsed) {
   });
 }
 
-TEST(TcpProcessGroup, ControlMessagesArriveInOrderAlsoOnesOwn) {
+TEST(TcpProcessGroup, ControlMessagesArriveInOrderEvenToOneself) {
   const SlotsOfJob slots(2);
   side_by_side<int>(2, [&](int process) {
     TcpProcessGroup group(slots[process]);
@@ -89,7 +89,7 @@ TEST(TcpProcessGroup, ControlMessagesArriveInOrderAlsoOnesOwn) {
 }
 
 /// Each of the 16 processes is another distance from process 13 in the tree: 0-8-12-13.
-TEST(TcpProcessGroup, WhoGoesIsNamedToAllHoweverFarTheyAre) {
+TEST(TcpProcessGroup, LeavingProcessIsNamedAcrossTheTree) {
   const SlotsOfJob slots(16);
   const auto errors = side_by_side<std::string>(16, [&](int process) -> std::string {
     TcpProcessGroup group(slots[process]);
@@ -100,7 +100,7 @@ TEST(TcpProcessGroup, WhoGoesIsNamedToAllHoweverFarTheyAre) {
   EXPECT_THAT(errors, Each(HasSubstr("process 13 of 16 has gone")));
 }
 
-TEST(TcpProcessGroup, WhoStopsIsNamedToAllAtTheDeadline) {
+TEST(TcpProcessGroup, StoppedProcessIsNamedToAllAtTheDeadline) {
   SlotsOfJob slots(8);
   slots.timeout = Seconds(1);
   std::latch done(8);
@@ -114,7 +114,7 @@ TEST(TcpProcessGroup, WhoStopsIsNamedToAllAtTheDeadline) {
   EXPECT_THAT(errors, Each(HasSubstr("for process 7,")));
 }
 
-TEST(TcpProcessGroup, WaitingEndsOnAllWithWhatOneSeesMeanwhile) {
+TEST(TcpProcessGroup, FaultSeenByOneProcessEndsWaitsOnAll) {
   const SlotsOfJob slots(4);
   const auto errors = side_by_side<std::string>(4, [&](int process) -> std::string {
     TcpProcessGroup group(slots[process]);
@@ -131,7 +131,7 @@ TEST(TcpProcessGroup, WaitingEndsOnAllWithWhatOneSeesMeanwhile) {
 }
 
 /// Process 0 is told of a fault and ends; process 1, its neighbour, would take process 0 for the one that was lost.
-TEST(TcpProcessGroup, WhoIsToldOfAFaultPassesItOnBeforeItEnds) {
+TEST(TcpProcessGroup, ProcessForwardsAFaultBeforeItEnds) {
   const SlotsOfJob slots(3);
   side_by_side<int>(3, [&](int process) {
     TcpProcessGroup group(slots[process]);

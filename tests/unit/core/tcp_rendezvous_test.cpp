@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the processes of a job meet over TCP: threads of this process in the place of processes.
+// The rendezvous of a job over TCP. Threads of this process stand for the job's processes.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -64,7 +64,7 @@ void expect_tree(const std::vector<std::unique_ptr<TcpNetwork>>& job) {
 class TcpRendezvousOf : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Processes, TcpRendezvousOf, testing::Values(1, 2, 3, 5, 8, 64, 512));
 
-TEST_P(TcpRendezvousOf, AllMeetAndKnowTheirNeighbours) {
+TEST_P(TcpRendezvousOf, AllProcessesConnectToTheirNeighbours) {
   const SlotsOfJob slots(GetParam());
   expect_tree(side_by_side<std::unique_ptr<TcpNetwork>>(GetParam(), [&](int p) { return met(slots[p]); }));
 }
@@ -87,7 +87,7 @@ TEST(TcpRendezvous, TheAddressMayBeSharedByTheLauncher) {
 
 TEST(TcpRendezvous, ATakenPortIsLeftAlone) {
   const SlotsOfJob slots(3);
-  // As torchrun's store: it listens, and says nothing.
+  // Like torchrun's store, this socket listens and sends nothing.
   const UniqueDescriptor store = listen_at(std::nullopt, slots.port());
   expect_tree(side_by_side<std::unique_ptr<TcpNetwork>>(3, [&](int p) { return met(slots[p]); }));
 }
@@ -133,8 +133,8 @@ TEST(TcpRendezvous, MissingProcessesAreNamedToAllAtTheDeadline) {
   EXPECT_THAT(errors[0], testing::Not(HasSubstr("does not listen")));
 }
 
-/// As where process 0 runs on another host than the one that the processes call.
-TEST(TcpRendezvous, Process0SaysThatItDoesNotListenWhereItIsCalled) {
+/// Process 0 runs on a host other than the host to which the processes connect.
+TEST(TcpRendezvous, Process0ReportsAnAddressItDoesNotListenOn) {
   SlotsOfJob slots(2);
   slots.timeout = Seconds(0.3);
   const auto error_at = [&](const std::string& host, const std::string& interface) {
@@ -152,7 +152,7 @@ TEST(TcpRendezvous, Process0SaysThatItDoesNotListenWhereItIsCalled) {
               AllOf(HasSubstr("127.0.0.1 is this host itself"), HasSubstr("other hosts do not reach")));
 }
 
-TEST(TcpRendezvous, WithoutProcess0ItIsSaidWhereItWasLookedFor) {
+TEST(TcpRendezvous, WithoutProcess0TheErrorNamesItsAddress) {
   SlotsOfJob slots(2);
   slots.timeout = Seconds(0.3);
   EXPECT_THAT(message_of<Timeout>([&] { met(slots[1]); }),
@@ -160,7 +160,7 @@ TEST(TcpRendezvous, WithoutProcess0ItIsSaidWhereItWasLookedFor) {
                     HasSubstr("127.0.0.1:" + std::to_string(slots.port())), HasSubstr("Connection refused")));
 }
 
-TEST(TcpRendezvous, AllMustBeToldTheSameSize) {
+TEST(TcpRendezvous, DifferentJobSizesAreRefused) {
   const SlotsOfJob slots(3);
   const auto errors = side_by_side<std::string>(3, [&](int p) {
     Slot slot = slots[p];
@@ -189,7 +189,7 @@ TEST(TcpRendezvous, ANumberIsTakenOnce) {
 }
 
 /// The job has begun, and process 0 listens no more.
-TEST(TcpRendezvous, AProcessWhoseNumberIsTakenIsToldSoThoughTheJobHasBegun) {
+TEST(TcpRendezvous, TakenProcessNumberIsReportedAfterTheJobBegan) {
   SlotsOfJob slots(2);
   const auto job = side_by_side<std::unique_ptr<TcpNetwork>>(2, [&](int p) { return met(slots[p]); });
   slots.timeout = Seconds(0.3);
@@ -215,7 +215,7 @@ TEST(TcpRendezvous, AllMustRunTheSameBuild) {
                                           HasSubstr("must run the same build"))));
 }
 
-TEST(TcpRendezvous, AProcessThatComesAMomentLaterIsToldAsWell) {
+TEST(TcpRendezvous, LateProcessReceivesTheFailure) {
   const SlotsOfJob slots(3);
   std::latch has_called(1);
   const auto errors = side_by_side<std::string>(3, [&](int p) {
@@ -249,7 +249,7 @@ TEST(TcpRendezvous, AProcessThatGoesBeforeAllHaveMetIsNamed) {
   EXPECT_THAT(errors[1], AllOf(HasSubstr("process 2 (host"), HasSubstr("has gone before all had met")));
 }
 
-TEST(TcpRendezvous, Process0IsNamedWhereItGoes) {
+TEST(TcpRendezvous, Process0IsNamedIfItLeaves) {
   SlotsOfJob slots(3);
   std::latch has_called(1);
   auto error = std::async(std::launch::async, [&] {
@@ -302,7 +302,7 @@ TEST(TcpRendezvous, StrangersAreCountedAndKeepNoProcessOut) {
   EXPECT_EQ(met_them.get(), std::vector<bool>(2, true));
 }
 
-/// A place that can not be reached tells less than one that has ended the handshake, whichever comes first.
+/// A place that cannot be reached tells less than one that has ended the handshake, whichever comes first.
 TEST(TcpRendezvous, AnotherKeyIsNamedThoughAnotherPlaceFails) {
   const SlotsOfJob slots(2);
   TcpNetwork network(network_options(slots[0]));

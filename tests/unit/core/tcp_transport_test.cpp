@@ -117,7 +117,7 @@ TEST(TcpTransport, MessagesOfAnyLengthArriveWhole) {
   EXPECT_EQ(job.of(0).sent_bytes(), total);
 }
 
-TEST(TcpTransport, ALengthThatIsNotKnownMayBeShorterAndNotLonger) {
+TEST(TcpTransport, UnknownLengthMayBeShorterButNotLonger) {
   TransportJob job(2);
   const auto sent = pattern(100, 1);
   std::vector<std::uint8_t> came(200);
@@ -141,7 +141,7 @@ TEST(TcpTransport, AnotherLengthThanTheReceiversIsAnError) {
               testing::HasSubstr("receive of 4 bytes from rank 0 to rank 2"));
 }
 
-TEST(TcpTransport, ReducesWhatArrives) {
+TEST(TcpTransport, ReducesArrivingData) {
   TransportJob job(2);
   ASSERT_TRUE(job.of(0).fuses_reduction());
   constexpr std::size_t kCount = 300'001;
@@ -169,7 +169,7 @@ TEST(TcpTransport, SeesWhetherAMessageHasArrived) {
   EXPECT_TRUE(job.job.until([&] { return send_long->test() && job.of(2).has_arrived(1, 0, 2); }));
 }
 
-TEST(TcpTransport, WhatIsShortDoesNotWaitForWhatIsLong) {
+TEST(TcpTransport, ShortMessagesDoNotWaitForLongMessages) {
   TransportJob job(2);
   const auto long_sent = pattern(64 << 20, 5);
   std::vector<std::uint8_t> long_came(long_sent.size());
@@ -177,7 +177,7 @@ TEST(TcpTransport, WhatIsShortDoesNotWaitForWhatIsLong) {
   auto send_long = job.send(long_channel, long_sent.data(), long_sent.size());
   auto recv_long = job.recv(long_channel, long_came.data(), long_came.size());
   ASSERT_TRUE(job.job.until([&] { return job.job[1].is_connected(0, Traffic::kLong) && !send_long->test(); }));
-  // Neither end looks at what is long now.
+  // Neither end polls the connection of long messages now.
   const int sent = 9;
   int came = 0;
   auto send = job.send({1, 0, 0, 2}, &sent, sizeof sent);
@@ -227,7 +227,7 @@ TEST(TcpTransport, APeerThatDoesNotReadIsLateAndNotLost) {
   EXPECT_EQ(came, sent);
 }
 
-TEST(TcpTransport, WhatAProcessHasSentBeforeItsEndStillComes) {
+TEST(TcpTransport, MessagesSentBeforeTheEndAreDelivered) {
   TransportJob job(2);
   const int sent = 7;
   int came = 0;
@@ -257,7 +257,7 @@ TEST(TcpTransport, APeerThatBreaksTheProtocolIsNamed) {
               testing::HasSubstr("rank 1 (host node1) has sent what no process of this job sends"));
 }
 
-TEST(TcpTransport, RefusesAChannelThatThereIsNot) {
+TEST(TcpTransport, RefusesANonexistentChannel) {
   TransportJob job(2);
   int value = 0;
   EXPECT_THROW(job.of(0).send({1, 0, 0, 4}, &value, sizeof value), InternalError);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that wait for each other: which circles are found, and how sure they are.
+// Detection of ranks that wait for each other in a cycle: which cycles are found, and whether they are certain.
 #include "faults/wait_cycles.h"
 
 #include <gmock/gmock.h>
@@ -112,7 +112,7 @@ TEST(WaitCycles, TwoRanksThatWaitForEachOtherAreCertain) {
                                "which waits for rank 0; ranks that share")));
 }
 
-TEST(WaitCycles, ALongCircleAmongOthersIsFound) {
+TEST(WaitCycles, LongCycleAmongOtherWaitsIsFound) {
   constexpr int kRanks = 40;
   WaitingRanks job(kRanks + 1);
   // Each of the others waits for the next, which is in another communicator; the last rank waits for a rank of the
@@ -167,7 +167,7 @@ TEST(WaitCycles, NothingIsFoundWhereARankHasComeMeanwhile) {
   EXPECT_THAT(job.possible, IsEmpty());
 }
 
-TEST(WaitCycles, ACircleNamesAllRanksWhereItIsShort) {
+TEST(WaitCycles, ShortCycleNamesAllRanks) {
   WaitingRanks job(12);
   job.label_prefix = "communicator 'tensor parallel, replica group with a long name' ";
   for (int rank = 0; rank < 8; ++rank) job.wait(rank, static_cast<std::uint32_t>(rank), {rank, (rank + 1) % 8});
@@ -193,7 +193,7 @@ TEST(WaitCycles, OneRankThatThePathHasNoRoomForIsCounted) {
               HasSubstr("(barrier), which waits for 1 more rank in turn, which waits for rank 0; "));
 }
 
-TEST(WaitCycles, ARecentCircleIsOnlyPossible) {
+TEST(WaitCycles, RecentCycleIsOnlyPossible) {
   WaitingRanks job(2);
   job.wait(0, 7, {0, 1});
   job.wait(1, 8, {0, 1}, 0.9 * kUntilCertain);
@@ -206,7 +206,7 @@ TEST(WaitCycles, ARecentCircleIsOnlyPossible) {
                     HasSubstr("; a thread that has not used Farandole yet may still end this; ")));
 }
 
-TEST(WaitCycles, WhereASecondThreadUsesTheRankTheCircleIsOnlyPossible) {
+TEST(WaitCycles, CycleIsOnlyPossibleIfASecondThreadUsesTheRank) {
   WaitingRanks job(2);
   job.wait(0, 7, {0, 1});
   job.wait(1, 8, {0, 1}, kWarnAfter);
@@ -219,7 +219,7 @@ TEST(WaitCycles, WhereASecondThreadUsesTheRankTheCircleIsOnlyPossible) {
                                           HasSubstr("; another thread of rank 1 may still end this; ranks that")));
 }
 
-TEST(WaitCycles, WhereAnotherThreadWaitsTheCircleIsOnlyPossible) {
+TEST(WaitCycles, CycleIsOnlyPossibleIfAnotherThreadWaits) {
   WaitingRanks job(2);
   job.blocked(0).note_thread();  // begins what another thread waits for
   std::thread([&] { job.wait(0, 7, {0, 1}); }).join();
@@ -230,7 +230,7 @@ TEST(WaitCycles, WhereAnotherThreadWaitsTheCircleIsOnlyPossible) {
   EXPECT_THAT(job.possible, SizeIs(1));
 }
 
-TEST(WaitCycles, WhereCallsAreNotComparedTheCircleIsOnlyPossible) {
+TEST(WaitCycles, CycleIsOnlyPossibleIfCallsAreNotCompared) {
   WaitingRanks job(2);
   job.wait(0, 7, {0, 1}, kUntilCertain, /*needs_all=*/false);
   job.wait(1, 8, {0, 1});

@@ -114,7 +114,7 @@ class Countdown final : public Progressable {
   std::latch done_{1};
 };
 
-TEST(ProgressThread, AdvancesWhatIsAttachedAndForgetsWhatIsGone) {
+TEST(ProgressThread, AdvancesAttachedAndDropsDestroyedObjects) {
   Doorbell doorbell;
   ProgressThread progress({}, doorbell);
   const auto first = std::make_shared<Countdown>(10);
@@ -148,7 +148,7 @@ int wake_without_threads() {
   return 0;
 }
 
-/// Counts what of it is there.
+/// Allocator that counts its live blocks.
 template <class T>
 struct CountedMemory {
   using value_type = T;
@@ -167,7 +167,7 @@ struct CountedMemory {
   int* blocks;
 };
 
-TEST(ProgressThread, KeepsNoMemoryOfWhatIsGoneBeforeItStarts) {
+TEST(ProgressThread, FreesObjectsDestroyedBeforeItStarts) {
   struct Idle final : Progressable {
     State advance() override { return State::kIdle; }
     void poll_health() override {}
@@ -211,7 +211,7 @@ TEST(ProgressGate, IsClosedWhileNothingIsPending) {
   EXPECT_TRUE(static_cast<bool>(ProgressGate::Passage(open)));
 }
 
-TEST(ProgressGate, NobodyIsInsideOnceTheOwnerHasHeardOfTheEnd) {
+TEST(ProgressGate, NobodyIsInsideAfterTheOwnerSeesTheEnd) {
   ProgressGate gate(/*guards=*/true);
   std::atomic<int> inside{0};
   std::atomic<int> entered{0};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a device makes of the driver's answers.
+// CudaDevice over a fake driver: calls, results and errors.
 #include "cuda/cuda_device.h"
 
 #include <gmock/gmock.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tables of CUDA's and NCCL's functions that note what they are called with and fail when a test says so. Devices that
-// compute and run in parallel are the business of the double in tests/support.
+// Tables of CUDA's and NCCL's functions that record their calls and fail when a test says so. For devices that compute
+// and run in parallel, use the double in tests/support.
 #pragma once
 
 #include <bit>
@@ -20,7 +20,8 @@
 
 namespace farandole::cuda {
 
-/// What the functions of the tables have seen, and what they answer. One for the program; `reset` before each test.
+/// Calls recorded by the functions of the tables, and their configured results. One object per program; call `reset`
+/// before each test.
 struct FakeVendor {
   struct Launch {
     std::string kernel;
@@ -69,7 +70,7 @@ inline constexpr std::size_t kMiB = 1 << 20;
 inline const KernelImage kFakeImage = kernel_image("kernels", 7, 13000);
 
 CudaApi fake_cuda();
-/// Of a version without known problems.
+/// A fake NCCL of a version without known problems.
 NcclLibrary fake_nccl();
 
 }  // namespace farandole::cuda

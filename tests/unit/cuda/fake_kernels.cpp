@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of which no driver makes anything, for tests of the plug-in where none are built.
+// Placeholder for the binary of the kernels, which no driver can load: for tests of the plug-in in builds without nvcc.
 #include "cuda/kernels_fatbin.h"
 
 const unsigned char farandole_kernels_fatbin[] = {1};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What fake_driver.cpp leaves out.
+// The driver's functions that fake_driver.cpp does not define.
 #include "idle_libraries.h"
 
 namespace farandole::cuda {

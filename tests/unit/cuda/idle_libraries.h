@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Libraries that have all functions of a table. Those that a source does not define do nothing.
+// Defines all functions of a table. The functions that no source defines are no-ops.
 #pragma once
 
 #include "cuda/cuda_api.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What fake_nccl.cpp leaves out.
+// NCCL's functions that fake_nccl.cpp does not define.
 #include "idle_libraries.h"
 
 namespace farandole::cuda {

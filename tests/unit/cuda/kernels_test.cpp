@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels, run by processors, give the bits of reduce(), scale() and the conversions.
+// The kernels, compiled for the CPU, give the same bits as reduce(), scale() and the conversions.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -57,8 +57,9 @@ constexpr std::array<std::size_t, 6> kCounts{0, 1, 7, 16, 17, 1003};
 constexpr std::size_t kLargeCount = 1000003;
 constexpr std::array kWorkers{1U, 3U, 32U};
 
-/// As a launch on a GPU with `workers` threads for each task, in blocks of 8 where they fill these. Threads run in any
-/// order: here from the last one. @param rows  of blocks, each of which takes a task, or several
+/// Runs a kernel as a launch on a GPU does, with `workers` threads for each task, in blocks of 8 if the threads fill
+/// them. Threads may run in any order; here the last thread runs first.
+/// @param rows  rows of blocks; each row takes one or several tasks
 void run(const std::string& name, const std::vector<KernelTask>& tasks, unsigned workers, unsigned rows) {
   KernelArguments arguments{};
   arguments.task_count = static_cast<std::uint32_t>(tasks.size());
@@ -242,7 +243,7 @@ T element(const Bytes& bytes, std::size_t i) {
   return value;
 }
 
-// Conversions that round at most once, by what the library offers.
+// Reference conversions that round at most once, made of the library's functions.
 double as_double(Half value) {
   return to_float(value);
 }

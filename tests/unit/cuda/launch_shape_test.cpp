@@ -26,13 +26,13 @@ TEST(LaunchShape, ShortTasksGetAsManyBlocksAsOnePassTakes) {
   EXPECT_EQ(launch_shape(1, 1, 1).block_threads, 128U);
 }
 
-TEST(LaunchShape, LongTasksGetWhatTheDeviceKeeps) {
+TEST(LaunchShape, LongTasksGetAllResidentBlocks) {
   EXPECT_EQ(blocks(std::uint64_t{1} << 30, 1), 6 * kMultiprocessors);
   EXPECT_EQ(blocks(std::uint64_t{1} << 30, 1, 40), 240U);
   EXPECT_EQ(blocks(std::numeric_limits<std::uint64_t>::max(), 1), 6 * kMultiprocessors);
 }
 
-TEST(LaunchShape, ManyTasksShareEightTimesWhatTheDeviceKeeps) {
+TEST(LaunchShape, ManyTasksShareEightTimesTheResidentBlocks) {
   EXPECT_EQ(blocks(std::uint64_t{1} << 30, 8), 6 * kMultiprocessors);
   EXPECT_EQ(blocks(std::uint64_t{1} << 30, 64), 6 * kMultiprocessors / 8);
   EXPECT_EQ(blocks(10 * kPassBytes, 64), 10U);

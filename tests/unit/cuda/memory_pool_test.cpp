@@ -90,7 +90,7 @@ TEST(MemoryPool, WaitsBeforeKeptBlocksGoBack) {
   EXPECT_EQ(source.releases, 1);
 }
 
-TEST(MemoryPool, KeepsWhatIsReleased) {
+TEST(MemoryPool, KeepsReleasedMemory) {
   Source source(100 * kMiB);
   MemoryPool pool(source.functions());
   void* const first = pool.allocate(3000);
@@ -107,7 +107,7 @@ TEST(MemoryPool, KeepsWhatIsReleased) {
   EXPECT_EQ(pool.use().kept_bytes, 0U);
 }
 
-TEST(MemoryPool, GivesBackWhatItKeepsWhenThereIsNoMore) {
+TEST(MemoryPool, FreesKeptMemoryWhenTheDeviceIsFull) {
   Source source(10 * kMiB);
   MemoryPool pool(source.functions());
   void* const small = pool.allocate(4 * kMiB);
@@ -124,7 +124,7 @@ TEST(MemoryPool, GivesBackWhatItKeepsWhenThereIsNoMore) {
   for (void* half : halves) pool.release(half);
 }
 
-TEST(MemoryPool, RefusesWhatNothingCanHold) {
+TEST(MemoryPool, RefusesImpossibleSizes) {
   Source source(kMiB);
   MemoryPool pool(source.functions());
   EXPECT_EQ(pool.allocate(std::numeric_limits<std::size_t>::max()), nullptr);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a group makes of NCCL's answers.
+// NcclGroup over a fake NCCL: calls, results and errors.
 #include "cuda/nccl_group.h"
 
 #include <gmock/gmock.h>
@@ -103,7 +103,7 @@ TEST_F(NcclGroupTest, AGroupThatFailsIsClosed) {
   EXPECT_EQ(current_context(), nullptr);
 }
 
-TEST_F(NcclGroupTest, ConnectsOnceBothWaysAndGivesItsMemoryBackWithTheGroup) {
+TEST_F(NcclGroupTest, ConnectsOnceAndFreesMemoryWithTheGroup) {
   group_->connect({});
   EXPECT_THAT(vendor().nccl_calls,
               ElementsAre("ncclGroupStart", "ncclSend 0 bytes=1 type=1", "ncclRecv 0 bytes=1 type=1",
@@ -138,7 +138,7 @@ TEST_F(NcclGroupTest, RunsItsOwnCollectives) {
   EXPECT_EQ(vendor().nccl_calls[8], "ncclRecv 3 bytes=20 type=1");
 }
 
-TEST_F(NcclGroupTest, SaysWhatItDoesNotReduce) {
+TEST_F(NcclGroupTest, ReportsUnsupportedReductions) {
   using Kind = DeviceCollective::Kind;
   EXPECT_FALSE(group_->supports(Kind::kAllreduce, DType::kI16, ReduceOp::kSum));
   EXPECT_FALSE(group_->supports(Kind::kReduceScatter, DType::kU16, ReduceOp::kMin));
@@ -183,7 +183,8 @@ TEST_F(NcclGroupTest, IsAbortedOnceAndOfNoUseAfterwards) {
   EXPECT_THAT(vendor().nccl_calls, ElementsAre("ncclCommAbort")) << "the communicator is gone already";
 }
 
-/// As one that connects to a peer that has gone: NCCL would free what its call uses.
+/// A thread may be in a call that connects to a peer that has ended. An abort would make NCCL free memory that this
+/// call uses.
 TEST_F(NcclGroupTest, IsNotAbortedWhileAThreadIsInACall) {
   std::latch is_in_call(1), may_leave(1);
   vendor().in_group_end = [&] {

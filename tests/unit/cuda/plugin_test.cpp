@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The whole plug-in, and what it says of the libraries that it finds. Each test runs in a process of its own, because
-// what was loaded stays.
+// The whole plug-in, and its messages about the libraries that it finds. Each test runs in its own process, because a
+// loaded library stays loaded.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -52,14 +52,14 @@ class CudaPluginTest : public testing::Test {
   Settings settings_;
 };
 
-TEST_F(CudaPluginTest, SaysThatThereIsNoDriver) {
+TEST_F(CudaPluginTest, ReportsAMissingDriver) {
   if (dlopen("libcuda.so.1", RTLD_LAZY) != nullptr) GTEST_SKIP() << "this machine has one";
   settings_.devices.cuda_library.clear();
   EXPECT_EXIT(tell(), ExitedWithCode(0),
               HasSubstr("reason: no NVIDIA driver: libcuda.so.1: cannot open shared object file"));
 }
 
-TEST_F(CudaPluginTest, SaysWhatIsNoDriver) {
+TEST_F(CudaPluginTest, ReportsALibraryThatIsNoDriver) {
   settings_.devices.cuda_library = "/nowhere/libcuda.so.1";
   EXPECT_EXIT(tell(), ExitedWithCode(0),
               HasSubstr("reason: FARANDOLE_CUDA_LIBRARY: /nowhere/libcuda.so.1: cannot open"));
@@ -70,7 +70,7 @@ TEST_F(CudaPluginTest, SaysWhatIsNoDriver) {
               AllOf(HasSubstr(FARANDOLE_SHORT_DRIVER), HasSubstr("CUDA 13.0, has no cuDeviceGet;")));
 }
 
-TEST_F(CudaPluginTest, SaysWhatTheDriverLacks) {
+TEST_F(CudaPluginTest, ReportsAnUnsuitableDriver) {
   EXPECT_EXIT(tell_with("FAKE_CUDA_VERSION", "11080"), ExitedWithCode(0),
               AllOf(HasSubstr("driver is for CUDA 11.8"), HasSubstr("need CUDA 12.0 (driver 525 or newer)")));
   EXPECT_EXIT(tell_with("FAKE_CUDA_INIT", "802"), ExitedWithCode(0),
@@ -88,7 +88,7 @@ TEST_F(CudaPluginTest, FindsDevices) {
   EXPECT_EXIT(tell_with("FAKE_CUDA_VERSION", "12060"), ExitedWithCode(0), HasSubstr("CUDA: driver (CUDA 12.6), NCCL"));
 }
 
-TEST_F(CudaPluginTest, SaysWhatIsWrongWithNccl) {
+TEST_F(CudaPluginTest, ReportsProblemsOfNccl) {
   EXPECT_EXIT(tell_with("FAKE_NCCL_VERSION", "21805"), ExitedWithCode(0),
               AllOf(HasSubstr("NCCL 2.18.5, first Fake GPU"), HasSubstr("missing: NCCL 2.18.5 (" FARANDOLE_FAKE_NCCL),
                     HasSubstr("too old: 2.19.0 or newer")));
@@ -113,7 +113,7 @@ TEST_F(CudaPluginTest, PrefersTheNcclThatIsLoaded) {
 }
 
 #ifndef FARANDOLE_HAS_CUDA_KERNELS
-TEST_F(CudaPluginTest, SaysThatThisBuildHasNoKernels) {
+TEST_F(CudaPluginTest, ReportsABuildWithoutKernels) {
   settings_.process.plugin_directory.clear();
   EXPECT_EXIT(tell(), ExitedWithCode(0),
               AllOf(HasSubstr("reason: a driver for CUDA 13.0 is there"), HasSubstr("no kernels")));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which versions of driver, kernels and NCCL go together, and what is said of those that do not.
+// Compatible versions of driver, kernels and NCCL, and the errors for incompatible versions.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -44,7 +44,7 @@ TEST(Versions, TheDriverDecidesWhichKernelsAreLoaded) {
   EXPECT_EQ(image_for(by_cuda12, 11080), nullptr);
 }
 
-TEST(Versions, AnOldDriverIsToldWhatIsNeeded) {
+TEST(Versions, OldDriverErrorNamesTheNeededVersion) {
   EXPECT_THAT(why_no_image(images(1, 0), 12090),
               AllOf(HasSubstr("CUDA 12.9"), HasSubstr("CUDA 13.0 (driver 580 or newer)"),
                     HasSubstr("update the driver"), HasSubstr("nvcc of an older CUDA")));
@@ -53,13 +53,13 @@ TEST(Versions, AnOldDriverIsToldWhatIsNeeded) {
   EXPECT_THAT(why_no_image(images(0, 0), 13000), AllOf(HasSubstr("no kernels"), HasSubstr("FARANDOLE_WITH_CUDA=ON")));
 }
 
-TEST(Versions, OfNcclAreWrittenAsPeopleDo) {
+TEST(Versions, NcclVersionsArePrintedWithDots) {
   EXPECT_EQ(nccl_version_text(22809), "2.28.9");
   EXPECT_EQ(nccl_version_text(21903), "2.19.3");
   EXPECT_EQ(nccl_version_text(2804), "2.8.4");
 }
 
-TEST(Versions, KnownProblemsOfNcclAreTold) {
+TEST(Versions, KnownProblemsOfNcclAreReported) {
   for (const int good : {0, 22907, 23003, 23102, 23202}) EXPECT_EQ(nccl_warning(good), "") << good;
   EXPECT_THAT(nccl_warning(23007), AllOf(HasSubstr("NCCL 2.30.7"), HasSubstr("hang"), HasSubstr("2.31.2 or newer")));
   EXPECT_NE(nccl_warning(23004), "");
@@ -90,7 +90,7 @@ TEST(Versions, NcclReducesAsReduceDoesOrNotAtAll) {
   EXPECT_EQ(nccl_reduction(DType::kBool, ReduceOp::kMin)->type, ncclUint8);
 }
 
-TEST(CudaErrors, NameFunctionDeviceAndWhatToDo) {
+TEST(CudaErrors, NameFunctionDeviceAndRemedy) {
   const CudaApi api = fake_cuda();
   const std::string text = test::message_of<DeviceError>([&] { check(api, 700, "cuEventQuery", "CUDA device 3"); });
   EXPECT_THAT(text, AllOf(HasSubstr("cuEventQuery failed on CUDA device 3: CUDA_ERROR_ILLEGAL_ADDRESS (700): text of"),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names that ranks announce one after the other: the same on all ranks, and settled when all have.
+// Names that ranks announce one after the other: complete as soon as every rank has announced the same request.
 #include "announced_requests.h"
 
 #include <gmock/gmock.h>
@@ -28,7 +28,7 @@ Announcement announcement(const RequestSpec& spec, bool in_step = false) {
   return {std::make_shared<const RequestSpec>(spec), in_step};
 }
 
-TEST(AnnouncedRequests, NameIsCompleteWhenAllHaveAnnouncedItThatHaveNotJoined) {
+TEST(AnnouncedRequests, NameIsCompleteOnceAllUnjoinedRanksAnnounceIt) {
   AnnouncedRequests requests(0);
   std::vector<bool> joined{false, false, false};
   EXPECT_FALSE(requests.add(2, announcement(allreduce("a")), joined));
@@ -62,7 +62,7 @@ TEST(AnnouncedRequests, MismatchNamesSomeRanksOfEachKind) {
                                        HasSubstr("rank 4 submitted allreduce 'a' f32[2]"), HasSubstr("no data")));
 }
 
-/// Three ranks, each of which keeps what all announce.
+/// Three ranks, each of which stores the announcements of all ranks.
 TEST(AnnouncedRequests, AreTheSameOnAllRanksThroughRandomHistories) {
   const std::vector<std::string> names{"rank 0", "rank 1", "rank 2"};
   for (unsigned seed = 0; seed < 300; ++seed) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which requests are reduced together, on ranks that have them in different orders and at different times.
+// The grouping of requests into buckets, on ranks that submit them in different orders and at different times.
 #include "bucket_planner.h"
 
 #include <gmock/gmock.h>
@@ -24,7 +24,7 @@ using ::testing::IsEmpty;
 constexpr milliseconds kBucketWaits{25};
 constexpr BucketPlanner::Limits kFusion{1024, 512};
 
-/// Planners of ranks that share a table of slots, and what each rank has and has released.
+/// Planners of ranks that share a table of slots, with each rank's pending and released requests.
 class PlannedRanks {
  public:
   PlannedRanks(std::size_t size, const std::vector<RequestSpec>& specs) : ranks_(size), slots_(1 << 16) {
@@ -47,7 +47,7 @@ class PlannedRanks {
     ranks_[rank].has.erase(slot);
     ranks_[rank].released.erase(slot);
   }
-  /// Another request gets the slot; what ranks have of the old one, they announce by name.
+  /// Gives the slot to another request. Ranks announce their pending requests of the old slot by name.
   void replace(int slot, const RequestSpec& spec) {
     for (Rank& rank : ranks_) {
       rank.planner.forget(slot);
@@ -61,7 +61,7 @@ class PlannedRanks {
   }
   void pass(milliseconds time) { now_ += time; }
 
-  /// @returns  what is done, by names
+  /// @returns  the buckets done, as names
   std::vector<std::vector<std::string>> negotiation() {
     std::vector<int> ready;
     for (Rank& rank : ranks_) {
@@ -153,7 +153,7 @@ class PlannedRanks {
   BucketPlanner::Time now_{std::chrono::hours(1)};
 };
 
-TEST(BucketPlanner, GroupsWhatCanBeReducedTogetherUpToTheLimit) {
+TEST(BucketPlanner, GroupsCompatibleRequestsUpToTheLimit) {
   RequestSpec max = allreduce("max"), scaled = allreduce("scaled"), adasum = allreduce("adasum");
   max.op = ReduceOp::kMax;
   scaled.postscale = 0.5;
@@ -210,7 +210,7 @@ TEST(BucketPlanner, EachRequestThatComesToABucketGivesTheRestMoreTime) {
   EXPECT_THAT(ranks.negotiation(), ElementsAre(ElementsAre("a", "c")));
 }
 
-TEST(BucketPlanner, WhatHasBeenBrokenThreeTimesStaysAlone) {
+TEST(BucketPlanner, AfterThreeBreaksABucketIsNoLongerHeld) {
   PlannedRanks ranks(1, {allreduce("a"), allreduce("b")});
   for (std::size_t times = 0; times < 4; ++times) {
     EXPECT_EQ(ranks.broken, std::min<std::size_t>(times, 3));
@@ -223,7 +223,7 @@ TEST(BucketPlanner, WhatHasBeenBrokenThreeTimesStaysAlone) {
   EXPECT_EQ(ranks.broken, 3U);
 }
 
-/// Two ranks that submit what they like, in the order that they like.
+/// Two ranks that submit random requests in random order.
 void explore_plans(const PlannedRanks& before, int depth) {
   if (depth == 0) {
     PlannedRanks last = before;

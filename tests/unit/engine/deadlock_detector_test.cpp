@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that wait for each other, through all that can happen in three negotiations.
+// Detection of ranks that wait for each other, in all possible courses of three negotiations.
 #include "deadlock_detector.h"
 
 #include <gmock/gmock.h>
@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 
 constexpr DeadlockDetector::Time kNow{std::chrono::hours(1)};
 
-/// What happens in and after one negotiation of two ranks.
+/// Events in and after one negotiation of two ranks.
 struct Happening {
   std::array<bool, 2> blocked{};  // when it begins
   std::array<bool, 2> submits{};  // after it has ended
@@ -37,7 +37,7 @@ struct TwoRanks {
   std::vector<bool> joined{false, false};
   const std::vector<std::string> names{"rank 0", "rank 1"};
 
-  /// @returns  what each rank finds
+  /// @returns  the deadlock that each rank finds
   std::array<std::optional<std::string>, 2> negotiation(const Happening& happening) {
     std::vector<Announcements> all(2);
     for (std::size_t rank = 0; rank < 2; ++rank) {

@@ -51,7 +51,7 @@ TEST(EngineErrors, DisagreementsReachAllRanks) {
 
 /// The name may be new, or one that all ranks know. The collectives by which ranks agree say nothing of their
 /// own.
-TEST(EngineErrors, WarningsAndDeadlinesNameTheTensorAndTheRankThatIsMissing) {
+TEST(EngineErrors, WarningAndTimeoutNameTensorAndMissingRank) {
   const Variable warn_after("FARANDOLE_WARN_AFTER", "0.05");
   const Variable timeout("FARANDOLE_TIMEOUT", "1.5");
   for (const bool known : {false, true}) {
@@ -97,7 +97,7 @@ TEST(EngineErrors, NegotiationsAreAnsweredWithoutComparisons) {
   }
 }
 
-TEST(EngineErrors, WaitingForEachOtherByKnownNamesIsToldToo) {
+TEST(EngineErrors, DeadlockOverKnownNamesIsReported) {
   run_engines(2, [](TensorEngine& engine, Client& client) {
     (void)client.allreduce("a", {1.0F});
     (void)client.allreduce("b", {1.0F});
@@ -110,8 +110,8 @@ TEST(EngineErrors, WaitingForEachOtherByKnownNamesIsToldToo) {
 // Ranks stand still after a tenth of a second.
 constexpr const char* kWarnSoon = "0.6";
 
-/// As in functions of frameworks, whose other parts may still submit something.
-TEST(EngineErrors, ProgramsThatWaitForEachOtherAreTold) {
+/// The deadlock of a framework's function: its other parts could still submit requests.
+TEST(EngineErrors, DeadlockOfProgramsIsReported) {
   const Variable warn_after("FARANDOLE_WARN_AFTER", kWarnSoon);
   for (const Waiting of_last : {Waiting::kProgram, Waiting::kCaller}) {
     run_engines(3, [&](TensorEngine& engine, Client& client) {
@@ -130,7 +130,7 @@ TEST(EngineErrors, ProgramsThatWaitForEachOtherAreTold) {
   }
 }
 
-/// It may have submitted what nobody waits for here.
+/// The rank may have submitted a request for which no thread of this test waits.
 TEST(EngineErrors, ARankThatWaitsForSomethingElseIsWaitedFor) {
   const Variable warn_after("FARANDOLE_WARN_AFTER", kWarnSoon);
   run_engines(2, [](TensorEngine& engine, Client& client) {
@@ -147,7 +147,7 @@ TEST(EngineErrors, ARankThatWaitsForSomethingElseIsWaitedFor) {
   });
 }
 
-/// What is kept back until the earlier request of its name has ended.
+/// A request is held until the earlier request of the same name has ended.
 TEST(EngineErrors, ACallerThatIsKeptBackWaitsToo) {
   run_engines(2, [](TensorEngine& engine, Client& client) {
     const bool first = engine.communicator().rank() == 0;
@@ -176,7 +176,7 @@ void expect_of_failed_step(const Client::Tensors& pending) {
 }
 
 /// The last rank disagrees about "odd" before it comes to "late", which the others have submitted.
-TEST(EngineErrors, WhatAStepHasPendingFailsWithItOnAllRanks) {
+TEST(EngineErrors, PendingRequestsFailWithTheirStepOnAllRanks) {
   run_engines(3, [](TensorEngine& engine, Client& client) {
     const bool last = engine.communicator().rank() == 2;
     for (int turn = 0; turn < 6; ++turn) {
@@ -277,7 +277,7 @@ TEST(EngineErrors, AbortFailsAllRanksWithItsText) {
                PeerLost);
 }
 
-/// No lock of the engine is held: other threads move it on, and a callback may ask it what it likes.
+/// The engine holds no lock during a callback: other threads advance the engine, and a callback may call any function.
 TEST(EngineCallbacks, MayUseTheEngineWhileTheyAllocate) {
   run_engines(2, [](TensorEngine& engine, Client& client) {
     Client::Options gather;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests on ranks that are threads of the test.
+// Runs engines and submits requests on ranks that are threads of the test.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -63,7 +63,7 @@ struct RequestOptions {
 };
 using PendingTensors = std::vector<std::unique_ptr<Pending>>;
 
-/// A request of one tensor for each of `values`; what becomes of them is found in `pending`, which outlives it.
+/// A request with one tensor for each of `values`. The results are in `pending`, which must outlive the request.
 inline LocalRequest request_of(const std::string& name, std::vector<std::vector<float>> values,
                                const RequestOptions& options, PendingTensors& pending) {
   LocalRequest request;
@@ -120,7 +120,7 @@ class Client {
     });
   }
 
-  /// One tensor, waited for. @throws what it failed with
+  /// Submits one tensor and waits. @throws  the error of the request
   std::vector<float> run(const std::string& name, std::vector<float> values, Options options) {
     options.waiting = Waiting::kCaller;
     std::vector<std::vector<float>> one;

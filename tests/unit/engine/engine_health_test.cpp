@@ -15,7 +15,7 @@ using test::Variable;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-/// Of an engine that is older than the deadline.
+/// The engine is older than the deadline, which must count from the request.
 TEST(EngineHealth, CountsTheTimeSinceTheRequestBeganToWait) {
   const Variable warn_after("FARANDOLE_WARN_AFTER", "10"), timeout("FARANDOLE_TIMEOUT", "25");
   std::barrier end(2);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Beginnings and ends: of engines, process sets and jobs, while requests are under way.
+// Start and end of engines, process sets and jobs while requests are in flight.
 #include <sys/resource.h>
 
 #include <chrono>
@@ -56,7 +56,7 @@ TEST(EngineLifetime, ProcessSetsAreRefusedWhenTheirIdsAreExhausted) {
   });
 }
 
-TEST(EngineLifetime, WhatIsAgreedOnIsDoneBeforeTheLastRankLeaves) {
+TEST(EngineLifetime, AgreedRequestsFinishBeforeTheLastRankLeaves) {
   for (int i = 0; i < 40; ++i) {
     run_replicas(3, [&](Communicator& communicator) {
       TensorEngine engine(communicator);
@@ -150,7 +150,7 @@ TEST(EngineLifetime, EveryCallbackComesThoughTheEngineEnds) {
   });
 }
 
-TEST(EngineLifetime, FaultReachesWhatIsPendingAtOnce) {
+TEST(EngineLifetime, FaultFailsPendingRequestsImmediately) {
   EXPECT_THROW(run_replicas(3,
                             [](Communicator& communicator) {
                               TensorEngine engine(communicator);
@@ -212,7 +212,7 @@ TEST(EngineLifetime, JoiningAfterARankHasLeftFails) {
 }
 
 /// One rank of the set has submitted, and waits for the other in a negotiation.
-TEST(EngineLifetime, RemovedSetFailsWhatIsPendingInIt) {
+TEST(EngineLifetime, RemovedSetFailsItsPendingRequests) {
   run_engines(3, [](TensorEngine& engine, Client& client) {
     const int rank = engine.communicator().rank();
     for (int i = 0; i < 30; ++i) {
@@ -246,7 +246,7 @@ TEST(EngineLifetime, RemovedSetFailsWhatIsPendingInIt) {
   });
 }
 
-TEST(EngineLifetime, RequestsMeetTheRemovalOfTheirSet) {
+TEST(EngineLifetime, RequestsRaceWithTheRemovalOfTheirSet) {
   run_engines(2, [](TensorEngine& engine, Client& client) {
     for (int i = 0; i < 30; ++i) {
       const int set = engine.add_process_set({0, 1});
@@ -376,7 +376,7 @@ TEST(EngineLifetime, IdleJobIsSilentAndSleeps) {
 }
 
 /// A callback that submits may be the last to let go of the engine.
-TEST(EngineLifetime, ShutdownMeetsCallbacksThatSubmit) {
+TEST(EngineLifetime, ShutdownRacesWithSubmittingCallbacks) {
   struct Loop {
     std::atomic<int> done{0};
     float value = 1.0F;

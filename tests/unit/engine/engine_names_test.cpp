@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names that come again, and requests that one rank can not make.
+// Names that are used repeatedly, and requests that are invalid on one rank.
 #include <algorithm>
 #include <chrono>
 #include <numeric>
@@ -67,7 +67,7 @@ TEST(EngineNames, RequestsByOrderMakeNoPlan) {
   });
 }
 
-TEST(EngineNames, DisagreementAboutWhatIsNotSeenOfTensors) {
+TEST(EngineNames, DifferentAboutTextsAreAMismatch) {
   run_engines(2, [](TensorEngine& engine, Client& client) {
     const int rank = engine.communicator().rank();
     for (int turn = 0; turn < 2; ++turn) {
@@ -93,7 +93,7 @@ TEST(EngineNames, RefusalReachesThoseThatAsk) {
                     AllOf(HasSubstr("rank 1"), HasSubstr("an invalid request 'x' (there is no such root)"),
                           HasSubstr("allreduce 'x' f32[1] sum")));
       }
-      // Of rank 1 it waits until the refusal has been received.
+      // Rank 1's request is held until the other ranks have received the refusal.
       EXPECT_THAT(client.allreduce("x", {1.0F}), Each(3.0F));
     }
   });
@@ -114,7 +114,7 @@ TEST(EngineNames, EveryRefusalCounts) {
   });
 }
 
-TEST(EngineNames, WhereEveryRankRefusesNothingHappens) {
+TEST(EngineNames, RefusalOnEveryRankHasNoEffect) {
   run_engines(3, [](TensorEngine& engine, Client& client) {
     refuse(engine, "x", "the same");
     EXPECT_THAT(client.allreduce("x", {1.0F}), Each(3.0F));
@@ -154,7 +154,7 @@ TEST(EngineNames, RefusalOfAStepFailsIt) {
   });
 }
 
-TEST(EngineNames, ProcessSetsThatOneRankCanNotMake) {
+TEST(EngineNames, ProcessSetsThatOneRankCannotMake) {
   run_engines(2, [](TensorEngine& engine, Client&) {
     if (engine.communicator().rank() == 1) {
       EXPECT_THROW((void)engine.add_process_set({7}), InvalidArgument);
@@ -183,7 +183,7 @@ std::vector<Client::Tensors> submit_often(Client& client, int process_set) {
   return pending;
 }
 
-TEST(EngineNames, WhatWaitsForItsNameEndsWithTheSet) {
+TEST(EngineNames, RequestsHeldForTheirNameEndWithTheSet) {
   run_engines(3, [](TensorEngine& engine, Client& client) {
     const int set = engine.add_process_set({0, 1});
     std::vector<Client::Tensors> pending;
@@ -193,7 +193,7 @@ TEST(EngineNames, WhatWaitsForItsNameEndsWithTheSet) {
   });
 }
 
-TEST(EngineNames, WhatWaitsForItsNameEndsWithTheJob) {
+TEST(EngineNames, RequestsHeldForTheirNameEndWithTheJob) {
   run_replicas(2, [](Communicator& communicator) {
     TensorEngine engine(communicator);
     Client client(engine);

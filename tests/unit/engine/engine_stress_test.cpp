@@ -116,7 +116,7 @@ class Stress {
     return static_cast<std::int64_t>((operation.seed + static_cast<unsigned>(3 * from + to)) % 5);
   }
 
-  /// What `rank` submits as tensor `tensor`.
+  /// Values that `rank` submits as tensor number `tensor`.
   static std::vector<float> input_of(const Operation& operation, int rank, std::size_t tensor) {
     std::size_t count = operation.counts[tensor];
     if (operation.options.kind == RequestKind::kAllgather) count = (count + static_cast<std::size_t>(rank)) % 70;

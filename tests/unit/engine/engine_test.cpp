@@ -217,7 +217,7 @@ TEST_P(Engine, JoinedRanksSupplyZeros) {
   });
 }
 
-/// What the ranks that have not joined must get: `op` over the ranks from `first` on, of which rank r has r + 2.
+/// Expected result on the ranks that have not joined: `op` over the ranks from `first` on; rank r contributes r + 2.
 float reduced(ReduceOp op, int first, int size) {
   const auto value = [](int rank) { return static_cast<float>(rank + 2); };
   float result = value(first);
@@ -258,7 +258,7 @@ TEST_P(Engine, JoinedRanksChangeNothingWhateverTheOperation) {
           pending.push_back(client.submit(name + " grouped", {{mine}, {mine, mine, mine}}, options));
           pending.push_back(client.submit(name + " large", {std::vector<float>(large, mine)}, options));
           const int at = prescale < 0 && op == ReduceOp::kMin ? -1 : prescale < 0 && op == ReduceOp::kMax ? 1 : 0;
-          // Of values that a negative factor has turned negotiation the largest is the least.
+          // A negative factor reverses the order of the values: the largest becomes the smallest.
           const ReduceOp seen = at < 0 ? ReduceOp::kMax : at > 0 ? ReduceOp::kMin : op;
           float wanted = reduced(seen, batch, size) * static_cast<float>(prescale);
           if (op == ReduceOp::kProduct) {

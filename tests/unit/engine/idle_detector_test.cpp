@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// When a rank stands still, with time and processor time that tests pass in.
+// Detection of idle ranks. The tests set the wall-clock time and the CPU time.
 #include "idle_detector.h"
 
 #include <gtest/gtest.h>
@@ -61,7 +61,7 @@ TEST(IdleDetector, IsOverWhenSomethingHappens) {
   EXPECT_TRUE(rank.wait(milliseconds(2000)));
 }
 
-TEST(IdleDetector, IsNotThatOfARankThatComputes) {
+TEST(IdleDetector, ComputingRankIsNotIdle) {
   WaitingRank rank;
   EXPECT_FALSE(rank.wait(milliseconds(60000), 1.0));
   EXPECT_FALSE(rank.wait(milliseconds(60000), 0.1)) << "or reads a file, decodes images";
@@ -78,7 +78,7 @@ TEST(IdleDetector, IsOverWhenTheRankBeginsToCompute) {
 }
 
 /// Stopped, or on a machine that has no processor for it.
-TEST(IdleDetector, DoesNotCountWhileTheProcessCanNotGoOn) {
+TEST(IdleDetector, DoesNotCountWhileTheProcessCannotGoOn) {
   WaitingRank rank;
   EXPECT_FALSE(rank.wait(milliseconds(4000)));
   rank.sleep(milliseconds(3000));

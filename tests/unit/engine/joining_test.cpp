@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that join and leave: all that two ranks can do in some negotiations, and long random runs of more.
+// Ranks that join and leave: all possible courses for two ranks over a few negotiations, and long random runs of more
+// ranks.
 #include "joining.h"
 
 #include <gmock/gmock.h>
@@ -17,7 +18,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// What one rank does about a negotiation.
+/// Actions of one rank before and during a negotiation.
 struct JoiningWay {
   bool joins = false;            ///< before it
   bool joins_meanwhile = false;  ///< after it has begun
@@ -35,7 +36,7 @@ bool any_of(const std::vector<bool>& ranks) {
   return std::find(ranks.begin(), ranks.end(), true) != ranks.end();
 }
 
-/// Ranks, and what has to become of them.
+/// Ranks and their expected states.
 class JoiningRanks {
  public:
   explicit JoiningRanks(std::size_t size) : joined_(size), left_(size), wants_(size) {
@@ -100,7 +101,7 @@ class JoiningRanks {
 
   std::vector<Joining> ranks_;
   std::vector<std::string> names_;
-  // What has to be, by rank.
+  // Expected state of each rank.
   std::vector<bool> joined_, left_;
   std::vector<bool> wants_;  // it has called `join`, and has not announced that
   int last_ = -1;

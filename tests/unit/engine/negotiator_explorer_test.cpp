@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The negotiations of agreement explored: small programs in all interleavings, long random ones in many.
+// Explores the negotiations: small programs in all interleavings, long random programs in many.
 //
 // A negotiation is an allreduce, so it ends when all ranks have entered, and what a rank does meanwhile the others see
 // in a later negotiation only. It is enough to choose, for each rank and negotiation, what it does before it enters,
@@ -138,7 +138,7 @@ TEST(NegotiatorExplorer, LeavingEndsWhenAllHaveLeft) {
               false);
 }
 
-TEST(NegotiatorExplorer, RanksThatWaitForEachOtherAreTold) {
+TEST(NegotiatorExplorer, DeadlocksAreReported) {
   explore_all({{"a!", "b!"},
                {"a! a!", "b! a!"},
                {"a b . a!", "a b . b!"},
@@ -157,7 +157,7 @@ void explore_to_the_end(const std::vector<std::vector<std::string>>& programs, N
 }
 
 /// Ranks that stand still are announced too; but not as long as one of them can go on.
-TEST(NegotiatorExplorer, RanksThatStandStillAreTold) {
+TEST(NegotiatorExplorer, IdleRanksAreReported) {
   explore_all({{"a?", "b?"},
                {"a?", "b!"},
                {"a? b?", "c? b?"},
@@ -178,8 +178,8 @@ TEST(NegotiatorExplorer, RanksThatStandStillAreTold) {
   explore_to_the_end({{": a'? : x'", ": b'? : x'"}, {": a'? c' : x'", ": b'? : x'"}}, {64, 64, 1 << 16});
 }
 
-/// A rank does not come to what follows the disagreement in its step; the others may have submitted it before. The next
-/// steps are done together.
+/// A rank does not reach the requests after the disagreement in its step; other ranks may have submitted these requests
+/// before. The following steps are done together on all ranks.
 TEST(NegotiatorExplorer, FailedStepsEndOnAllRanks) {
   EXPECT_GT(explore_all({{": a' b' : a' b'", ": b' a' : a' b'"}, {": a' x' . a : x' a'", ": x' a' . a : a' x'"}}, true),
             100U);
@@ -197,8 +197,8 @@ TEST(NegotiatorExplorer, FailedStepsEndOnAllRanks) {
   }
 }
 
-/// What belongs to no step stays pending, also under a name and in a bucket that steps use.
-TEST(NegotiatorExplorer, RequestsOfNoStepSurviveOnesThatFail) {
+/// Requests that belong to no step stay pending, even under a name and in a bucket that steps use.
+TEST(NegotiatorExplorer, RequestsOfNoStepSurviveFailingSteps) {
   explore_to_the_end({{"b : x' a' . : x'", ": a2' . b : x'"},
                       {"b : x' a' . : x'", "b : a2' . : x'"},
                       {": a' b' . b : c' a'", ": a' b' . : a2' . b"},
@@ -207,7 +207,7 @@ TEST(NegotiatorExplorer, RequestsOfNoStepSurviveOnesThatFail) {
                      {64, 64, 1 << 16});
 }
 
-TEST(NegotiatorExplorer, StepsMeetJoinsAndDepartures) {
+TEST(NegotiatorExplorer, StepsCombineWithJoinsAndDepartures) {
   explore_all({{": g' a' J", "J"},
                {": g' a' J : a'", ": g' J : a'"},
                {": x' g' J : x' J", ": x' J : x'"},
@@ -273,7 +273,7 @@ TEST(NegotiatorExplorer, RandomStepsThatFailAreFollowedByStepsThatSucceed) {
   }
 }
 
-/// Anything, by any rank: nothing hangs without a reason, and all agree on what fails.
+/// Any events on any rank: no rank hangs without a reason, and all ranks agree on the failing requests.
 TEST(NegotiatorExplorer, RandomProgramsNeverDisagree) {
   const std::vector<std::string> all{"a",  "b", "a2", "b!", "c",   "x",  "x2", "g!", "z",  "s",
                                      "s2", ".", ":",  "a'", "a2'", "x'", "g'", "c?", "x'?"};

@@ -130,7 +130,7 @@ class Model {
     if (error_.empty()) error_ = text;
   }
 
-  /// As many events as the chooser likes.
+  /// Runs as many events of the rank's program as the chooser chooses.
   void go_on(Rank& rank) {
     while (rank.can_go_on() && chooser_.choose(2) == 1) {
       const Event& event = rank.program[rank.next++];
@@ -296,8 +296,8 @@ class Model {
     }
   }
 
-  /// What steps have submitted meets only what steps of the same generation have. A rank's step can not have changed
-  /// since it submitted what is pending.
+  /// Checks that requests of steps are matched only with requests of steps of the same generation. A rank's step can
+  /// not have changed since the rank submitted its pending requests.
   void check_steps(const std::vector<Negotiator::Outcome>& outcomes) {
     std::map<std::string, std::set<Negotiator::Generation>> generations;
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
@@ -315,8 +315,8 @@ class Model {
     }
   }
 
-  /// What fails must fail wherever it is pending, with the same words; but what a rank that has joined has submitted is
-  /// of the next time, and may fail in its own way.
+  /// Checks that a failing request fails with the same text on every rank where it is pending. Requests of a rank that
+  /// has joined count for the time after the join, and may fail differently.
   void check_failures(const std::vector<Negotiator::Outcome>& outcomes) {
     bool departed = false, waits_for_each_other = false;
     for (const auto& outcome : outcomes) {

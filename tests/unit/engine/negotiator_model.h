@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that agree, driven by choices: who submits, enters a negotiation or receives the others first.
+// A model of negotiating ranks, driven by choices: which rank submits, enters a negotiation or receives first.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace farandole::testing {
 
-/// What one rank does, in this order.
+/// One event of a rank's program; a program is a list of events in order.
 struct Event {
   enum class Kind { kSubmit, kJoin, kLeave, kWait, kStep };
   Kind kind = Kind::kWait;
@@ -31,7 +31,7 @@ struct Event {
 /// sets.
 std::vector<Event> program_of(const std::string& words);
 
-/// Where a run takes one way or another.
+/// Makes the choices of a run.
 class Chooser {
  public:
   virtual ~Chooser() = default;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests see of a Negotiator and its parts that their users need not.
+// Access for tests to the private state of a Negotiator and its parts.
 #pragma once
 
 #include <fmt/format.h>
@@ -16,12 +16,12 @@ namespace farandole {
 
 class NegotiatorProbe {
  public:
-  /// What must be the same on all ranks after every negotiation.
+  /// The state that must be equal on all ranks after every negotiation, as text.
   static std::string table(const Negotiator& n) {
     return table(n.slots_) + plan(n.planner_) + announced(n.announced_) + joins(n.joining_) +
            fmt::format(" generation {}", n.steps_.generation());
   }
-  /// Of when slots were last used only the order counts.
+  /// The slots as text. Only the order of their last uses is included, not the times.
   static std::string table(const SlotTable& slots) {
     std::map<std::uint64_t, std::size_t> age;
     for (const auto& slot : slots.slots_) age.emplace(slot.last_negotiation, 0);
@@ -88,7 +88,7 @@ class NegotiatorProbe {
                               waits.suspected_ ? ago(*waits.suspected_) : 0, waits.idle_unannounced_);
   }
 
-  /// What does not fit together within one rank; empty if all does.
+  /// Describes an inconsistency within one rank; empty if there is none.
   static std::string contradiction(const Negotiator& n) {
     for (const auto& [name, pending] : n.pending_.requests_) {
       if (pending.slot < 0) continue;

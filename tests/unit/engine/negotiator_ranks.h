@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that agree, driven by hand: every time is passed in, and a negotiation is a loop over the ranks.
+// Negotiating ranks, driven by hand: tests pass in every time, and a negotiation is a loop over the ranks.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -61,7 +61,7 @@ class Ranks {
     for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) submit(rank, spec, waiting);
   }
 
-  /// What a negotiation has brought on one rank.
+  /// Outcome of a negotiation on one rank.
   struct Result {
     std::vector<std::vector<std::string>> buckets;  // names
     std::vector<std::string> zeros;                 // of them, what the others submitted and this rank did not

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps that fail, and what becomes of what they have pending.
+// Steps that fail, and the fate of their pending requests.
 #include <gmock/gmock.h>
 
 #include "negotiator_ranks.h"
@@ -17,7 +17,7 @@ using ::testing::UnorderedElementsAre;
 constexpr Negotiator::Generation kFirst = Negotiator::kFirstGeneration;
 
 /// Ranks 0 and 1 have submitted "late" before rank 2 disagreed about "odd"; rank 2 will not come to it any more.
-TEST(NegotiatorSteps, WhatIsPendingInAStepFailsWithItOnAllRanks) {
+TEST(NegotiatorSteps, PendingRequestsFailWithTheirStepOnAllRanks) {
   for (const bool is_known : {false, true}) {
     Ranks ranks(3);
     if (is_known) {
@@ -67,7 +67,7 @@ TEST(NegotiatorSteps, FailureOfARequestOfNoStepEndsNoStep) {
 }
 
 /// The negotiation in which the step fails may be the one in which another request of it is ready: then it is done.
-TEST(NegotiatorSteps, WhatIsReadyInTheRoundInWhichItsStepFailsIsDoneOnAllRanks) {
+TEST(NegotiatorSteps, RequestReadyWhenItsStepFailsIsDoneOnAllRanks) {
   Ranks ranks(2);
   for (int rank = 0; rank < 2; ++rank) ranks.submit_in_step(rank, allgather("known"), kFirst);
   ranks.negotiation();
@@ -82,7 +82,7 @@ TEST(NegotiatorSteps, WhatIsReadyInTheRoundInWhichItsStepFailsIsDoneOnAllRanks) 
 }
 
 /// Submitted while the negotiation is under way: it has been announced to nobody, and is gone all the same.
-TEST(NegotiatorSteps, WhatAStepSubmitsInTheRoundInWhichItFailsFailsToo) {
+TEST(NegotiatorSteps, RequestSubmittedWhileItsStepFailsFailsToo) {
   for (const bool is_known : {false, true}) {
     Ranks ranks(2);
     for (int rank = 0; is_known && rank < 2; ++rank) ranks.submit_in_step(rank, allgather("late"), kFirst);
@@ -98,7 +98,7 @@ TEST(NegotiatorSteps, WhatAStepSubmitsInTheRoundInWhichItFailsFailsToo) {
 }
 
 /// Ranks that have joined have no part in the step, and must end it with the others.
-TEST(NegotiatorSteps, StepFailsWithACollectiveThatAJoinedRankCanNotTakePartIn) {
+TEST(NegotiatorSteps, CollectiveClosedToJoinedRanksFailsTheStep) {
   Ranks ranks(3);
   for (int rank = 0; rank < 3; ++rank) ranks.submit_in_step(rank, allgather("known"), kFirst);
   ranks.negotiation();
@@ -114,7 +114,7 @@ TEST(NegotiatorSteps, StepFailsWithACollectiveThatAJoinedRankCanNotTakePartIn) {
 
 /// By the bytes of a negotiation that goes on with announcements: who receives of the failure may begin the next step
 /// at once, and that one must be of the next generation.
-TEST(NegotiatorSteps, FailureIsNotHeardOfBeforeTheStepHasEnded) {
+TEST(NegotiatorSteps, FailureIsReportedAfterTheStepHasEnded) {
   Ranks ranks(2);
   for (int rank = 0; rank < 2; ++rank) ranks.submit_in_step(rank, allgather("known"), kFirst);
   ranks.negotiation();
@@ -134,7 +134,7 @@ TEST(NegotiatorSteps, FailureIsNotHeardOfBeforeTheStepHasEnded) {
   EXPECT_EQ(ranks[0].generation(), kFirst + 1);
 }
 
-TEST(NegotiatorSteps, SlotThatNoStepHasUsedIsToldAgain) {
+TEST(NegotiatorSteps, SlotUnusedByStepsIsAnnouncedAgain) {
   Ranks ranks(2);
   ranks.submit_all(allgather("g"));
   ranks.negotiation();
@@ -149,7 +149,7 @@ TEST(NegotiatorSteps, SlotThatNoStepHasUsedIsToldAgain) {
 }
 
 /// Numbers and buckets outlive a step that fails.
-TEST(NegotiatorSteps, StepAfterOneThatFailedTellsNoNames) {
+TEST(NegotiatorSteps, StepAfterAFailedStepAnnouncesNoNames) {
   Ranks ranks(2);
   const auto step = [&](Negotiator::Generation generation) {
     for (const char* name : {"a", "b", "c"}) {

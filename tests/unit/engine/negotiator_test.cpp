@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The agreement driven by hand.
+// The Negotiator, driven by hand.
 #include <gmock/gmock.h>
 
 #include "negotiator_ranks.h"
@@ -15,7 +15,7 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
 
-TEST(Negotiator, NamesAreToldOnceAndBytesAfterwards) {
+TEST(Negotiator, NamesAreAnnouncedOnceThenSlotBits) {
   Ranks ranks(3);
   for (int step = 0; step < 3; ++step) {
     ranks.submit_all(allgather("g"));
@@ -27,7 +27,7 @@ TEST(Negotiator, NamesAreToldOnceAndBytesAfterwards) {
   EXPECT_EQ(ranks[2].counters().negotiations, 3U);
 }
 
-TEST(Negotiator, WhatOneRankMissesWaitsForIt) {
+TEST(Negotiator, WaitsUntilEveryRankHasSubmitted) {
   Ranks ranks(2);
   ranks.submit(0, allreduce("a"));
   EXPECT_THAT(ranks.negotiation().buckets, IsEmpty());
@@ -41,7 +41,7 @@ TEST(Negotiator, WhatOneRankMissesWaitsForIt) {
   EXPECT_FALSE(ranks[0].must_answer());
 }
 
-TEST(Negotiator, NewNamesWaitForOthersToBeToldWithThem) {
+TEST(Negotiator, NewNamesAreHeldToBeAnnouncedTogether) {
   Ranks ranks(2);
   EXPECT_EQ(ranks[0].next_wakeup(), Negotiator::Time::max());
   ranks.submit(0, allreduce("a"));
@@ -56,7 +56,7 @@ TEST(Negotiator, NewNamesWaitForOthersToBeToldWithThem) {
   EXPECT_LE(ranks[0].next_wakeup(), ranks.now) << "a caller waits";
 }
 
-TEST(Negotiator, KnownNamesAreSaidAtOnce) {
+TEST(Negotiator, KnownNamesAreNegotiatedImmediately) {
   Ranks ranks(2);
   ranks.submit_all(allgather("g"));
   ranks.negotiation();
@@ -99,7 +99,7 @@ TEST(Negotiator, BucketsAreBounded) {
               ElementsAre(ElementsAre("t0", "t1"), ElementsAre("t2", "t3"), ElementsAre("t4")));
 }
 
-TEST(Negotiator, BucketOfWhichAPartComesIsBrokenAndInTheEndLeftAlone) {
+TEST(Negotiator, RepeatedlyPartialBucketIsNoLongerHeld) {
   Ranks ranks(2);
   for (const char* name : {"a", "b"}) ranks.submit_all(allreduce(name));
   ranks.negotiation();
@@ -162,7 +162,7 @@ TEST(Negotiator, ChangedDescriptionRetiresTheNumberOnAllRanks) {
   EXPECT_THAT(ranks.negotiation().buckets, ElementsAre(ElementsAre("a")));
 }
 
-TEST(Negotiator, TableIsBoundedByForgettingWhatWasUsedLeastRecently) {
+TEST(Negotiator, TableEvictsLeastRecentlyUsedSlots) {
   Ranks ranks(2, {1024, 512, 2});
   for (const char* name : {"g", "h", "g"}) {
     ranks.submit_all(allgather(name));
@@ -198,7 +198,7 @@ TEST(Negotiator, JoinedRanksSupplyZeros) {
   EXPECT_THAT(ranks.results[0].zeros, IsEmpty());
 }
 
-TEST(Negotiator, CollectivesThatAJoinedRankCanNotTakePartInFailOnAllRanks) {
+TEST(Negotiator, CollectivesClosedToJoinedRanksFailOnAllRanks) {
   Ranks ranks(2);
   ranks.submit_all(allgather("known"));
   ranks.negotiation();
@@ -212,7 +212,7 @@ TEST(Negotiator, CollectivesThatAJoinedRankCanNotTakePartInFailOnAllRanks) {
   EXPECT_THAT(result.buckets, IsEmpty());
 }
 
-TEST(Negotiator, WhenAllHaveJoinedWhatIsPendingIsDoneFirst) {
+TEST(Negotiator, PendingRequestsFinishBeforeTheJoinCompletes) {
   Ranks ranks(2);
   ranks.submit_all(allreduce("known"));
   ranks.submit_all(allgather("rows"));
@@ -249,7 +249,7 @@ TEST(Negotiator, JoiningAgainIsTheSameJoin) {
 }
 
 /// It may become ready in the very negotiation that is under way.
-TEST(Negotiator, WhatHasBeenSaidIsDoneThoughTheRankLeavesMeanwhile) {
+TEST(Negotiator, AnnouncedRequestsAreDoneThoughTheRankLeaves) {
   Ranks ranks(2);
   ranks.submit_all(allgather("a"));
   ranks.meanwhile = [&] { ranks[0].leave(Departure::kLeavesJob); };
@@ -258,7 +258,7 @@ TEST(Negotiator, WhatHasBeenSaidIsDoneThoughTheRankLeavesMeanwhile) {
   EXPECT_THAT(result.zeros, IsEmpty());
 }
 
-TEST(Negotiator, LeavingIsHeardByAllAndEndsWhenAllHaveLeft) {
+TEST(Negotiator, LeavingIsAnnouncedAndEndsOnceAllHaveLeft) {
   Ranks ranks(2);
   ranks.submit(0, allreduce("a"));
   ranks.negotiation();
@@ -276,7 +276,7 @@ TEST(Negotiator, LeavingIsHeardByAllAndEndsWhenAllHaveLeft) {
   EXPECT_TRUE(ranks.negotiation().all_left);
 }
 
-TEST(Negotiator, WhatIsReadyInTheLastRoundOfARankIsDoneOnAll) {
+TEST(Negotiator, RequestReadyAsARankLeavesIsDoneOnAllRanks) {
   Ranks ranks(2);
   ranks.submit_all(allreduce("a"));
   ranks.negotiation();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that wait for each other, driven by hand.
+// Detection of ranks that wait for each other, driven by hand.
 #include <gmock/gmock.h>
 
 #include "negotiator_ranks.h"
@@ -12,7 +12,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-TEST(NegotiatorWaits, RanksThatWaitForEachOtherAreToldAfterASecondLook) {
+TEST(NegotiatorWaits, DeadlockIsReportedAfterASecondCheck) {
   Ranks ranks(2);
   ranks.submit(0, allreduce("a"), Waiting::kCaller);
   ranks.submit(1, allreduce("b"), Waiting::kCaller);
@@ -28,7 +28,7 @@ TEST(NegotiatorWaits, RanksThatWaitForEachOtherAreToldAfterASecondLook) {
   EXPECT_THAT(ranks.negotiation(true).buckets, ElementsAre(ElementsAre("a")));
 }
 
-TEST(NegotiatorWaits, OneRankThatSubmitsMeanwhileAcquitsAll) {
+TEST(NegotiatorWaits, SubmitOnOneRankClearsTheSuspicion) {
   Ranks ranks(2);
   ranks.submit(0, allreduce("a"), Waiting::kCaller);
   ranks.submit(1, allreduce("b"), Waiting::kCaller);
@@ -52,7 +52,7 @@ TEST(NegotiatorWaits, SuspicionEndsWithASubmission) {
   EXPECT_THAT(result.buckets, ElementsAre(ElementsAre("a")));
 }
 
-/// What a thread waits for may be agreed on already, and still under way: others may come when it has arrived.
+/// A thread may wait for a request that is agreed on and still in flight, and submit further requests afterwards.
 TEST(NegotiatorWaits, ThreadThatWaitsForSomethingElseIsNotSuspected) {
   Ranks ranks(2);
   ranks.submit(0, allreduce("a"));
@@ -61,8 +61,8 @@ TEST(NegotiatorWaits, ThreadThatWaitsForSomethingElseIsNotSuspected) {
   EXPECT_EQ(ranks[0].next_wakeup(), Negotiator::Time::max());
 }
 
-/// Only where all stand still, and still do a moment later.
-TEST(NegotiatorWaits, RanksThatStandStillTellEachOtherWhatTheyWaitFor) {
+/// Names are exchanged only if all ranks are idle, and are still idle a moment later.
+TEST(NegotiatorWaits, IdleRanksExchangeTheNamesTheyWaitFor) {
   Ranks ranks(2);
   ranks.submit(0, allreduce("a"), Waiting::kProgram);
   ranks.submit(1, allreduce("b"), Waiting::kProgram);
@@ -83,7 +83,7 @@ TEST(NegotiatorWaits, RanksThatStandStillTellEachOtherWhatTheyWaitFor) {
   EXPECT_THAT(ranks.negotiation().buckets, ElementsAre(ElementsAre("a")));
 }
 
-TEST(NegotiatorWaits, ARankThatGoesOnMeanwhileDoesNotStandStill) {
+TEST(NegotiatorWaits, RankThatProgressesMeanwhileIsNotIdle) {
   Ranks ranks(2);
   ranks.submit(0, allreduce("a"), Waiting::kProgram);
   ranks.submit(1, allreduce("b"), Waiting::kProgram);
@@ -99,7 +99,7 @@ TEST(NegotiatorWaits, ARankThatGoesOnMeanwhileDoesNotStandStill) {
 }
 
 /// A rank would begin a negotiation that no other has a reason to answer.
-TEST(NegotiatorWaits, WhatIsDoneIsNotWaitedForAnyMore) {
+TEST(NegotiatorWaits, FinishedRequestsAreNoLongerWaitedFor) {
   Ranks ranks(2);
   ranks.submit_all(allreduce("a"), Waiting::kProgram);
   ranks.meanwhile = [&] { ranks.stand_still(0); };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one rank has pending, through random histories.
+// The pending requests of one rank, checked against a model in random histories.
 #include "pending_requests.h"
 
 #include <gmock/gmock.h>
@@ -201,7 +201,7 @@ class History {
   Ticket next_ = 1;
 };
 
-TEST(PendingRequests, AreWhatHistoryHasMadeOfThem) {
+TEST(PendingRequests, MatchTheModelAfterRandomHistories) {
   for (unsigned seed = 0; seed < 200; ++seed) {
     History history(seed);
     for (int i = 0; i < 200; ++i) {

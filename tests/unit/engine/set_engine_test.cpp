@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One process set, moved on by hand: which rank advances when, and at what time, is the test's to say.
+// The engine of one process set, driven by hand: the test decides which rank advances, and at what time.
 #include "set_engine.h"
 
 #include <barrier>
@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::UnorderedElementsAre;
 
-/// What became of a join.
+/// Result of a join.
 struct JoinEnd {
   int last_rank = -1;
   std::optional<RequestError> error;
@@ -215,7 +215,7 @@ TEST(SetEngine, RanksThatHaveJoinedSupplyZerosUntilAllHave) {
 }
 
 /// A batch that waits for memory, because the callbacks do not run yet.
-TEST(SetEngine, RanksLeaveWhenWhatTheyHaveAgreedOnIsDone) {
+TEST(SetEngine, RanksLeaveAfterTheirAgreedRequests) {
   HandDrivenSet::run(2, [](HandDrivenSet& set) {
     RequestOptions rows;
     rows.kind = RequestKind::kAllgather;
@@ -237,7 +237,7 @@ TEST(SetEngine, RanksLeaveWhenWhatTheyHaveAgreedOnIsDone) {
   });
 }
 
-TEST(SetEngine, WhatWaitsForARankThatLeavesFailsWithItsName) {
+TEST(SetEngine, RequestsAwaitingALeavingRankFailAndNameTheRank) {
   HandDrivenSet::run(2, [](HandDrivenSet& set) {
     const auto alone = set.submit(0, "alone", {1.0F});
     JoinEnd joining;
@@ -316,7 +316,7 @@ TEST(SetEngine, HandsOutChangesOfProcessSetsOneByOne) {
   });
 }
 
-TEST(SetEngine, SendsNothingWhileIdleAndAnswersNothingWithoutARequest) {
+TEST(SetEngine, SendsNothingWhileIdleAndAnswersOnlyRequests) {
   HandDrivenSet::run(2, [](HandDrivenSet& set) {
     const auto expect_idle = [&] {
       for (std::size_t i = 0; i < 2; ++i) {
@@ -342,7 +342,7 @@ TEST(SetEngine, SendsNothingWhileIdleAndAnswersNothingWithoutARequest) {
 }
 
 /// A rank that has announced something answers a negotiation that has nothing new from it.
-TEST(SetEngine, AnswersNegotiationsWhileSomethingOfItIsPending) {
+TEST(SetEngine, AnswersNegotiationsWhileARequestIsPending) {
   HandDrivenSet::run(2, [](HandDrivenSet& set) {
     std::vector<PendingTensors> early, late;
     for (std::size_t i = 0; i < 2; ++i) early.push_back(set.submit(i, i == 0 ? "x" : "y", {1.0F}));
@@ -357,7 +357,7 @@ TEST(SetEngine, AnswersNegotiationsWhileSomethingOfItIsPending) {
   });
 }
 
-TEST(SetEngine, SaysSinceWhenItWaitsForWhatAndForWhichRanks) {
+TEST(SetEngine, ReportsWaitsWithNamesRanksAndTimes) {
   HandDrivenSet::run(3, [](HandDrivenSet& set) {
     EXPECT_EQ(set[0].waits_since(), std::nullopt);
     std::vector<PendingTensors> pending;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The numbers of requests: what can become of a small table, and tables of several ranks.
+// The slots of known requests: all possible courses of a small table, and the tables of several ranks.
 #include "slot_table.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ SharedSpec shared(const RequestSpec& spec) {
   return std::make_shared<const RequestSpec>(spec);
 }
 
-TEST(SlotTable, FindsWhatRanksHaveAnnounced) {
+TEST(SlotTable, FindsAnnouncedRequests) {
   SlotTable slots(8);
   EXPECT_EQ(slots.find("a"), kNone);
   const int a = slots.add(shared(allreduce("a")), /*in_step=*/false, 1);
@@ -72,7 +72,7 @@ struct Explored {
   std::uint64_t negotiation = 1;
   std::size_t most_needed = kMax;
 
-  /// As a Negotiator does when all ranks have announced this.
+  /// Updates the table as a Negotiator does when all ranks have announced a request.
   void announce(const std::string& name, std::int64_t count, bool in_step) {
     if (const int slot = slots.find(name); slot != kNone) retire(name);
     if (const int slot = slots.eviction_candidate(negotiation); slot != kNone) {
@@ -137,7 +137,7 @@ void explore_tables(const Explored& before, int depth) {
   }
 }
 
-TEST(SlotTable, HoldsWhatWasAnnouncedWhateverHappens) {
+TEST(SlotTable, KeepsAnnouncedSlotsInRandomHistories) {
   explore_tables({}, 5);
 }
 

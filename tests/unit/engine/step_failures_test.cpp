@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps that fail: all that can happen in some negotiations.
+// Steps that fail, in all possible courses of a few negotiations.
 #include "step_failures.h"
 
 #include <gmock/gmock.h>
@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 
 constexpr StepFailures::Generation kFirstStep = StepFailures::kFirstGeneration;
 
-TEST(StepFailures, RefusesWhatBeganBeforeTheLastFailure) {
+TEST(StepFailures, RefusesStepsBegunBeforeTheLastFailure) {
   StepFailures steps;
   EXPECT_EQ(steps.refuse("a", kFirstStep), std::nullopt);
   steps.fail("ranks disagree");
@@ -29,7 +29,7 @@ TEST(StepFailures, RefusesWhatBeganBeforeTheLastFailure) {
   EXPECT_EQ(steps.refuse("a", StepFailures::kNoStep), std::nullopt);
 }
 
-TEST(StepFailures, WhatFailsByTheBytesComesOutOnceAtTheEnd) {
+TEST(StepFailures, WithheldFailuresAreTakenOnceOrDroppedOnGiveUp) {
   StepFailures steps;
   steps.withhold({{7, {ErrorKind::kMismatch, "a rank has joined"}}});
   const auto failed = steps.take_withheld();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Structures of callers of other versions. `Next` is what farandole_tensor may be in the next version.
+// Structures passed by callers that were built with another version. `Next` imitates farandole_tensor of a later
+// version.
 #include "struct_copy.h"
 
 #include <gtest/gtest.h>
@@ -73,7 +74,7 @@ TEST(StructCopy, AnOlderCallersStructureIsFilledUpToItsEnd) {
   EXPECT_EQ(callers[1].struct_bytes, 7U);
 }
 
-TEST(StructCopy, WhatTheLibraryDoesNotKnowStaysAsItWas) {
+TEST(StructCopy, UnknownFieldsStayUnchanged) {
   NewerCounters caller{sizeof(NewerCounters), 0, 99};
   fill_known_part(&caller, OlderCounters{0, 3});
   EXPECT_EQ(caller.struct_bytes, sizeof(NewerCounters));

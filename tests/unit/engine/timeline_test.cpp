@@ -63,7 +63,7 @@ TEST(Timeline, HasARowForEachTensor) {
   EXPECT_NE(events.dump().find("CYCLE_START"), std::string::npos);
 }
 
-TEST(Timeline, ShowsCopiesOfPackedTensorsAndEndsWhatFails) {
+TEST(Timeline, ShowsCopiesOfPackedTensorsAndEndsFailedSpans) {
   const TimelineFile file;
   run_engines(2, [&](TensorEngine& engine, Client& client) {
     engine.start_timeline(file.path(), false);
@@ -80,7 +80,7 @@ TEST(Timeline, ShowsCopiesOfPackedTensorsAndEndsWhatFails) {
   EXPECT_EQ(events.dump().find("CYCLE_START"), std::string::npos);
 }
 
-TEST(Timeline, CountsWhatItDrops) {
+TEST(Timeline, CountsDroppedEvents) {
   const TimelineFile file;
   Timeline timeline;
   timeline.start(file.path(), false);
@@ -94,7 +94,7 @@ TEST(Timeline, CountsWhatItDrops) {
   EXPECT_EQ(written + dropped, 40 * Timeline::kMaxPending);
 }
 
-TEST(Timeline, RefusesAFileThatCannotBeWrittenAndReplacesOneThatIs) {
+TEST(Timeline, RefusesUnwritableFilesAndReplacesExisting) {
   const TimelineFile file;
   Timeline timeline;
   EXPECT_THROW(timeline.start("/no such directory/x", false), InvalidArgument);

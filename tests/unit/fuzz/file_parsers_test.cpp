@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that come from elsewhere, nearly right.
+// Parsers of files from outside, fed with slightly damaged files.
 #include <gtest/gtest.h>
 
 #include "farandole/collectives/tuning.h"

@@ -11,7 +11,7 @@
 #include "farandole/core/error.h"
 #include "memory.h"
 
-// Of the sanitizers, where there are any, which have chosen the name.
+// Defined by the sanitizers, which chose the name; null in builds without sanitizers.
 // NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
 extern "C" void __sanitizer_set_death_callback(void (*callback)()) __attribute__((weak));
 

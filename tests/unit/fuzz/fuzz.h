@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a parser on inputs that are nearly right: it must understand them, or refuse them with an error of ours.
+// Runs a parser on slightly damaged inputs: the parser must accept each input or throw an Error of this library.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@ namespace farandole::fuzz {
 
 /// A parser under test.
 struct Target {
-  /// Of all inputs of a run, in percent.
+  /// Share of a run's inputs, in percent.
   std::size_t share = 0;
   Corpus corpus;
   /// The next input.
@@ -20,7 +20,7 @@ struct Target {
   /// Parses it and looks at every part of what came of it.
   /// @throws Error  the input is refused. Nothing else may be thrown.
   std::function<void(const std::string& input)> parse;
-  /// What it may hold at once beyond this many times the input: buffers of a fixed size.
+  /// Memory for buffers of a fixed size, which the parser may hold in addition to its multiple of the input's size.
   std::size_t fixed_bytes = 2 << 20;
 };
 

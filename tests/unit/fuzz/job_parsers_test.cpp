@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What processes of a job hear from each other, nearly right.
+// Parsers of messages between the processes of a job, fed with slightly damaged messages.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
@@ -76,7 +76,7 @@ TEST(Fuzz, Hellos) {
            }});
 }
 
-/// What a job with two processes, of 1 and 2 ranks, does with a control message.
+/// Parses control messages in a job of two processes, with 1 and 2 ranks.
 TEST(Fuzz, ControlMessages) {
   const Topology topology({{0, 1, 11, "a", false}, {0, 2, 12, "a", false}});
   ControlMessage fault;

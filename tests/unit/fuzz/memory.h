@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much memory a piece of code takes at once.
+// Measures the peak memory of a piece of code.
 #pragma once
 
 #include <cstddef>

@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Where lengths, numbers of ranks and offsets go wrong.
+/// Values at which lengths, numbers of ranks and offsets tend to go wrong.
 constexpr std::array<std::uint64_t, 16> kNumbers{0,
                                                  1,
                                                  2,
@@ -122,7 +122,7 @@ void Mutator::change_json(std::string& text) {
   std::vector<Json*> all;
   collect(document, all);
   Json& chosen = *all[below(all.size())];
-  // What can not be said by a document of ours takes the place of this mark in the text.
+  // Text that the JSON library cannot produce replaces this mark in the output.
   const std::string mark = "farandole-fuzz";
   std::string instead;
   switch (below(7)) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inputs that are nearly right.
+// Mutates valid inputs into slightly damaged inputs.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The trainer's files, nearly right.
+// Parsers of the trainer's files, fed with slightly damaged files.
 #include <gtest/gtest.h>
 #include <unistd.h>
 #include <zlib.h>

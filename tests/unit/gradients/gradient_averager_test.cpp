@@ -65,7 +65,7 @@ TEST(GradientAverager, RanksMayMarkInDifferentOrdersAndLeaveSomeToWait) {
   });
 }
 
-TEST(GradientAverager, GradientsInOneVectorAreReducedWhereTheyLieAndTheLastBucketIsSmall) {
+TEST(GradientAverager, OneVectorIsReducedInPlaceWithASmallLastBucket) {
   run_replicas(2, [](Communicator& ranks) {
     std::vector<double> flat(1000, ranks.rank() + 1.0);
     std::vector<GradientSpan> spans;
@@ -233,7 +233,7 @@ TEST(GradientAverager, RanksThatShareMemoryAreRefused) {
   EXPECT_EQ(mismatches, 1);
 }
 
-TEST(GradientAverager, OneThatWasMovedOrHasNoRanksSaysSo) {
+TEST(GradientAverager, MovedFromOrRanklessAveragerRaises) {
   std::vector<std::vector<float>> gradients(2, std::vector<float>(5));
   EXPECT_THROW(GradientAverager(Communicator(), spans_of(gradients)), InvalidArgument);
   run_replicas(2, [](Communicator& ranks) {
@@ -248,7 +248,7 @@ TEST(GradientAverager, OneThatWasMovedOrHasNoRanksSaysSo) {
   });
 }
 
-TEST(GradientAverager, AfterItsWorldItRaises) {
+TEST(GradientAverager, RaisesAfterItsWorldHasEnded) {
   std::vector<std::vector<std::vector<float>>> gradients(2, {std::vector<float>(5), std::vector<float>(7)});
   std::vector<std::unique_ptr<GradientAverager>> averagers(2);
   {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is read or written after a call has returned must not be a temporary
-// container: such calls do not compile.
+// Containers that are read or written after the call has returned must not be temporaries: such calls do not compile.
 #include <gtest/gtest.h>
 
 #include <array>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory of TensorFlow's large tensors, over an engine that is made of doubles.
+// The memory pool of TensorFlow's large tensors, over a fake engine.
 #include "block_pool.h"
 
 #include <gtest/gtest.h>
@@ -85,7 +85,7 @@ TEST_F(BlockPoolTest, BlocksAreAtMostAQuarterTooLarge) {
   }
 }
 
-TEST_F(BlockPoolTest, WhatIsFreedIsUsedAgainForItsSize) {
+TEST_F(BlockPoolTest, FreedBlocksAreReusedForTheirSize) {
   const BlockPool::Allocated first = pool_.allocate(3 * kMiB);
   (void)pool_.release(first.memory);
   const BlockPool::Allocated other = pool_.allocate(5 * kMiB);
@@ -96,7 +96,7 @@ TEST_F(BlockPoolTest, WhatIsFreedIsUsedAgainForItsSize) {
   (void)pool_.release(other.memory);
 }
 
-TEST_F(BlockPoolTest, OtherMemoryIsNotItsOwn) {
+TEST_F(BlockPoolTest, DoesNotOwnForeignMemory) {
   std::vector<char> stranger(100);
   EXPECT_EQ(pool_.release(stranger.data()), 0U);
   EXPECT_EQ(pool_.size_of(stranger.data()), 0U);
@@ -114,7 +114,7 @@ TEST_F(BlockPoolTest, WindowsWhereRanksShareTheHost) {
   EXPECT_EQ(pool_.memory().windows_in_use, 0);
 }
 
-TEST_F(BlockPoolTest, WithoutRoomForWindowsOrdinaryMemoryServesAndTheEngineIsAskedSeldom) {
+TEST_F(BlockPoolTest, FallsBackToHostMemoryAndRarelyRetriesWindows) {
   start(2);
   engine().has_room = false;
   for (int i = 0; i < 100; ++i) {
@@ -126,7 +126,7 @@ TEST_F(BlockPoolTest, WithoutRoomForWindowsOrdinaryMemoryServesAndTheEngineIsAsk
   EXPECT_EQ(engine().asked, 2) << "once more after what was kept had gone back, and then not for a while";
 }
 
-TEST_F(BlockPoolTest, WhatIsKeptIsBoundedAndTheOldestGoesFirst) {
+TEST_F(BlockPoolTest, KeptBlocksAreBoundedAndOldestIsFreedFirst) {
   start(2);
   const BlockPool::Allocated probe = pool_.allocate(kMiB);
   const auto limit = static_cast<std::size_t>(pool_.memory().limit);

@@ -75,7 +75,7 @@ class Checkpoints : public testing::Test {
   CheckpointStore store_{directory(), 2};
 };
 
-TEST_F(Checkpoints, WhatWasSavedIsLoaded) {
+TEST_F(Checkpoints, LoadsTheSavedState) {
   EXPECT_FALSE(store_.latest());
   save(123, 5);
   EXPECT_EQ(store_.latest().value().filename(), "step-000123");
@@ -107,7 +107,7 @@ TEST_F(Checkpoints, RemainsOfAnInterruptedWriteAreIgnoredAndRemoved) {
   EXPECT_EQ(names(), (std::set<std::string>{"step-000001", "step-000003", "step-4x"}));
 }
 
-TEST_F(Checkpoints, ExistingOnesAreNotOverwritten) {
+TEST_F(Checkpoints, ExistingCheckpointsAreNotOverwritten) {
   save(1, 1);
   EXPECT_TRUE(contains(message_of<DataError>([&] { save(1, 2); }), "exists already"));
   Content content(0);
@@ -263,7 +263,7 @@ void end(pid_t child) {
   waitpid(child, nullptr, 0);
 }
 
-TEST_F(Checkpoints, KillingTheOwnerFreesTheDirectoryAlsoIfItsChildrenLive) {
+TEST_F(Checkpoints, KilledOwnerFreesTheDirectoryDespiteItsChildren) {
   const fs::path place = directory() / "owned";
   int orphans[2];
   ASSERT_EQ(pipe(orphans), 0);
@@ -328,7 +328,7 @@ TEST_F(Checkpoints, NobodyElseMayReadThem) {
   }
 }
 
-TEST_F(Checkpoints, AnOldOneThatCannotBeRemovedIsAWarning) {
+TEST_F(Checkpoints, UnremovableOldCheckpointIsAWarning) {
   save(1, 1);
   save(2, 2);
   // A file stands where the old one would go first.

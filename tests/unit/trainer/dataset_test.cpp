@@ -78,7 +78,7 @@ TEST_F(FashionMnist, ReadsGzippedAndPlainFiles) {
   for (int i = 0; i < 12; ++i) EXPECT_EQ(rounded.data()[i], static_cast<float>(inputs.data()[i]));
 }
 
-TEST_F(FashionMnist, AMissingFileIsNamedWithWhatToInstall) {
+TEST_F(FashionMnist, MissingFileErrorNamesFileAndPackage) {
   std::filesystem::remove(directory() / "train-labels-idx1-ubyte.gz");
   const std::string message = refusal();
   EXPECT_TRUE(contains(message, "train-labels-idx1-ubyte"));
@@ -136,7 +136,7 @@ TEST_F(FashionMnist, AWrongLabelIsRefused) {
   EXPECT_TRUE(contains(refusal(), "label 1 is 10"));
 }
 
-TEST(Dataset, RefusesWhatDoesNotFit) {
+TEST(Dataset, RefusesWrongCountsAndLabels) {
   const std::vector<float> values(6);
   EXPECT_TRUE(contains(message_of<InvalidArgument>([&] { Dataset({2}, values, {0, 0}, 1); }), "6 were given"));
   EXPECT_TRUE(contains(message_of<InvalidArgument>([&] { Dataset({2}, values, {0, 1, 2}, 2); }), "label 2 is 2"));

@@ -45,7 +45,8 @@ TEST(Loader, TheOrderDependsOnSeedAndEpochOnly) {
 }
 
 TEST(Loader, ShufflesEvenly) {
-  // Where sample 0 lands over many epochs: expected 100 in each of 10 places; 5 standard deviations are about 47.
+  // Counts the positions of sample 0 over 1000 epochs. Expected are 100 in each of 10 positions; 5 standard deviations
+  // are about 47.
   Loader loader(10, 10, 11);
   std::vector<int> places(10);
   for (int epoch = 0; epoch < 1000; ++epoch) {
@@ -65,7 +66,7 @@ TEST(Loader, KnowsItsLastBatch) {
   EXPECT_THROW(loader.batch(3), InvalidArgument);
 }
 
-TEST(Loader, RefusesWhatItCannotDeal) {
+TEST(Loader, RefusesNoSamplesAndEmptyBatches) {
   EXPECT_THROW(Loader(0, 1, 1), InvalidArgument);
   EXPECT_THROW(Loader(10, 0, 1), InvalidArgument);
 }

@@ -251,7 +251,7 @@ TEST(Model, TwoValuesOfOneNameAreRefused) {
   EXPECT_NO_THROW(make("gain", "shift", "mean"));
 }
 
-TEST(Model, WhatWasMovedFromSaysSo) {
+TEST(Model, MovedFromModelRaises) {
   auto model = small_model<float>();
   const auto taken = std::move(model);
   // NOLINTBEGIN(bugprone-use-after-move): that is the test.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Expected values are those of the formulas in optimizer.h, written out for one element.
+// Compares optimizers with the formulas in optimizer.h, written out for one element.
 #include "farandole/trainer/optimizer.h"
 
 #include <gtest/gtest.h>

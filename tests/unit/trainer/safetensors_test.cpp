@@ -36,7 +36,7 @@ class Safetensors : public testing::Test {
   std::vector<float> none_;
 };
 
-TEST_F(Safetensors, WhatWasWrittenIsRead) {
+TEST_F(Safetensors, ReadsWhatItWrote) {
   const SafetensorsFile content(file_);
   ASSERT_EQ(content.entries().size(), 3U);
   EXPECT_EQ(content.entries()[0].name, "layer.weight");
@@ -45,7 +45,7 @@ TEST_F(Safetensors, WhatWasWrittenIsRead) {
   ASSERT_NE(bias, nullptr);
   EXPECT_EQ(bias->dtype, DType::kF64);
   ASSERT_EQ(bias->bytes.size(), 16U);
-  // The same bits, not only the same values.
+  // Compare bits, not only values.
   const auto* expected = reinterpret_cast<const std::byte*>(doubles_.data());
   EXPECT_TRUE(std::equal(expected, expected + 16, reinterpret_cast<const std::byte*>(bias->bytes.data())));
   EXPECT_EQ(content.find("other"), nullptr);

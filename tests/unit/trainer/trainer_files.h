@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files and messages in tests of the trainer.
+// Helpers for files and error messages in tests of the trainer.
 #pragma once
 
 #include <gtest/gtest.h>

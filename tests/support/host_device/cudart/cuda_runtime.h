@@ -49,7 +49,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 }
 
-// What a thread of a kernel knows of itself.
+// CUDA's built-in variables of the kernel's current thread.
 inline thread_local dim3 gridDim, blockDim;
 inline thread_local uint3 blockIdx, threadIdx;
 
@@ -65,9 +65,9 @@ void note_pointer([[maybe_unused]] std::vector<const void*>& pointers, [[maybe_u
   if constexpr (std::is_pointer_v<T>) pointers.push_back(argument);
 }
 
-/// Where streams find what the program knows by this address.
+/// Translates an address of the program into the address that streams use for the same memory.
 const void* address_for_streams(const void* address);
-/// What a kernel gets for an argument.
+/// Translates an argument of a kernel: pointers become addresses for streams, all else stays.
 template <class T>
 T argument_for_streams(const T& argument) {
   if constexpr (std::is_pointer_v<T>) {
