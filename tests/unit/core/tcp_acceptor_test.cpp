@@ -55,14 +55,14 @@ class OpenFilesLimit {
   rlimit before_{};
 };
 
-TEST(TcpCallers, RaisesTheLimitOfOpenFilesForItsConnections) {
+TEST(TcpAcceptor, RaisesTheLimitOfOpenFilesForItsConnections) {
   const TcpJob job(1);
   const OpenFilesLimit limit(256);
   const auto large = job.make(0, 300, job.key());
   EXPECT_GE(limit.soft(), std::min<rlim_t>(2 * 300, limit.hard()));
 }
 
-TEST(TcpCallers, WarnsIfCallersWaitAtTheOpenFilesLimit) {
+TEST(TcpAcceptor, WarnsIfCallersWaitAtTheOpenFilesLimit) {
   // The undefined-behaviour sanitizer, which is in the same builds, looks at memory through a pipe of its own.
   if (test::kAddressSanitizer) GTEST_SKIP() << "this sanitizer must open files";
   SilentCaller silent;
@@ -86,7 +86,7 @@ TEST(TcpCallers, WarnsIfCallersWaitAtTheOpenFilesLimit) {
 }
 
 // Each look costs as many system calls as there are callers.
-TEST(TcpCallers, ASilentCallerIsNotLookedAtAgainAndAgain) {
+TEST(TcpAcceptor, ASilentCallerIsNotLookedAtAgainAndAgain) {
   SilentCaller silent;
   Acceptor& callers = silent.called;
   EXPECT_FALSE(callers.has_new(Clock::now()));

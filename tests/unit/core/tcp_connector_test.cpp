@@ -115,7 +115,7 @@ CallState outcome(Connector& calls, Clock::time_point now, CalledProcess* called
   return CallState::kWaiting;
 }
 
-TEST(TcpOutgoingCalls, ACallThatIsTakenUpIsAConnection) {
+TEST(TcpConnector, ACallThatIsTakenUpIsAConnection) {
   CalledProcess called;
   Connector calls(called.terms(), {called.address()});
   ASSERT_EQ(outcome(calls, kStart, &called), CallState::kConnected);
@@ -128,7 +128,7 @@ TEST(TcpOutgoingCalls, ACallThatIsTakenUpIsAConnection) {
   EXPECT_TRUE(called.has_adopted());
 }
 
-TEST(TcpOutgoingCalls, TheNextAddressIsCalledWithoutAPause) {
+TEST(TcpConnector, TheNextAddressIsCalledWithoutAPause) {
   CalledProcess called;
   const ClosedPort closed;
   Connector calls(called.terms(), {closed.address(), called.address()});
@@ -138,7 +138,7 @@ TEST(TcpOutgoingCalls, TheNextAddressIsCalledWithoutAPause) {
   EXPECT_EQ(outcome(calls, kStart, &called), CallState::kConnected);
 }
 
-TEST(TcpOutgoingCalls, PausesBetweenTheRoundsDoubleUpToTheLongest) {
+TEST(TcpConnector, PausesBetweenTheRoundsDoubleUpToTheLongest) {
   const CalledProcess called;
   const ClosedPort one, other;
   Connector calls(called.terms(), {one.address(), other.address()});
@@ -154,7 +154,7 @@ TEST(TcpOutgoingCalls, PausesBetweenTheRoundsDoubleUpToTheLongest) {
   }
 }
 
-TEST(TcpOutgoingCalls, AnAddressWithoutAnAnswerIsLeftAfterTheConnectTime) {
+TEST(TcpConnector, AnAddressWithoutAnAnswerIsLeftAfterTheConnectTime) {
   const CalledProcess called;
   const FullPort full;
   Connector calls(called.terms(), {full.address()});
@@ -165,7 +165,7 @@ TEST(TcpOutgoingCalls, AnAddressWithoutAnAnswerIsLeftAfterTheConnectTime) {
   EXPECT_EQ(calls.failure()->text, "no answer");
 }
 
-TEST(TcpOutgoingCalls, AProgramThatDoesNotAnswerIsLeftAfterTheAnswerTime) {
+TEST(TcpConnector, AProgramThatDoesNotAnswerIsLeftAfterTheAnswerTime) {
   const CalledProcess called;
   SilentProgram silent;
   Connector calls(called.terms(), {silent.address()});
@@ -175,7 +175,7 @@ TEST(TcpOutgoingCalls, AProgramThatDoesNotAnswerIsLeftAfterTheAnswerTime) {
   EXPECT_EQ(calls.failure()->kind, FailureKind::kSilent);
 }
 
-TEST(TcpOutgoingCalls, WithoutAnAnswerTimeAProgramMayTakeAnyTime) {
+TEST(TcpConnector, WithoutAnAnswerTimeAProgramMayTakeAnyTime) {
   const CalledProcess called;
   SilentProgram silent;
   ConnectOptions terms = called.terms();
@@ -186,7 +186,7 @@ TEST(TcpOutgoingCalls, WithoutAnAnswerTimeAProgramMayTakeAnyTime) {
   EXPECT_TRUE(calls.is_attempting());
 }
 
-TEST(TcpOutgoingCalls, AStrangerThatListensBreaksTheHandshake) {
+TEST(TcpConnector, AStrangerThatListensBreaksTheHandshake) {
   const CalledProcess called;
   CalledProcess stranger;  // it has another key
   Connector calls(called.terms(), {stranger.address()});
@@ -195,7 +195,7 @@ TEST(TcpOutgoingCalls, AStrangerThatListensBreaksTheHandshake) {
   EXPECT_EQ(calls.failing_since(), kStart);
 }
 
-TEST(TcpOutgoingCalls, AnEndThatDeclinesIsThereAndIsCalledAgain) {
+TEST(TcpConnector, AnEndThatDeclinesIsThereAndIsCalledAgain) {
   CalledProcess called(Verdict::kMisfit);
   const ClosedPort closed;
   Connector calls(called.terms(), {closed.address(), called.address(), closed.address()});
@@ -210,7 +210,7 @@ TEST(TcpOutgoingCalls, AnEndThatDeclinesIsThereAndIsCalledAgain) {
   EXPECT_EQ(calls.failure()->at, called.address());
 }
 
-TEST(TcpOutgoingCalls, FailingBeginsWithTheFirstFailure) {
+TEST(TcpConnector, FailingBeginsWithTheFirstFailure) {
   const CalledProcess called;
   const ClosedPort closed;
   Connector calls(called.terms(), {closed.address()});
@@ -220,7 +220,7 @@ TEST(TcpOutgoingCalls, FailingBeginsWithTheFirstFailure) {
   EXPECT_EQ(calls.failing_since(), kStart);
 }
 
-TEST(TcpOutgoingCalls, AnnouncedConnectionThatNeverArrivesIsAFailure) {
+TEST(TcpConnector, AnnouncedConnectionThatNeverArrivesIsAFailure) {
   CalledProcess called(Verdict::kTaken);
   Connector calls(called.terms(), {called.address()});
   ASSERT_EQ(outcome(calls, kStart, &called), CallState::kFailed);
@@ -229,7 +229,7 @@ TEST(TcpOutgoingCalls, AnnouncedConnectionThatNeverArrivesIsAFailure) {
   EXPECT_THAT(calls.failure()->text, HasSubstr("has a connection"));
 }
 
-TEST(TcpOutgoingCalls, SilentAddressRestartsTheTimeOfRefusals) {
+TEST(TcpConnector, SilentAddressRestartsTheTimeOfRefusals) {
   const CalledProcess called;
   const ClosedPort closed;
   const FullPort full;
@@ -245,7 +245,7 @@ TEST(TcpOutgoingCalls, SilentAddressRestartsTheTimeOfRefusals) {
   EXPECT_EQ(calls.failing_since(), kStart);
 }
 
-TEST(TcpOutgoingCalls, ACallIsThroughWhenTheKernelOfTheOtherEndHasTakenIt) {
+TEST(TcpConnector, ACallIsThroughWhenTheKernelOfTheOtherEndHasTakenIt) {
   const CalledProcess called;
   const FullPort full;
   Connector waiting(called.terms(), {full.address()});
@@ -258,7 +258,7 @@ TEST(TcpOutgoingCalls, ACallIsThroughWhenTheKernelOfTheOtherEndHasTakenIt) {
   EXPECT_TRUE(taken.is_established());
 }
 
-TEST(TcpOutgoingCalls, AnEndThatHasLetACallWaitIsThere) {
+TEST(TcpConnector, AnEndThatHasLetACallWaitIsThere) {
   const CalledProcess called;
   const ClosedPort closed;
   SilentProgram busy;
@@ -271,7 +271,7 @@ TEST(TcpOutgoingCalls, AnEndThatHasLetACallWaitIsThere) {
   EXPECT_FALSE(calls.failing_since());
 }
 
-TEST(TcpOutgoingCalls, AfterHangingUpTheNextCallHasItsTime) {
+TEST(TcpConnector, AfterHangingUpTheNextCallHasItsTime) {
   const CalledProcess called;
   const SilentProgram silent;
   Connector calls(called.terms(), {silent.address()});
@@ -285,7 +285,7 @@ TEST(TcpOutgoingCalls, AfterHangingUpTheNextCallHasItsTime) {
   EXPECT_TRUE(calls.is_attempting());
 }
 
-TEST(TcpOutgoingCalls, WithoutAnAddressThereIsNoCall) {
+TEST(TcpConnector, WithoutAnAddressThereIsNoCall) {
   CalledProcess called;
   Connector calls(called.terms());
   EXPECT_EQ(calls.advance(kStart), CallState::kWaiting);
