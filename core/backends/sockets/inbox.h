@@ -112,7 +112,7 @@ class Inbox {
   std::unordered_map<Key, KeyQueue> queues_;
   KeyQueue* frame_queue_ = nullptr;  ///< queue of the current frame, whose message is the last of `arrived`
   std::size_t frame_left_ = 0;
-  std::vector<std::byte> scratch_;  ///< payload that will be reduced, or that belongs to a withdrawn receive
+  std::vector<std::byte> scratch_;  ///< payload to reduce or to discard (withdrawn receive, wrong length)
 };
 
 }  // namespace farandole::sockets

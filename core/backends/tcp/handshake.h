@@ -86,8 +86,8 @@ class Handshake {
   State state() const { return state_; }
   /// Sets the verdict. Responder only, in state kProven.
   void decide(Verdict verdict);
-  /// The peer's introduction. To be believed from state kProven on by the responder, from kDone or kRefused on by the
-  /// initiator.
+  /// The peer's introduction. The responder may believe the introduction from state kProven on, the initiator in states
+  /// kDone and kRefused.
   const Introduction& peer() const { return peer_opening_.introduction; }
   /// The responder's verdict, in states kDone and kRefused.
   Verdict verdict() const { return verdict_; }

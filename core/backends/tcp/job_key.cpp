@@ -101,7 +101,7 @@ void scrub(const char* name) {
   unsetenv(name);
 }
 
-/// Hashes a job's name to 256 bits. Any program can compute them.
+/// Hashes a job's name to 256 bits. Not a secret: every program can compute this hash.
 std::array<unsigned char, 32> hash(std::string_view purpose, const JobName& name) {
   const std::string text = fmt::format("{}\n{}\n{}", purpose, name.rendezvous, name.job);
   std::array<unsigned char, 32> bits{};

@@ -41,9 +41,9 @@ struct WorldOptions {
 ///   ranks.allreduce(values, farandole::ReduceOp::kSum);
 ///
 /// Joining: the constructor joins the job it finds: an MPI that the program has initialised, a job started by mpirun or
-/// Slurm (through the MPI plug-in), or processes started with FARANDOLE_RANK, FARANDOLE_SIZE and FARANDOLE_RENDEZVOUS
-/// (on one host FARANDOLE_JOB) or with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. If the constructor finds no job,
-/// the job is this process alone.
+/// Slurm (through the MPI plug-in, or with FARANDOLE_MPI=pmix through PMIx), or processes started with FARANDOLE_RANK,
+/// FARANDOLE_SIZE and FARANDOLE_RENDEZVOUS (on one host FARANDOLE_JOB) or with RANK, WORLD_SIZE, MASTER_ADDR and
+/// MASTER_PORT. If the constructor finds no job, the job is this process alone.
 ///
 /// Leaving: the destructor completes pending collectives and waits for the other processes to leave, too. If an
 /// exception is passing through, the destructor reports the failure to the other processes instead. A communicator that
@@ -80,7 +80,7 @@ class World {
   /// Number of ranks in this process.
   int replicas() const;
   const Topology& topology() const;
-  /// Settings of this process, with rank 0's values where the whole job uses rank 0's.
+  /// Settings of this process. Settings that must be the same on all ranks have rank 0's values.
   const Settings& settings() const;
   /// How the job was joined, and why: "Open MPI 4.1.4 …", or "none …" for a job of one process.
   const std::string& backend_description() const;

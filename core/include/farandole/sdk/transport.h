@@ -89,8 +89,8 @@ class Transport {
   virtual std::unique_ptr<Transfer> send(const Channel& channel, const void* data, std::size_t bytes) = 0;
   /// Posts a receive of exactly `bytes` bytes.
   virtual std::unique_ptr<Transfer> recv(const Channel& channel, void* data, std::size_t bytes) = 0;
-  /// Posts a receive of a message whose length the receiver does not know; a longer message than `max_bytes` is a
-  /// TransportError. The length is Transfer::received_bytes.
+  /// Posts a receive of a message whose length the receiver does not know; if the message is longer than `max_bytes`,
+  /// Transfer::test throws a TransportError. Transfer::received_bytes returns the length.
   /// @param max_bytes  size of `data` in bytes; at most kMaxUnknownBytes
   virtual std::unique_ptr<Transfer> recv_up_to(const Channel& channel, void* data, std::size_t max_bytes) = 0;
   /// Receives and reduces in a single pass: out[i] = operand[i] op incoming[i]. Called only if `fuses_reduction()`.
