@@ -77,8 +77,8 @@ void Peers::watch(std::span<const ProcessIdentity> identities) {
   group().while_waiting([this] { throw_if_a_process_has_died(); });
 }
 
-/// Used while the job is being joined. Control messages are not read, unless a process has died: then the fault that it
-/// announced is thrown.
+/// Used while the job is being joined. Reads control messages only after a process has died, and then throws the first
+/// fault among them, or else a PeerLost.
 void Peers::throw_if_a_process_has_died() {
   const auto now = Clock::now();
   if (now < next_liveness_) return;
@@ -283,8 +283,8 @@ void Peers::ask_before_leaving(Clock::time_point now) {
   ask(topology_.first_rank_of(process_), ControlMessage::kNoCommunicator, 1, awaited, {});
 }
 
-/// First ranks of the processes that this process awaits and that are not leaving. If all of these are leaving, a rank
-/// for which they wait.
+/// First ranks of the awaited processes that are not leaving. If all awaited processes are leaving, a rank that one of
+/// them awaits.
 std::vector<int> Peers::remaining() const {
   std::vector<int> ranks;
   for (const int p : shutdown_.waits_for()) {

@@ -68,6 +68,8 @@ class World {
   /// has a World
   /// @throws Unsupported  there is no plug-in for the MPI that started the program, or several replicas are wanted and
   /// MPI has no thread support
+  /// @throws Error  the processes did not all join: PeerLost, Timeout or TransportError; or the tuning table cannot be
+  /// read: DataError
   explicit World(const WorldOptions& options = {});
   ~World();
   World(const World&) = delete;

@@ -32,8 +32,8 @@ void hold_at_forks() {
   pthread_atfork([] { mutex().lock(); }, [] { mutex().unlock(); }, [] { mutex().unlock(); });
 }
 
-/// A mutex that a fork locks if it gets it within 100 ms, so that the child finds the guarded data consistent. Pass
-/// `hold` and `release` to ForkedChildren. Thread-safe.
+/// A mutex that a fork locks if the mutex becomes free within 100 ms, so that the child finds the guarded data
+/// consistent. Pass `hold` and `release` to ForkedChildren. Thread-safe.
 class ForkMutex {
  public:
   void lock() { mutex_.lock(); }
@@ -76,7 +76,7 @@ class ProcessState {
   };
 
  public:
-  /// Access to the state; holds the mutex. Keep it for moments only, as with hold_at_forks.
+  /// Access to the state; holds the mutex. Keep the Access for moments only, because forks wait for the mutex.
   class Access {
    public:
     explicit Access(Guarded& guarded) : lock_(guarded.mutex), state_(guarded.state) {}
