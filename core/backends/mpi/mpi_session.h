@@ -63,8 +63,8 @@ class MpiSession {
   /// Sets a function to call at the beginning of the program's MPI_Finalize, while MPI still works.
   void set_goodbye(std::function<void()> goodbye) { goodbye_ = std::move(goodbye); }
   /// Stops all use of MPI: `enter` throws afterwards.
-  /// @param in_good_order  true: frees the communicators, and finalises MPI if Farandole has initialised it; false,
-  /// after a fault: does neither, so that nothing can hang and the launcher notices the failure
+  /// @param in_good_order  true: frees the communicators, and finalises MPI if Farandole has initialised MPI. False,
+  /// after a fault: does neither, so that nothing can hang, and the launcher notices the failure
   void close(bool in_good_order);
 
  private:

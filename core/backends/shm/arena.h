@@ -14,8 +14,8 @@
 
 namespace farandole {
 
-/// The memory of this process that all processes of its host can map: windows, control blocks and staging memory are
-/// allocated from it.
+/// The memory of this process that all processes of its host can map. Windows, the ranks' control blocks for
+/// collectives, and staging memory are allocated from the arena.
 ///
 /// How it works:
 /// - The arena reserves `plan.arena_bytes` of address space once (half as much, and so on, if that much is not free),
@@ -35,8 +35,8 @@ namespace farandole {
 /// Thread-safe.
 class Arena {
  public:
-  /// Maps the arena. If the plan wants a memory file and the system refuses it, the arena is ordinary memory, and
-  /// `problem` says why.
+  /// Maps the arena. If the plan wants a memory file and the system cannot create the file, the arena is ordinary
+  /// memory, and `problem` says why.
   /// @throws InvalidArgument  there is not enough address space even for kSmallestArena
   explicit Arena(const ArenaPlan& plan);
   ~Arena();

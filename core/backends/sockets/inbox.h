@@ -45,9 +45,9 @@ struct PostedReceive {
 /// Matches messages with posted receives, in order per key, and writes the payload straight into the memory of the
 /// receive. Unexpected messages are buffered within the `KeptBytes` budget, and copied when a receive is posted.
 ///
-/// The owner reads the socket. For each frame: `begin_frame(header)`; then, until `frame_left()` is 0, either
-/// `target()`, a read into the target, and `filled()`; or `put()` with payload that was read elsewhere. Not
-/// thread-safe.
+/// The owner reads the socket. For each frame, the owner calls `begin_frame(header)`. Until `frame_left()` is 0, the
+/// owner then either reads payload into `target()` and calls `filled()`, or passes payload that was read elsewhere to
+/// `put()`. Not thread-safe.
 class Inbox {
  public:
   explicit Inbox(KeptBytes& kept) : kept_(kept) {}

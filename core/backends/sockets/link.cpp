@@ -86,7 +86,7 @@ Link::Link(UniqueDescriptor socket, std::string peer, KeptBytes& kept, std::size
 }
 
 void Link::set_socket_options() {
-  // Unix sockets refuse both options, and do not need them.
+  // Best effort: Unix sockets have neither option, and need neither.
   const int yes = 1;
   (void)setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
   (void)setsockopt(socket_.get(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kUnsentBytes, sizeof kUnsentBytes);

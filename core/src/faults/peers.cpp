@@ -21,7 +21,8 @@ namespace {
 // Time to wait for the last messages of a dead process, which may arrive after its death has been seen. Needed in the
 // last round of a clean shutdown only.
 constexpr auto kLastWords = std::chrono::milliseconds(100);
-// Times at which a leaving process asks the peers that it awaits how far they are, for its warning.
+// Times at which a leaving process asks the awaited peers whether they are leaving, too. Its warning names the peers
+// that are not.
 constexpr double kFirstQuestion = 0.25;  // share of the time until the first warning
 constexpr auto kNextQuestion = std::chrono::seconds(1);
 

@@ -40,10 +40,12 @@ struct WorldOptions {
 ///   farandole::Communicator ranks(world);
 ///   ranks.allreduce(values, farandole::ReduceOp::kSum);
 ///
-/// Joining: the constructor joins the job it finds: an MPI that the program has initialised, a job started by mpirun or
-/// Slurm (through the MPI plug-in, or with FARANDOLE_MPI=pmix through PMIx), or processes started with FARANDOLE_RANK,
-/// FARANDOLE_SIZE and FARANDOLE_RENDEZVOUS (on one host FARANDOLE_JOB) or with RANK, WORLD_SIZE, MASTER_ADDR and
-/// MASTER_PORT. If the constructor finds no job, the job is this process alone.
+/// Joining: the constructor joins the job that it finds:
+/// - processes started with FARANDOLE_RANK, FARANDOLE_SIZE and FARANDOLE_RENDEZVOUS (on one host FARANDOLE_JOB)
+///   or with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT;
+/// - an MPI that the program has initialised;
+/// - a job started by mpirun or Slurm, through the MPI plug-in, or with FARANDOLE_MPI=pmix through PMIx.
+/// If the constructor finds no job, the job is this process alone.
 ///
 /// Leaving: the destructor completes pending collectives and waits for the other processes to leave, too. If an
 /// exception is passing through, the destructor reports the failure to the other processes instead. A communicator that

@@ -110,9 +110,11 @@ class VendorCollectives {
 
 /// The processes of a job, joined through a backend.
 ///
-/// Life: Backend::join returns the group; `allgather` serves the bring-up (identities, topology, memory of each host);
-/// `set_topology` makes `transport` usable; then the job runs; `leave` ends the group after a clean shutdown. After a
-/// fault the group is destroyed without `leave`.
+/// Life of a group:
+///   1. Backend::join returns the group.
+///   2. `allgather` serves the bring-up (identities, topology, memory of each host).
+///   3. `set_topology` makes `transport` usable, and the job runs.
+///   4. `leave` ends the group after a clean shutdown. After a fault the group is destroyed without `leave`.
 ///
 /// `allgather`, `vendor_collectives` and `leave` block, and are collective over their processes. All other functions
 /// are non-blocking, except for `rest`.
@@ -255,10 +257,13 @@ struct BackendChoice {
   LaunchedAs launched;
   std::string doubt{};  ///< a warning, if this process may have been meant as part of a larger job; else empty
 };
-/// Chooses the backend by the first of these that applies: FARANDOLE_RANK and its companions; FARANDOLE_MPI=pmix; an
-/// initialised MPI; the variables of an MPI launcher, or FARANDOLE_MPI=openmpi or mpich; RANK and its companions.
-/// docs/clusters.md has the exact rule.
-/// @throws InvalidArgument  these contradict each other, or a companion variable is missing
+/// Chooses the backend. The first of these that applies decides (docs/clusters.md has the exact rule):
+///   1. FARANDOLE_RANK and its companions
+///   2. FARANDOLE_MPI=pmix
+///   3. an MPI that the program has initialised
+///   4. the variables of an MPI launcher or of Slurm, or FARANDOLE_MPI=openmpi or mpich
+///   5. RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT
+/// @throws InvalidArgument  the variables contradict each other, or some are missing
 BackendChoice choose_backend(const Settings& settings, const JoinOptions& options);
 /// Loads a plug-in (once per process). "local", "tcp" and "pmix" are part of the library.
 /// @throws Unsupported  the plug-in was not built or cannot be loaded; the message names it and the places searched

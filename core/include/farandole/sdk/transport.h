@@ -23,8 +23,8 @@ enum class Traffic : std::uint8_t {
 };
 inline constexpr int kTraffics = 2;
 
-/// A one-way, first-in-first-out path between two ranks of the job. Messages have no tags: the n-th send of a channel
-/// matches the n-th receive.
+/// A one-way, first-in-first-out path between two ranks of the job. Each communicator has kLanes lanes, so that several
+/// of its collectives can be in flight. Messages have no tags: the n-th send of a channel matches the n-th receive.
 ///
 /// Both ends post the messages of a lane in the same order, whatever their traffic. So a transport may carry both
 /// classes of traffic on the same path.

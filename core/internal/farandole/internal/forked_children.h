@@ -5,7 +5,7 @@
 //
 // Which tool for which case:
 //   hold_at_forks    a mutex held for moments only: fork waits for the mutex, so that the child finds it free
-//   ForkMutex        a mutex that may be held for long: fork gives up after 100 ms, and the child learns that
+//   ForkMutex        a mutex that may be held for long: fork gives up after 100 ms, and tells the child
 //   ProcessState     state shared by all threads of the process, with its mutex
 //   ForkedChildren   objects that the child must detach from (sockets, jobs, …)
 #pragma once
