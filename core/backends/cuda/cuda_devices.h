@@ -21,8 +21,8 @@ namespace farandole::cuda {
 class CudaDevices final : public DeviceRuntime {
  public:
   /// Initialises a loaded driver and enumerates the devices.
-  /// @param reason  set if null is returned: why there are no devices, as the driver or this build lacks something
-  /// @return the devices, or null
+  /// @param reason  set if null is returned: why there are no devices, for example because the driver is too old
+  /// @return the devices, or null   @throws DeviceError  a query of a device fails
   static std::unique_ptr<CudaDevices> find(CudaLibrary cuda, std::span<const KernelImage> images, std::string nccl_path,
                                            std::string& reason);
 

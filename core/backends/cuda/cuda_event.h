@@ -28,7 +28,8 @@ struct DeviceContext {
 struct PooledEvent {
   CUevent event = nullptr;
   /// Completion word in pinned memory. Each record makes the stream write the number of the record here, so the host
-  /// sees completion without a call of the driver. Null if the event has no word.
+  /// sees completion without a call of the driver. Null for an event that only streams wait for, and if the pool has no
+  /// words left or the device cannot write them.
   std::uint32_t* word = nullptr;
   std::uint32_t records = 0;  ///< how often the event was recorded
 };
@@ -59,8 +60,9 @@ class EventPool {
   std::size_t words_left_ = 0;
 };
 
-/// An event of a CUDA device. `is_complete` reads the completion word, and calls the driver at most once a millisecond,
-/// to notice a device that has failed, which writes no words.
+/// An event of a CUDA device. `is_complete` reads the completion word. It also calls the driver at most once a
+/// millisecond, because a device that has failed writes no words. For an event without a word every `is_complete` calls
+/// the driver.
 class CudaEvent final : public DeviceEvent {
  public:
   /// @param pool  outlives the event

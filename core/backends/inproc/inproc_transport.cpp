@@ -50,7 +50,7 @@ class InprocTransport::SendTransfer final : public Transfer {
   ~SendTransfer() override {
     int expected = Envelope::kPosted;
     if (envelope_->state.compare_exchange_strong(expected, Envelope::kWithdrawn)) return;
-    // The receiver is reading the sender's memory, which must stay until it has finished. That takes one copy.
+    // The receiver is reading the sender's memory, which must stay valid until the receiver has copied or reduced it.
     while (!test()) std::this_thread::yield();
   }
   bool test() override { return envelope_->state.load(std::memory_order_acquire) == Envelope::kDone; }

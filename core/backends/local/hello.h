@@ -9,8 +9,8 @@
 
 namespace farandole::local {
 
-/// Identifies a process to its peer. Sent as it lies in memory. Its layout never changes, so that different builds
-/// understand each other's hello and can say that they differ.
+/// Identifies a process to its peer. Sent as raw bytes. The layout of this struct never changes, so that different
+/// builds understand each other's hello and can report the difference.
 struct Hello {
   std::int32_t process = 0;
   std::int32_t processes = 0;

@@ -13,7 +13,8 @@ namespace farandole::local {
 
 namespace {
 
-/// Open sockets in a child would keep the peers from seeing the end of this process, and keep its number in use.
+/// Open sockets in a child would keep the peers from seeing the end of this process, and keep its process number in
+/// use.
 void drop_sockets_in_child(LocalProcessGroup& group) {
   group.drop_sockets();
 }

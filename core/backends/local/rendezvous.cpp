@@ -33,8 +33,8 @@ constexpr std::size_t kMaxNameBytes = 64;
 // Linux does not notify when a name appears, so connects are retried after this time.
 constexpr int kRetryMs = 5;
 
-// A process that ends during the rendezvous has a reason, such as a wrong FARANDOLE_SIZE, which this process may be
-// about to find, too. So this process waits before it reports the loss, to report the reason if it can.
+// A process that ends during the rendezvous usually has found a problem, such as a wrong FARANDOLE_SIZE. This process
+// may be about to find the same problem, so it waits for this time before it reports the loss.
 constexpr auto kLostProcessGrace = std::chrono::milliseconds(300);
 
 [[noreturn]] void throw_failed(std::string_view function) {
@@ -193,12 +193,14 @@ class JobConnector {
     if (is_gone) socket_of(process) = UniqueDescriptor();
   }
 
-  /// Receives a hello once all its bytes have come, and no byte more: messages may follow. Non-blocking.
-  /// @param is_gone  set if the peer has closed the connection, or has sent something else than a hello
+  /// Receives a hello once all its bytes have arrived. Reads no byte beyond the hello, because messages may follow.
+  /// Non-blocking.
+  /// @param is_gone  set if the peer has closed the connection, or has sent something other than a hello
   std::optional<Hello> receive_hello(const UniqueDescriptor& socket, bool& is_gone) {
     std::array<std::byte, sizeof(Hello)> packet{};
     ssize_t got = 0;
-    // A reset is reported once, before the bytes that were sent until then; they can still be read.
+    // The kernel reports a reset of the connection once, ahead of bytes that arrived before the reset. These bytes can
+    // still be read.
     do {
       got = recv(socket.get(), packet.data(), packet.size(), MSG_PEEK);
     } while (got < 0 && (errno == EINTR || errno == ECONNRESET));
@@ -288,7 +290,7 @@ class JobConnector {
 
   const LocalJob& job_;
   Rendezvous rendezvous_;
-  std::vector<bool> connected_;                 // by process; true once its hello has been received and accepted
+  std::vector<bool> connected_;                 // by process; true once the process's hello has been accepted
   std::vector<BuildClaim> builds_;              // by process, of the connected processes
   Deadline lost_deadline_ = Deadline::never();  // set once a connected process has gone
   std::vector<UniqueDescriptor> unidentified_;  // accepted connections whose hello has not come yet

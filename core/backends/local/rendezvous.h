@@ -17,7 +17,7 @@ struct LocalJob {
   std::string name;   ///< the same for all processes, 1 to 64 bytes
   int process = 0;    ///< number of this process
   int processes = 1;  ///< number of processes in the job
-  /// A first warning that names the missing processes comes after this time, the next after twice the time, and so on.
+  /// The first warning that names the missing processes comes after this time. The pauses between warnings double.
   std::chrono::duration<double> warn_after{30};
   std::chrono::duration<double> timeout{0};  ///< 0: waits for ever
 };
@@ -32,11 +32,13 @@ struct Rendezvous {
 ///
 /// Protocol: each process listens on a Unix socket in Linux's abstract name space, whose name consists of user, job
 /// name and process number. (Abstract names have no files, so nothing stays behind however a process ends.) A process
-/// connects to all processes with lower numbers, and tries again until they listen; it accepts connections from those
-/// with higher numbers. Both ends send a Hello first. Connections of other users are refused.
-/// @throws InvalidArgument  the job's name is too long; the number is taken, here or by a process of another user; or
-/// another process was given another number of processes, or runs another build
-/// @throws PeerLost  a process ended after it had connected with this process, and before all processes had
+/// connects to all processes with lower numbers, and tries again until they listen; it accepts connections from
+/// processes with higher numbers. Both ends send a Hello first. Connections of other users are rejected.
+/// @throws InvalidArgument  the job's name is empty or too long; another process has this process's number; a process
+/// of another user listens under a lower number; or another process was given a different number of processes, or runs
+/// another build
+/// @throws PeerLost  a process ended after it had connected with this process, and before this process had connected
+/// with all others
 /// @throws Timeout  names the processes that are missing   @throws TransportError  a system call failed
 Rendezvous join_job(const LocalJob& job);
 

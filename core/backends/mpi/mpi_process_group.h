@@ -18,8 +18,8 @@
 
 namespace farandole::mpi {
 
-/// Maximum size of a single MPI message and collective; longer ones are split into parts, because MPI counts in int.
-/// Tests use small parts.
+/// Maximum size of a single MPI message and of a single MPI collective. Longer messages and vectors are split into
+/// parts, because MPI counts in int. Tests use small parts.
 struct PartLimits {
   std::size_t message_bytes = std::size_t{1} << 30;
   std::size_t collective_count = std::size_t{1} << 30;

@@ -61,9 +61,9 @@ Runtime start_runtime(const std::optional<int>& communicator, bool many_threads)
     const int wanted = many_threads ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE;
     check(MPI_Init_thread(nullptr, nullptr, wanted, &runtime.thread_level), "MPI_Init_thread");
     runtime.ours = true;
-    // MPICH reports a failed MPI_Test to the error handler of these communicators instead of the message's own. A
-    // program that has initialised MPI itself keeps its handlers: by default such an error then aborts the job in MPI,
-    // with MPI's message.
+    // MPICH reports a failed MPI_Test to the error handlers of these communicators, not to the handler of the message's
+    // communicator. A program that has initialised MPI itself keeps its own handlers here: by default MPI then aborts
+    // the job with its own message.
     check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     check(MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   } else {

@@ -21,8 +21,8 @@ namespace farandole::mpi {
 
 /// Guards all use of MPI by a job. Every call of MPI is made while the result of `enter` or `lock` is held.
 ///
-/// Sessions are never destroyed: a transfer that is destroyed late, or a late callback of MPI, finds a session that
-/// refuses.
+/// Sessions are never destroyed: a transfer that is destroyed late, or a late callback of MPI, still finds its session,
+/// which then makes no call of MPI.
 ///
 /// Threads: with MPI_THREAD_MULTIPLE any thread may call MPI. With MPI_THREAD_SERIALIZED all calls are made under one
 /// process-wide lock, and no call blocks. With a lower level only the main thread calls MPI. Const after construction
@@ -63,8 +63,8 @@ class MpiSession {
   /// Sets a function to call at the beginning of the program's MPI_Finalize, while MPI still works.
   void set_goodbye(std::function<void()> goodbye) { goodbye_ = std::move(goodbye); }
   /// Stops all use of MPI: `enter` throws afterwards.
-  /// @param in_good_order  true: frees the communicators, and finalises MPI if Farandole has initialised it; false,
-  /// after a fault: does neither, so that nothing can hang and the launcher notices the failure
+  /// @param in_good_order  true: frees the communicators, and finalises MPI if Farandole has initialised MPI. False,
+  /// after a fault: does neither, so that nothing can hang, and the launcher notices the failure
   void close(bool in_good_order);
 
  private:

@@ -59,7 +59,7 @@ MPI_Op native_op(DType dtype, ReduceOp op) {
   return (dtype == DType::kBool ? of_bools : of_numbers)[static_cast<std::size_t>(op)];
 }
 
-/// Non-blocking collectives of MPI, a collective per part of the vector, tested in order.
+/// Non-blocking collectives of MPI, one for each part of the vector, tested in order.
 class VendorTransfer final : public Transfer {
  public:
   VendorTransfer(MpiSession& session, std::vector<MPI_Request> requests)
@@ -78,7 +78,7 @@ class VendorTransfer final : public Transfer {
   }
 
  private:
-  /// MPI can neither cancel nor free a non-blocking collective, so wait briefly for each.
+  /// MPI can neither cancel nor free a non-blocking collective, so wait briefly for each incomplete collective.
   BufferHazard give_up() {
     for (; done_ < requests_.size() && session_.is_usable(); ++done_) {
       if (session_.settle(requests_[done_])) continue;
@@ -138,8 +138,8 @@ std::function<void()> bind(VendorCall::Kind kind, const BlockingCall& c) {
   return [c] { check(MPI_Barrier(c.communicator), "MPI_Barrier"); };
 }
 
-/// Replaces `from` or `to` by MPI_IN_PLACE if the call is in place: the argument that holds the rank's own part; in
-/// rooted collectives on the root only.
+/// If the call is in place, replaces `from` (in scatter: `to`) by MPI_IN_PLACE. In rooted collectives only the root
+/// does so.
 void mark_in_place(VendorCall::Kind kind, std::size_t slice_bytes, int rank, BlockingCall& c) {
   const std::size_t place = slice_bytes * static_cast<std::size_t>(rank);
   const auto is_inside = [place](const void* part, const void* whole) {
@@ -170,7 +170,8 @@ void mark_in_place(VendorCall::Kind kind, std::size_t slice_bytes, int rank, Blo
   }
 }
 
-/// One thread at a time, as for all collectives of a communicator.
+/// MPI's collectives on a communicator of their own. Used by one thread at a time, as all collectives of a communicator
+/// are.
 class MpiVendorCollectives final : public VendorCollectives {
  public:
   MpiVendorCollectives(MpiSession& session, CommunicatorKey key, MPI_Comm communicator, std::size_t part_count)

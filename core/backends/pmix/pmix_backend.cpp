@@ -48,8 +48,8 @@ class PmixBackend final : public Backend {
     slot.processes = client->processes();
     slot.key = secret.key;
     slot.job = secret.job;
-    // Process 0 shares its address this way, and continues only after all processes have connected, so all have
-    // received what PMIx distributes.
+    // Process 0 shares its address by PMIx, and continues only after all processes have connected to this address. So
+    // when process 0 continues, all processes have received the shared texts.
     slot.share = [&client](std::string_view of_process_0) { return client->share(of_process_0); };
     return std::make_unique<tcp::TcpProcessGroup>(slot);
   }

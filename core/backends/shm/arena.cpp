@@ -64,8 +64,8 @@ bool has_nonce(int descriptor, const ArenaHeader::Nonce& nonce) {
 }
 
 void* map_pages(int descriptor, std::size_t bytes) {
-  // Ordinary memory is mapped inaccessible, and made accessible as the arena grows, so that a system that commits
-  // strictly reserves no more than that.
+  // Ordinary memory is mapped inaccessible, and made accessible as the arena grows: with strict commit
+  // (vm.overcommit_memory=2) the kernel reserves memory only for accessible pages.
   if (descriptor < 0) return mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   return mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor, 0);
 }
@@ -229,8 +229,8 @@ void Arena::become_private() {
   const auto remap = [&](int protection) {
     return mmap(base_, end, protection, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, descriptor_, 0) != MAP_FAILED;
   };
-  // A system that commits strictly may refuse the memory for pages that the child might write; a read-only mapping
-  // needs none.
+  // With strict commit the kernel may refuse memory for pages that the child might write; a read-only mapping reserves
+  // none.
   const bool is_mapped = remap(PROT_READ | PROT_WRITE) || remap(PROT_READ);
   const std::uint64_t kept = is_mapped ? end : 0;
   munmap(base_ + kept, size_ - kept);

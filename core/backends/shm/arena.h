@@ -14,15 +14,16 @@
 
 namespace farandole {
 
-/// The memory of this process that all processes of its host can map: windows, control blocks and staging memory are
-/// allocated from it.
+/// The memory of this process that all processes of its host can map. Windows, the ranks' control blocks for
+/// collectives, and staging memory are allocated from the arena.
 ///
 /// How it works:
 /// - The arena reserves `plan.arena_bytes` of address space once (half as much, and so on, if that much is not free),
-/// so
-///   that offsets and addresses stay valid. Only the part up to the last allocation is memory; it grows on demand.
+///   so that offsets and addresses stay valid. Only the part up to the highest allocation so far is backed by memory;
+///   this part grows on demand.
 /// - The memory is a file without a name (memfd). Peers open it as /proc/<pid>/fd/<descriptor> (`map_arena`), and map
-///   the same number of bytes. The kernel frees it when its last process ends, however that happens.
+///   the same number of bytes. The kernel frees the file when the last process that has it open or mapped ends, even if
+///   that process is killed.
 /// - The file stays open as long as the arena lives, so that peers can find it. It is sealed against shrinking, so that
 ///   no peer loses memory under its mapping.
 /// - Core dumps leave arenas out.
@@ -34,8 +35,8 @@ namespace farandole {
 /// Thread-safe.
 class Arena {
  public:
-  /// Maps the arena. If the plan wants a memory file and the system refuses it, the arena is ordinary memory, and
-  /// `problem` says why.
+  /// Maps the arena. If the plan wants a memory file and the system cannot create the file, the arena is ordinary
+  /// memory, and `problem` says why.
   /// @throws InvalidArgument  there is not enough address space even for kSmallestArena
   explicit Arena(const ArenaPlan& plan);
   ~Arena();

@@ -8,8 +8,8 @@
 namespace farandole::sockets {
 
 /// Position of a process in the binomial tree with root 0. The parent of a process is the process number with the
-/// lowest set bit cleared. A process and all processes below it have consecutive numbers. The depth is
-/// ceil(log2(processes)); a process has at most that many children.
+/// lowest set bit cleared. A process and all processes below it have consecutive numbers. Depth and number of children
+/// are at most ceil(log2(processes)).
 class BinomialTree {
  public:
   BinomialTree(int process, int processes) : process_(process), processes_(processes) {}
@@ -31,7 +31,7 @@ class BinomialTree {
     if (!is_root()) all.push_back(parent());
     return all;
   }
-  /// Returns the number after the last process of the subtree below and including this process.
+  /// One past the largest process number in this process's subtree.
   int end() const {
     const int lowest_bit = process_ & -process_;
     return is_root() ? processes_ : std::min(processes_, process_ + lowest_bit);

@@ -45,9 +45,9 @@ struct PostedReceive {
 /// Matches messages with posted receives, in order per key, and writes the payload straight into the memory of the
 /// receive. Unexpected messages are buffered within the `KeptBytes` budget, and copied when a receive is posted.
 ///
-/// The owner reads the socket. For each frame: `begin_frame(header)`; then, until `frame_left()` is 0, either
-/// `target()`, a read into the target, and `filled()`; or `put()` with payload that was read elsewhere. Not
-/// thread-safe.
+/// The owner reads the socket. For each frame, the owner calls `begin_frame(header)`. Until `frame_left()` is 0, the
+/// owner then either reads payload into `target()` and calls `filled()`, or passes payload that was read elsewhere to
+/// `put()`. Not thread-safe.
 class Inbox {
  public:
   explicit Inbox(KeptBytes& kept) : kept_(kept) {}
@@ -112,7 +112,7 @@ class Inbox {
   std::unordered_map<Key, KeyQueue> queues_;
   KeyQueue* frame_queue_ = nullptr;  ///< queue of the current frame, whose message is the last of `arrived`
   std::size_t frame_left_ = 0;
-  std::vector<std::byte> scratch_;  ///< payload that will be reduced, or that belongs to a withdrawn receive
+  std::vector<std::byte> scratch_;  ///< payload to reduce or to discard (withdrawn receive, wrong length)
 };
 
 }  // namespace farandole::sockets

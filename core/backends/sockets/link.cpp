@@ -86,7 +86,7 @@ Link::Link(UniqueDescriptor socket, std::string peer, KeptBytes& kept, std::size
 }
 
 void Link::set_socket_options() {
-  // Unix sockets refuse both options, and do not need them.
+  // Best effort: Unix sockets have neither option, and need neither.
   const int yes = 1;
   (void)setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
   (void)setsockopt(socket_.get(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kUnsentBytes, sizeof kUnsentBytes);
@@ -96,7 +96,8 @@ void Link::attach(UniqueDescriptor socket) {
   const std::lock_guard lock(mutex_);
   socket_ = std::move(socket);
   set_socket_options();
-  // The rank that has posted the messages may now wait for another peer, and test only transfers with that peer.
+  // Send now: the rank that posted these messages may be waiting for another peer and never call `test` on this link
+  // again.
   flush();
 }
 
@@ -133,7 +134,8 @@ void Link::enqueue(const std::shared_ptr<PostedSend>& message) {
   }
 }
 
-/// Without memory to complete a frame that was begun, the connection must end.
+/// Withdraws a send. Completing a partly sent frame needs a copy of its rest; if there is no memory for the copy, shuts
+/// the connection down, because the peer could not parse what follows.
 void Link::withdraw(const std::shared_ptr<PostedSend>& message) noexcept {
   try {
     outbox_.withdraw(message);

@@ -65,12 +65,13 @@ class Receiving {
 ///
 /// - Framing: messages are cut into frames (FrameHeader), and keys take turns. A short message does not wait for a long
 ///   message of another key, and a message that is withdrawn half-way does not affect other messages.
-/// - Flow control: `Receiving::test` reads only until all posted receives are complete. Data beyond stays in the
-///   socket, so that its full buffer slows down a sender that is ahead. Messages that are read before a receive is
-///   posted are buffered, within the `KeptBytes` budget.
+/// - Flow control: `Receiving::test` reads only until all posted receives are complete. Further data stays in the
+///   socket, whose full buffer slows down a sender that is ahead. Messages that are read before a receive is posted are
+///   buffered, within the `KeptBytes` budget.
 /// - Progress: the link has no thread. Each call sends and reads as much as the socket allows, up to a limit per call.
 /// - Errors: if the peer breaks the protocol, or exceeds the budget, the connection ends. From then on every call that
-///   reads (all but sends) throws a TransportError that names the peer and the violation.
+///   reads the socket (`test`, `take`, `has_arrived`, `is_closed`) throws a TransportError that names the peer and the
+///   violation.
 ///
 /// Non-blocking and thread-safe.
 class Link {
@@ -126,8 +127,9 @@ class Link {
   void withdraw(const std::shared_ptr<PostedSend>& message) noexcept;
   Receiving post_receive(std::shared_ptr<PostedReceive> message);
   /// kPosted reads only while posted receives are incomplete. Later messages stay in the socket, where they take no
-  /// memory of this process, and are copied once, when a receive is posted. kAll reads everything: for a rank that
-  /// cannot send, so that its peer can, and for a rank that looks for unexpected messages.
+  /// memory of this process, and are copied once, when a receive is posted. kAll reads everything. A rank whose send is
+  /// stuck uses kAll, because the peer's sends may be stuck in the same way; so does a rank that looks for unexpected
+  /// messages.
   enum class ReadMode { kAll, kPosted };
   void make_progress(ReadMode mode = ReadMode::kAll);  ///< sends and reads as much as the socket allows
   void flush();

@@ -43,8 +43,8 @@ class LinkTransport : public Transport {
   const Topology& topology() const { return *topology_; }
   /// Returns the link to another process for this traffic; null if `process` is this process.
   virtual Link* link_with(int process, Traffic traffic) = 0;
-  /// Returns the link to another process for this traffic if the link exists, else null. If a transport has one link
-  /// for all traffic, that is the link for kShort, and there is none for kLong.
+  /// Returns the link to another process for this traffic if the link exists, else null. A transport with one link for
+  /// all traffic returns the link for kShort, and null for kLong.
   virtual Link* find_link(int process, Traffic traffic) const = 0;
   /// Called before `has_arrived` polls the links.
   virtual void before_polling() {}

@@ -21,9 +21,9 @@
 namespace farandole::sockets {
 
 /// Process group over links: derive from this class and provide the links. Control messages go directly between the two
-/// processes. A process that receives a fault forwards the fault to the processes that would notice its own end, so
-/// that they raise the original error. An allgather uses the binomial tree, so it needs links to neighbours in the tree
-/// only.
+/// processes. A process that receives a fault forwards the fault to the processes that would notice the end of the
+/// forwarding process, so that these processes raise the original error. An allgather uses the binomial tree, so it
+/// needs links to neighbours in the tree only.
 class SocketProcessGroup : public ProcessGroup {
  public:
   SocketProcessGroup(const SocketProcessGroup&) = delete;
@@ -86,7 +86,7 @@ class SocketProcessGroup : public ProcessGroup {
   const BinomialTree tree_;
   const std::vector<int> neighbours_;             // neighbours of this process in the tree
   std::uint64_t allgather_count_ = 0;             // number of allgathers begun; used by the joining thread only
-  std::atomic<bool> has_forwarded_fault_{false};  // a fault; the first is forwarded, later faults are not
+  std::atomic<bool> has_forwarded_fault_{false};  // only the first fault is forwarded
   std::mutex mutex_;                              // guards the members below
   std::deque<ControlMessage> own_messages_;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// IPv4 and IPv6 addresses: those of this host, and the order in which to try those of a peer.
+// IPv4 and IPv6 addresses: the addresses of this host, and the order in which to try the addresses of a peer.
 #pragma once
 
 #include <array>

@@ -26,7 +26,7 @@ struct ConnectOptions {
   Clock::duration connect_timeout{};  ///< limit for connect(2), from the start of an attempt
   Clock::duration answer_timeout{};   ///< limit for connect(2) and handshake, from the start of an attempt
   Clock::duration first_pause{};      ///< pause between a failure at the last address and the next attempt
-  Clock::duration max_pause{};        ///< the pause doubles up to this
+  Clock::duration max_pause{};        ///< maximum of the pause, which doubles
 };
 
 /// Connects to a peer process: attempts its addresses in order, with a growing pause after the last address, until a

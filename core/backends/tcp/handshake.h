@@ -57,10 +57,11 @@ enum class Verdict : std::uint8_t {
 /// 4. If the verdict is kAccepted, the initiator confirms. The responder uses the connection only after the
 ///    confirmation, as the initiator may have cancelled meanwhile.
 ///
-/// The nonces prevent replay. An HMAC includes the role of its maker, which prevents reflection, and the port that the
-/// initiator has connected to, which prevents relaying: a program without the key cannot listen at another port of the
-/// host and pass the messages on (the rendezvous is tried at several ports). No byte after the handshake is read. Not
-/// thread-safe.
+/// The nonces prevent replay. An HMAC includes the role of its maker, which prevents reflection. An HMAC also includes
+/// the port that the initiator has connected to, which prevents relaying: a program without the key cannot listen at
+/// another port of the host and pass the messages on (initiators try several ports for the rendezvous).
+///
+/// Reads no byte beyond the handshake. Not thread-safe.
 class Handshake {
  public:
   enum class State {
@@ -86,8 +87,8 @@ class Handshake {
   State state() const { return state_; }
   /// Sets the verdict. Responder only, in state kProven.
   void decide(Verdict verdict);
-  /// The peer's introduction. To be believed from state kProven on by the responder, from kDone or kRefused on by the
-  /// initiator.
+  /// The peer's introduction. The responder may believe the introduction from state kProven on, the initiator in states
+  /// kDone and kRefused.
   const Introduction& peer() const { return peer_opening_.introduction; }
   /// The responder's verdict, in states kDone and kRefused.
   Verdict verdict() const { return verdict_; }

@@ -78,7 +78,7 @@ JobKey read_key(const sockets::UniqueDescriptor& from, std::string_view source) 
 
 JobKey read_key_file(const std::string& name) {
   const std::string source = fmt::format("FARANDOLE_JOB_KEY_FILE={}", name);
-  // O_NONBLOCK: if the name is that of a pipe, open does not wait for a writer.
+  // O_NONBLOCK: if the file is a pipe, open does not wait for a writer.
   const sockets::UniqueDescriptor file(open(name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (!file && errno == ELOOP) refuse(source, "is a symbolic link; it must be the file itself");
   if (!file) refuse(source, fmt::format("can not be opened: {}", std::generic_category().message(errno)));
@@ -101,7 +101,7 @@ void scrub(const char* name) {
   unsetenv(name);
 }
 
-/// Hashes a job's name to 256 bits. Any program can compute them.
+/// Hashes a job's name to 256 bits. Not a secret: every program can compute this hash.
 std::array<unsigned char, 32> hash(std::string_view purpose, const JobName& name) {
   const std::string text = fmt::format("{}\n{}\n{}", purpose, name.rendezvous, name.job);
   std::array<unsigned char, 32> bits{};

@@ -55,14 +55,15 @@ class KeptKey {
 };
 
 /// Returns the key of a job that was started without MPI, from exactly one source: FARANDOLE_JOB_KEY_FD,
-/// FARANDOLE_JOB_KEY_FILE, FARANDOLE_JOB_KEY, or FARANDOLE_TRUST_NETWORK=on. The last derives the key from the job's
-/// name, which every program can do, and so protects nothing.
+/// FARANDOLE_JOB_KEY_FILE, FARANDOLE_JOB_KEY, or FARANDOLE_TRUST_NETWORK=on. FARANDOLE_TRUST_NETWORK derives the key
+/// from the job's name, which every program can do, and so protects nothing.
 ///
 /// The first call takes the secret away from programs that this process starts later: it closes the descriptor, and
 /// removes the variables that hold the descriptor or the key. Later calls with the same `kept` return the same key.
-/// Blocks until a pipe has delivered a line or 64 characters.
-/// @throws InvalidArgument  no source, or several; or a file that belongs to another user or that another user can
-/// read; or the source holds no key. No message contains any part of a key
+/// Blocks until a pipe has delivered a line or 64 characters, or its writers have closed it.
+/// @throws InvalidArgument  no source is set and `kept` has no key; several sources are set; the file belongs to
+/// another user, or another user can read it; or the source cannot be read or holds no key. No message contains any
+/// part of a key
 JobKey read_job_key(const Settings& settings, const JobName& name, KeptKey& kept);
 
 }  // namespace farandole::tcp

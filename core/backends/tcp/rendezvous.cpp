@@ -92,16 +92,16 @@ std::vector<Address> all_ports(std::span<const Address> addresses) {
   return all;
 }
 
-/// The rendezvous address as process 0 resolves it. Resolved once: process 0 answers no connection while the name
-/// service is slow.
+/// The rendezvous address as process 0 resolves it. Resolved once, because process 0 answers no connection while it
+/// waits for the name service.
 struct OwnRendezvous {
-  std::vector<Address> other_candidates;  ///< where another process 0 may listen; on this host only at ports below that
-                                          ///< of this process, as both take the first free port
+  std::vector<Address> other_candidates;  ///< where another process 0 may listen; on this host only ports below this
+                                          ///< process's, as both take the first free port
   std::string unreachable_reason;  ///< "; process 0 does not listen at …": why others may not reach it; or empty
 };
 
-/// Returns why no process, or no process of another host, may reach process 0 at the rendezvous as resolved here; or
-/// empty.
+/// Returns why no process, or no process of another host, can reach process 0 at the rendezvous address as this host
+/// resolves the address; empty if nothing speaks against it.
 std::string describe_unreachable(const RendezvousPoint& point, const TcpNetwork& network,
                                  std::span<const Address> addresses, const std::vector<InterfaceAddress>& own) {
   const auto is_listened_at = [&](const Address& at) {
@@ -149,8 +149,8 @@ void wait_for_events(const Participant& participant, const rendezvous::Client* c
   ::poll(sockets.data(), sockets.size(), kPollMs);
 }
 
-/// Looks for another process 0 of the same job. @throws InvalidArgument  there is another, which has refused this
-/// process
+/// Looks for another process 0 of the same job. @throws InvalidArgument  another process 0 exists, and has rejected
+/// this process
 void check_for_second(std::optional<rendezvous::Client>& second) {
   try {
     if (second) second->advance();

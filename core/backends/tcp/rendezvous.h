@@ -28,9 +28,9 @@ struct Slot {
   /// processes pass an empty text. Called once per process, by the joining thread; may block until process 0 has
   /// called. Exceptions pass through. Not used if `rendezvous` is set.
   std::function<std::string(std::string_view of_process_0)> share;
-  std::string interface;     ///< FARANDOLE_NETWORK_INTERFACE: the only interface that process 0 listens on; empty: all
+  std::string interface;     ///< FARANDOLE_NETWORK_INTERFACE, for all connections of this process; empty: all
   Seconds peer_timeout{60};  ///< FARANDOLE_PEER_TIMEOUT
-  Seconds warn_after{30};    ///< a first warning that names the missing processes, then after twice the time, and so on
+  Seconds warn_after{30};    ///< time until the first warning; the pauses between warnings double
   Seconds timeout{0};        ///< 0: wait for ever
 };
 
@@ -47,10 +47,11 @@ TcpNetwork::Options network_options(const Slot& slot);
 ///
 /// Protocol: process 0 listens, at `rendezvous` or an address that `share` distributes. Every other process connects to
 /// process 0 (Handshake with Purpose::kRendezvous) and sends a Request: its build, host and listening addresses. When
-/// all have done so, process 0 checks that they fit together, and sends each process the addresses of its neighbours in
-/// the binomial tree (sockets/binomial_tree.h) and a random number for this start of the job. `network` then has both.
-/// The processes - 1 connections to process 0 are closed afterwards. Meanwhile process 0 regularly reports which
-/// processes are missing, so that all processes can warn and time out with their names.
+/// all have done so, process 0 checks that all run the same build. Then process 0 sends each process the addresses of
+/// its neighbours in the binomial tree (sockets/binomial_tree.h), and a random number for this start of the job. `meet`
+/// stores both in `network`. The processes - 1 connections to process 0 are closed afterwards. While processes are
+/// missing, process 0 regularly sends their numbers to the connected processes, so that every warning and Timeout can
+/// name the missing processes.
 /// @param network  made with `network_options(slot)`
 /// @throws InvalidArgument  on all processes that have connected: two have the same number, or a process was given
 /// another number of processes, or runs another build; the message shows both. Or `rendezvous` is not an address

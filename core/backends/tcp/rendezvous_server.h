@@ -35,8 +35,8 @@ class Server {
   std::string describe_missing() const;
   /// True once a connection from this process itself has arrived, which shows that the rendezvous address leads here.
   bool has_found_itself() const { return has_found_itself_; }
-  /// Sends the error to all processes that have connected, and to those that connect within half a second. Blocks for a
-  /// second at most.
+  /// Sends the error to all processes that have connected, and to processes that connect within half a second. Blocks
+  /// for a second at most.
   void refuse(const Error& error);
   /// Number of connections that were dropped because they are not of the job.
   std::uint64_t strangers() const { return acceptor_.strangers(); }
@@ -71,7 +71,7 @@ class Server {
   bool is_answered_ = false;
   bool has_found_itself_ = false;
   std::optional<int> lost_process_;
-  Deadline lost_deadline_ = Deadline::never();  // for peers to report why `lost_process_` ended
+  Deadline lost_deadline_ = Deadline::never();  // end of the time for peers to report why `lost_process_` ended
   Clock::time_point next_announcement_{};
 };
 

@@ -36,8 +36,8 @@ void set_keepalive(int socket, Seconds peer_timeout) {
   set(socket, IPPROTO_TCP, TCP_KEEPCNT, std::clamp((total - idle) / interval, 1, 127));
 }
 
-/// Does not set TCP_USER_TIMEOUT, which would also end a connection whose peer only does not read for that long; a peer
-/// that computes is late, not lost.
+/// Sets the options of a connection. Does not set TCP_USER_TIMEOUT, which would also end a connection whose peer merely
+/// reads nothing for that time: a peer that computes is late, not lost.
 void prepare(int socket, Seconds peer_timeout) {
   set(socket, IPPROTO_TCP, TCP_NODELAY, kOn);
   set_keepalive(socket, peer_timeout);

@@ -41,7 +41,7 @@ class SilenceWatch {
   bool is_silent(int socket, Seconds peer_timeout, Clock::time_point now = Clock::now());
 
  private:
-  /// Time of the first of the latest consecutive checks that have all found retransmissions.
+  /// Time of the first check in the current unbroken series of checks that found retransmissions.
   std::optional<Clock::time_point> retransmitting_since_;
   Clock::time_point last_check_{};
 };

@@ -19,8 +19,8 @@ namespace {
 
 // Interval at which a process without attempts in progress accepts connections.
 constexpr auto kAcceptInterval = std::chrono::milliseconds(2);
-// Limit for connect(2), before the next address is tried. There is no limit for the handshake: a peer that is connected
-// and does not answer computes, for as long as it likes.
+// Limit for connect(2), before the next address is tried. There is no limit for the handshake: a connected peer that
+// does not answer is computing, which may take any time.
 constexpr auto kConnectTime = std::chrono::seconds(3);
 constexpr auto kNoLimit = Clock::duration::max();
 constexpr auto kRetryPause = std::chrono::milliseconds(50);

@@ -13,8 +13,8 @@
 
 namespace farandole::tcp {
 
-/// Process group over TCP. Connections are made on first use; joining the job uses those of the binomial tree only, so
-/// there is no full mesh. Forked children close their copies of the sockets (TcpNetwork).
+/// Process group over TCP. Connections are made on first use; joining the job uses only connections along the edges of
+/// the binomial tree, so there is no full mesh. Forked children close their copies of the sockets (TcpNetwork).
 class TcpProcessGroup final : public sockets::SocketProcessGroup {
  public:
   /// Joins the job. Blocks until all processes have met and have exchanged their addresses. @throws Error  see `meet`

@@ -14,7 +14,8 @@
 namespace farandole {
 namespace {
 
-// Elements that are summed over all inputs before the next ones. The block of sums stays in a level-1 cache.
+// Elements per block. Each block is summed over all inputs before the next block, so that the sums stay in a level-1
+// cache.
 constexpr std::size_t kAveragedBlock = 512;
 
 /// Functor that turns a sum into an average of type T. The divisor is derived from the factor once.

@@ -33,14 +33,14 @@ struct ProcessStat {
   /// alive.
   bool is_dead() const { return (state == 'Z' && threads <= 1) || state == 'X' || state == 'x'; }
 };
-/// Parses such a line, in which the program's name may contain blanks and parentheses. Returns nothing if the line is
-/// invalid or truncated.
+/// Parses a line of /proc/<pid>/stat, in which the program's name may contain blanks and parentheses. Returns nothing
+/// if the line is invalid or truncated.
 std::optional<ProcessStat> parse_process_stat(std::string_view line);
 
 /// Detects deaths of processes of this host: by a pidfd for each process or, if the kernel refuses pidfds, by reading
-/// /proc/<pid>/stat through a descriptor that is kept open. Neither confuses a process with a later process of the same
-/// number. Costs a descriptor per process; a check costs one poll(2), or a read per process every kProcInterval. Not
-/// thread-safe.
+/// /proc/<pid>/stat through a descriptor that is kept open. Neither mechanism confuses a process with a later process
+/// of the same number. Costs a descriptor per process; a check costs one poll(2), or a read per process every
+/// kProcInterval. Not thread-safe.
 class Liveness {
  public:
   /// Minimum interval between reads of /proc; a read costs 5 µs per process.

@@ -11,7 +11,8 @@ namespace farandole {
 /// @throws TransportError  a rank or round does not exist, or the sender may not speak for the rank
 void check_control_message(const ControlMessage& control, const Topology& topology);
 
-/// Validates the claim that `process` has sent while the job is joined. @param replicas  number of ranks it claims
+/// Validates the claim that `process` has sent while the job is joined. @param replicas  number of ranks that the
+/// process claims
 /// @throws TransportError  a value is impossible; the message has the value
 void check_claim(int process, const HostProof::Claim& claim, int replicas);
 

@@ -21,7 +21,8 @@ namespace {
 // Time to wait for the last messages of a dead process, which may arrive after its death has been seen. Needed in the
 // last round of a clean shutdown only.
 constexpr auto kLastWords = std::chrono::milliseconds(100);
-// Times at which a leaving process asks the peers that it awaits how far they are, for its warning.
+// Times at which a leaving process asks the awaited peers whether they are leaving, too. Its warning names the peers
+// that are not.
 constexpr double kFirstQuestion = 0.25;  // share of the time until the first warning
 constexpr auto kNextQuestion = std::chrono::seconds(1);
 
@@ -77,8 +78,8 @@ void Peers::watch(std::span<const ProcessIdentity> identities) {
   group().while_waiting([this] { throw_if_a_process_has_died(); });
 }
 
-/// Used while the job is being joined. Control messages are not read, unless a process has died: then the fault that it
-/// announced is thrown.
+/// Used while the job is being joined. Reads control messages only after a process has died, and then throws the first
+/// fault among them, or else a PeerLost.
 void Peers::throw_if_a_process_has_died() {
   const auto now = Clock::now();
   if (now < next_liveness_) return;
@@ -283,8 +284,8 @@ void Peers::ask_before_leaving(Clock::time_point now) {
   ask(topology_.first_rank_of(process_), ControlMessage::kNoCommunicator, 1, awaited, {});
 }
 
-/// First ranks of the processes that this process awaits and that are not leaving. If all of these are leaving, a rank
-/// for which they wait.
+/// First ranks of the awaited processes that are not leaving. If all awaited processes are leaving, a rank that one of
+/// them awaits.
 std::vector<int> Peers::remaining() const {
   std::vector<int> ranks;
   for (const int p : shutdown_.waits_for()) {

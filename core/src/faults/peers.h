@@ -35,21 +35,20 @@ class Peers {
   void poll();
   /// Sends a fault that this process has found to all peers. Never throws.
   void announce_fault(int rank, ErrorKind kind, const std::string& text);
-  /// Asks how far the ranks are that collective `sequence` of `communicator` waits for, and `others` if the limit
-  /// permits.
+  /// Asks how far the ranks `awaited` are, for which collective `sequence` of `communicator` waits; and the ranks
+  /// `others`, as far as the limit of queries permits (StragglerQueries).
   void ask(int rank, std::uint32_t communicator, std::uint64_t sequence, std::span<const int> awaited,
            std::span<const int> others);
   /// Searches for a deadlock on behalf of a rank of this process that has waited for long. A certain deadlock poisons
   /// the job with a Mismatch; a possible deadlock is a warning.
   void search_cycle(int rank);
   StragglerQueries& stragglers() { return stragglers_; }
-  /// Waits until all processes leave the job; warns, and ends at deaths and deadlines. Call it when nothing else uses
-  /// the job any more. @throws Error  the job's fault, or Timeout
+  /// Waits until all processes leave the job. Logs warnings meanwhile, and throws after a death or the deadline. Call
+  /// this when nothing else uses the job any more. @throws Error  the job's fault, or Timeout
   void leave();
 
  private:
-  // Launchers kill the survivors of a crash immediately. With a shorter interval a survivor can still report which
-  // process died.
+  // Short, because launchers kill the survivors of a crash immediately: a survivor can still report which process died.
   static constexpr auto kLivenessInterval = std::chrono::milliseconds(1);
 
   ProcessGroup& group() const;
@@ -57,7 +56,8 @@ class Peers {
   void read_control_messages();
   void handle(const ControlMessage& control);
   void answer(const ControlMessage& query);
-  /// Returns a process that has died before its clean shutdown, if there is any.
+  /// Returns a process that has died, or whose connection has ended, before its clean shutdown; nothing if there is
+  /// none.
   std::optional<int> find_lost(Clock::time_point now);
   void ask_before_leaving(Clock::time_point now);
   std::vector<int> remaining() const;
@@ -78,7 +78,7 @@ class Peers {
   CleanShutdown shutdown_;
   std::optional<Clock::time_point> lost_since_;
   Clock::time_point next_question_{};  // next query to the processes that this process awaits while leaving
-  int remaining_elsewhere_ = -1;       // a rank for which an awaited process waits itself, by its answer
+  int remaining_elsewhere_ = -1;       // rank that an awaited process awaits itself, by its answer; -1: none
 };
 
 }  // namespace farandole

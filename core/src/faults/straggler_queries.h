@@ -46,14 +46,14 @@ class StragglerQueries {
   std::uint64_t entered(int rank, std::uint32_t communicator) const { return entered_(rank, communicator); }
   /// Notes an answer: `rank` has entered `sequence`.
   void answered(int rank, std::uint32_t communicator, std::uint64_t sequence);
-  /// Notes an answer: another process is missing `rank`.
+  /// Notes an answer: another process waits for `rank`.
   void named(int rank, std::uint32_t communicator);
-  /// Ranks that this process is missing in the stalled collective, at most kMaxNamed.
+  /// Ranks about which this process has asked and that have not entered the stalled collective, at most kMaxNamed.
   std::vector<int> missing(std::uint32_t communicator) const;
   /// Ranks of `members` that are missing in collective `sequence`, at most kMaxAsked, in this order: ranks known to be
   /// missing, ranks that peers name, ranks that were asked and have not answered. Ranks of unknown state are left out.
   std::vector<int> missing(std::uint32_t communicator, std::uint64_t sequence, std::span<const int> members) const;
-  /// Describes the ranks of `members` that have not entered `sequence`; empty if all have.
+  /// Describes the ranks of `members` that have not entered `sequence`; empty if all ranks have entered it.
   std::string describe_missing(std::uint32_t communicator, std::uint64_t sequence, std::span<const int> members) const;
 
   /// Notes whether the rank has entered its last collective.

@@ -13,7 +13,7 @@ namespace farandole {
 namespace {
 
 // Share of FARANDOLE_WARN_AFTER that a rank must have waited before it passes a probe on. The origin has waited for the
-// full time; with a smaller share, ranks that began to wait a little later pass the first probe on, too.
+// full time. The share is below 1 so that ranks that began to wait a little later pass the first probe on, too.
 constexpr double kPassesOnAfter = 0.9;
 // Multiple of FARANDOLE_WARN_AFTER after which a cycle is certain: a thread that has not used Farandole yet would have
 // entered the collective by then. Ranks search with each warning, after 1, 3, 7, … times FARANDOLE_WARN_AFTER.

@@ -24,7 +24,7 @@ std::string encode(const Agreement& agreement);
 Agreement decode_agreement(std::string_view text);
 
 /// Broadcasts process 0's `text` to all processes. Collective, blocks. @throws TransportError  the text is longer than
-/// 16 MiB, or its length changes on the way
+/// 16 MiB, or its pieces announce different lengths
 std::string share_text(ProcessGroup& group, std::string_view text);
 
 }  // namespace farandole

@@ -9,7 +9,7 @@
 
 namespace farandole {
 
-/// Returns the `mine` of every process, in the order of processes. Collective over the processes of the group; blocks.
+/// Returns every process's `mine`, in the order of processes. Collective over the processes of the group; blocks.
 template <class Part>
 std::vector<Part> gather_parts(ProcessGroup& group, const Part& mine) {
   std::vector<Part> all(static_cast<std::size_t>(group.process_count()));

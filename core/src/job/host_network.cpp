@@ -63,8 +63,8 @@ std::string find_fabric() {
   return {};
 }
 
-/// A process of the next host that this process tries to reach; different for the processes of a host as far as the
-/// next host has enough processes.
+/// Returns the process of the next host that this process tries to reach. The processes of a host try different
+/// processes if the next host has enough processes.
 int neighbour_of(int process, const Topology& topology) {
   std::vector<std::vector<int>> hosts(static_cast<std::size_t>(topology.host_count()));
   for (int p = 0; p < topology.process_count(); ++p) {

@@ -76,7 +76,8 @@ class Job : public std::enable_shared_from_this<Job> {
   void ring_all();
 
   /// State of the job's failure. In a forked child every check fails: the child has a copy of the parent's memory, but
-  /// neither its threads nor its connections nor the other ranks' memory, and must not use or destroy any of them.
+  /// neither the parent's threads and connections nor the other ranks' memory. The child must neither use nor destroy
+  /// the objects of the job.
   JobFault& fault() { return fault_; }
   /// Sets the job's fault unless there is one. Before any rank of this process can raise the fault, informs the other
   /// processes, and writes the flight records, waiting up to 2 s for the files.

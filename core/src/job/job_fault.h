@@ -11,9 +11,9 @@
 
 namespace farandole {
 
-/// State of a job in which calls fail: the first fault, the end of the World, or a fork (this process is a forked child
-/// of the job's process). Thread-safe, except that `set_place` and `set_forked_child` run while no other thread uses
-/// the job.
+/// Whether calls of a job fail, and why: the first fault, the end of the World, or a fork (this process is a forked
+/// child of the job's process). Thread-safe, except that `set_place` and `set_forked_child` run while no other thread
+/// uses the job.
 class JobFault {
  public:
   /// Sets the description of this process for messages: "rank 3 (host node7, pid 4711)".
@@ -26,7 +26,7 @@ class JobFault {
   void check(const std::string& doing = {}) const {
     if (is_seen()) raise(doing);
   }
-  /// @throws InvalidArgument  the World has ended, or in a forked child; a fault does not matter
+  /// @throws InvalidArgument  the World has ended, or in a forked child; ignores faults
   void check_world() const;
   /// @throws InvalidArgument  in a forked child
   void check_process() const;

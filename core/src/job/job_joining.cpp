@@ -72,7 +72,7 @@ void Job::check_size(const WorldOptions& options, int launched_size) const {
   }
 }
 
-/// Returns the `mine` of every process, in the order of processes. Collective over the job's processes.
+/// Returns every process's `mine`, in the order of processes. Collective over the job's processes.
 template <class Part>
 std::vector<Part> Job::gather(const Part& mine) const {
   return group() != nullptr ? gather_parts(*group(), mine) : std::vector<Part>{mine};
@@ -130,8 +130,9 @@ bool has_same_host_id(const HostProof::Claim& one, const HostProof::Claim& other
 
 }  // namespace
 
-/// Finds a process of this machine without /proc, if /proc is missing in either process. If the process id of `other`
-/// means a different process here, or nothing is known about it, marks the id as unusable for Liveness.
+/// If /proc is missing in either process: returns true if `other` is found on this machine by its presence socket
+/// (sockets/presence.h). If the process id of `other` means a different process here, or cannot be determined, marks
+/// the id as unusable for Liveness.
 bool Job::finds_without_proc(const HostProof::Claim& own, PeerInfo& other) {
   if (is_machine_known(own) && is_machine_known(other.claim)) return false;
   const std::optional<pid_t> seen = sockets::find_present(other.claim.nonce);

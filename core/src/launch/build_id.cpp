@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Identity of this build of the library: plug-ins and peers of other builds are refused.
+// Identity of this build of the library: plug-ins and peers of other builds are rejected.
 #include <fmt/format.h>
 #include <unistd.h>
 

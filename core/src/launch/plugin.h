@@ -23,9 +23,9 @@ struct PluginLibrary {
   void* entry = nullptr;  ///< address of `PluginKind::entry`
 };
 
-/// Loads libfarandole_<name>.so from FARANDOLE_PLUGIN_DIR, the directory beside this library, or the loader's path. The
-/// plug-in's symbols, including its copies of fmt and spdlog, are local, so that they do not mix with another copy in
-/// the process.
+/// Loads libfarandole_<name>.so from the first of these that has the file: FARANDOLE_PLUGIN_DIR, if set; farandole/
+/// beside this library; the loader's path. The plug-in's symbols, including its copies of fmt and spdlog, are local, so
+/// that they do not mix with another copy in the process.
 /// @throws Unsupported  there is no such plug-in, the plug-in cannot be loaded, or it belongs to another build; the
 /// message has the reason and the directories
 PluginLibrary load_plugin(std::string_view name, const PluginKind& kind, const Settings& settings);
@@ -33,7 +33,8 @@ PluginLibrary load_plugin(std::string_view name, const PluginKind& kind, const S
 /// Message for a plug-in whose entry function returned null although the build ids are the same.
 std::string plugin_refusal(std::string_view name, const PluginLibrary& library);
 
-/// True if the plug-in's file is in FARANDOLE_PLUGIN_DIR or beside this library. Does not search the loader's path.
+/// True if the plug-in's file is in FARANDOLE_PLUGIN_DIR, if set, or in farandole/ beside this library. Does not search
+/// the loader's path.
 bool has_plugin(std::string_view name, const Settings& settings);
 
 }  // namespace farandole

@@ -18,7 +18,7 @@ namespace farandole FARANDOLE_API {
 
 /// Kind of an error. The kinds from kTimeout to kDeviceError poison the job: every rank raises the error, in this
 /// collective or in its next, and no collective succeeds afterwards. kInvalidArgument and kMismatch leave the
-/// communicator usable.
+/// communicator usable. Exception: a Mismatch that reports a deadlock between communicators poisons the job.
 enum class ErrorKind {
   kInvalidArgument,  ///< An argument, option or setting is wrong. Nothing has happened.
   kUnsupported,      ///< The request is valid but not available here; the message names a way out.

@@ -9,7 +9,8 @@
 namespace farandole FARANDOLE_API {
 
 /// Scope in which the calling thread computes in the default floating-point mode of a process: round to nearest, keep
-/// subnormals, no traps. The destructor restores the caller's mode and exception flags.
+/// subnormals, no traps. If the constructor has changed the mode, the destructor restores the caller's mode and
+/// exception flags. No-op on processors other than x86-64 and AArch64.
 ///
 /// A reduction runs on whichever thread advances the collective, and programs change the mode of some threads
 /// (TensorFlow's pools flush subnormals). Without a fixed mode the ranks would get different bits. Operands must be

@@ -60,9 +60,9 @@ class Topology {
 /// Determines whether two processes run on the same host.
 ///
 /// Each process puts a random nonce into a memory file and sends a Claim to all processes. A process that can read the
-/// nonce through /proc/<pid>/fd runs on the same machine. If a process has no memory file, or the processes have
-/// separate PID namespaces, two processes count as being on the same host if their kernel's boot, host name and network
-/// addresses are the same.
+/// nonce through /proc/<pid>/fd runs on the same machine. Two processes also count as being on the same machine if
+/// their kernel's boot, host name and network addresses are the same: a process may have no memory file, or a PID
+/// namespace of its own.
 class HostProof {
  public:
   /// Message that each process sends to all processes of the job.

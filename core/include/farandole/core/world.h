@@ -40,10 +40,12 @@ struct WorldOptions {
 ///   farandole::Communicator ranks(world);
 ///   ranks.allreduce(values, farandole::ReduceOp::kSum);
 ///
-/// Joining: the constructor joins the job it finds: an MPI that the program has initialised, a job started by mpirun or
-/// Slurm (through the MPI plug-in), or processes started with FARANDOLE_RANK, FARANDOLE_SIZE and FARANDOLE_RENDEZVOUS
-/// (on one host FARANDOLE_JOB) or with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. If the constructor finds no job,
-/// the job is this process alone.
+/// Joining: the constructor joins the job that it finds:
+/// - processes started with FARANDOLE_RANK, FARANDOLE_SIZE and FARANDOLE_RENDEZVOUS (on one host FARANDOLE_JOB)
+///   or with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT;
+/// - an MPI that the program has initialised;
+/// - a job started by mpirun or Slurm, through the MPI plug-in, or with FARANDOLE_MPI=pmix through PMIx.
+/// If the constructor finds no job, the job is this process alone.
 ///
 /// Leaving: the destructor completes pending collectives and waits for the other processes to leave, too. If an
 /// exception is passing through, the destructor reports the failure to the other processes instead. A communicator that
@@ -68,6 +70,8 @@ class World {
   /// has a World
   /// @throws Unsupported  there is no plug-in for the MPI that started the program, or several replicas are wanted and
   /// MPI has no thread support
+  /// @throws Error  the processes did not all join: PeerLost, Timeout or TransportError; or the tuning table cannot be
+  /// read: DataError
   explicit World(const WorldOptions& options = {});
   ~World();
   World(const World&) = delete;
@@ -80,7 +84,7 @@ class World {
   /// Number of ranks in this process.
   int replicas() const;
   const Topology& topology() const;
-  /// Settings of this process, with rank 0's values where the whole job uses rank 0's.
+  /// Settings of this process. Settings that must be the same on all ranks have rank 0's values.
   const Settings& settings() const;
   /// How the job was joined, and why: "Open MPI 4.1.4 …", or "none …" for a job of one process.
   const std::string& backend_description() const;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Interface of a backend: how the processes of a job find each other and exchange bytes.
+// Interface of a backend: how the processes of a job find each other and exchange bytes. The library that a backend
+// wraps, such as an MPI, is called the vendor.
 //
 // To write a backend (docs/architecture.md, "Adding a backend"), implement Transport (messages between ranks),
 // ProcessGroup (the joined processes: bring-up, control messages, end) and Backend (makes the process group), and
@@ -37,7 +38,7 @@ struct ControlMessage {
     kIsLeaving,  ///< answers a query: `process` is ready to end; all ranks of `process` have entered their last
                  ///< collective
     kMissing,    ///< answers a query: in `communicator` the sender itself waits for `rank`
-    kWaitProbe,  ///< searches a cycle of waiting ranks: a rank waits for `rank` in collective `sequence` of
+    kWaitProbe,  ///< searches for a cycle of waiting ranks: a rank waits for `rank` in collective `sequence` of
                  ///< `communicator`; `text` holds a WaitProbe
   };
   /// Value of `communicator` in a query that asks only whether the process is leaving.
@@ -103,15 +104,17 @@ class VendorCollectives {
   /// Returns a function that calls the vendor's blocking function once with these arguments and does nothing else, for
   /// benchmarks that compare with the vendor. That function ignores deadlines and faults of the job, and must not
   /// outlive this object or the job.
-  /// @throws InvalidArgument  the vendor's function cannot take so large a count
+  /// @throws InvalidArgument  the count is too large for the vendor's function
   virtual std::function<void()> blocking(const VendorCall& call) = 0;
 };
 
 /// The processes of a job, joined through a backend.
 ///
-/// Life: Backend::join returns the group; `allgather` serves the bring-up (identities, topology, memory of each host);
-/// `set_topology` makes `transport` usable; then the job runs; `leave` ends the group after a clean shutdown. After a
-/// fault the group is destroyed without `leave`.
+/// Life of a group:
+///   1. Backend::join returns the group.
+///   2. `allgather` serves the bring-up (identities, topology, memory of each host).
+///   3. `set_topology` makes `transport` usable, and the job runs.
+///   4. `leave` ends the group after a clean shutdown. After a fault the group is destroyed without `leave`.
 ///
 /// `allgather`, `vendor_collectives` and `leave` block, and are collective over their processes. All other functions
 /// are non-blocking, except for `rest`.
@@ -139,8 +142,8 @@ class ProcessGroup {
   /// True if the connection to a process has ended, and `poll` has returned all control messages of that connection.
   /// Groups that cannot detect this return false.
   virtual bool is_gone(int /*process*/) { return false; }
-  /// For a process that is gone: the reason, if its host has become unreachable, in which case the process may still
-  /// run; else empty.
+  /// Returns why the host of a process that is gone cannot be reached; the process may still run. Empty if the host can
+  /// be reached, i.e. the process itself has ended.
   virtual std::string unreachable_reason(int /*process*/) { return {}; }
   /// True if this group implements `is_gone`.
   virtual bool detects_gone_processes() const { return false; }
@@ -186,7 +189,7 @@ struct LaunchedAs {
 struct JoinOptions {
   /// Fortran handle (MPI_Comm_c2f) of the caller's communicator to join; default: all processes of the job.
   std::optional<int> mpi_communicator;
-  bool many_threads = true;  ///< true: ask the vendor for calls from any thread; false: the program has one thread
+  bool many_threads = true;  ///< true: ask the vendor to allow any thread; false: the program has one thread
   LaunchedAs launched;       ///< as in the BackendChoice
 };
 
@@ -203,7 +206,7 @@ class Backend {
   virtual std::unique_ptr<ProcessGroup> join(const Settings& settings, const JoinOptions& options) = 0;
 };
 
-/// Passed to a plug-in by the loading library. The plug-in refuses a `size_bytes` other than its own.
+/// Passed to a plug-in by the loading library. The plug-in rejects a `size_bytes` other than its own.
 struct HostApi {
   std::uint32_t size_bytes = sizeof(HostApi);
   const char* build_id = nullptr;
@@ -223,8 +226,8 @@ struct HostApi {
 ///       return host->size_bytes == sizeof(farandole::HostApi) ? &backend : nullptr;
 ///     }
 using BackendEntry = Backend* (*)(const HostApi*);
-/// Identifies the interface between this library and its plug-ins: version, compiler, and a digest of the headers of
-/// core. Plug-ins must have been built with the same id.
+/// Identifies the interface between this library and its plug-ins: version, compiler, and a digest of the public
+/// headers of core (core/ and sdk/). Plug-ins must have been built with the same id.
 const char* build_id();
 /// Identifies the layouts that the processes of a job share in memory and in messages: version, revision of the
 /// sources, byte order and word size, and a digest of the layouts that the compiler chose.
@@ -254,9 +257,13 @@ struct BackendChoice {
   LaunchedAs launched;
   std::string doubt{};  ///< a warning, if this process may have been meant as part of a larger job; else empty
 };
-/// Chooses the backend by the first of these that is present: FARANDOLE_RANK and its companions, a loaded libmpi, the
-/// MPI launcher's variables, RANK and its companions, FARANDOLE_MPI. docs/clusters.md has the exact rule.
-/// @throws InvalidArgument  these contradict each other, or a companion variable is missing
+/// Chooses the backend. The first of these that applies decides (docs/clusters.md has the exact rule):
+///   1. FARANDOLE_RANK and its companions
+///   2. FARANDOLE_MPI=pmix
+///   3. an MPI that the program has initialised
+///   4. the variables of an MPI launcher or of Slurm, or FARANDOLE_MPI=openmpi or mpich
+///   5. RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT
+/// @throws InvalidArgument  the variables contradict each other, or some are missing
 BackendChoice choose_backend(const Settings& settings, const JoinOptions& options);
 /// Loads a plug-in (once per process). "local", "tcp" and "pmix" are part of the library.
 /// @throws Unsupported  the plug-in was not built or cannot be loaded; the message names it and the places searched

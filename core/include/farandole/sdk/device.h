@@ -99,7 +99,7 @@ class DeviceEvent {
 /// where stated.
 ///
 /// Functions that enqueue block the host only as long as the vendor's own calls do. Destruction without `abort` may
-/// block until all ranks of the group destroy theirs.
+/// block until all ranks of the group destroy their objects.
 class DeviceGroup {
  public:
   virtual ~DeviceGroup() = default;

@@ -23,8 +23,8 @@ enum class Traffic : std::uint8_t {
 };
 inline constexpr int kTraffics = 2;
 
-/// A one-way, first-in-first-out path between two ranks of the job. Messages have no tags: the n-th send of a channel
-/// matches the n-th receive.
+/// A one-way, first-in-first-out path between two ranks of the job. Each communicator has kLanes lanes, so that several
+/// of its collectives can be in flight. Messages have no tags: the n-th send of a channel matches the n-th receive.
 ///
 /// Both ends post the messages of a lane in the same order, whatever their traffic. So a transport may carry both
 /// classes of traffic on the same path.
@@ -89,8 +89,8 @@ class Transport {
   virtual std::unique_ptr<Transfer> send(const Channel& channel, const void* data, std::size_t bytes) = 0;
   /// Posts a receive of exactly `bytes` bytes.
   virtual std::unique_ptr<Transfer> recv(const Channel& channel, void* data, std::size_t bytes) = 0;
-  /// Posts a receive of a message whose length the receiver does not know; a longer message than `max_bytes` is a
-  /// TransportError. The length is Transfer::received_bytes.
+  /// Posts a receive of a message whose length the receiver does not know; if the message is longer than `max_bytes`,
+  /// Transfer::test throws a TransportError. Transfer::received_bytes returns the length.
   /// @param max_bytes  size of `data` in bytes; at most kMaxUnknownBytes
   virtual std::unique_ptr<Transfer> recv_up_to(const Channel& channel, void* data, std::size_t max_bytes) = 0;
   /// Receives and reduces in a single pass: out[i] = operand[i] op incoming[i]. Called only if `fuses_reduction()`.

@@ -140,7 +140,7 @@ FARANDOLE_HOST_DEVICE inline T truncate(double value) {
   return static_cast<T>(value);
 }
 
-/// Returns n if `factor` is 1/n for an integer n, as in averages; else 0.
+/// Returns n if `factor` is 1/n for an integer n of at least 2, as in averages; else 0.
 FARANDOLE_HOST_DEVICE inline double divisor_of(double factor) {
   constexpr double kMaxExact = 0x1p53;
   if (!(factor > 1 / kMaxExact && factor < 1)) return 0;

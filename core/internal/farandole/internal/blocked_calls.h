@@ -51,7 +51,8 @@ class BlockedCalls {
       has_several_threads_.store(true, std::memory_order_relaxed);
     }
   }
-  /// True if more than one thread has used this rank. Then another thread may still complete what a thread waits for.
+  /// True if more than one thread has used this rank. Then another thread may still enter the collective in which peers
+  /// wait for this rank.
   bool has_several_threads() const { return has_several_threads_.load(std::memory_order_relaxed); }
   /// Calls `use` with the call that has been blocked longest; no-op if no thread is blocked. The call stays registered
   /// until `use` returns.

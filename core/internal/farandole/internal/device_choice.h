@@ -12,7 +12,8 @@ namespace farandole FARANDOLE_API {
 void check_device_setting(std::string_view setting);
 
 /// Returns the ordinal of the device of a rank. Pure. `auto`: the only device that the process sees, if a launcher
-/// shows each process a single device; else the device whose number is the local rank.
+/// shows each process a single device; else the device whose number is the local rank. A list has an ordinal for each
+/// local rank; a list of one ordinal holds for all ranks.
 /// @param local_rank, local_size  among the ranks of the host
 /// @param device_count  number of devices that this process sees
 /// @throws InvalidArgument  as check_device_setting; or the list has no entry for this rank, or no device has the

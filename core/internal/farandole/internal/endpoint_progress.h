@@ -17,8 +17,8 @@ namespace farandole FARANDOLE_API {
 class Job;
 
 /// Waiting and progress of one rank, reached as `endpoint.progress()`. A thread that waits for a collective sleeps on
-/// the rank's doorbell and advances the attached work; while the program computes, the progress thread does.
-/// Thread-safe.
+/// the rank's doorbell and advances the attached work; while the program computes, the progress thread advances the
+/// work. Thread-safe.
 class EndpointProgress {
  public:
   EndpointProgress(Job& job, Doorbell& doorbell) : job_(job), doorbell_(doorbell) {}
@@ -34,7 +34,7 @@ class EndpointProgress {
 
   // Attached work.
   /// Adds work until its owner releases it. The progress thread advances the work, and so does every call that waits.
-  /// If the vendor allows only the main thread, only calls do.
+  /// If the vendor allows only the main thread, only such calls advance the work.
   void attach(const std::weak_ptr<Progressable>& work);
   /// Advances all work of this rank. No-op if the only work is the caller's.
   void advance_attached();

@@ -5,7 +5,7 @@
 //
 // Which tool for which case:
 //   hold_at_forks    a mutex held for moments only: fork waits for the mutex, so that the child finds it free
-//   ForkMutex        a mutex that may be held for long: fork gives up after 100 ms, and the child learns that
+//   ForkMutex        a mutex that may be held for long: fork gives up after 100 ms, and tells the child
 //   ProcessState     state shared by all threads of the process, with its mutex
 //   ForkedChildren   objects that the child must detach from (sockets, jobs, …)
 #pragma once
@@ -32,8 +32,8 @@ void hold_at_forks() {
   pthread_atfork([] { mutex().lock(); }, [] { mutex().unlock(); }, [] { mutex().unlock(); });
 }
 
-/// A mutex that a fork locks if it gets it within 100 ms, so that the child finds the guarded data consistent. Pass
-/// `hold` and `release` to ForkedChildren. Thread-safe.
+/// A mutex that a fork locks if the mutex becomes free within 100 ms, so that the child finds the guarded data
+/// consistent. Pass `hold` and `release` to ForkedChildren. Thread-safe.
 class ForkMutex {
  public:
   void lock() { mutex_.lock(); }
@@ -76,7 +76,7 @@ class ProcessState {
   };
 
  public:
-  /// Access to the state; holds the mutex. Keep it for moments only, as with hold_at_forks.
+  /// Access to the state; holds the mutex. Keep the Access for moments only, because forks wait for the mutex.
   class Access {
    public:
     explicit Access(Guarded& guarded) : lock_(guarded.mutex), state_(guarded.state) {}

@@ -29,18 +29,19 @@ class LateRanks {
   }
   /// Sequence number of the collective of `communicator` that this rank has entered last; 0 for an invalid id.
   std::uint64_t entered(std::uint32_t communicator) const;
-  /// Asks other processes how far their ranks are, at most 16 processes: first the processes of the ranks that
-  /// collective `sequence` waits for, then the processes of `others`. Answers arrive through `EndpointFaults::poll`.
+  /// Asks at most 16 other processes how far their ranks are: first the processes of `awaited`, the ranks that
+  /// collective `sequence` waits for; then the processes of ranks that earlier answers name; then the processes of
+  /// `others`. Answers arrive through `EndpointFaults::poll`.
   void ask(std::uint16_t communicator, std::uint64_t sequence, std::span<const int> awaited,
            std::span<const int> others);
-  /// Describes the ranks of `members` that have not entered `sequence`; empty if all have.
+  /// Describes the ranks of `members` that have not entered `sequence`; empty if all ranks have entered it.
   std::string describe_missing(std::uint16_t communicator, std::uint64_t sequence, std::span<const int> members) const;
 
   /// The collectives in which threads of this rank are blocked.
   BlockedCalls& blocked() { return blocked_; }
   /// Call when this rank has waited for long: finds out whether the awaited ranks wait for this rank. If so, poisons
-  /// the job with a Mismatch that describes the cycle, or warns if another thread may still resolve it. Answers arrive
-  /// through `EndpointFaults::poll`.
+  /// the job with a Mismatch that describes the cycle, or warns if the cycle may still resolve. Answers arrive through
+  /// `EndpointFaults::poll`.
   void search_cycle();
 
   /// Publishes whether this rank has entered its last collective. Ranks that wait in vain for a rank that has left

@@ -66,7 +66,8 @@ class QuotaSum {
   bool has_unlimited_ = false;
 };
 
-/// Sizes of shared memory: of all windows of a host, and of one process's arena.
+/// Sizes of shared memory: of all windows of a host, and of one process's arena. The arena is the memory that a process
+/// shares with the other processes of its host; windows are the buffers that programs allocate in arenas (shm/arena.h).
 struct ArenaPlan {
   std::uint64_t windows_bytes = 0;  ///< maximum for the windows of all ranks of the host together
   std::string windows_owner;        ///< name of the limit that sets `windows_bytes`

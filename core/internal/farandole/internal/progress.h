@@ -34,8 +34,8 @@ class Progressable {
 /// Thread-safe.
 ///
 /// A thread that ends the last operation writes `pending_` and then reads `is_inside_`; the progress thread writes
-/// `is_inside_` and then reads `pending_`. So either the former thread sees the progress thread inside and waits, or
-/// the progress thread sees that nothing is pending.
+/// `is_inside_` and then reads `pending_`. So either the thread that ends the operation sees the progress thread inside
+/// and waits, or the progress thread sees that nothing is pending.
 class ProgressGate {
  public:
   explicit ProgressGate(bool guards) : guards_(guards) {}

@@ -43,7 +43,7 @@ inline SettingInfo text(std::string_view variable, SettingField<std::string> fie
                         std::string_view meaning) {
   return choice(variable, field, {}, scope, meaning);
 }
-/// A text of each process's own that no message shows.
+/// A text that each process sets for itself, and that no message shows.
 inline SettingInfo secret(std::string_view variable, SettingField<std::string> field, std::string_view meaning) {
   SettingInfo info = text(variable, field, Scope::kOwn, meaning);
   info.secret = true;

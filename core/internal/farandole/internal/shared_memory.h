@@ -23,7 +23,7 @@ namespace farandole {
 
 class Arena;
 
-/// Header at the start of every arena, at a fixed layout, through which ranks of other processes find the rest.
+/// Header at the start of every arena, with a fixed layout, through which ranks of other processes find the rest.
 struct ArenaHeader {
   /// Slot of one rank of the process.
   struct alignas(128) Slot {
@@ -42,10 +42,11 @@ struct ArenaHeader {
 /// This process's arena, and the mapped arenas of other processes of the host. Addresses in arenas are exchanged as
 /// (process, offset).
 ///
-/// An arena is one sparse, unnamed memory file. The kernel frees it when its process ends, even after `kill -9`, and
-/// the size of /dev/shm does not limit it. Peers open the file through /proc. A process that shares memory with no
-/// other process uses private memory instead. In a forked child an arena becomes private memory at the same address,
-/// with the same contents until the parent writes or releases them; the child cannot allocate from it. Thread-safe.
+/// An arena is one sparse, unnamed memory file. The kernel frees the file when the last process that maps it ends, even
+/// after `kill -9`. The size of /dev/shm does not limit the file. Peers open the file through /proc. A process that
+/// shares memory with no other process uses private memory instead. In a forked child an arena becomes private memory
+/// at the same address, with the same contents until the parent writes or releases them; the child cannot allocate from
+/// it. Thread-safe.
 class SharedMemory {
  public:
   /// Message with which a process tells its peers how to open its arena.
@@ -59,7 +60,7 @@ class SharedMemory {
   struct Options {
     int sharing = 1;                  ///< number of processes of this host that share memory, including this process
     bool copies = false;              ///< use cross-memory attach between processes if the kernel permits it
-    std::uint64_t windows_bytes = 0;  ///< maximum for all windows of the host together; 0: all memory of the machine
+    std::uint64_t windows_bytes = 0;  ///< maximum for all windows of the host together; 0: the memory limit
   };
   /// @param processes  number of processes in the job   @param process  this process's number
   /// @throws InvalidArgument  there is too little address space

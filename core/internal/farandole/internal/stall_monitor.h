@@ -17,9 +17,9 @@
 
 namespace farandole {
 
-/// Decides when a wait is due for a warning or an error: a warning after FARANDOLE_WARN_AFTER, the next after twice
-/// that time, and so on; an error after FARANDOLE_TIMEOUT. A waiting loop calls `check`, or `take_due` to report by
-/// itself:
+/// Decides when a wait is due for a warning or an error: a warning after FARANDOLE_WARN_AFTER, further warnings after
+/// pauses that double (so after 1, 3, 7, … times FARANDOLE_WARN_AFTER), and an error after FARANDOLE_TIMEOUT. A waiting
+/// loop calls `check`, or `take_due` to report by itself:
 ///
 ///   StallMonitor stall(settings.faults.warn_after, settings.faults.timeout);
 ///   while (!arrived()) {
