@@ -39,10 +39,10 @@ namespace farandole {
 ///   announced get slots and are ready at once, or fail with a mismatch. A request whose description has changed is
 ///   announced again, and the slot is retired.
 ///
-/// Who begins: a rank with something to announce, or with a newly ready slot. A rank that waits for peers
-/// (`must_answer`) answers a negotiation that a peer has begun. A rank with nothing announced need not answer, because
-/// nothing can be ready everywhere without that rank. Thus an idle job sends nothing, and a rank that still collects a
-/// bucket starts no negotiation in vain.
+/// Who begins: a rank with something to announce, or with a newly ready slot. A rank that has announced something
+/// or has joined (`must_answer`) answers a negotiation that a peer has begun. A rank that has announced nothing need
+/// not answer, because no request can be ready everywhere without that rank. Thus an idle job sends nothing, and a rank
+/// that still collects a bucket starts no negotiation in vain.
 ///
 /// Cost: an allreduce of 2 bytes + 1 byte per slot; with announcements two small allgathers more.
 ///
@@ -79,10 +79,10 @@ class Negotiator {
   };
   /// Result of a phase of a negotiation.
   struct Outcome {
-    /// To be done in this order, each bucket as one; the same on all ranks.
+    /// Requests to run now, in this order; the requests of a bucket run together. The same on all ranks.
     std::vector<std::vector<Agreed>> buckets;
     std::vector<FailedRequest> failed;
-    std::optional<int> all_joined;         ///< all ranks have joined: the rank that joined last
+    std::optional<int> all_joined;         ///< the rank that joined last, if all ranks have joined
     std::optional<RequestError> departed;  ///< a rank has left, so nothing can be agreed on any more
     bool all_left = false;
     bool needs_announcements = false;  ///< phase 2 follows
@@ -101,11 +101,11 @@ class Negotiator {
   /// This rank has become idle: announces in a negotiation that this rank is blocked, if somebody waits for a pending
   /// request.
   void announce_idle() { waits_.announce_idle(); }
-  /// This rank joins: takes part without data from the next agreement on. Idempotent until all ranks have joined.
+  /// This rank joins: from the next negotiation on, it takes part without data. Idempotent until all ranks have joined.
   /// @returns  an error if a rank has left
   std::optional<RequestError> join();
-  /// This rank leaves. The pending requests fail once the peers have learned of the departure; until then they may
-  /// still be agreed on.
+  /// This rank leaves. Its pending requests fail once the peers have learned of the departure; until then the ranks may
+  /// still agree on them.
   void leave(Departure departure) { joining_.leave(departure); }
   /// Drops everything that is pending here without telling peers: the set or the job ends.
   std::vector<FailedRequest> fail_all(const RequestError& error);
@@ -155,7 +155,7 @@ class Negotiator {
   /// Adds the slots that are ready everywhere to the outcome: in buckets, or as failures if a joined rank cannot take
   /// part.
   void arrange(std::vector<int> ready, Outcome& outcome);
-  /// True, and the request fails, if the slot's request cannot be done without the data of joined ranks.
+  /// Fails the slot's request and returns true if the request needs the data of joined ranks.
   bool refuses_joined(int slot, Outcome& outcome);
   /// Ends the slot's request by agreement. The ticket is 0 if this rank has no request there.
   Agreed take(int slot);
@@ -183,7 +183,7 @@ class Negotiator {
   Joining joining_;
   StepFailures steps_;
   DeadlockDetector waits_;
-  /// The bytes of `open`; encoded announcements.
+  // The last result of `open`, and this rank's encoded announcements.
   std::vector<std::uint8_t> opened_;
   std::string announcements_;
 };
