@@ -241,8 +241,7 @@ bool Tuner::take_round(std::vector<CandidateRun>& runs, std::size_t bytes) {
 }
 
 /// Returns the median of each candidate, or kDropped for candidates that turned out slow. Returns nothing if the time
-/// of
-/// --tune-seconds was up already.
+/// of --tune-seconds was up already.
 std::vector<double> Tuner::compare(const CallShape& shape, std::vector<Candidate>& candidates,
                                    bool drop_slow_candidates) {
   budget_.begin_case(weight_of(bytes_of(shape)));

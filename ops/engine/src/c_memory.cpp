@@ -10,9 +10,9 @@
 namespace farandole {
 namespace {
 
-/// Windows (memory that the ranks of this host share) in use, by address. Windows stay valid after
-/// farandole_shutdown, because frameworks free tensors later, for example in destructors at process exit. A forked
-/// child keeps the table: farandole_window_free must still recognise the parent's windows.
+/// Windows (memory that the ranks of this host share) in use, by address. Windows stay valid after farandole_shutdown,
+/// because frameworks free tensors later, for example in destructors at process exit. A forked child keeps the table:
+/// farandole_window_free must still recognise the parent's windows.
 using Windows = std::unordered_map<void*, Buffer>;
 void keep_in_child(Windows&) {}
 using WindowTable = ProcessState<Windows, keep_in_child>;

@@ -39,9 +39,9 @@ namespace farandole {
 ///   announced get slots and are ready at once, or fail with a mismatch. A request whose description has changed is
 ///   announced again, and the slot is retired.
 ///
-/// Who begins: a rank with something to announce, or with a newly ready slot. A rank that has announced something
-/// or has joined (`must_answer`) answers a negotiation that a peer has begun. A rank that has announced nothing need
-/// not answer, because no request can be ready everywhere without that rank. Thus an idle job sends nothing, and a rank
+/// Who begins: a rank with something to announce, or with a newly ready slot. A rank that has announced something or
+/// has joined (`must_answer`) answers a negotiation that a peer has begun. A rank that has announced nothing need not
+/// answer, because no request can be ready everywhere without that rank. Thus an idle job sends nothing, and a rank
 /// that still collects a bucket starts no negotiation in vain.
 ///
 /// Cost: an allreduce of 2 bytes + 1 byte per slot; with announcements two small allgathers more.

@@ -30,9 +30,9 @@ namespace farandole {
 /// sleeps while nothing is pending.
 ///
 /// Locks. Submitting threads put requests into the inbox, which has its own mutex. The driver (the thread that drives)
-/// holds `drive_mutex_`; other threads only try to lock it, because a failure means that the engine has a driver.
-/// The driver takes the inbox's mutex while holding `drive_mutex_`, never the other way round. Callbacks run with
-/// neither locked.
+/// holds `drive_mutex_`; other threads only try to lock it, because a failure means that the engine has a driver. The
+/// driver takes the inbox's mutex while holding `drive_mutex_`, never the other way round. Callbacks run with neither
+/// locked.
 ///
 /// Wake-ups. The atomics decide which threads may sleep. All are sequentially consistent; each thread first writes the
 /// atomics that it owns, then reads the others:

@@ -3,9 +3,9 @@
 //
 // The kernels are registered for the CPU only: TensorFlow places the ops there, and copies tensors of other devices to
 // the CPU and back. Once the engine takes device memory, kernels for GPUs can be registered here for the same ops. They
-// must pass
-// `context->op_device_context()->stream()` along, so that the collective waits for the tensor, and later work waits for
-// the collective. `shape`, `splits` and `received_splits` then stay in host memory (`.SharedMemory("splits")`).
+// must pass `context->op_device_context()->stream()` along, so that the collective waits for the tensor, and later work
+// waits for the collective. `shape`, `splits` and `received_splits` then stay in host memory
+// (`.SharedMemory("splits")`).
 #include <cstdlib>
 #include <numeric>
 #include <string>

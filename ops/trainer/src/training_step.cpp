@@ -37,7 +37,7 @@ void TrainingStep<Scalar>::make_averager() {
   for (const NamedSpan& parameter : model_.parameter_layout()) {
     spans.push_back({model_.gradients().subspan(parameter.first, parameter.count), parameter.name});
   }
-  // Last in the list, so reduced first: batch statistics are known before any gradient.
+  // The averager reduces the last entry first, and the batch statistics are known before any gradient.
   if (!model_.batch_statistics().empty()) spans.push_back({model_.batch_statistics(), "batch statistics"});
   // The averager needs a communicator of its own: layers that synchronise use the other communicator during backward.
   averager_.emplace(communicator_.duplicate(), std::move(spans), GradientOptions{.op = ReduceOp::kSum});

@@ -283,9 +283,9 @@ typedef enum farandole_waiting {
 } farandole_waiting;
 
 /* A collective on one tensor, or on several tensors that belong together. It starts once every rank has submitted the
- * request. All ranks must agree on name, collective, op, root, factors, `about`, `by_order`, number of
- * tensors, their types, kinds of memory and shapes (the first dimension may differ for allgather and alltoall); a
- * difference is MISMATCH on all ranks. */
+ * request. All ranks must agree on name, collective, op, root, factors, `about`, `by_order`, number of tensors, their
+ * types, kinds of memory and shapes (the first dimension may differ for allgather and alltoall); a difference is
+ * MISMATCH on all ranks. */
 typedef struct farandole_request {
   size_t struct_bytes;
   const char* name; /* 1 byte to 1 MiB; unique among this rank's pending requests of the set */
@@ -355,11 +355,11 @@ FARANDOLE_ENGINE_API void farandole_wait_until(const volatile int32_t* flag);
 
 /* Joins: this rank has no more data until all ranks of the set have joined. Use it where ranks have different numbers
  * of batches. Meanwhile this rank takes part in the set's allreduces without changing their results: it supplies zeros
- * for sums, averages and Adasum, ones for products, and the end of the type's range for minima and maxima. All
- * requests except allreduces and barriers fail with MISMATCH. Once all ranks have joined, `done` is called once with
- * the job rank that joined last, or with an error (owned by the library) and -1; it follows the rules of a tensor's
- * `done`. Non-blocking. If it fails, `done` is not called. Errors: INVALID_ARGUMENT (`done` is NULL, this rank is not
- * in the set), or the fault of the job. */
+ * for sums, averages and Adasum, ones for products, and the end of the type's range for minima and maxima. Meanwhile
+ * requests other than allreduces and barriers fail with MISMATCH. Once all ranks have joined, `done` is called once
+ * with the job rank that joined last, or with an error (owned by the library) and -1; it follows the rules of a
+ * tensor's `done`. Non-blocking. If it fails, `done` is not called. Errors: INVALID_ARGUMENT (`done` is NULL, this rank
+ * is not in the set), or the fault of the job. */
 FARANDOLE_ENGINE_API int farandole_join(int32_t process_set, void* context,
                                         void (*done)(void* context, const farandole_error* error, int32_t last_rank),
                                         farandole_error** error);
