@@ -35,8 +35,8 @@ class AnnouncedRequests {
   /// @param self  this rank's index in the set
   explicit AnnouncedRequests(std::size_t self) : self_(self) {}
 
-  /// Records an announcement of `rank`. @param joined  for each rank: the rank has joined   @returns  true if the name
-  /// is complete now
+  /// Records an announcement of `rank`. @param joined  by rank: true if the rank has joined   @returns  true if the
+  /// name is complete now
   bool add(std::size_t rank, const Announcement& announcement, const std::vector<bool>& joined);
   /// The complete names, ascending.
   std::vector<std::string> complete(const std::vector<bool>& joined) const;

@@ -104,7 +104,7 @@ class SameShapeBatch final : public Batch {
       run.packed = context_.buffers.take(run.bytes);
       run.values = BufferView(run.packed.view().data, count, dtype(run));
       pack(run);
-      // Neutral values must not be scaled: `pack` has scaled the other parts, and the collective scales nothing.
+      // Neutral values must not be scaled: `pack` has scaled the other parts, so the collective gets prescale 1.
       if (has_joined_part(run)) prescale = 1.0;
       input = run.values;
     } else {

@@ -14,7 +14,7 @@ namespace farandole {
 
 NegotiationExchange::NegotiationExchange(Communicator control, Communicator& data)
     : control_(std::move(control)),
-      // A vendor's allreduce does not show that a peer has begun, so it is replaced.
+      // A vendor's allreduce does not show that a peer has begun, so recursive doubling replaces it.
       algorithm_(internals(control_).settings().collectives.allreduce == "vendor" ? "recursive_doubling" : ""),
       bytes_{1} {
   // `peer_has_begun` works only after the first collective on the control communicator. The control communicator is not

@@ -60,10 +60,12 @@ class NegotiationExchange {
   Phase phase_ = Phase::kIdle;
   Clock::time_point since_{};
   std::vector<std::uint8_t> bytes_;
-  std::string own_, all_;  // encoded announcements: of this rank, and of all ranks in order of rank
-  std::vector<std::int64_t> own_length_{0}, lengths_;  // length of this rank's announcements in bytes; as received
-  std::vector<std::size_t> counts_;                    // checked copy of lengths_
-  Work running_;                                       // declared after the buffers, so that it is destroyed first
+  // Encoded announcements: of this rank, and of all ranks in order of rank.
+  std::string own_, all_;
+  // Bytes of the announcements: of this rank, and of each rank as received.
+  std::vector<std::int64_t> own_length_{0}, lengths_;
+  std::vector<std::size_t> counts_;  // checked copy of lengths_
+  Work running_;                     // declared after the buffers, so that it is destroyed first
 };
 
 }  // namespace farandole

@@ -80,7 +80,7 @@ class ProcessSets {
   int add_set(const std::vector<int>& ranks);
   /// Completes removals of sets that all ranks have left. True if there were any.
   bool end_removals();
-  /// Makes the callbacks of a request due that is in no set.
+  /// Makes the callbacks due of a request that is in no set.
   void finish(std::vector<LocalTensor>& tensors, const std::optional<RequestError>& error,
               const std::vector<std::int64_t>& shape = {});
 

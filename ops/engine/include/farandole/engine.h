@@ -355,7 +355,7 @@ FARANDOLE_ENGINE_API void farandole_wait_until(const volatile int32_t* flag);
 
 /* Joins: this rank has no more data until all ranks of the set have joined. Use it where ranks have different numbers
  * of batches. Meanwhile this rank takes part in the set's allreduces without changing their results: it supplies zeros
- * for sums, averages and Adasum, ones for products, and the end of the type's range for minima and maxima. Meanwhile
+ * for sums, averages and Adasum, ones for products, and the end of the type's range for minima and maxima. Until then,
  * requests other than allreduces and barriers fail with MISMATCH. Once all ranks have joined, `done` is called once
  * with the job rank that joined last, or with an error (owned by the library) and -1; it follows the rules of a
  * tensor's `done`. Non-blocking. If it fails, `done` is not called. Errors: INVALID_ARGUMENT (`done` is NULL, this rank
