@@ -196,8 +196,7 @@ void Negotiator::settle(const std::vector<std::string>& complete, Outcome& outco
     if (!settled) continue;
     if (settled->mismatch.empty()) {
       const int slot = new_slot(*settled);
-      // If this rank has joined, it may have a request of this name that is not announced yet: leave that request
-      // alone.
+      // If this rank has joined, it may have a request of this name that is not announced yet, and stays pending.
       if (settled->is_own) pending_.enter_slot(name, slot);
       ready.push_back(slot);
       continue;

@@ -339,14 +339,13 @@ void Call::submit_join() {
 
 void Call::submitted(int failed, farandole_error* error) {
   if (failed != 0) {
-    const bool is_early = farandole_is_initialized() == 0;  // the call itself is valid
+    const bool is_early = farandole_is_initialized() == 0;  // no fault of the call
     set_error(is_early ? error_status(error, absl::StatusCode::kFailedPrecondition) : error_status(error),
               /*failed_on_all=*/false);
     farandole_error_free(error);
     finish();
   } else if (options_.caller_waits) {
-    // The op runs eagerly, so this thread would only sleep. It runs the engine instead, so no other thread must wake
-    // up.
+    // The op runs eagerly, so this thread would only sleep. It runs the engine instead, which saves waking a thread.
     while (__atomic_load_n(&all_done_, __ATOMIC_ACQUIRE) == 0) farandole_wait_until(&all_done_);
     finish();
   }

@@ -71,10 +71,9 @@ void refuse(const CallOptions& options, int64_t step_id, const absl::Status& sta
 /// - Another op of the step has failed on this rank only, or this rank's data has ended: the other ranks do not know of
 ///   that, and submit their collectives, so this call completes. If this rank then gives up, its uncaught exception
 ///   aborts the job, which ends the waiting calls of the other ranks.
-/// - The ranks disagree about a collective: the error reaches all ranks, so the step fails on all of them, and some
-/// ranks
-///   may never reach this call. The engine ends this call together with the step, because all calls of a function carry
-///   the generation in which their step began (farandole_generation). The generation also keeps this call from being
+/// - The ranks disagree about a collective: the error reaches all ranks, so the step fails on all of them, and some may
+///   never reach this call. The engine ends this call together with the step, because all calls of a function carry the
+///   generation in which their step began (farandole_generation). The generation also keeps this call from being
 ///   matched with a call of a later step.
 /// - The ranks disagree in another process set: the engine does not end this call, because the failure belongs to the
 ///   other set. If all ranks have submitted this call, the call completes. If a rank does not submit it within ten

@@ -86,8 +86,7 @@ class BatchNormalization final : public Layer<Scalar> {
       memory_.gradients[1][c] = static_cast<Scalar>(sums_[c]);
     }
     if (is_synchronized(pass)) {
-      // Needed even if this replica needs no input gradient: other replicas may need theirs, and an allreduce takes
-      // all.
+      // Needed even without an input gradient on this replica: all replicas must take part in the allreduce.
       pass.replicas->allreduce(std::span<double>(sums_), ReduceOp::kSum);
     }
     if (input_gradient == nullptr || input.samples() == 0) return;

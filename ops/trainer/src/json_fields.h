@@ -17,7 +17,7 @@ namespace farandole::trainer {
 
 using Json = nlohmann::ordered_json;
 
-/// Parses JSON. @throws DataError  the nesting is deeper than kMaxJsonDepth, which no valid file reaches
+/// Parses JSON. @throws DataError  the nesting is deeper than kMaxJsonDepth, which no valid file exceeds
 /// @throws nlohmann::json::exception  the text is no JSON
 inline Json parse_json(std::string_view text) {
   if (const int depth = json_depth(text); depth > kMaxJsonDepth) {

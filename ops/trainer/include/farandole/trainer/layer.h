@@ -20,7 +20,7 @@ struct Pass {
   bool training = false;   ///< false: prediction, without dropout and with moving statistics
   std::uint64_t seed = 0;  ///< the program's seed
   std::int64_t training_step = 0;
-  /// Position of this batch's first sample in the global batch. Layers with random numbers derive them from it.
+  /// Position of this batch's first sample in the global batch. Layers derive random numbers from it.
   std::int64_t first_sample = 0;
   int layer = 0;                     ///< index of the layer in the model; set by Model
   Communicator* replicas = nullptr;  ///< for layers that synchronise across replicas; null: this replica only
