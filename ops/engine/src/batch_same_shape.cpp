@@ -193,7 +193,7 @@ class SameShapeBatch final : public Batch {
 
   BatchContext& context_;
   std::vector<BatchEntry> entries_;
-  const RequestSpec& spec_;  // of the first entry; kind, operation, factors and root are the same in all
+  const RequestSpec& spec_;  // the first entry's; kind, operation, factors and root are equal in all entries
   const Timeline::Time agreed_at_;
   std::vector<Run> runs_;
   std::size_t finished_ = 0;  // runs whose completions have been added

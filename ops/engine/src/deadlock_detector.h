@@ -13,7 +13,7 @@
 
 namespace farandole {
 
-/// Detects deadlocks within a process set, without messages beyond those of negotiations.
+/// Detects deadlocks within a process set; needs no messages except negotiations.
 ///
 /// A rank is *blocked* when no thread submits anything before a pending request is done: the only thread that ever
 /// submitted waits in a call, or the rank is idle (IdleDetector). In the second byte of every negotiation each rank

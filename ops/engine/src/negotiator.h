@@ -24,7 +24,7 @@ namespace farandole {
 /// A rank's side of the negotiation protocol; there is a Negotiator per rank and process set. SetEngine carries the
 /// messages.
 ///
-/// The task is that of Horovod's coordinator, without a coordinator: every rank computes the same decisions from data
+/// Does the task of Horovod's coordinator without a coordinator: every rank computes the same decisions from data
 /// that all ranks have received. A request is announced by name once; when all ranks have announced equal descriptions,
 /// the request gets a number, the *slot*, and is a byte in each negotiation from then on (Horovod's response cache does
 /// the same with bits).
@@ -130,7 +130,7 @@ class Negotiator {
   /// Begins or answers a negotiation.
   /// @param blocked  this rank submits nothing before a pending request is done; that may be a request of another set,
   /// or a request that is agreed on already
-  /// @returns  the bytes to be combined with the other ranks' by minimum; valid until the next call
+  /// @returns  this rank's bytes, which the caller combines with all ranks' bytes by minimum; valid until the next call
   std::span<std::uint8_t> open(bool blocked, Time now);
   /// Ends phase 1. @param combined  minimum of all ranks' bytes
   Outcome receive(std::span<const std::uint8_t> combined, Time now);

@@ -59,7 +59,7 @@ StepResult TrainingStep<Scalar>::run_overlapped(std::span<const std::uint32_t> b
   bool accumulated = false;
   for (std::int64_t index = 0; index < options_.accumulate; ++index) {
     Range part = part_of(own.count, options_.accumulate, index);
-    if (part.count == 0) continue;  // the last micro-batch is not empty unless all are
+    if (part.count == 0) continue;  // the last micro-batch is empty only if all are empty
     part.first += own.first;
     const BatchResult partial = forward(batch, {part, scale});
     result[0] += partial.loss_sum;

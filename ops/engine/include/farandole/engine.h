@@ -46,7 +46,7 @@
  * - The library copies a caller's structure up to `struct_bytes`. Missing fields count as 0, and 0 keeps the behaviour
  *   from before the field existed (except `has_factors`: before that field, a factor of 0 was meant as 0). Fields that
  *   only a newer caller knows are ignored.
- * - An array is stepped by the `struct_bytes` of its first element; all elements must have the same.
+ * - The elements of an array must have equal `struct_bytes`, which is the distance from element to element.
  * - A structure that the library fills (farandole_place, farandole_counters) is written up to `struct_bytes`; fields
  *   that the library does not know stay unchanged.
  * - A structure that the library makes (farandole_result) carries the library's own size: read a field that is newer
@@ -69,7 +69,7 @@ extern "C" {
 
 /* ---- Errors and types ----------------------------------------------------------------------------------------- */
 
-/* Kinds of errors; the numbers are those of farandole::ErrorKind. TIMEOUT to DEVICE_ERROR are faults of the job: no
+/* Kinds of errors; the numbers equal farandole::ErrorKind's. TIMEOUT to DEVICE_ERROR are faults of the job: no
  * collective of the job can succeed any more, on any rank. After any other kind the engine stays usable. docs/errors.md
  * lists causes and remedies. */
 typedef enum farandole_error_kind {
@@ -147,9 +147,9 @@ typedef struct farandole_init_options {
   int32_t mpi_communicator;     /* MPI_Comm_c2f of the MPI communicator */
 } farandole_init_options;
 
-/* Joins the job and starts the engine. The job is the one that mpirun or Slurm started, or the one that FARANDOLE_RANK,
- * FARANDOLE_SIZE and FARANDOLE_JOB (over several hosts also FARANDOLE_RENDEZVOUS) or torchrun's variables name;
- * otherwise a job of this process alone.
+/* Joins the job and starts the engine. mpirun or Slurm starts a job; or these variables name a job: FARANDOLE_RANK,
+ * FARANDOLE_SIZE and FARANDOLE_JOB (over several hosts also FARANDOLE_RENDEZVOUS), or torchrun's variables. Without any
+ * of these the job is this process alone.
  *
  * A program that has initialised MPI itself may go on calling MPI: with MPI_THREAD_MULTIPLE at any time; with
  * MPI_THREAD_SERIALIZED only before farandole_init and after farandole_shutdown has returned, because the engine's
@@ -322,7 +322,8 @@ typedef struct farandole_request {
  * step before it reaches "b". If "b" stayed pending on rank 0, it would be matched with the request "b" of rank 1's
  * next step.
  *
- * The generation counts such failures, equally on all ranks; it tells requests of a failed step from those of the next.
+ * The generation counts such failures, equally on all ranks. It tells requests of a failed step from requests of the
+ * next step.
  * Steps that run concurrently in one set fail together. */
 FARANDOLE_ENGINE_API uint64_t farandole_generation(int32_t process_set);
 
@@ -342,10 +343,10 @@ FARANDOLE_ENGINE_API uint64_t farandole_generation(int32_t process_set);
  * Disagreements between ranks are reported as MISMATCH to the callbacks of all ranks. */
 FARANDOLE_ENGINE_API int farandole_submit(const farandole_request* request, farandole_error** error);
 
-/* Submits, in place of a request that this rank cannot make, the reason `why`: the requests of this name on the other
- * ranks then fail with MISMATCH, which names this rank and the reason, instead of waiting for this rank. If every rank
- * refuses, nothing happens. Reads only name, process set, generation and `by_order` of `request`, and the first MiB of
- * `why` (may be NULL). A request that this rank submits under the name later waits until the refusal is compared.
+/* Refuses a request that this rank cannot make, for the reason `why`. The requests of this name on the other ranks then
+ * fail with MISMATCH, which names this rank and the reason, instead of waiting for this rank. If every rank refuses,
+ * nothing happens. Reads only name, process set, generation and `by_order` of `request`, and the first MiB of `why`
+ * (may be NULL). A request that this rank submits under the name later waits until the refusal is compared.
  * Non-blocking, reports no error; no-op without an engine, and while the name is pending. */
 FARANDOLE_ENGINE_API void farandole_refuse(const farandole_request* request, const char* why);
 

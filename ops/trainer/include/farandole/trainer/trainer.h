@@ -132,7 +132,7 @@ class Trainer {
   Evaluation evaluate(const Dataset& dataset);
 
   Model<Scalar>& model();
-  std::int64_t training_steps() const;  ///< number done, including those before a resume
+  std::int64_t training_steps() const;  ///< number of training steps done, also before a resume
   /// On rank 0 the checkpoint from which training was resumed; otherwise empty.
   std::filesystem::path resumed_from() const;
 
