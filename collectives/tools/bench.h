@@ -49,13 +49,13 @@ struct Options {
   std::string tune_file;  ///< file of the table of measured choices; empty: no table is made
   double tune_seconds = 60;
 
-  /// True if the collective is measured in place (or out of place). Broadcast has a single buffer and barrier none:
-  /// both are measured in one way, whatever --place says.
+  /// True if the collective is measured in place (`in_place_call`), or out of place (not `in_place_call`). Whatever
+  /// --place says, broadcast, which has a single buffer, is measured in place only, and barrier out of place only.
   bool measures(Collective collective, bool in_place_call) const;
   bool measures_any(bool in_place_call) const;
 };
 
-/// A vendor's own collectives, measured in the same loop as ours.
+/// A vendor's collectives (MPI's or NCCL's), measured in the same loop as ours.
 struct Peer {
   std::string version;                             ///< "Open MPI 4.1.4"
   std::unique_ptr<VendorCollectives> collectives;  ///< null for NCCL: each rank has an NcclPeer of its own
@@ -82,8 +82,8 @@ struct Times {
   double p50_us = 0, p99_us = 0;
 };
 
-/// Result of one case: a collective, an algorithm and a size, in place or out of place. Half a line of the table, or a
-/// whole line.
+/// Result of one case: a collective, an algorithm and a size, in place or out of place. A line of the table shows one
+/// result, or two side by side.
 struct Result {
   Collective collective = Collective::kAllreduce;
   std::string algorithm, transport;
@@ -91,7 +91,7 @@ struct Result {
   std::size_t bytes = 0, count = 0;
   bool in_place = false;
   Times ours, peer;
-  long long wrong = 0;  ///< elements that differ from the expected result, on all ranks together
+  long long wrong = 0;  ///< number of elements that differ from the expected result, over all ranks
 
   double algbw_gbs() const;
   /// Bus bandwidth as nccl-tests define it: the load of the slowest link, comparable between numbers of ranks.
@@ -100,8 +100,8 @@ struct Result {
   double ratio() const { return ours.p50_us > 0 ? peer.p50_us / ours.p50_us : 0; }
 };
 
-/// Runs all cases. Rank 0 prints the table. Returns the results; with TimeOf::kRank0 their times are the calling rank's
-/// own. `peer` may be null. Collective over `ranks`.
+/// Runs all cases. Rank 0 prints the table. Returns the results; with TimeOf::kRank0 each rank's results contain its
+/// own times. `peer` may be null. Collective over `ranks`.
 std::vector<Result> run(Communicator& ranks, const Options& options, const Peer* peer);
 void print_header(const Options& options, const Communicator& ranks, const Peer* peer);
 /// Prints one line of the table; either result may be null.
@@ -111,8 +111,8 @@ std::string to_json(const Options& options, const Peer* peer, const std::vector<
 /// Checks that --tune has something to choose between. @throws InvalidArgument  a setting forces the choice, or the job
 /// has a single rank
 void check_tunable(const Settings& settings, const Options& options, int ranks);
-/// Measures the fastest way to run each collective, by size. Rank 0 prints its findings on standard error. Collective
-/// over `ranks`; all ranks get the same table.
+/// Finds the fastest way to run each collective, by size. Rank 0 prints the findings on standard error. Collective over
+/// `ranks`; all ranks get the same table.
 TuningTable tune(Communicator& ranks, const Options& options);
 
 }  // namespace farandole::bench

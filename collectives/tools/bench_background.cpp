@@ -10,7 +10,7 @@ BackgroundAllreduce::BackgroundAllreduce(Communicator& ranks, std::size_t bytes)
     : ranks_(ranks),
       own_(ranks.duplicate()),
       values_(std::max<std::size_t>(1, bytes / size_in_bytes(DType::kF32)), DType::kF32) {
-  // Sums of zeros stay zero, however often they are repeated.
+  // Zeros stay zeros, however often they are summed.
   const BufferView all = values_.view();
   std::fill_n(static_cast<std::byte*>(all.data), all.size_in_bytes(), std::byte{0});
 }

@@ -34,7 +34,8 @@ double number(int rank, std::size_t index, ReduceOp op) {
   return op == ReduceOp::kProduct ? 1 + mixed % 2 : mixed;
 }
 
-/// Bools: all numbers but 0 are true. Then sum and max are "or", and product and min are "and".
+/// The number as an element: bools store 1 for every number but 0, so that sum and max are "or", and product and min
+/// are "and".
 double as_element(DType dtype, double number) {
   return dtype == DType::kBool && number != 0 ? 1 : number;
 }
@@ -235,8 +236,8 @@ void Contender::zero(Pair& pair) const {
   device_->synchronize(stream);
 }
 
-// In place, the smaller buffer is a part of the larger buffer: the rank's own part. But MPI's reduce_scatter puts its
-// result at the beginning.
+// In place, the smaller buffer is the rank's own part of the larger buffer. Exception: MPI's in-place reduce_scatter
+// puts its result at the beginning.
 void Contender::lay_out(Pair& pair, int rank, bool for_vendor) const {
   const BufferView whole = pair.output.view();
   pair.source = shape_.in_place ? whole : pair.input.view();

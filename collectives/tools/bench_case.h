@@ -15,8 +15,8 @@ namespace farandole::bench {
 /// Shape of the measured calls. Counts are in elements.
 struct CallShape {
   Collective collective = Collective::kAllreduce;
-  std::size_t count = 0;  ///< whole vector
-  std::size_t part = 0;   ///< part of each rank, all equal
+  std::size_t count = 0;  ///< size of the whole vector
+  std::size_t part = 0;   ///< size of each rank's part; the same on all ranks
   bool in_place = false;
 };
 /// Rounds `bytes` to elements, and to equal parts if the collective has parts.
@@ -24,8 +24,8 @@ CallShape shape_of(const Communicator& ranks, const Options& options, Collective
                    bool in_place);
 
 /// An implementation that is measured: ours, MPI's or NCCL's. Owns pairs of input and output buffers and a call on each
-/// pair. Contenders share no memory (except by `on`), so that none of them profits from data that another one leaves in
-/// the caches.
+/// pair. Contenders share no memory (except by `on`), so that no contender profits from data that another contender has
+/// left in the caches.
 class Contender {
  public:
   /// Our collective on `ranks`. @throws InvalidArgument  not enough memory for the pairs
@@ -33,7 +33,7 @@ class Contender {
                              const std::string& algorithm);
   /// The same call on another communicator of the same ranks. Shares this contender's buffers.
   Contender on(Communicator& other, const Options& options) const;
-  /// The vendor's collective. Its buffers are ordinary memory, whatever --memory says.
+  /// The vendor's collective. The buffers are ordinary memory even with --memory window.
   /// @throws InvalidArgument  the vendor does not support the call
   static Contender vendor(Communicator& ranks, const Options& options, const CallShape& shape,
                           VendorCollectives& collectives);

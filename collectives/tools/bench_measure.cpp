@@ -30,14 +30,14 @@ Times summary(std::vector<double>& samples) {
   return {samples[samples.size() / 2], samples[std::min(samples.size() - 1, samples.size() * 99 / 100)]};
 }
 
-/// Participants of every case besides the ranks. Null pointers: absent.
+/// The peer and the background allreduce of every case; null if there is none.
 struct CaseContext {
   const Peer* peer = nullptr;
   NcclPeer* nccl = nullptr;  ///< if the peer is NCCL
   BackgroundAllreduce* beside = nullptr;
 };
 
-/// Begins the next background allreduce and sleeps: measured calls without a pause would keep the cores from the
+/// Keeps the background allreduce running, and sleeps: without a pause the measured calls would leave no core to the
 /// threads of the background allreduce.
 void run_in_background(BackgroundAllreduce& beside) {
   beside.keep_running();
@@ -51,7 +51,7 @@ void merge_times(Communicator& ranks, TimeOf time_of, std::vector<double>& times
 }
 
 /// Measures both contenders, alternating sample by sample, so that other load of the machine affects both alike. With a
-/// peer, an untimed call goes before each sample, because the other contender has just filled the caches.
+/// peer, each sample begins with an untimed call, because the other contender has just filled the caches.
 void take_samples(Communicator& ranks, const Options& options, const CaseContext& context, Contender& ours,
                   Contender* peer, Result& result) {
   const int samples = samples_for(options, result.bytes);

@@ -132,7 +132,7 @@ void read_comparison(const po::variables_map& values, Options& options) {
   }
   options.mpi_from_any_thread =
       values.contains("mpi-threads") ? !is_first(values, "mpi-threads", "one", "any") : !with_mpi;
-  // The World would refuse these combinations too, but its message would not name the options.
+  // The World would reject these combinations too, but its message would not name the options.
   if (options.replicas == 1) return;
   if (with_mpi) {
     throw Unsupported("--peer mpi needs one rank per process: start more processes instead of --replicas");
@@ -140,7 +140,7 @@ void read_comparison(const po::variables_map& values, Options& options) {
   if (!options.mpi_from_any_thread) throw InvalidArgument("--mpi-threads one does not go with --replicas");
 }
 
-/// Reads --tune, and refuses options that do not go with it.
+/// Reads --tune and --tune-seconds, and rejects options that do not go with --tune.
 void read_tuning(const po::variables_map& values, Options& options) {
   options.tune_seconds = values["tune-seconds"].as<double>();
   constexpr double kLongest = 24 * 3600.0;
@@ -164,7 +164,7 @@ void read_tuning(const po::variables_map& values, Options& options) {
 }
 
 /// Drops barrier from tuning on device memory, because a barrier has no memory.
-/// @param are_named  the user named the collectives one by one: then barrier is an error
+/// @param are_named  true if the user named the collectives one by one; then barrier is an error
 void read_device_tuning(bool are_named, Options& options) {
   if (options.tune_file.empty() || options.memory != Memory::kDevice) return;
   const std::size_t left_out = std::erase(options.collectives, Collective::kBarrier);

@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::size_t kAnySize = std::numeric_limits<std::size_t>::max();
 constexpr std::size_t kShort = 1 << 20;
-constexpr double kDropped = std::numeric_limits<double>::infinity();  // median of a candidate without a result
+constexpr double kDropped = std::numeric_limits<double>::infinity();  // stands for the median of a dropped candidate
 constexpr double kTie = 0.03;  // a candidate must beat the built-in choice by more than this share of the time
 
 /// One way to run a collective: a communicator of its own, whose table forces the algorithm.
@@ -195,8 +195,8 @@ std::vector<Candidate> Tuner::candidates_of(Collective collective, const CallSha
   };
   const auto usual = static_cast<std::size_t>(internals(ranks_).settings().collectives.segment_bytes);
   for (const Algorithm& algorithm : algorithms()) {
-    // The comparison of calls already is a barrier. With shared memory it sends no messages, so a barrier by messages
-    // is not a candidate.
+    // Before each collective the ranks compare their calls, which is a barrier already. Ranks with shared memory
+    // compare without messages, so a barrier by messages is no candidate.
     if (collective == Collective::kBarrier && ranks_.shares_memory()) break;
     if (algorithm.collective != collective || !algorithm.supports(ranks_.size())) continue;
     for (const std::size_t segment_bytes : {usual, usual / 4, usual * 4}) {
@@ -214,7 +214,7 @@ std::vector<Candidate> Tuner::candidates_of(Collective collective, const CallSha
     TuningTable table = empty;
     table.of(collective, memory_) = {{kAnySize, algorithm, segments, 0}};
     candidates.push_back(make_candidate(std::move(table), algorithm, segments));
-    // Of several candidates with the same algorithm the first has the segments of the built-in choice.
+    // Among candidates with the same algorithm, the first has the number of segments of the built-in choice.
     candidates.back().is_built_in =
         algorithm == built_in && (candidates.size() == 1 || candidates[candidates.size() - 2].algorithm != built_in);
   }
@@ -226,7 +226,8 @@ std::vector<Candidate> Tuner::candidates_of(Collective collective, const CallSha
 bool Tuner::take_round(std::vector<CandidateRun>& runs, std::size_t bytes) {
   std::vector<double> times;
   for (CandidateRun& run : runs) {
-    // An untimed call, because the run before has filled the caches. Long calls replace the caches' contents anyway.
+    // An untimed call comes first, because the previous run has filled the caches. Long calls replace the caches'
+    // contents anyway.
     if (bytes <= kShort) run.contender.call();
     times.push_back(time_calls(ranks_, run.contender, calls_for(bytes)));
   }
@@ -239,7 +240,8 @@ bool Tuner::take_round(std::vector<CandidateRun>& runs, std::size_t bytes) {
   return times[times.size() - 2] != 0;
 }
 
-/// Median of each candidate; kDropped for candidates that turned out slow. Empty if the time of --tune-seconds is up.
+/// Returns the median of each candidate, or kDropped for candidates that turned out slow. Returns nothing if the time
+/// of --tune-seconds was up already.
 std::vector<double> Tuner::compare(const CallShape& shape, std::vector<Candidate>& candidates,
                                    bool drop_slow_candidates) {
   budget_.begin_case(weight_of(bytes_of(shape)));
@@ -250,7 +252,7 @@ std::vector<double> Tuner::compare(const CallShape& shape, std::vector<Candidate
   checked.pairs = 1;
   std::vector<CandidateRun> runs;
   for (std::size_t i = 0; i < candidates.size(); ++i) {
-    // All candidates share the first one's buffers: there may not be enough memory for buffers of each.
+    // All candidates share the first candidate's buffers, because memory may not suffice for buffers of each candidate.
     runs.push_back({i,
                     i == 0 ? Contender::farandole(candidates[i].ranks, checked, shape, "")
                            : runs.front().contender.on(candidates[i].ranks, checked),
@@ -280,8 +282,9 @@ std::vector<double> Tuner::compare(const CallShape& shape, std::vector<Candidate
   return medians;
 }
 
-/// Finds the limit between one-shot and pipelined collectives: the size with the smallest total loss, where the loss of
-/// a measured size is the relative time lost against the faster of the two.
+/// Finds the largest size for which shared-memory collectives run in one shot; larger collectives are pipelined. The
+/// loss of a limit is the sum, over all measured sizes, of the relative time lost against the faster of the two. Takes
+/// the limit with the smallest loss.
 void Tuner::find_one_shot_bytes() {
   const std::vector<std::size_t> sizes = limit_sizes(kFirstOneShot, kLastOneShot, 2);
   if (sizes.empty()) return;
@@ -337,7 +340,7 @@ bool Tuner::tune(const CallShape& shape, const CallShape* next) {
   for (std::size_t k = 0; k < candidates.size(); ++k) {
     if (candidates[k].is_built_in && times[k] <= (1 + kTie) * times[best]) best = k;
   }
-  // The entry ends half way to the next size, in orders of magnitude.
+  // The entry ends at the geometric mean of this size and the next.
   const auto low = static_cast<double>(bytes);
   const double high = next != nullptr ? static_cast<double>(bytes_of(*next)) : low * options_.factor;
   constexpr double kTimeDigits = 1000;
@@ -361,8 +364,8 @@ TuningTable Tuner::run() {
     sizes_by_collective.push_back(sizes_of(collective));
     longest = std::max(longest, sizes_by_collective.back().size());
   }
-  // All collectives' short vectors go before any long vector: if the time is up, the sizes left out lie above the last
-  // entries.
+  // Each size is measured for all collectives before the next larger size. So when the time is up, the sizes that were
+  // not measured lie above the last entries of the table.
   for (std::size_t i = 0; i < longest; ++i) {
     for (const std::vector<CallShape>& shapes : sizes_by_collective) {
       if (i >= shapes.size() || tune(shapes[i], i + 1 < shapes.size() ? &shapes[i + 1] : nullptr)) continue;

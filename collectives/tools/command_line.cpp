@@ -18,7 +18,7 @@ namespace {
 
 namespace po = boost::program_options;
 
-/// Pseudo-option that takes the words which belong to no option. Nobody can type a name with a blank.
+/// Pseudo-option that takes the words which belong to no option. Users cannot type it, because its name has a blank.
 constexpr const char* kStrayWords = "stray words";
 
 template <class Number>

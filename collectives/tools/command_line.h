@@ -14,9 +14,12 @@ inline constexpr unsigned kHelpWidth = 110;  ///< maximum length of a line of --
 
 /// Options under one heading of --help.
 ///
-/// The name of an option's value (Boost's `value_name`) tells --help, the manual page and the completion, which reads
-/// --help, which values the option takes: "in|out" lists the possible words, FILE and DIR stand for names of files and
-/// directories, `Program::values` has the words of other upper-case names, and "WORD,..." is a comma-separated list.
+/// The name of an option's value (Boost's `value_name`) says which values the option takes. --help, the manual page and
+/// the shell's completion use it:
+/// - "in|out" lists the possible words.
+/// - FILE and DIR stand for names of files and directories.
+/// - For other upper-case names, `Program::values` has the possible words.
+/// - "WORD,..." is a comma-separated list.
 struct OptionGroup {
   explicit OptionGroup(std::string heading);
   std::string title;
@@ -31,8 +34,8 @@ void add_common_options(OptionGroup& group);
 /// Hidden switch: the build calls each program with it to make the program's manual page.
 inline constexpr const char* kManualPageSwitch = "man-page";
 
-/// Parses a command line. Abbreviated options are refused: a new option could change their meaning. Variables bound to
-/// options are not set before boost::program_options::notify.
+/// Parses a command line. Rejects abbreviated options, because a new option could change their meaning. Variables bound
+/// to options are set by boost::program_options::notify, not here.
 /// @param words  the options that take words which belong to no option, in order
 /// @throws InvalidArgument  names the wrong option or word, and the nearest option
 boost::program_options::variables_map parse_options(const std::vector<std::string>& arguments, const OptionTable& known,

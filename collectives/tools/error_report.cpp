@@ -15,7 +15,7 @@ std::string text_of(const std::exception& error, std::optional<int>) {
   return error.what();
 }
 
-/// Returns when all ranks have arrived, or when one of them has failed and printed the reason.
+/// Returns when all ranks have arrived here, or when a rank has failed and printed the reason.
 void wait_for_others(Communicator& ranks) {
   try {
     ranks.barrier();
@@ -29,7 +29,7 @@ ErrorReport::ErrorReport(std::string program, Describe describe)
     : program_(std::move(program)), describe_(describe ? std::move(describe) : text_of) {}
 
 void ErrorReport::print(std::string_view text) {
-  // Locked while the text is printed: a thread that went on earlier would tell other ranks of the failure.
+  // Locked while the text is printed: a thread that returned before could tell other ranks of the failure too early.
   const std::lock_guard lock(mutex_);
   if (std::exchange(has_printed_, true)) return;
   // Written by one call, so that the lines of several ranks do not mix. A failure to print cannot be reported.

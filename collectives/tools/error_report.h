@@ -21,9 +21,8 @@ inline constexpr int kExitUsage = 2;
 ///
 /// A launcher ends all ranks as soon as one rank ends with a status other than 0, even a rank that is about to print
 /// the reason. So a rank prints while it is still in the job, before the other ranks learn of its failure. If the
-/// library raises an error on several ranks, every one of them prints, or the rank that caused the error does, before
-/// any of them goes on to end. A rank waits for other ranks only inside collectives, which end when a peer dies or
-/// fails.
+/// library raises an error on several ranks, none of these ranks ends before each of them, or the rank that caused the
+/// error, has printed. A rank waits for other ranks only inside collectives, which end when a peer dies or fails.
 ///
 ///     int main(int argc, char** argv) {
 ///       ErrorReport errors("farandole-example");

@@ -11,7 +11,7 @@
 namespace farandole::tools {
 namespace {
 
-/// roff's name of the UTF-8 character at `at`. Moves `at` past the character.
+/// Returns roff's name of the UTF-8 character at `at`, and moves `at` past the character.
 std::string named_character(std::string_view text, std::size_t& at) {
   const auto lead = static_cast<unsigned char>(text[at++]);
   const int more = lead >= 0xf0 ? 3 : lead >= 0xe0 ? 2 : 1;
@@ -161,7 +161,7 @@ std::string manual_page(const Program& program) {
   std::string page =
       fmt::format(".\\\" Made by {} --{} from the table of its options.\n", program.name, kManualPageSwitch);
   page += fmt::format(".TH {} 1 \"\" \"Farandole {}\" \"User Commands\"\n", escaped(title), version());
-  // Names are not hyphenated: a reader who copies one would copy the hyphen.
+  // No hyphenation: a reader who copies a name would copy the hyphen.
   page += ".nh\n.ad l\n";
   page += section("NAME") + escaped(program.name) + " \\- " + escaped(program.purpose) + "\n";
   page += synopsis(program) + description(program) + options(program) + values(program);

@@ -7,9 +7,9 @@
 
 namespace farandole::tools {
 
-/// Output file of a measurement. Open it before the measurement, so that a wrong path is found first and not at the
-/// end. An existing regular file keeps its contents until the new contents are complete: the class writes a temporary
-/// file beside it and renames that. Other files (a pipe, /dev/stdout) are written directly.
+/// Output file of a measurement. Open it before the measurement, so that a wrong path is found at the beginning. An
+/// existing regular file keeps its contents until the new contents are complete: the class writes a temporary file in
+/// the same directory, and renames the temporary file. Other files (a pipe, /dev/stdout) are written directly.
 class OutputFile {
  public:
   /// @throws DataError  the file cannot be opened for writing

@@ -21,7 +21,7 @@ std::string upper_first(std::string text) {
   return text;
 }
 
-/// The text as a paragraph that is as wide as the list of options.
+/// Wraps the text into a paragraph that is as wide as the list of options.
 std::string wrapped(const std::string& text) {
   std::istringstream stream(text);
   std::string lines;

@@ -36,9 +36,9 @@ struct Link {
   double gbps;        ///< Gbit/s per rank and direction
 };
 /// Links between GPUs, and networks with one adapter per GPU. Data rates are nominal values of the standards, not
-/// measured; a PCIe slot has 16 lanes. A round is one NCCL group; its latency is taken from NCCL's own model
-/// (`src/graph/tuning.cc`): 8.4 us for the kernel plus one step of NCCL's ring, 3.4 us over NVLink, 5.7 us over PCIe
-/// and 14 us over a network.
+/// measured; a PCIe slot has 16 lanes. A round is one NCCL group. The latency of a round follows NCCL's own model
+/// (`src/graph/tuning.cc`): 8.4 us for the kernel, plus one step of NCCL's ring, which takes 3.4 us over NVLink, 5.7 us
+/// over PCIe and 14 us over a network.
 std::span<const Link> links();
 
 /// Predicted cost of one algorithm on a network.
@@ -54,7 +54,7 @@ struct Prediction {
 /// alltoall
 Prediction predict(const Algorithm& algorithm, const Place& place, int segments, double bytes, const Network& network);
 
-/// Predicts with the fastest number of segments, 1 to 256, on this network.
+/// Predicts with the number of segments that is fastest on this network, among the powers of two from 1 to 256.
 Prediction predict_best(const Algorithm& algorithm, const Place& place, double bytes, const Network& network);
 
 /// "1.50 ms", "12.00 us": two decimals.

@@ -112,8 +112,8 @@ std::string line_svg(int round, int from, int to, bool reduces) {
                      column_x(round) + 10, row_y(from), column_x(round) + kColumn - 36, row_y(to));
 }
 
-/// Label beside the tail of the arrow, on the side to which the arrow points: labels of other ranks are elsewhere.
-/// @param earlier  characters of the labels that already stand there
+/// Draws a label beside the tail of an arrow, on the side to which the arrow points, so that labels of different ranks
+/// do not overlap. @param earlier  number of characters of the labels that stand there already
 std::string label_svg(int round, int from, int to, std::size_t earlier, const std::string& label) {
   return fmt::format("<text class=\"label\" x=\"{}\" y=\"{}\">{}<title>round {}: rank {} to rank {}</title></text>\n",
                      column_x(round) + 18 + 7 * static_cast<int>(earlier), row_y(from) + (to > from ? 20 : -12), label,

@@ -27,20 +27,21 @@ class AnnouncedRequests {
     SharedSpec spec;       ///< description by the lowest rank that announced the name
     bool in_step = false;  ///< a rank has announced the name in a step
     bool is_own = false;   ///< this rank has announced the name
-    std::string mismatch;  ///< how ranks disagree; empty if they agree
+    std::string mismatch;  ///< description of how the ranks disagree; empty if they agree
   };
-  /// Predicate: the announcement of this rank is to be dropped.
+  /// Returns true if the announcement of `rank` is to be dropped.
   using DropPredicate = std::function<bool(std::size_t rank, const Announcement&)>;
 
   /// @param self  this rank's index in the set
   explicit AnnouncedRequests(std::size_t self) : self_(self) {}
 
-  /// Records an announcement of `rank`. @param joined  by rank   @returns  true if the name is complete now
+  /// Records an announcement of `rank`. @param joined  by rank: true if the rank has joined   @returns  true if the
+  /// name is complete now
   bool add(std::size_t rank, const Announcement& announcement, const std::vector<bool>& joined);
   /// The complete names, ascending.
   std::vector<std::string> complete(const std::vector<bool>& joined) const;
-  /// Removes a complete name and compares its announcements; nothing if the name is unknown. @param names  descriptions
-  /// of the ranks, for messages
+  /// Removes a complete name and compares the announcements of the name. Returns nothing if the name is unknown.
+  /// @param names  descriptions of the ranks, for messages
   std::optional<Settled> settle(const std::string& name, const std::vector<std::string>& names);
   /// Drops the announcements for which `drops` is true, and names without announcements.
   void forget(const DropPredicate& drops);
@@ -50,7 +51,7 @@ class AnnouncedRequests {
 
  private:
   friend class NegotiatorProbe;  // tests compare all ranks
-  /// The announcement of each rank; `spec` is null where there is none.
+  /// The announcement of each rank; `spec` is null for ranks that have not announced the name.
   using ByRank = std::vector<Announcement>;
 
   const std::size_t self_;

@@ -37,7 +37,8 @@ struct BatchContext {
   FusionBuffers buffers;
   std::size_t fusion_bytes = 0, min_unfused_bytes = 0;
   BatchCounters counters;
-  /// Requests for output memory that the driver has not taken yet.
+  /// Outputs that the framework must still allocate. SetEngine takes them from here, and the driver (the thread that
+  /// drives the engine) calls the allocation callback.
   std::vector<std::shared_ptr<OutputMemory>> requested_memory;
   Timeline& timeline;
 };
@@ -49,16 +50,18 @@ struct BatchEntry {
 };
 
 /// The collectives of agreed requests. All ranks of a set start the collectives of their batches in the same order, as
-/// communicators require: a batch may start only when the batches before it have started all of theirs. Several batches
-/// are in flight at the same time; they finish in order.
+/// communicators require: a batch starts only after every earlier batch has started all its collectives. Several
+/// batches may be in flight at the same time; they finish in order.
 class Batch {
  public:
   virtual ~Batch() = default;
-  /// Starts the collectives that can start now. True once all of them have started. Non-blocking. @throws Error
+  /// Starts the collectives that can start now. Returns true once all collectives of the batch have started.
+  /// Non-blocking. @throws Error
   virtual bool start() = 0;
-  /// Adds the completions of tensors that are done. True once all are. Non-blocking. @throws Error
+  /// Appends the completions of tensors that have become done to `completions`. Returns true once all tensors of the
+  /// batch are done. Non-blocking. @throws Error
   virtual bool finish(std::vector<Completion>& completions) = 0;
-  /// Adds completions with this error for all tensors that are not done.
+  /// Appends a completion with this error for each tensor that is not done.
   virtual void fail(const RequestError& error, std::vector<Completion>& completions) = 0;
 };
 
@@ -67,18 +70,20 @@ std::string activity_of(const RequestSpec& spec);
 /// Label while the collective itself runs: "FARANDOLE_ALLREDUCE".
 std::string collective_activity_of(const RequestSpec& spec);
 
-/// Batch of allreduces with the same operation and factors, or of a broadcast: outputs have the shape of inputs. Small
-/// tensors are packed into fusion buffers; large tensors are reduced in place.
+/// Batch of allreduces with the same operation and factors, or of a broadcast: outputs have the shape of inputs.
+/// Tensors below `min_unfused_bytes` are packed into fusion buffers; larger tensors move directly between the caller's
+/// input and output.
 std::unique_ptr<Batch> make_same_shape_batch(BatchContext& context, std::vector<BatchEntry> entries);
 /// Batch of an allgather, alltoall or reduce_scatter: the ranks exchange their numbers of rows, the caller allocates
 /// the outputs, then the data moves.
 std::unique_ptr<Batch> make_new_shape_batch(BatchContext& context, BatchEntry entry);
-/// Batch of an Adasum allreduce. Adaptive summation averages parallel vectors and adds orthogonal vectors, pairwise in
-/// a balanced binary tree over the ranks, in double. Every rank gathers all vectors: P*N bytes of memory.
+/// Batch of an Adasum allreduce. Adaptive summation averages parallel vectors and adds orthogonal vectors. Every rank
+/// gathers the vectors of all P ranks (P*N bytes of memory for N bytes of tensors), and combines them pairwise in a
+/// balanced binary tree, with arithmetic in double.
 /// Source: Maleki et al., "Scaling Distributed Training with Adaptive Summation", MLSys 2021.
 std::unique_ptr<Batch> make_adasum_batch(BatchContext& context, BatchEntry entry);
 
-/// Number of rows that rank `rank` of `size` gets of `rows` in a reduce_scatter.
+/// Number of rows that rank `rank` of `size` ranks gets when a reduce_scatter divides `rows` rows.
 std::int64_t rows_of(std::int64_t rows, int rank, int size);
 
 /// Stores the adaptive sum of all vectors, of `count` elements each, in vectors[0]; overwrites the other vectors.

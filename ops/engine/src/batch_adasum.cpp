@@ -56,8 +56,8 @@ void combine(T* a, const T* b, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) store(factor_a * load(a[i]) + factor_b * load(b[i]), a[i]);
 }
 
-/// Balanced binary tree over the ranks: after the level with `distance` d, vectors[i] is the sum of vectors [i, i +
-/// 2d).
+/// Sums in a balanced binary tree over the ranks: after the level with `distance` d, vectors[i] is the sum of the
+/// vectors i to i + 2d - 1.
 template <class T>
 void sum_tree(const std::vector<void*>& vectors, std::size_t count) {
   for (std::size_t distance = 1; distance < vectors.size(); distance *= 2) {

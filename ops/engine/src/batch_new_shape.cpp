@@ -30,8 +30,9 @@ void check_rows(const std::vector<std::int64_t>& rows, std::size_t row_bytes, co
   }
 }
 
-/// For each tensor: exchange of the numbers of rows, allocation of the output, data. The exchanges of all tensors start
-/// together; the data of the tensors moves in order, because all ranks must start collectives in the same order.
+/// Each tensor goes through three stages: the ranks exchange their numbers of rows, the caller allocates the output,
+/// then the data moves. The exchanges of all tensors start together; the data of the tensors moves in order, because
+/// all ranks must start collectives in the same order.
 class NewShapeBatch final : public Batch {
  public:
   NewShapeBatch(BatchContext& context, BatchEntry entry)
@@ -84,13 +85,15 @@ class NewShapeBatch final : public Batch {
  private:
   struct Item {
     LocalTensor* tensor = nullptr;
-    std::vector<std::int64_t> rows_sent, rows_received;  // rows for each rank, and from each rank
+    // Allgather: rows of this rank, and of each rank. Alltoall: rows for each rank, and from each rank. Reduce_scatter:
+    // unused, and rows of the result for each rank.
+    std::vector<std::int64_t> rows_sent, rows_received;
     std::vector<std::size_t> sent_counts, received_counts;
-    Work lengths;
+    Work lengths;  // exchange of the numbers of rows
     std::vector<std::int64_t> shape;
     std::size_t output_count = 0;
     std::shared_ptr<OutputMemory> memory;  // null: not requested yet
-    Buffer substitute;  // output if the caller has no memory: the collective still runs, for the peers
+    Buffer substitute;  // output if the caller's is unusable: the collective still runs, for the peers
     std::optional<RequestError> error;
     Work work;
     Timeline::Time asked{}, began{};  // set if the timeline is on

@@ -72,7 +72,7 @@ class SameShapeBatch final : public Batch {
   bool is_packed(const Run& run) const { return run.parts.size() > 1 || run.parts.front().local == nullptr; }
 
   void plan() {
-    std::map<DType, std::size_t> open;  // per type the run that has room; broadcasts move bytes of any type
+    std::map<DType, std::size_t> open;  // by type: index of the run with room; broadcasts move all types as bytes
     for (BatchEntry& entry : entries_) {
       for (std::size_t i = 0; i < entry.spec->tensors.size(); ++i) {
         const TensorSpec& tensor = entry.spec->tensors[i];
@@ -104,7 +104,7 @@ class SameShapeBatch final : public Batch {
       run.packed = context_.buffers.take(run.bytes);
       run.values = BufferView(run.packed.view().data, count, dtype(run));
       pack(run);
-      // Neutral values must not be scaled; `pack` scales the other parts.
+      // Neutral values must not be scaled: `pack` has scaled the other parts, so the collective gets prescale 1.
       if (has_joined_part(run)) prescale = 1.0;
       input = run.values;
     } else {
@@ -193,7 +193,7 @@ class SameShapeBatch final : public Batch {
 
   BatchContext& context_;
   std::vector<BatchEntry> entries_;
-  const RequestSpec& spec_;  // of the first entry; kind, operation, factors and root are the same in all
+  const RequestSpec& spec_;  // the first entry's; kind, operation, factors and root are equal in all entries
   const Timeline::Time agreed_at_;
   std::vector<Run> runs_;
   std::size_t finished_ = 0;  // runs whose completions have been added

@@ -10,9 +10,9 @@
 namespace farandole {
 namespace {
 
-// A held bucket is released this long after the last request came.
+// A held bucket is released this long after its last request was added.
 constexpr std::chrono::milliseconds kReleaseDelay{25};
-// A slot whose bucket has been broken this often is not planned any more.
+// A slot whose bucket has been broken up this often is not planned any more.
 constexpr int kMaxBreaks = 3;
 
 /// Requests with the same key can be reduced together.
@@ -94,7 +94,7 @@ void BucketPlanner::forget(int slot) {
 BucketPlanner::Arrangement BucketPlanner::arrange(std::vector<int> ready, const SlotTable& slots) {
   released_.clear();
   Arrangement arrangement;
-  std::vector<int> planned;  // bucket of each ready slot, without slots that have no bucket
+  std::vector<int> planned;  // the bucket of each ready slot that has a bucket
   for (const int slot : ready) {
     if (member(slot).bucket >= 0) planned.push_back(member(slot).bucket);
   }
@@ -145,9 +145,9 @@ void BucketPlanner::group(const std::vector<int>& unplanned, const SlotTable& sl
   }
 }
 
-/// Slots that are done together for the first time stay together from now on.
+/// Slots that run together for the first time stay together in the plan.
 void BucketPlanner::plan(const std::vector<int>& together, const SlotTable& slots) {
-  // A name by order is reused for other tensors, which may have other companions.
+  // A `by_order` name is reused for other tensors, which may run together with other requests.
   if (together.size() < 2 || std::any_of(together.begin(), together.end(), [&](int slot) {
         return slots[slot].spec->by_order || member(slot).times_broken >= kMaxBreaks;
       }))

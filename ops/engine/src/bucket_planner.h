@@ -20,8 +20,8 @@ namespace farandole {
 /// submitted, and then *releases* them: all are announced as ready at once. So every training step makes the same
 /// buckets in one or two negotiations, in whatever order each rank submits. (Horovod packs whatever is ready in a
 /// cycle; DDP fixes buckets in advance.) A bucket of which only a part becomes ready everywhere is broken up, and the
-/// slots are grouped anew. A slot whose bucket has been broken three times is not planned any more, and a request named
-/// by order never is.
+/// slots are grouped anew. A slot whose bucket has been broken up three times is not planned any more; a request that
+/// is `by_order` is never planned.
 ///
 /// Invariants:
 /// - The plan (buckets, and how often each slot's bucket has been broken) is equal on all ranks: only `arrange` and
@@ -30,8 +30,8 @@ namespace farandole {
 ///   operation and factors, and at most `fusion_bytes` in all.
 /// - Each slot in the argument of `arrange` is in the result exactly once.
 /// - This rank either holds all submitted requests of a bucket, or has released all of them; requests without a bucket
-///   are released at once. So each request is released once: at the latest by `release_due` 25 ms after the last
-///   request of the bucket came.
+///   are released at once. So each request is released exactly once, at the latest by `release_due` 25 ms after the
+///   last request of the bucket was added.
 class BucketPlanner {
  public:
   using Time = Clock::time_point;
@@ -41,7 +41,7 @@ class BucketPlanner {
     std::size_t min_unfused_bytes = 0;
   };
   struct Arrangement {
-    std::vector<std::vector<int>> buckets;  ///< slots; to be done in this order, each bucket as one
+    std::vector<std::vector<int>> buckets;  ///< slots of each bucket, in the order in which the buckets must run
     std::size_t broken = 0;                 ///< number of planned buckets of which only a part was ready
   };
 
@@ -49,11 +49,11 @@ class BucketPlanner {
 
   /// Sets the number of slots.
   void resize(std::size_t slots) { members_.resize(slots); }
-  /// This rank has the request of `slot` now. @param at_once  release without waiting for the rest of the bucket
+  /// This rank has submitted the request of `slot`. @param at_once  release without waiting for the rest of the bucket
   void add(int slot, bool at_once, Time now);
-  /// This rank does not have the request of `slot` any more. Idempotent.
+  /// This rank's request of `slot` has ended. Idempotent.
   void remove(int slot);
-  /// This rank has no requests any more.
+  /// All requests of this rank have ended.
   void remove_all();
   /// Releases buckets that have been held for 25 ms.
   void release_due(Time now);

@@ -30,14 +30,14 @@ struct EngineSlot {
   bool is_starting = false;
 };
 
-/// In a forked child: engine and starting thread are the parent's.
+/// Empties the slot in a forked child: the engine, and a thread that was starting an engine, belong to the parent.
 void become_child(EngineSlot& slot) {
   if (slot.process) keep_until_the_end(std::move(slot.process));
   slot = {};
 }
 using ProcessSlot = ProcessState<EngineSlot, become_child>;
 
-/// Lock held by the thread that starts the engine. Other threads wait, without the lock of the EngineSlot.
+/// Lock held by the thread that starts the engine. A waiting thread does not hold the mutex of the EngineSlot.
 class StartLock {
  public:
   StartLock() {
@@ -208,7 +208,7 @@ int farandole_shutdown(farandole_error** error) {
     if (const auto process = engine_process()) process->engine.leave();
     const auto last = exchange_engine_process(nullptr);
     // Wait until this thread holds the last reference. Other threads' calls end soon, because nothing is pending any
-    // more. The engine must be destroyed by this thread: the engine's thread could not join itself.
+    // more. This thread must destroy the engine: the engine's own thread could not join itself.
     while (last.use_count() > 1) std::this_thread::sleep_for(std::chrono::microseconds(100));
   });
 }

@@ -10,8 +10,9 @@
 namespace farandole {
 namespace {
 
-/// Windows in use, by address. They outlive the engine, because frameworks free memory after the program's end. A
-/// forked child keeps the table: it must still recognise its parent's windows.
+/// Windows (memory that the ranks of this host share) in use, by address. Windows stay valid after farandole_shutdown,
+/// because frameworks free tensors later, for example in destructors at process exit. A forked child keeps the table:
+/// farandole_window_free must still recognise the parent's windows.
 using Windows = std::unordered_map<void*, Buffer>;
 void keep_in_child(Windows&) {}
 using WindowTable = ProcessState<Windows, keep_in_child>;
@@ -22,8 +23,8 @@ void* add_window(Buffer window) {
   return memory;
 }
 
-/// Removes a window from the table; empty if `memory` is no window. The caller releases the window after the table is
-/// unlocked, because that may take locks.
+/// Removes a window from the table, and returns the window; empty if `memory` is no window. Does not free the window:
+/// the caller does so by destroying the result, after the table is unlocked, because freeing may take other locks.
 std::optional<Buffer> take_window(void* memory) {
   auto windows = WindowTable::access();
   const auto found = windows->find(memory);

@@ -53,7 +53,7 @@ std::string_view name_of(const farandole_request& request) {
   return name.size() > kMaxTextBytes ? std::string_view() : name;
 }
 
-/// Reads at most `size` splits, whatever `splits_count` says.
+/// Throws unless there are no splits or one per rank. Reads at most `size` splits, whatever `splits_count` says.
 void check_splits_count(const farandole_tensor& from, const RequestSpec& spec, std::size_t size) {
   if (from.splits == nullptr) {
     if (from.splits_count == 0) return;
@@ -130,7 +130,8 @@ void check_memory(const LocalTensor& tensor, const RequestSpec& spec) {
   if (tensor.input == nullptr && !is_empty) refuse(spec, "has elements, but its input is NULL");
 }
 
-/// True if the parts are not negative and their sum is `total`. Subtracts, because their sum may overflow.
+/// True if no part is negative and the sum of the parts is `total`. Subtracts from `total`, because adding the parts
+/// could overflow.
 bool sum_is(const std::vector<std::int64_t>& parts, std::int64_t total) {
   for (const std::int64_t part : parts) {
     if (part < 0 || part > total) return false;
@@ -217,8 +218,8 @@ std::vector<TensorMemory> memory_of(const LocalRequest& request) {
 }
 
 /// Throws if an output overlaps other memory: the output is written while the other memory may still be read and
-/// reduced. Sweeps the ranges in ascending order and compares each with the range before it that reaches furthest: an
-/// output with every range, an input with outputs only.
+/// reduced. Sweeps the ranges in ascending order. Each output is compared with the earlier range that reaches furthest,
+/// each input with the earlier output that reaches furthest.
 void check_overlaps(const LocalRequest& request) {
   if (request.spec.kind != RequestKind::kAllreduce && request.spec.kind != RequestKind::kBroadcast) return;
   const TensorMemory* furthest = nullptr;  // range before `each` with the highest end

@@ -13,17 +13,17 @@
 
 namespace farandole {
 
-/// Detects deadlocks within a process set, without messages beyond those of negotiations.
+/// Detects deadlocks within a process set; needs no messages except negotiations.
 ///
 /// A rank is *blocked* when no thread submits anything before a pending request is done: the only thread that ever
-/// submitted waits in a call, or the rank is idle (IdleDetector). Each rank puts this into the second byte of every
-/// negotiation, and a rank that becomes idle begins a negotiation.
+/// submitted waits in a call, or the rank is idle (IdleDetector). In the second byte of every negotiation each rank
+/// reports whether it is blocked; a rank that becomes idle begins a negotiation.
 ///
 /// 1. *Suspicion*: all ranks are blocked in a negotiation. A rank that still waits after the negotiation suspects a
 ///   deadlock.
 /// 2. *Confirmation*: 0.3 s later each rank that still suspects begins another negotiation, and announces the names for
-///   which it waits. If every rank that has not joined does so, and nothing else happens in that negotiation, no rank
-///   will ever go on: all of them fail these requests.
+///   which it waits. If every rank that has not joined does so, and the negotiation makes no other progress, no rank
+///   will ever go on: all ranks fail the requests of these names.
 ///
 /// Invariants:
 /// - This rank confirms only if all ranks were blocked in the negotiation before, and this rank has submitted nothing
@@ -57,7 +57,7 @@ class DeadlockDetector {
   std::optional<std::string> receive_confirmations(const std::vector<Announcements>& all,
                                                    const std::vector<bool>& joined,
                                                    const std::vector<std::string>& names) const;
-  /// True if all ranks were blocked at the beginning of this negotiation; they may be so still.
+  /// True if all ranks were blocked at the beginning of this negotiation.
   bool were_all_blocked() const { return all_blocked_; }
   /// Ends the negotiation. @param suspected  all ranks were blocked, and this rank still is
   void end_negotiation(bool suspected, Time now);

@@ -12,8 +12,8 @@
 
 namespace farandole {
 
-/// Called by threads that are about to sleep, so an engine whose requests are done in time never runs these checks.
-/// TensorEngine::drive_mutex_ guards the members; `poll_peers` uses only members that never change.
+/// The checks run only on threads that are about to sleep, so an engine whose requests are done in time never runs
+/// them. TensorEngine::drive_mutex_ guards the members; `poll_peers` uses only members that never change.
 class EngineHealth {
  public:
   /// @param rank  for messages   @param endpoint  must outlive this

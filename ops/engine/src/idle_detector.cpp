@@ -11,8 +11,8 @@ using std::chrono::milliseconds;
 
 // Minimum time between two readings of the process's CPU time, and before the first.
 constexpr milliseconds kSampleInterval{50};
-// CPU time of waiting itself, which begins with polling; and the share of a processor for background threads that wake
-// now and then.
+// CPU time that an idle process may use: kPollingTime for the polling with which each wait begins, and this share of
+// the waiting time for background threads that wake now and then.
 constexpr milliseconds kPollingTime{50};
 constexpr double kBackgroundShare = 0.03;
 

@@ -17,8 +17,8 @@ namespace farandole {
 /// or the network, cannot be distinguished from a rank that waits only for other ranks.
 ///
 /// How it works: while the rank waits, the caller polls; at most every 50 ms a poll reads the CPU time of the process.
-/// Progress of the engine, more CPU time than polling costs, or a gap between polls (the process was stopped) starts
-/// the time anew.
+/// The measured time starts anew when the engine makes progress, when the process uses more CPU time than polling
+/// costs, or after a gap between polls (the process was stopped).
 ///
 /// Not thread-safe.
 class IdleDetector {
@@ -51,7 +51,7 @@ class IdleDetector {
   const std::function<ProcessorTime()> processor_time_;
   std::optional<Clock::time_point> last_poll_;
   std::uint64_t progress_ = 0;
-  // Begin of the time with hardly any CPU time; nothing while polls are too early for a sample.
+  // First sample of the period in which the process has used hardly any CPU time; nothing before the first sample.
   std::optional<Sample> idle_since_;
   Clock::time_point last_sample_{};
   bool is_idle_ = false;

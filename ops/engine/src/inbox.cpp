@@ -50,7 +50,7 @@ bool Inbox::refuse(LocalRequest&& request) {
   try {
     if (acquire_name(owned)) hand_over(std::move(owned));
   } catch (const DuplicateName&) {
-    return false;  // the pending request of this name is compared instead
+    return false;  // the ranks compare the pending request of this name instead
   }
   return true;
 }
@@ -85,13 +85,13 @@ void Inbox::close(const RequestError& fault) {
 
 // ---- Names ----------------------------------------------------------------------------------------------------------
 
-/// Registers the request's name. True: the name was free, and the caller hands `request` over. False: `request` has
-/// been queued behind earlier requests of the name, and is null.
+/// Registers the request's name. Returns true if the name was free: the caller then hands `request` over. Returns false
+/// if `request` was queued behind earlier requests of the name; `request` is then null.
 ///
 /// Queued requests keep the order of their calls on each rank. A request is done only when all ranks have submitted a
-/// request of its name; so the n-th request of a name meets the n-th of every other rank, no matter when each rank
-/// notices the end of the request before.
-/// @throws DuplicateName  the name is in use, and is not `by_order`
+/// request of its name; so the n-th request of a name is matched with the n-th of every other rank, no matter when each
+/// rank notices the end of the previous request.
+/// @throws DuplicateName  the name is in use, its latest request is no refusal, and `request` is not `by_order`
 bool Inbox::acquire_name(std::unique_ptr<LocalRequest>& request) {
   const auto [entry, is_free] = names_.try_emplace({request->process_set, request->spec.name});
   NameInUse& name = entry->second;

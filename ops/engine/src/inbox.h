@@ -20,16 +20,16 @@
 
 namespace farandole {
 
-/// Holds submitted requests and joins until the driver takes them; keeps the names in use, and a copy of the facts
-/// about process sets that submitting threads need. Thread-safe.
+/// Holds submitted requests and joins until the driver (the thread that drives the engine) takes them. Also keeps the
+/// names in use, and a copy of the facts about process sets that submitting threads need. Thread-safe.
 ///
 /// `mutex_` guards everything but the atomics, and is held briefly: functions that wait or call back are called without
 /// the mutex.
 ///
 /// The atomics are written under the mutex and read without it, by threads that decide whether to drive or to sleep:
-/// - `has_items_` is set after the item is in `contents_`, and before the submitting thread rings (TensorEngine::wake)
-///   or drives. A thread that sleeps has first taken the bell's count and then read `has_items_`, so that thread has
-///   seen either the flag or the ring.
+/// - `has_items_` is set after the item is in `contents_`, and before the submitting thread rings the doorbell
+///   (TensorEngine::wake) or drives. A thread that is about to sleep first reads the doorbell's count and then
+///   `has_items_`, so it notices either the flag or the ring.
 /// - `pending_` and `pending_waits_` are incremented before a request is handed over, and decremented before the
 ///   request's last callback.
 /// - `requests_` and `many_submitters_` only grow. A reader may see each of them slightly late.
@@ -41,8 +41,7 @@ class Inbox {
     void* context = nullptr;
     JoinCallback done = nullptr;
   };
-  /// A name whose queued request somebody waits for: the request is `by_order`, and an earlier request of the name is
-  /// pending.
+  /// Name of a request that is queued behind an earlier request of its name, and for which somebody waits.
   struct WaitedName {
     Name name;
     Waiting waiting = Waiting::kNobody;
@@ -68,18 +67,18 @@ class Inbox {
   /// @returns  true if this is the only pending request of the rank
   /// @throws InvalidArgument, DuplicateName, or the job's fault; then no callback is called
   bool submit(LocalRequest&& request);
-  /// Submits a request of kind kRefused, for which no caller waits. False: the request cannot be submitted.
+  /// Submits a request of kind kRefused, for which no caller waits. Returns false if the refusal cannot be submitted.
   bool refuse(LocalRequest&& request);
   /// @throws InvalidArgument  this rank is not in the set; or the job's fault
   void join(const Join& join);
   void leave();
 
-  /// Returns all items and leaves none. For the thread that drives.
+  /// Removes and returns all items. For the driver.
   Contents take();
   /// Makes later submissions throw `fault`; the first fault stays.
   void close(const RequestError& fault);
 
-  /// The driver keeps these facts up to date.
+  // The driver keeps the facts about process sets up to date by the next three functions.
   void add_set(int process_set, SetInfo info);
   void remove_set(int process_set);
   void set_generation(int process_set, Negotiator::Generation generation);
@@ -93,7 +92,7 @@ class Inbox {
   bool has_items() const { return has_items_.load(); }
   bool has_pending() const { return pending_.load() > 0; }
   std::uint64_t requests() const { return requests_.load(); }
-  /// Number of requests submitted plus number of requests ended: changes whenever the engine makes progress.
+  /// Number of submitted requests plus number of ended requests: changes whenever the engine makes progress.
   std::uint64_t progress_count() const { return 2 * requests_.load() - static_cast<std::uint64_t>(pending_.load()); }
   /// True if a single thread has submitted all requests and now waits: nothing will be submitted until a request is
   /// done.

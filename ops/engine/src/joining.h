@@ -14,18 +14,18 @@ namespace farandole {
 /// State of joins and departures in a process set.
 ///
 /// Join: a rank that has *joined* reports every slot as ready, and contributes neutral values to allreduces that are
-/// pending on other ranks only. Once all ranks have joined, the set is *closing*: another negotiation does the requests
-/// that some rank still has pending; then all ranks count as not joined again.
+/// pending on other ranks only. Once all ranks have joined, the set is *closing*: one more negotiation completes the
+/// requests that are still pending on some rank; afterwards no rank counts as joined.
 ///
-/// Departure: a rank that *departs* ends the set. Nothing can be agreed on any more; the other ranks' requests fail,
-/// and the set lives until all ranks have left.
+/// Departure: a rank that *departs* ends the set. The ranks agree on no more requests; pending requests of all ranks
+/// fail, and the set exists until all ranks have left.
 ///
 /// Invariants:
 /// - Equal on all ranks between negotiations, because they change only by received data: which ranks have joined or
 ///   left, which joined last, and whether the set is closing.
-/// - A rank announces a join once until all have joined, and a departure once for good.
+/// - A rank announces a join at most once until all ranks have joined, and a departure at most once.
 /// - While the set is closing all ranks have joined. Closing lasts for one negotiation.
-/// - Once a rank has departed, no rank has joined.
+/// - After a departure no rank counts as joined.
 class Joining {
  public:
   /// @param self  this rank's index in the set   @param size  number of ranks

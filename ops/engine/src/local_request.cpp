@@ -22,7 +22,7 @@ std::size_t LocalTensor::row_count() const {
 }
 
 void Completion::run() {
-  // Before the callback, which may submit the same name again.
+  // Frees the name before the callback, which may submit the name again.
   tensor.registration.reset();
   if (tensor.done == nullptr) return;
   farandole_error failure;

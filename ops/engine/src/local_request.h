@@ -65,15 +65,15 @@ struct Completion {
 };
 
 /// Request for the memory of an output whose shape the ranks have just agreed on. The batch creates the object; the
-/// thread that drives the engine calls the caller's `allocate` without locks held, like any callback; the batch polls
-/// `is_resolved`. Thread-safe.
+/// driver (the thread that drives the engine) calls the caller's `allocate` without locks held, like any callback; the
+/// batch polls `is_resolved`. Thread-safe.
 class OutputMemory {
  public:
   OutputMemory(const LocalTensor& tensor, std::vector<std::int64_t> shape)
       : context_(tensor.context), allocate_(tensor.allocate), shape_(std::move(shape)) {}
 
-  /// Calls `allocate`, then the completion that `cancel` left behind meanwhile, if there is one. No-op after the first
-  /// call, and after `cancel`.
+  /// Calls `allocate`. If `cancel` was called meanwhile, then runs the completion that was passed to `cancel`. No-op
+  /// after the first call, and after `cancel`.
   void run();
   bool is_resolved() const { return stage_.load() == Stage::kResolved; }
   /// The memory; null if the caller has none. Valid once `is_resolved`.

@@ -14,11 +14,11 @@ namespace farandole {
 
 NegotiationExchange::NegotiationExchange(Communicator control, Communicator& data)
     : control_(std::move(control)),
-      // Peers cannot see that a vendor's allreduce has begun.
+      // A vendor's allreduce does not show that a peer has begun, so recursive doubling replaces it.
       algorithm_(internals(control_).settings().collectives.allreduce == "vendor" ? "recursive_doubling" : ""),
       bytes_{1} {
-  // A control communicator sees peers from its first collective on. Nothing watches that first collective for stalls,
-  // so the ranks synchronise on the data communicator before.
+  // `peer_has_begun` works only after the first collective on the control communicator. The control communicator is not
+  // watched for stalls, so the ranks first synchronise on the data communicator, which is.
   data.barrier();
   control_.allreduce(bytes_, ReduceOp::kMin, {.algorithm = algorithm_});
 }

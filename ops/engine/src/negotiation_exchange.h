@@ -16,17 +16,17 @@
 
 namespace farandole {
 
-/// Runs a negotiation at a time, by collectives on the control communicator: an allreduce (minimum) of the ranks'
-/// bytes; if some rank has announcements, an allgather of their lengths, then an allgather of the announcements. Every
-/// rank takes part in the same collectives in the same order, because the next collective follows from data that all
-/// ranks have received.
+/// Runs one negotiation at a time, by collectives on the control communicator: first an allreduce (minimum) of the
+/// ranks' bytes. If some rank has announcements, an allgather of the announcements' lengths and an allgather of the
+/// announcements follow. Every rank takes part in the same collectives in the same order, because data that all ranks
+/// have received determines the next collective.
 ///
 /// Non-blocking, except the constructor and `give_up`. Not thread-safe. All members belong to the negotiation that is
-/// in flight; the buffers of `running_` stay untouched until that is done.
+/// in flight; the buffers of the collective `running_` must not change until the collective is done.
 class NegotiationExchange {
  public:
-  /// Collective over the set; blocks. The ranks synchronise on `data` and then make the first collective on `control`,
-  /// from which on each rank can see that a peer has begun a negotiation.
+  /// Collective over the set; blocks. The ranks synchronise on `data`, and then run the first collective on `control`.
+  /// After that collective each rank can see that a peer has begun a negotiation.
   /// @param control  communicator of the ranks of `data`, with the options SetEngine::kControl
   NegotiationExchange(Communicator control, Communicator& data);
 
@@ -42,7 +42,7 @@ class NegotiationExchange {
   /// Drops the negotiation after a fault of the job. Blocks until no peer uses the buffers any more, which is soon.
   void give_up();
 
-  /// Begin of the negotiation in flight.
+  /// Time at which this rank began the negotiation in flight.
   std::optional<Clock::time_point> since() const { return is_idle() ? std::nullopt : std::optional(since_); }
   /// The ranks that the negotiation waits for, as far as known; empty if there are none.
   std::string describe_missing() { return is_idle() ? std::string() : internals(control_).describe_missing(); }
@@ -60,10 +60,12 @@ class NegotiationExchange {
   Phase phase_ = Phase::kIdle;
   Clock::time_point since_{};
   std::vector<std::uint8_t> bytes_;
-  std::string own_, all_;  // encoded announcements: of this rank, and of all ranks in order of rank
-  std::vector<std::int64_t> own_length_{0}, lengths_;  // lengths of these in bytes, as received
-  std::vector<std::size_t> counts_;                    // the same, checked
-  Work running_;                                       // declared after the buffers, so that it is destroyed first
+  // Encoded announcements: of this rank, and of all ranks in order of rank.
+  std::string own_, all_;
+  // Bytes of the announcements: of this rank, and of each rank as received.
+  std::vector<std::int64_t> own_length_{0}, lengths_;
+  std::vector<std::size_t> counts_;  // checked copy of lengths_
+  Work running_;                     // declared after the buffers, so that it is destroyed first
 };
 
 }  // namespace farandole

@@ -24,7 +24,7 @@ namespace farandole {
 /// A rank's side of the negotiation protocol; there is a Negotiator per rank and process set. SetEngine carries the
 /// messages.
 ///
-/// The task is that of Horovod's coordinator, without a coordinator: every rank computes the same decisions from data
+/// Does the task of Horovod's coordinator without a coordinator: every rank computes the same decisions from data
 /// that all ranks have received. A request is announced by name once; when all ranks have announced equal descriptions,
 /// the request gets a number, the *slot*, and is a byte in each negotiation from then on (Horovod's response cache does
 /// the same with bits).
@@ -39,10 +39,10 @@ namespace farandole {
 ///   announced get slots and are ready at once, or fail with a mismatch. A request whose description has changed is
 ///   announced again, and the slot is retired.
 ///
-/// Who begins: a rank with something to announce, or with a newly ready slot. A rank that waits for peers
-/// (`must_answer`) answers a negotiation that a peer has begun. A rank with nothing announced need not answer, because
-/// nothing can be ready everywhere without that rank. Thus an idle job sends nothing, and a rank that still collects a
-/// bucket starts no negotiation in vain.
+/// Who begins: a rank with something to announce, or with a newly ready slot. A rank that has announced something or
+/// has joined (`must_answer`) answers a negotiation that a peer has begun. A rank that has announced nothing need not
+/// answer, because no request can be ready everywhere without that rank. Thus an idle job sends nothing, and a rank
+/// that still collects a bucket starts no negotiation in vain.
 ///
 /// Cost: an allreduce of 2 bytes + 1 byte per slot; with announcements two small allgathers more.
 ///
@@ -79,10 +79,10 @@ class Negotiator {
   };
   /// Result of a phase of a negotiation.
   struct Outcome {
-    /// To be done in this order, each bucket as one; the same on all ranks.
+    /// Requests to run now, in this order; the requests of a bucket run together. The same on all ranks.
     std::vector<std::vector<Agreed>> buckets;
     std::vector<FailedRequest> failed;
-    std::optional<int> all_joined;         ///< all ranks have joined: the rank that joined last
+    std::optional<int> all_joined;         ///< the rank that joined last, if all ranks have joined
     std::optional<RequestError> departed;  ///< a rank has left, so nothing can be agreed on any more
     bool all_left = false;
     bool needs_announcements = false;  ///< phase 2 follows
@@ -101,11 +101,11 @@ class Negotiator {
   /// This rank has become idle: announces in a negotiation that this rank is blocked, if somebody waits for a pending
   /// request.
   void announce_idle() { waits_.announce_idle(); }
-  /// This rank joins: takes part without data from the next agreement on. Idempotent until all ranks have joined.
+  /// This rank joins: from the next negotiation on, it takes part without data. Idempotent until all ranks have joined.
   /// @returns  an error if a rank has left
   std::optional<RequestError> join();
-  /// This rank leaves. The pending requests fail once the peers have learned of the departure; until then they may
-  /// still be agreed on.
+  /// This rank leaves. Its pending requests fail once the peers have learned of the departure; until then the ranks may
+  /// still agree on them.
   void leave(Departure departure) { joining_.leave(departure); }
   /// Drops everything that is pending here without telling peers: the set or the job ends.
   std::vector<FailedRequest> fail_all(const RequestError& error);
@@ -130,7 +130,7 @@ class Negotiator {
   /// Begins or answers a negotiation.
   /// @param blocked  this rank submits nothing before a pending request is done; that may be a request of another set,
   /// or a request that is agreed on already
-  /// @returns  the bytes to be combined with the other ranks' by minimum; valid until the next call
+  /// @returns  this rank's bytes, which the caller combines with all ranks' bytes by minimum; valid until the next call
   std::span<std::uint8_t> open(bool blocked, Time now);
   /// Ends phase 1. @param combined  minimum of all ranks' bytes
   Outcome receive(std::span<const std::uint8_t> combined, Time now);
@@ -155,7 +155,7 @@ class Negotiator {
   /// Adds the slots that are ready everywhere to the outcome: in buckets, or as failures if a joined rank cannot take
   /// part.
   void arrange(std::vector<int> ready, Outcome& outcome);
-  /// True, and the request fails, if the slot's request cannot be done without the data of joined ranks.
+  /// Fails the slot's request and returns true if the request needs the data of joined ranks.
   bool refuses_joined(int slot, Outcome& outcome);
   /// Ends the slot's request by agreement. The ticket is 0 if this rank has no request there.
   Agreed take(int slot);
@@ -183,7 +183,7 @@ class Negotiator {
   Joining joining_;
   StepFailures steps_;
   DeadlockDetector waits_;
-  /// The bytes of `open`; encoded announcements.
+  // The last result of `open`, and this rank's encoded announcements.
   std::vector<std::uint8_t> opened_;
   std::string announcements_;
 };

@@ -8,8 +8,8 @@
 namespace farandole {
 namespace {
 
-// A new request without a slot waits for others, so that a negotiation announces many: until kAfterLatest after the
-// latest of them, at most kAfterFirst after the first.
+// The negotiation for new requests without a slot is delayed, so that it announces many of them: until kAfterLatest
+// after the latest request, but at most until kAfterFirst after the first. No delay if a caller waits for one of them.
 constexpr std::chrono::milliseconds kAfterLatest{1};
 constexpr std::chrono::milliseconds kAfterFirst{20};
 

@@ -23,7 +23,7 @@ struct PendingRequest {
   bool in_step = false;
   Clock::time_point since{};
   int slot = -1;           ///< -1: no slot; announced by name
-  bool announced = false;  ///< by name, or as ready in its slot
+  bool announced = false;  ///< announced by name, or ready in its slot
 };
 
 /// This rank's pending requests in a process set, and the bytes that announce them.
@@ -49,30 +49,31 @@ class PendingRequests {
   void leave_slot(int slot);
   /// A request that was announced by name gets a slot, and is ready there.
   void enter_slot(const std::string& name, int slot);
-  /// Announced requests may have become ready everywhere: begin a negotiation, if this rank has announced any.
+  /// Makes this rank begin a negotiation if it has announced requests: they may have become ready everywhere.
   void request_negotiation() { unsent_ = unsent_ || announced_ > 0; }
-  /// Begin no negotiation if this rank has nothing announced any more: peers need not answer such a negotiation.
+  /// Cancels a requested negotiation if this rank has no announced requests any more: peers need not answer it.
   void cancel_if_nothing_announced() { unsent_ = unsent_ && announced_ > 0; }
   /// Begins a negotiation. @returns  the requests that this rank now announces by name
   std::vector<Announcement> announce();
   /// Ends a request. @returns  the request; with ticket 0 if there is none
   PendingRequest end(const std::string& name);
   PendingRequest end_in(int slot) { return has(slot) ? end(in_slot(slot)->spec->name) : PendingRequest(); }
-  /// Ends all requests. @returns  them in order of tickets, each with `error`
+  /// Ends all requests. @returns  the requests in order of tickets, each with `error`
   std::vector<FailedRequest> fail_all(const RequestError& error);
 
-  /// Somebody waits for the request of this name; a stronger `Waiting` stays. No-op if the name is not pending.
+  /// Notes that somebody waits for the request of this name; keeps the stronger `Waiting`. No-op if the name is not
+  /// pending.
   void wait_for(const std::string& name, Waiting waiting);
   bool empty() const { return requests_.empty(); }
   bool has(int slot) const { return in_slot_[static_cast<std::size_t>(slot)] != nullptr; }
-  /// A byte per slot: 1 if this rank's request is ready there.
+  /// One byte per slot: 1 if this rank's request in the slot is ready.
   const std::vector<std::uint8_t>& bytes() const { return bytes_; }
   std::size_t announced() const { return announced_; }
   bool is_waited_for() const;
   std::vector<const PendingRequest*> oldest_first() const;
   /// Submission time of the oldest request that waits for other ranks; nothing if all are refusals.
   std::optional<Time> oldest() const;
-  /// Time at which this rank begins a negotiation for these; may be in the past, or Time::max().
+  /// Time at which this rank begins a negotiation for the pending requests; may be in the past, or Time::max().
   Time next_wakeup() const;
 
  private:
@@ -85,7 +86,7 @@ class PendingRequests {
   std::vector<std::uint8_t> bytes_;
   std::vector<PendingRequest*> unannounced_;
   std::size_t announced_ = 0;
-  bool unsent_ = false;  // announced requests may be ready everywhere, and no negotiation has asked since
+  bool unsent_ = false;  // begin a negotiation: announced requests may be ready everywhere
 };
 
 }  // namespace farandole

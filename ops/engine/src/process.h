@@ -10,7 +10,7 @@
 
 namespace farandole {
 
-/// The job, this process's communicator of all ranks, and its engine; members are constructed in this order.
+/// The job, this process's communicator of all ranks, and the engine; constructed in this order.
 struct EngineProcess {
   explicit EngineProcess(const WorldOptions& options)
       : world(options), communicator(Communicator::of_world(world)), engine(communicator) {}
@@ -19,7 +19,7 @@ struct EngineProcess {
   TensorEngine engine;
 };
 
-/// Returns the running engine, or null. The engine lives as long as anybody holds the pointer. Thread-safe.
+/// Returns the running engine, or null. The engine lives as long as anybody holds a copy of the pointer. Thread-safe.
 std::shared_ptr<EngineProcess> engine_process();
 /// Replaces the running engine and returns the old engine, which ends when the last holder releases it. Thread-safe.
 std::shared_ptr<EngineProcess> exchange_engine_process(std::shared_ptr<EngineProcess> process);

@@ -41,7 +41,7 @@ SetCommunicators split(Communicator& all, const std::vector<int>& ranks, bool is
     }
   };
   SetCommunicators made{split_one(SetEngine::kControl), split_one(SetEngine::kData)};
-  // A problem shows on members only: tell all ranks.
+  // Only members notice a problem; the allreduce tells all ranks.
   std::vector<std::uint8_t> is_made{problem.empty() ? std::uint8_t{1} : std::uint8_t{0}};
   all.allreduce(is_made, ReduceOp::kMin);
   if (is_made.front() == 0) {
@@ -181,8 +181,8 @@ void ProcessSets::change_set(BatchEntry entry) {
   removals_.push_back({id, std::move(entry)});
 }
 
-/// Removes sets that all ranks have left: until then peers may wait in negotiations and collectives that need this
-/// rank. Requests that were submitted to the set before its removal have been taken from the inbox by then.
+/// Removes sets that all ranks have left; before that, peers may wait in negotiations and collectives that need this
+/// rank. Requests that were submitted to the set before its removal have left the inbox by then.
 bool ProcessSets::end_removals() {
   bool ended = false;
   for (auto removal = removals_.begin(); removal != removals_.end();) {
@@ -220,7 +220,7 @@ int ProcessSets::add_set(const std::vector<int>& ranks) {
   const int id = next_set_++;
   if (is_member) {
     auto set = std::make_unique<SetEngine>(ranks, std::move(communicators.control), communicators.data, timeline_);
-    // The change was agreed on before the other ranks knew that this rank leaves.
+    // The ranks agreed on this change before the peers knew that this rank leaves.
     if (leaves_) set->leave(Departure::kLeavesJob);
     sets_[id] = std::move(set);
   }

@@ -23,8 +23,8 @@ namespace farandole {
 /// order, and number the sets alike. A set is removed in two steps: the ranks announce that they leave; the set goes
 /// when all have left, because until then peers may wait in negotiations or collectives that need this rank.
 ///
-/// A request is in the inbox, then in its set, then in the result of `take_due`. After a fault every request takes the
-/// same way, with the fault as error.
+/// A request is first in the inbox, then in its set, then in the result of `take_due`. After a fault of the job every
+/// request takes the same path, with the fault as its error.
 class ProcessSets {
  public:
   /// Makes the set of all ranks. Collective over them; blocks.
@@ -63,7 +63,7 @@ class ProcessSets {
   std::optional<LongestWait> longest_waiting() const;
   /// True if somebody waits for a request and no data is in flight.
   bool waits_for_peers() const;
-  /// This rank has become idle: announces that to its peers, in all sets.
+  /// Announces to the peers in all sets that this rank has become idle.
   void announce_idle();
   /// Counts of all sets, removed sets included; fields that other classes count are 0.
   farandole_counters counters() const;
@@ -80,7 +80,7 @@ class ProcessSets {
   int add_set(const std::vector<int>& ranks);
   /// Completes removals of sets that all ranks have left. True if there were any.
   bool end_removals();
-  /// Makes the callbacks of a request in no set due.
+  /// Makes the callbacks due of a request that is in no set.
   void finish(std::vector<LocalTensor>& tensors, const std::optional<RequestError>& error,
               const std::vector<std::int64_t>& shape = {});
 

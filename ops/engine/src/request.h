@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of a request that the ranks compare (name and everything that must be the same on all ranks), and the
-// messages in which they announce it.
+// The description of a request that the ranks compare (its name, and everything that must be the same on all ranks),
+// and the messages in which the ranks announce requests.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace farandole {
 
-/// The first six are farandole_collective's values; the others are the engine's own.
+/// Kinds of requests. The first six are the values of farandole_collective; the others are the engine's own.
 enum class RequestKind : std::uint8_t {
   kAllreduce,
   kAllgather,
@@ -68,7 +68,7 @@ using SharedSpec = std::shared_ptr<const RequestSpec>;
 
 /// Text for messages: "allreduce 'w' f32[3, 4] sum".
 std::string describe(const RequestSpec& spec);
-/// Messages about many requests or ranks list this many by name.
+/// Messages about many requests or ranks name at most this many.
 inline constexpr std::size_t kNamesShown = 5;
 
 /// Error of a failed request. Exceptions are converted to this type before they cross threads or ranks.
@@ -107,17 +107,16 @@ struct Announcements {
   std::vector<Announcement> requests;  ///< requests without a slot
   bool joins = false;
   Departure departs = Departure::kNone;
-  /// Confirms a suspected deadlock: this rank waits for these names, and does nothing else until a request of these is
-  /// done.
+  /// Confirms a suspected deadlock: this rank waits for requests of these names, and does nothing else until one of
+  /// these requests is done.
   std::vector<std::string> waits_for;
   bool empty() const { return requests.empty() && !joins && departs == Departure::kNone && waits_for.empty(); }
 
-  /// Limit of an encoded message; receivers refuse longer messages.
+  /// Limit of an encoded message; receivers reject longer messages.
   static constexpr std::int64_t kMaxBytes = 256 << 20;
   /// Encodes as CBOR.
   std::string encode() const;
-  /// @throws TransportError  `encode` cannot have made these bytes, or they name types, operations or shapes that do
-  /// not exist
+  /// @throws TransportError  the bytes are no result of `encode`, or name types, operations or shapes that do not exist
   static Announcements decode(std::string_view bytes);
 };
 

@@ -108,7 +108,7 @@ std::optional<Clock::time_point> SetEngine::waits_since() const {
 std::string SetEngine::describe_waiting() {
   std::string text = negotiator_.describe_waiting();
   if (text.empty()) text = "what other ranks have submitted";
-  // A rank with nothing to announce does not take part in the negotiation.
+  // A negotiation also waits for ranks that do not answer because they have announced nothing.
   const std::string missing = exchange_.describe_missing();
   if (!missing.empty()) text += "; not there yet: " + missing;
   return text;

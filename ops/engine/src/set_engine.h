@@ -27,9 +27,9 @@ namespace farandole {
 /// `set_changes_`, then, as callbacks, in `due_`.
 class SetEngine {
  public:
-  /// Options of the two communicators of a set. The engine's thread drives both. Negotiations are not watched for
-  /// stalls: a rank joins a negotiation on seeing that a peer has begun one, and the engine itself reports which
-  /// requests wait.
+  /// Options of the two communicators of a set. The driver (the thread that drives the engine) advances both.
+  /// Negotiations are not watched for stalls: a rank joins a negotiation when it sees that a peer has begun one, and
+  /// the engine itself reports which requests wait.
   static constexpr CommunicatorOptions kControl{
       .progress = CommunicatorOptions::Progress::kOwnThread, .compare = true, .watch = false};
   static constexpr CommunicatorOptions kData{.progress = CommunicatorOptions::Progress::kOwnThread};
@@ -41,12 +41,12 @@ class SetEngine {
   void submit(std::unique_ptr<LocalRequest> request, Clock::time_point now);
   void join(void* context, JoinCallback done);
   void leave(Departure departure) { negotiator_.leave(departure); }
-  /// Somebody waits for a request of this name: for the current request, or for a queued request.
+  /// Notes that somebody waits for the current request of this name, or for a request queued behind it.
   void wait_for(const std::string& name, Waiting waiting) { negotiator_.wait_for(name, waiting); }
-  /// This rank has become idle: announces that to its peers.
+  /// Announces to the peers that this rank has become idle.
   void announce_idle() { negotiator_.announce_idle(); }
   /// Fails all pending requests with `error` after a fault of the job, and drops negotiations and batches. Blocks until
-  /// peers do not use the buffers of a negotiation any more.
+  /// no peer uses the buffers of a negotiation any more.
   void fail(const RequestError& error);
 
   /// Advances negotiations and batches without blocking. True if anything advanced. @throws Error  the job is at fault
@@ -66,7 +66,7 @@ class SetEngine {
   std::optional<BatchEntry> next_set_change();
 
   const Negotiator& negotiator() const { return negotiator_; }
-  /// Begin of the oldest wait for other ranks: of a request, or of a negotiation.
+  /// Time since which the oldest pending request, or the negotiation in flight, has waited for other ranks.
   std::optional<Clock::time_point> waits_since() const;
   /// The pending requests and the ranks they wait for, as far as known, for messages.
   std::string describe_waiting();
@@ -79,7 +79,7 @@ class SetEngine {
   bool advance_batches();
   /// Carries out the outcome of a negotiation.
   void apply(const Negotiator::Outcome& outcome);
-  /// Carries out a bucket: starts a batch, queues a change of process sets, or only makes callbacks due.
+  /// Carries out a bucket: queues a batch or a change of process sets, or only makes callbacks due.
   void run(const std::vector<Negotiator::Agreed>& bucket);
   void finish_joins(const std::optional<RequestError>& error, int last_rank);
   /// Removes a request from `local_`; null if this rank has none.

@@ -26,8 +26,8 @@ class SlotTable {
   static constexpr int kNone = -1;
   struct Slot {
     SharedSpec spec;  ///< null: free
-    /// A rank has announced the request in a step. If no rank has, a request in a step is announced by name: all ranks
-    /// must know whether its failure fails a step.
+    /// A rank has announced the request in a step. While false, a rank announces a request in a step by name, so that
+    /// all ranks know that the request's failure fails a step.
     bool in_step = false;
     std::uint64_t last_negotiation = 0;  ///< last negotiation that used the slot
   };

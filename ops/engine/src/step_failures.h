@@ -14,16 +14,17 @@ namespace farandole {
 
 /// A request may belong to a *step* of the program, for example a tf.function. When ranks disagree about one request of
 /// a step, the step fails on every rank: pending requests of the step fail in the same negotiation on all ranks, and
-/// later requests of the step are refused. Without this a rank that submits a later request could wait for ranks whose
-/// step ended before they reached that request, and the request would be matched with a request of their next step.
+/// later requests of the step are refused. Otherwise a later request of the step could stay pending on one rank
+/// although its peers gave up the step before they reached that request, and would be matched with a request of their
+/// next step.
 ///
 /// The *generation* in which a step began tells steps apart: the number of such failures that all ranks have received.
 ///
 /// Invariants:
 /// - All ranks have the same generation between negotiations. The generation grows by one at the end of a negotiation
 ///   in which a step fails, however many disagreements there are; the first disagreement gives the text.
-/// - All pending requests in steps are of the current generation, so generations need not be announced: requests of
-///   older generations were ended with their step, or are refused here.
+/// - All pending requests in steps belong to the current generation, so generations need not be announced: requests of
+///   older generations have failed with their step, or are refused by `refuse`.
 /// - No rank learns of a failure before the negotiation ends; otherwise that rank could begin the next step in the old
 ///   generation.
 class StepFailures {
@@ -43,7 +44,7 @@ class StepFailures {
   /// Delays failures found in phase 1 until phase 2 ends.
   void withhold(std::vector<FailedRequest> failed) { withheld_ = std::move(failed); }
   std::vector<FailedRequest> take_withheld() { return std::exchange(withheld_, {}); }
-  /// Ends the negotiation. @returns  true if the step fails: all pending requests in steps belong to it
+  /// Ends the negotiation. @returns  true if the step fails, and with it all pending requests in steps
   bool end_negotiation();
   /// Drops the negotiation.
   void give_up();
@@ -52,7 +53,7 @@ class StepFailures {
   friend class NegotiatorProbe;  // tests compare all ranks
 
   Generation generation_ = kFirstGeneration;
-  std::string text_;    // text of the last step that failed, or of the step that fails now
+  std::string text_;    // error text of the last step that failed, or of the step that fails now
   bool fails_ = false;  // the step fails in this negotiation
   std::vector<FailedRequest> withheld_;
 };

@@ -25,7 +25,8 @@ inline std::size_t struct_bytes_of(const void* structure) {
   return bytes;
 }
 
-/// True if some version of `Struct` may have this size, which ends behind a complete field.
+/// True if a version of `Struct` may have this size: the size field fits, and the size is a multiple of the alignment
+/// and at most kMaxStructBytes.
 template <class Struct>
 bool can_be_struct_bytes(std::size_t bytes) {
   return bytes >= sizeof(std::size_t) && bytes <= kMaxStructBytes && bytes % alignof(Struct) == 0;

@@ -177,8 +177,8 @@ void TensorEngine::run(const std::stop_token& stop) {
   }
 }
 
-/// A caller's thread drives, so that the only pending request needs no switch of threads. Afterwards the engine's
-/// thread takes over, if anything is left.
+/// Drives on the submitting thread, so that its request needs no switch of threads. Afterwards the engine's thread
+/// takes over if anything is left.
 void TensorEngine::drive_until(Clock::time_point end) {
   drivers_.fetch_add(1);
   Waiter waiter(endpoint_.progress().doorbell(), endpoint_.progress().waiting());
@@ -225,7 +225,8 @@ void TensorEngine::wait_until(const std::function<bool()>& done) {
   wake();
 }
 
-/// An exception of the sets is a fault of the job: it fails everything on this rank, and poisons the job for its peers.
+/// An exception of the sets is a fault of the job: everything on this rank fails, and the job is poisoned for the
+/// peers.
 bool TensorEngine::drive() {
   DueCallbacks due;
   bool moved = false;

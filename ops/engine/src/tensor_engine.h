@@ -29,20 +29,20 @@ namespace farandole {
 /// itself, which saves a switch of threads. When no such thread does, the engine's own thread drives; that thread
 /// sleeps while nothing is pending.
 ///
-/// Locks. Submitting threads put requests into the inbox, which has its own mutex. The driving thread holds
-/// `drive_mutex_`; other threads only try to lock it, because a failure means that the engine is being driven already.
-/// The driver takes the inbox's mutex while holding `drive_mutex_`, never the other way round. Callbacks run with
-/// neither locked.
+/// Locks. Submitting threads put requests into the inbox, which has its own mutex. The driver (the thread that drives)
+/// holds `drive_mutex_`; other threads only try to lock it, because a failure means that the engine has a driver. The
+/// driver takes the inbox's mutex while holding `drive_mutex_`, never the other way round. Callbacks run with neither
+/// locked.
 ///
 /// Wake-ups. The atomics decide which threads may sleep. All are sequentially consistent; each thread first writes the
 /// atomics that it owns, then reads the others:
 /// - `active_`, `next_wakeup_` and `has_left_` are stored by the driver under `drive_mutex_`. A thread that stops
-///   driving rings `bell_` unless they say that the engine is quiet. The engine's thread first takes the bell's count
-///   and then reads them, so that thread either sees the new values or is woken by the ring.
-/// - `drivers_` is incremented before a caller's thread drives, and decremented before that thread rings. While
-///   `drivers_` is not 0, the engine's thread leaves driving to that thread.
-/// - `waiters_` is incremented before a thread tests whether to stop waiting, and sleeps on the endpoint's doorbell; a
-///   thread that has run callbacks reads `waiters_`, and then rings.
+///   driving rings `bell_` unless these values say that the engine is quiet. The engine's thread first reads the bell's
+///   count and then these values, so it either sees new values or is woken by the ring.
+/// - `drivers_` is incremented before a caller's thread drives, and decremented before that thread rings `bell_`. While
+///   `drivers_` is not 0, the engine's thread leaves driving to the callers' threads.
+/// - `waiters_` is incremented before a thread in `wait_until` tests whether its wait is over and sleeps on the
+///   endpoint's doorbell. A thread that has run callbacks rings that doorbell unless `waiters_` is 0.
 class TensorEngine {
  public:
   /// Collective over the communicator's ranks; blocks. The communicator must not be used for anything else.
@@ -61,7 +61,7 @@ class TensorEngine {
   void refuse(LocalRequest&& request);
   /// @throws InvalidArgument  this rank is not in the set; or the job's fault
   void join(int process_set, void* context, JoinCallback done);
-  /// Drives the engine, and sleeps if need be, until `done()` is true; `done` is evaluated after every callback.
+  /// Drives the engine, and sleeps if need be, until `done()` is true. Evaluates `done` whenever callbacks have run.
   void wait_until(const std::function<bool()>& done);
   /// Clean shutdown: blocks until all ranks have called it, or until the job has a fault.
   void leave();
@@ -124,7 +124,7 @@ class TensorEngine {
   std::atomic<bool> active_{false}, has_left_{false};
   std::atomic<Clock::time_point> next_wakeup_{Clock::time_point::max()};
 
-  Doorbell bell_;                // doorbell of the engine's thread while other threads drive, or nothing is pending
+  Doorbell bell_;                // the engine's thread sleeps on it while other threads drive or nothing is pending
   std::atomic<int> drivers_{0};  // callers' threads that drive
   std::atomic<int> waiters_{0};  // threads in wait_until
   std::jthread thread_;

@@ -64,7 +64,7 @@ void Timeline::stop() {
   thread_ = {};
   std::uint64_t dropped = 0;
   {
-    // Events of threads that had seen the timeline on.
+    // Drop late events of threads that saw the timeline while it was still on.
     const std::lock_guard lock(mutex_);
     pending_.clear();
     dropped = dropped_;

@@ -20,8 +20,9 @@ namespace farandole {
 /// Writes a trace file for chrome://tracing or Perfetto, with one row per tensor. The file can be opened at any time,
 /// also after a crash: the format does not require the closing bracket. Thread-safe.
 ///
-/// Cost: off, an event costs the test of a flag. On, an event is queued in memory, and a thread of the timeline's own
-/// writes it. Events that come faster than the thread can write are dropped and counted.
+/// Cost: while the timeline is off, an event costs the test of a flag. While the timeline is on, an event is queued in
+/// memory, and the timeline's own thread writes the event. Events beyond kMaxPending in the queue are dropped and
+/// counted.
 class Timeline {
  public:
   using Time = Clock::time_point;
@@ -47,7 +48,7 @@ class Timeline {
   void begin(const std::string& tensor, std::string activity, Time when);
   /// Ends all open activities in the tensor's row.
   void end(const std::string& tensor, Time when);
-  /// Adds an activity that has ended. No-op if `from` is unset because the timeline was off then.
+  /// Adds an activity that has ended. No-op if `from` is unset because the timeline was off at that time.
   void span(const std::string& tensor, std::string activity, Time from, Time to);
   /// Marks the begin of a negotiation, if `start` asked for that.
   void mark_cycle(Time when);
@@ -82,7 +83,7 @@ class Timeline {
   std::vector<Event> pending_;
   std::uint64_t dropped_ = 0;
 
-  // Used by the thread; by `start` and `stop` while the thread does not run.
+  // Used by the thread, and by `start` and `stop` while the thread does not run.
   std::ofstream file_;
   std::string path_;
   Time origin_{};

@@ -139,8 +139,8 @@ void BlockPool::register_block(void* memory, std::size_t bytes, Kind kind) {
   if (address > highest_window_.load(std::memory_order_relaxed)) highest_window_.store(address);
 }
 
-// Relaxed loads suffice: the thread that frees a block got the pointer from the thread that allocated the block, by a
-// path that orders the two.
+// Relaxed loads suffice: passing the pointer from the thread that allocated the block to the thread that frees it has
+// already ordered the stores before these loads.
 bool BlockPool::may_be_block(const void* memory) const {
   const auto address = reinterpret_cast<uintptr_t>(memory);
   return address % kPageBytes == 0 || (address >= lowest_window_.load(std::memory_order_relaxed) &&

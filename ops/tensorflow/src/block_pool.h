@@ -18,9 +18,9 @@ namespace farandole_tensorflow {
 /// no copy. Blocks are windows while the engine runs with more than one rank on this host, and ordinary memory
 /// otherwise. Thread-safe.
 ///
-/// A new window costs a page fault and zeroing for every page, so freed blocks are kept for reuse, by size class (four
-/// classes per power of two, so a block is at most a quarter too large). The kept bytes are limited; beyond the limit,
-/// the blocks that have been kept longest are returned to the system.
+/// A new window costs a page fault and zeroing for every page, so the pool keeps freed blocks for reuse, by size class
+/// (four classes per power of two, so a block is at most a quarter too large). When the kept blocks exceed a limit, the
+/// pool returns the blocks that it has kept longest to the system.
 ///
 /// In a forked child blocks stay readable (until the parent reuses them), but are neither allocated nor freed: the
 /// child uses ordinary memory.
@@ -50,9 +50,9 @@ class BlockPool {
   /// Allocates a block, 64-byte aligned and maybe larger than requested. Null memory: use another allocator.
   /// @param bytes  at least kMinBytes
   Allocated allocate(std::size_t bytes);
-  /// Releases a block. Returns its size; 0 if `memory` is not of this pool. Fast for small ordinary memory.
+  /// Releases a block. Returns its size; 0 if `memory` is not from this pool, which costs little for small memory.
   std::size_t release(void* memory);
-  /// Returns the size of a block; 0 if `memory` is not of this pool.
+  /// Returns the size of a block; 0 if `memory` is not from this pool.
   std::size_t size_of(const void* memory);
   /// Call after a fault of the job: a rank that was stopped may still write to windows that are in use now. When these
   /// are released, they are returned to the engine, which does not reuse them.
@@ -92,11 +92,11 @@ class BlockPool {
   std::mutex mutex_;
   std::unordered_map<const void*, Block> blocks_;
   KeptList kept_;                                                // kept longest first
-  std::array<std::deque<KeptList::iterator>, 256> by_class_[2];  // per kind and size class, in the same order
+  std::array<std::deque<KeptList::iterator>, 256> by_class_[2];  // by kind and size class, in the order of kept_
   std::array<int64_t, 2> in_use_bytes_{}, kept_bytes_{};
   int64_t limit_ = 0;
-  int attempts_to_skip_ = 0;  // skip so many attempts after the engine had no window
-  // Address range of windows, which lie in the same mapping: most other memory is recognised by a comparison.
+  int attempts_to_skip_ = 0;  // number of window allocations not to attempt, because the engine had no room
+  // Address range of the windows, which lie in one mapping: an address outside the range is no window.
   std::atomic<uintptr_t> lowest_window_{UINTPTR_MAX}, highest_window_{0};
   std::atomic<bool> is_forked_child_{false};
   std::atomic<int32_t> local_size_{-1};  // -1: unknown

@@ -42,8 +42,9 @@ void* memory_of(const Tensor& tensor) {
 constexpr std::size_t kHugePagesBytes = 4 << 20;
 constexpr std::size_t kHugePageBytes = 2 << 20;
 
-/// Address of a result that TensorFlow has allocated. A large result outside our pool is newly mapped each time, and
-/// page faults of 4 KiB can take several times as long as the reduction: ask the system for huge pages. Best effort.
+/// Address of a result that TensorFlow has allocated. Asks the system for huge pages if the result is large and outside
+/// our pool (best effort): such memory is newly mapped each time, and page faults of 4 KiB can take several times as
+/// long as the reduction.
 void* result_memory_of(const Tensor& tensor) {
   void* const memory = memory_of(tensor);
   const std::size_t bytes = tensor.tensor_data().size();
@@ -68,8 +69,8 @@ class Steps {
     const std::lock_guard<std::mutex> lock(mutex_);
     return of(step_id, process_set).generation;
   }
-  /// Notes that a collective of the step has failed on all ranks. The step's other calls ask for this when they are
-  /// cancelled, which happens soon afterwards.
+  /// Notes that a collective of the step has failed on all ranks. TensorFlow cancels the step's other calls soon
+  /// afterwards; they then query `has_failed`.
   void add_failure(int64_t step_id, int32_t process_set) {
     const std::lock_guard<std::mutex> lock(mutex_);
     of(step_id, process_set).has_failed = true;
@@ -338,13 +339,13 @@ void Call::submit_join() {
 
 void Call::submitted(int failed, farandole_error* error) {
   if (failed != 0) {
-    const bool is_early = farandole_is_initialized() == 0;  // the call itself is not to blame
+    const bool is_early = farandole_is_initialized() == 0;  // no fault of the call
     set_error(is_early ? error_status(error, absl::StatusCode::kFailedPrecondition) : error_status(error),
               /*failed_on_all=*/false);
     farandole_error_free(error);
     finish();
   } else if (options_.caller_waits) {
-    // The op runs eagerly, so this thread would only sleep: let it run the engine, which saves waking another thread.
+    // The op runs eagerly, so this thread would only sleep. It runs the engine instead, which saves waking a thread.
     while (__atomic_load_n(&all_done_, __ATOMIC_ACQUIRE) == 0) farandole_wait_until(&all_done_);
     finish();
   }
@@ -444,7 +445,7 @@ void Call::finish() {
   if (status_.ok()) {
     if (on_success_) on_success_();
   } else {
-    // Before TensorFlow learns of the failure and cancels the step's other calls.
+    // Must precede SetStatus: TensorFlow then cancels the step's other calls, which query the failure.
     if (failed_on_all_) Steps::instance().add_failure(step_id_, options_.process_set);
     context_->SetStatus(status_);
   }

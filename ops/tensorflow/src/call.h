@@ -53,7 +53,7 @@ struct CallOptions {
   double postscale = 1.0;
   bool caller_waits = false;
   std::string about;     ///< further property that the ranks must agree on
-  absl::Status outcome;  ///< if not OK: the op fails with this, whatever the engine's result
+  absl::Status outcome;  ///< if not OK, the op fails with this status, whatever the engine's result
 };
 
 /// Reports to the engine that this rank cannot make a call, for the reason in `status`: the other ranks' calls then
@@ -68,15 +68,16 @@ void refuse(const CallOptions& options, int64_t step_id, const absl::Status& sta
 /// Cancellation. TensorFlow cancels the pending ops of a step when an op of the step has failed, and when the caller
 /// asks. A submitted collective runs to its end nevertheless, because the other ranks need this rank's part; a
 /// collective that has not been submitted does not start. The wait then ends in these ways:
-/// - Another op of the step has failed, or the data has ended: the other ranks do not know, and submit their
-///   collectives. If this rank gives up, its uncaught exception aborts the job, which ends the waiting ranks' calls.
+/// - Another op of the step has failed on this rank only, or this rank's data has ended: the other ranks do not know of
+///   that, and submit their collectives, so this call completes. If this rank then gives up, its uncaught exception
+///   aborts the job, which ends the waiting calls of the other ranks.
 /// - The ranks disagree about a collective: the error reaches all ranks, so the step fails on all of them, and some may
-///   never reach this call. The engine ends this call together with the step: all calls of a function carry the
-///   generation in which their step began (farandole_generation). So this call cannot be matched with a call of a later
-///   step, either.
-/// - The ranks disagree in another process set: the engine does not know of that in this set. If the other ranks have
-///   submitted this call, it completes. If some do not submit it within ten seconds, the job is aborted with a text
-///   that explains why: an abort is better than a hang.
+///   never reach this call. The engine ends this call together with the step, because all calls of a function carry the
+///   generation in which their step began (farandole_generation). The generation also keeps this call from being
+///   matched with a call of a later step.
+/// - The ranks disagree in another process set: the engine does not end this call, because the failure belongs to the
+///   other set. If all ranks have submitted this call, the call completes. If a rank does not submit it within ten
+///   seconds, the job is aborted with a text that explains why: an abort is better than a hang.
 /// - Ctrl-C: Python's watcher (_interrupt.py) calls farandole_abort, and every pending call ends at once.
 ///
 /// Threads. Used by one thread until `submit`, then by the engine's callbacks; `mutex_` guards data that several
@@ -121,7 +122,7 @@ class Call : public std::enable_shared_from_this<Call> {
 
   TensorRecord& add_record(const tensorflow::Tensor& input);
   std::vector<farandole_tensor> engine_tensors() const;
-  /// Prepares the submission. False: the call was cancelled or is invalid, and has been finished.
+  /// Prepares the submission. Returns false if the call was cancelled or is invalid; `finish` has then run.
   bool begin();
   /// Handles the result of farandole_submit or farandole_join.
   void submitted(int failed, farandole_error* error);
@@ -149,9 +150,9 @@ class Call : public std::enable_shared_from_this<Call> {
   // Keeps this object alive from `submit` to `finish`, because the engine holds plain pointers.
   std::shared_ptr<Call> self_;
   tensorflow::CancellationToken token_ = tensorflow::CancellationManager::kInvalidToken;
-  // Callbacks to come; acquire-release, so that the last callback sees writes of the earlier ones.
+  // Number of callbacks to come; acquire-release, so that the last callback sees the writes of the earlier callbacks.
   std::atomic<int32_t> remaining_{0};
-  // Flag for farandole_wait_until; the last write before the waiting thread finishes this object.
+  // Flag for farandole_wait_until. The waiting thread finishes this object once the flag is set.
   volatile int32_t all_done_ = 0;
   std::mutex mutex_;            // guards the following members, and the context's outputs
   absl::Status status_;         // the first error

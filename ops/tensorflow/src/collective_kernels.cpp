@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels of the collectives.
 //
-// They are registered for the CPU only: TensorFlow places the ops there, and copies tensors of other devices to the CPU
-// and back. Once the engine takes device memory, kernels for GPUs are registered here for the same ops. They pass
-// `context->op_device_context()->stream()` along, so that the collective waits for the tensor, and later work waits for
-// the collective. `shape`, `splits` and `received_splits` then stay in host memory (`.SharedMemory("splits")`).
+// The kernels are registered for the CPU only: TensorFlow places the ops there, and copies tensors of other devices to
+// the CPU and back. Once the engine takes device memory, kernels for GPUs can be registered here for the same ops. They
+// must pass `context->op_device_context()->stream()` along, so that the collective waits for the tensor, and later work
+// waits for the collective. `shape`, `splits` and `received_splits` then stay in host memory
+// (`.SharedMemory("splits")`).
 #include <cstdlib>
 #include <numeric>
 #include <string>
@@ -151,8 +152,8 @@ class JoinKernel : public AsyncOpKernel {
   const CallOptions options_;
 };
 
-/// Writes variables in place. If a value that was read from a variable shares its memory (TensorFlow copies on write),
-/// the values are received in new memory, which replaces the variable's after success.
+/// Writes variables in place. If a tensor that was read from the variable still shares the variable's memory
+/// (TensorFlow copies on write), the rank receives into new memory, which replaces the variable's memory after success.
 class BroadcastVariablesKernel : public CollectiveKernel {
  public:
   explicit BroadcastVariablesKernel(OpKernelConstruction* context) : CollectiveKernel(context, FARANDOLE_BROADCAST) {}

@@ -21,7 +21,7 @@ using tensorflow::Tensor;
 // more per byte.
 constexpr std::size_t kMaxBytes = 1 << 20;
 constexpr std::size_t kSampledBytes = 256 << 10;
-constexpr std::size_t kBlockBytes = 64;  // a cache line; reading less costs the same
+constexpr std::size_t kBlockBytes = 64;  // a cache line; reading a part of a line costs the same
 
 /// A fast 64-bit hash: each input bit changes each bit of the result with a probability of about one half. Not
 /// cryptographic.

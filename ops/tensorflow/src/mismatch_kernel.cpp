@@ -14,7 +14,8 @@ namespace {
 
 /// Fails the step on all ranks. All ranks run this op, but not at the same point of their steps: a rank may have
 /// submitted a collective that another rank will not reach any more. The engine ends all collectives of a step when
-/// ranks disagree about a request, so the ranks disagree on purpose: each submits a broadcast with another root.
+/// ranks disagree about a request, so the ranks disagree on purpose: each rank submits a broadcast with itself as the
+/// root.
 class MismatchKernel : public tensorflow::AsyncOpKernel {
  public:
   explicit MismatchKernel(tensorflow::OpKernelConstruction* context) : AsyncOpKernel(context) {

@@ -8,7 +8,7 @@
 //   tensor_name        name of the request for the engine; empty: the node's name
 //   ignore_name_scope  use only the part of the node's name after the last slash
 //   process_set        id of the process set
-//   caller_waits       the op runs eagerly: its thread does nothing else meanwhile
+//   caller_waits       the op runs eagerly: the calling thread does nothing else until the op is done
 //   about              further property on which the ranks must agree, as a text
 //   prescale_factor, postscale_factor   numbers as text, because attributes of type float have only 32 bits
 #include "tensorflow/core/framework/common_shape_fns.h"
@@ -184,8 +184,9 @@ different for different tensors. Of a tensor above 1 MiB it covers only blocks t
 dimension, unless `whole` is set.
 )doc");
 
-// Ops that return this process's place, at the time when the op runs; -1 if there is no job, no such set, or this
-// process is not a member.
+// Ops that return this process's place at the time when the op runs; -1 if there is no job. FarandoleRank and
+// FarandoleSize are also -1 if there is no such process set, FarandoleRank also on a process that is not a member.
+// FarandoleLocalRank and FarandoleLocalSize ignore the process set.
 #define FARANDOLE_REGISTER_TOPOLOGY_OP(name, text)          \
   REGISTER_OP(name)                                         \
       .Output("value: int32")                               \

@@ -20,14 +20,14 @@ using tensorflow::Tensor;
 
 // Inputs of the op: three variables, then the values that this rank reports.
 enum Input { kPlaceVariable, kShareVariable, kBatchesVariable, kFirstReported };
-// Columns of a rank's row: three inputs of the op, then the rank's place in the program, which is a variable.
+// Columns of a rank's row: three inputs of the op, then the rank's place in the program, from the place variable.
 enum Column { kKind, kDigest, kSamples, kCall, kStop, kEpoch, kBatch, kColumns };
-// Elements of that variable: the place, and whether a rank wanted to stop at the last exchange.
+// Elements of the place variable: the place, then 1 if a rank wanted to stop at the last exchange.
 constexpr int kPlaceBegin = kCall;
 constexpr int kStopAgreed = kColumns - kPlaceBegin;
 constexpr int kPlaceLength = kStopAgreed + 1;
-constexpr int64_t kBatchKind = 1;    // BATCH
-constexpr int64_t kKeptBatches = 4;  // KEPT_BATCHES
+constexpr int64_t kBatchKind = 1;    // BATCH of strategy/_progress.py
+constexpr int64_t kKeptBatches = 4;  // KEPT_BATCHES of strategy/_progress.py
 
 /// Calls `visitor` with the value of the variable of input `index`.
 template <class Visitor>
@@ -42,8 +42,8 @@ absl::Status visit(OpKernelContext* context, int index, tensorflow::DataType typ
   return visitor(*value);
 }
 
-/// Calls `write` with a copy of the value, which then replaces the value: tensors that were read from the variable may
-/// share its memory.
+/// Calls `write` with a copy of the variable's value, then replaces the value by the copy. Tensors that were read from
+/// the variable may share the memory of the old value, so `write` must not change it.
 template <class Write>
 absl::Status update(OpKernelContext* context, int index, tensorflow::DataType type, int64_t elements, Write write) {
   return visit(context, index, type, elements, [&](Tensor& value) -> absl::Status {
@@ -56,8 +56,8 @@ absl::Status update(OpKernelContext* context, int index, tensorflow::DataType ty
   });
 }
 
-/// A single op instead of about thirty: with a small model the number of ops determines the duration of a training
-/// step.
+/// The exchange as a single op instead of about thirty ops: with a small model the number of ops determines the
+/// duration of a training step.
 class ProgressKernel : public tensorflow::AsyncOpKernel {
  public:
   explicit ProgressKernel(tensorflow::OpKernelConstruction* context) : AsyncOpKernel(context) {
@@ -110,7 +110,7 @@ class ProgressKernel : public tensorflow::AsyncOpKernel {
     Tensor* result = nullptr;
     TF_RETURN_IF_ERROR(context->allocate_output(1, {}, &result));
     result->scalar<bool>()() = is_same;
-    // Other actions keep the share of the last batch.
+    // Actions other than batches leave the share of the last batch unchanged.
     return matrix(rank, kKind) == kBatchKind ? keep_batch(context, rows, rank, samples) : absl::OkStatus();
   }
 
@@ -121,7 +121,7 @@ class ProgressKernel : public tensorflow::AsyncOpKernel {
       next.flat<double>()(0) =
           static_cast<double>(matrix(rank, kSamples)) / static_cast<double>(std::max<int64_t>(samples, 1));
     }));
-    // The newest batch first: a row per batch, with a column per rank.
+    // A row per batch, the newest first; a column per rank.
     const int64_t size = rows.dim_size(0), length = kKeptBatches * size;
     return update(context, kBatchesVariable, tensorflow::DT_INT64, length, [&](Tensor& next) {
       auto kept = next.flat<int64_t>();

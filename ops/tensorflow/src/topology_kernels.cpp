@@ -10,7 +10,7 @@
 namespace farandole_tensorflow {
 namespace {
 
-/// The ranks of a set; empty if there is no such set, or no job.
+/// The ranks of a process set; empty if there is no such set, or no job.
 std::vector<int32_t> ranks_of(int32_t process_set) {
   std::vector<int32_t> ranks;
   if (farandole_is_initialized() == 0) return ranks;

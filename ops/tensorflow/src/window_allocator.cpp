@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CPU allocator for TensorFlow that places large tensors in windows: collectives on them need no copy.
+// CPU allocator for TensorFlow that places large tensors in windows (memory that all ranks of the host have mapped), so
+// that collectives on these tensors need no copy.
 #include "window_allocator.h"
 
 #include <malloc.h>
@@ -26,8 +27,8 @@ void* ordinary_memory(size_t alignment, size_t bytes) {
   return posix_memalign(&memory, std::max(alignment, sizeof(void*)), bytes) == 0 ? memory : nullptr;
 }
 
-/// Statistics that TensorFlow shows as memory of the device CPU:0. Each figure is exact; a set of figures may mix
-/// moments.
+/// Statistics that TensorFlow shows as memory of the device CPU:0. Each figure is exact, but figures that are read
+/// together may be of slightly different times.
 class Statistics {
  public:
   void add(std::size_t bytes) {

@@ -52,7 +52,7 @@ std::vector<fs::path> list_all(const fs::path& directory) {
   return paths;
 }
 
-/// Complete checkpoints, oldest first: those with a manifest.
+/// Complete checkpoints (directories with a manifest), oldest first.
 std::vector<fs::path> list(const fs::path& directory) {
   std::vector<fs::path> found = list_all(directory);
   std::erase_if(found, [](const fs::path& checkpoint) { return !fs::exists(checkpoint / kManifest); });
@@ -72,7 +72,7 @@ void check_names(Tensors tensors) {
   }
 }
 
-/// Renames a damaged checkpoint to a free name that is no checkpoint's, and returns the name.
+/// Renames a damaged checkpoint to a free name that `list` does not take for a checkpoint. Returns the name.
 fs::path rename_damaged(const fs::path& checkpoint) {
   fs::path target = checkpoint.string() + ".damaged";
   for (int more = 2; fs::exists(target); ++more) target = fmt::format("{}.damaged-{}", checkpoint.string(), more);
@@ -248,7 +248,7 @@ void CheckpointStore::save(const CheckpointState& state, Tensors model, Tensors 
 void CheckpointStore::remove_old() {
   const std::vector<fs::path> found = list(directory_);
   for (std::size_t i = 0; i + static_cast<std::size_t>(keep_) < found.size(); ++i) {
-    // Rename before removing: a checkpoint is complete or absent at any time.
+    // Renamed before it is removed, so that no reader finds a checkpoint that is removed in part.
     const fs::path temporary = directory_ / fmt::format("{}removed-{}", kTemporaryPrefix, found[i].filename().string());
     std::error_code error;
     fs::rename(found[i], temporary, error);

@@ -55,7 +55,7 @@ CheckpointLock::~CheckpointLock() {
   InChildren::remove(this);
   if (descriptor_ < 0) return;
   if (locked_) {
-    (void)!::ftruncate(descriptor_, 0);  // the text is for messages only
+    (void)!::ftruncate(descriptor_, 0);  // a failure is harmless: the owner's text is for messages only
     ::flock(descriptor_, LOCK_UN);
   }
   ::close(descriptor_);

@@ -14,8 +14,8 @@ namespace farandole::trainer {
 ///
 /// Implementation: an flock on a file that stays in the directory; while the lock is held, the file names the owner.
 /// The kernel releases an flock with the last descriptor of the open file, so `kill -9` releases the lock, and network
-/// file systems carry flocks to other hosts. (Locks of fcntl are unsuitable: a process loses them when any part of the
-/// process opens and closes the file, as a program does that copies its checkpoints.) A forked child shares the open
+/// file systems carry flocks to other hosts. Locks of fcntl are unsuitable: a process loses such a lock when any part
+/// of the process opens and closes the file, for example to copy a checkpoint directory. A forked child shares the open
 /// file and would keep the lock after the parent's death, so the child closes the descriptor at the fork.
 class CheckpointLock {
  public:
@@ -39,7 +39,7 @@ class CheckpointLock {
   /// Returns false if somebody else holds the lock.
   bool try_lock(const std::filesystem::path& file);
   void write_owner() const;
-  /// The owner's text; empty if that has not been written yet.
+  /// The text that the owner has written; empty if the owner has not written it yet.
   std::string read_owner() const;
 
   int descriptor_ = -1;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolution as a matrix product, sample by sample ("im2col"). A patch is the input of an output position; the patches
-// of a sample are the rows of a matrix.
+// Convolution as a matrix product, sample by sample ("im2col"). A patch is the part of the input from which an output
+// position is computed; the patches of a sample are the rows of a matrix.
 //   forward              output   = patches x weights + bias        {positions, patch} x {patch, channels}
 //   backward, weights    gradient = sum over samples of patches^T x output gradient
 //   backward, input      patches' = output gradient x weights^T, each patch added to its place in the image
@@ -96,7 +96,7 @@ class EigenConvolution final : public Convolution<Scalar> {
   }
 
   const ConvolutionGeometry geometry_;
-  RowMatrix<Scalar> patches_;  ///< of a sample: a row per output position
+  RowMatrix<Scalar> patches_;  ///< patches of a sample, a row per output position
 };
 
 }  // namespace

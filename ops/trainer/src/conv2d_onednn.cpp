@@ -2,7 +2,7 @@
 // Convolution by oneDNN, in f32: Winograd's algorithm F(4x4, 3x3) where that applies (Lavin, Gray, CVPR 2016),
 // otherwise the direct algorithm. The caller's images are channels last; images or weights are converted if the
 // algorithm needs another form. A batch is computed in chunks of samples that stay in cache between conversion and
-// product; weight gradients of chunks are added in order. Primitives are kept per number of samples of a chunk.
+// product; weight gradients of chunks are added in order. Primitives are kept for each number of samples in a chunk.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -37,8 +37,8 @@ struct Step {
   std::unordered_map<int, memory> arguments;
 };
 
-/// Primitives and memory objects for a certain number of samples. Memory objects are handles: binding a handle here
-/// binds the memory in all steps with that handle.
+/// Primitives and memory objects for a certain number of samples. Memory objects are shared handles: setting the
+/// address of a member of the plan sets the address in all steps that use the member.
 struct Plan {
   memory input, weights, bias, output;  ///< in the caller's form; in backward, `output` is the output's gradient
   memory input_gradient, weight_gradient, bias_gradient;
@@ -95,8 +95,8 @@ class StepWriter {
   dnnl::primitive_attr attributes_;
 };
 
-/// The three products by one algorithm; not complete if oneDNN has no such algorithm for this processor and these
-/// shapes.
+/// Descriptions of the three products (output, gradients of parameters, gradient of the input) by one algorithm. Not
+/// complete if oneDNN does not have the algorithm for this processor and these shapes.
 struct Descriptions {
   dnnl::convolution_forward::primitive_desc forward;
   dnnl::convolution_backward_weights::primitive_desc backward_parameters;
@@ -159,8 +159,9 @@ class OneDnnConvolution final : public Convolution<float> {
   std::int64_t output_elements() const { return geometry_.output_positions() * geometry_.channels; }
   std::int64_t weight_elements() const { return geometry_.patch_elements() * geometry_.channels; }
 
-  /// Number of samples per chunk: input and output of a chunk fill about the cache of a core, or more if the weights
-  /// are large, because weights are transformed once per chunk. Depends on the geometry only, so that results do, too.
+  /// Number of samples per chunk. Input and output of a chunk about fill the cache of a core. Chunks are larger if the
+  /// weights are large, because the weights are transformed once per chunk. The number depends on the geometry only, so
+  /// that the order of additions does, too.
   std::int64_t samples_per_chunk() const {
     constexpr std::int64_t kCacheElements = std::int64_t{1} << 20;
     constexpr std::int64_t kImagesPerWeight = 16;
@@ -310,7 +311,7 @@ class OneDnnConvolution final : public Convolution<float> {
   std::map<std::int64_t, Plan> plans_;
   memory scratch_;
   std::size_t scratch_bytes_ = 0;
-  std::vector<float> partial_weights_, partial_bias_;  ///< gradients of a chunk
+  std::vector<float> partial_weights_, partial_bias_;  ///< gradients of weights and bias over a chunk
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Interface between conv2d and the libraries that compute convolutions: the three products, on images with channels
-// last.
+// Interface between conv2d and the libraries that compute convolutions: the output, the gradients of the parameters and
+// the gradient of the input, on images with channels last.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace farandole::trainer {
 
 /// All parameters of a convolution except the number of samples.
 struct ConvolutionGeometry {
-  std::int64_t height = 0, width = 0, inputs = 0;  ///< of the input; `inputs` is its number of channels
+  std::int64_t height = 0, width = 0, inputs = 0;  ///< the input's height, width and number of channels
   std::int64_t channels = 0;                       ///< number of output channels
   std::int64_t kernel = 0, stride = 0, padding = 0;
   std::int64_t output_height = 0, output_width = 0;
@@ -34,7 +34,7 @@ class Convolution {
                         Scalar* weight_gradient, Scalar* bias_gradient, Scalar* input_gradient) = 0;
 };
 
-/// @param winograd  as in Conv2dOptions
+/// Makes a convolution by oneDNN. @param winograd  as in Conv2dOptions
 std::unique_ptr<Convolution<float>> onednn_convolution(const ConvolutionGeometry& geometry, bool winograd);
 template <class Scalar>
 std::unique_ptr<Convolution<Scalar>> eigen_convolution(const ConvolutionGeometry& geometry);

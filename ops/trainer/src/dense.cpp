@@ -16,7 +16,7 @@
 namespace farandole::trainer {
 namespace {
 
-/// A row-major factor of a matrix product, used transposed if `transposed`.
+/// A factor of a matrix product, stored row by row; the product uses its transpose if `transposed`.
 template <class Scalar>
 struct Factor {
   const Scalar* values;

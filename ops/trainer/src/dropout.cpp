@@ -70,7 +70,7 @@ class Dropout final : public Layer<Scalar> {
 
   double rate_;
   std::vector<std::uint32_t> bits_;
-  std::vector<Scalar> factors_;  ///< of the last forward pass in training
+  std::vector<Scalar> factors_;  ///< factors of the last forward pass in training
 };
 
 }  // namespace

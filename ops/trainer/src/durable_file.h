@@ -11,8 +11,8 @@
 
 namespace farandole::trainer {
 
-/// Writes a new file with access for the user only. All members throw DataError with the file and the reason (disk
-/// full, not writable, …).
+/// Writes a new file with access for the user only. The constructor, `write` and `commit` throw DataError with the file
+/// and the reason (disk full, not writable, …).
 class DurableFile {
  public:
   explicit DurableFile(std::filesystem::path file);
@@ -35,12 +35,12 @@ class DurableFile {
 /// Synchronises the entries of a directory with the disk. @throws DataError
 void synchronize_directory(const std::filesystem::path& directory);
 
-/// Makes a directory with access for the user only. @throws DataError  it cannot be made, or exists already
+/// Makes a directory with access for the user only. @throws DataError  the directory cannot be made, or exists already
 void make_private_directory(const std::filesystem::path& directory);
 
 /// Reads a file.
-/// @throws DataError  the file does not exist, is no regular file or damaged, or has more than `max_bytes` or more
-/// bytes than fit into memory
+/// @throws DataError  the file does not exist, is no regular file, cannot be read to its end, has more than
+/// `max_bytes`, or does not fit into memory
 /// @throws InvalidArgument  this process may not open the file, or has too many files open
 std::vector<std::byte> read_file(const std::filesystem::path& file, std::uintmax_t max_bytes = UINTMAX_MAX);
 

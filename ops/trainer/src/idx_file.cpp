@@ -79,7 +79,7 @@ IdxArray read_idx_file(const std::filesystem::path& file, int dimensions) {
     array.extents.push_back(extent);
     expected *= extent;
   }
-  // Asks for a byte more than expected: finds trailing data, and makes zlib compare its checksum at the end.
+  // Reading one byte more than expected finds trailing data, and makes zlib check the checksum at the end of the file.
   const std::string end = read_more(input.get(), expected + 1, array.bytes);
   const auto found = static_cast<std::int64_t>(array.bytes.size());
   if (found != expected || end != "end of file") {

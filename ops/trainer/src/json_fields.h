@@ -17,8 +17,8 @@ namespace farandole::trainer {
 
 using Json = nlohmann::ordered_json;
 
-/// Parses JSON. @throws DataError  the nesting is deeper than in any file of ours   @throws nlohmann::json::exception
-/// the text is no JSON
+/// Parses JSON. @throws DataError  the nesting is deeper than kMaxJsonDepth, which no valid file exceeds
+/// @throws nlohmann::json::exception  the text is no JSON
 inline Json parse_json(std::string_view text) {
   if (const int depth = json_depth(text); depth > kMaxJsonDepth) {
     throw DataError(fmt::format("lists and objects lie {} deep in each other", depth));
@@ -36,7 +36,7 @@ inline std::int64_t count_from(const Json& field) {
   return field.get<std::int64_t>();
 }
 
-/// Returns a shape of at most 2^47 elements. @throws DataError  the field is no such shape
+/// Returns a shape of at most 2^47 elements. @throws DataError  the field is no list of counts, or has more elements
 inline Shape shape_from(const Json& field) {
   std::int64_t remaining = std::int64_t{1} << 47;
   Shape shape;

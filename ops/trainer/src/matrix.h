@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Eigen's views of row-major matrices over memory of other owners.
+// Eigen's views of row-major matrices over memory that Eigen does not own.
 #pragma once
 
-// A replica computes on a single thread, so the order of additions is fixed.
+// Eigen must compute on the calling thread only, so that the order of additions is fixed.
 #ifndef EIGEN_DONT_PARALLELIZE
 #define EIGEN_DONT_PARALLELIZE
 #endif

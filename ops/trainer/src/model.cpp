@@ -19,8 +19,8 @@ std::string kind_of(const std::string& name) {
   return name.substr(0, name.find_first_of(" ,"));
 }
 
-/// Throws if two parameters or statistics of a layer have the same name: they share the names of a checkpoint's
-/// tensors.
+/// Throws if two parameters or statistics of a layer have the same name: the names become names of tensors in a
+/// checkpoint, which must be unique.
 template <class Scalar>
 void check_names(std::size_t place, const Layer<Scalar>& layer) {
   std::set<std::string> names;
@@ -50,7 +50,7 @@ template <class Scalar>
 struct Model<Scalar>::State {
   explicit State(Shape input) : input_shape(std::move(input)) {}
 
-  /// A layer, with its range in the layouts and its output.
+  /// A layer, its ranges in the layouts, and its output.
   struct Stage {
     std::unique_ptr<Layer<Scalar>> layer;
     Shape output_shape;
@@ -66,7 +66,7 @@ struct Model<Scalar>::State {
   std::vector<StatisticSpec> statistic_specs;
   std::size_t parameter_count = 0, statistic_count = 0;
   Buffer parameters, moving, reducible;
-  Tensor<Scalar> gradients[2];  ///< of a layer's output and of its input, alternating
+  Tensor<Scalar> gradients[2];  ///< the gradient of layer i's input is in gradients[i % 2]
   bool last_pass_trains = false;
 
   void add(std::unique_ptr<Layer<Scalar>> layer);

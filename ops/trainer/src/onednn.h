@@ -12,7 +12,8 @@
 
 namespace farandole::trainer {
 
-/// Limits oneDNN's instruction set by FARANDOLE_ISA. Must run before oneDNN's first primitive; idempotent.
+/// Limits oneDNN to the instruction set that FARANDOLE_ISA allows. Must run before oneDNN's first primitive;
+/// idempotent.
 inline void bound_onednn_isa() {
   static const bool bounded = [] {
     if (active_isa() == Isa::kAvx2) dnnl::set_max_cpu_isa(dnnl::cpu_isa::avx2);

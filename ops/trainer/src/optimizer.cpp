@@ -29,7 +29,7 @@ void check(const OptimizerOptions& options) {
     throw InvalidArgument("Nesterov's form needs a momentum greater than 0");
 }
 
-// The loops below are memory-bound; the pointers do not alias, which lets the compiler vectorise them.
+// The loops below are memory-bound. Their pointers do not alias, so the compiler can vectorise the loops.
 
 template <class Scalar>
 struct SgdFactors {

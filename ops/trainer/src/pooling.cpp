@@ -60,8 +60,8 @@ class Pool : public Layer<Scalar> {
   Windows windows_;
 };
 
-/// Backward passes the gradient to the first maximum in row order. The maximum is searched again in input and output,
-/// which costs less than storing its position.
+/// Backward passes the gradient to the first maximum in row order. It finds the maximum again by comparing input and
+/// output, which costs less than storing the position in forward.
 template <class Scalar>
 class MaxPool2d final : public Pool<Scalar> {
  public:
@@ -121,7 +121,7 @@ class MaxPool2d final : public Pool<Scalar> {
   }
 
  private:
-  std::vector<Scalar> left_;  ///< gradient of a window, until its maximum is found
+  std::vector<Scalar> left_;  ///< per channel: gradient of the window; 0 once its maximum is found
 };
 
 template <class Scalar>

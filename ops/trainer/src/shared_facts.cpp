@@ -50,8 +50,8 @@ class OptionFacts {
   std::string_view parent_;
 };
 
-// Each function destructures its options completely, so that a new option does not compile until it is listed here:
-// either as an option that ranks compare, or as an option of the rank alone.
+// Each function destructures its options completely, so that the code does not compile until a new option is listed
+// here: as an option that the ranks compare, or as an option that may differ from rank to rank.
 
 void add_options(std::vector<SharedFact>& facts, const OptimizerOptions& options) {
   const auto& [kind, weight_decay, momentum, nesterov, beta1, beta2, epsilon] = options;
@@ -98,7 +98,7 @@ std::vector<SharedFact> facts_of(const TrainerOptions& options) {
   const auto& [global_batch, epochs, max_steps, optimizer, learning_rate, clip_norm, accumulate, seed, initialize,
                deterministic, micro_batches, synchronized_layers, averaging, kernel_threads, evaluate_every,
                evaluation_batch, checkpoints, on_step, on_epoch] = options;
-  // Options of the rank alone: the machine's cores, and the program's callbacks.
+  // Options that may differ from rank to rank: the machine's cores, and the program's callbacks.
   (void)kernel_threads, (void)on_step, (void)on_epoch;
   std::vector<SharedFact> facts;
   OptionFacts group(facts, "");

@@ -12,7 +12,8 @@ namespace farandole::trainer {
 
 /// All options, except those that may differ from rank to rank.
 std::vector<SharedFact> facts_of(const TrainerOptions& options);
-/// Size, shape, classes and checksum of a data set. @param what  "training"   @param data  null: there is no data set
+/// Size, shape, classes and checksum of a data set.
+/// @param data  null: there is no data set   @param what  name of the data set, such as "training"
 std::vector<SharedFact> facts_of(const Dataset* data, const std::string& what);
 /// Precision, layers, parameters and statistics. @throws InvalidArgument  the model was moved from
 template <class Scalar>

@@ -31,9 +31,9 @@ namespace {
 /// Sums over training steps.
 struct Totals {
   double loss_sum = 0;
-  std::int64_t correct = 0, samples = 0;  // of the epoch, including the part before a resume
-  std::int64_t trained = 0;               // samples of this call
-  Seconds training{0}, exposed{0};        // of this call
+  std::int64_t correct = 0, samples = 0;  // in the epoch, including the part before a resume
+  std::int64_t trained = 0;               // number of samples in this call
+  Seconds training{0}, exposed{0};        // time in this call
 
   double loss() const { return per_sample(loss_sum); }
   double accuracy() const { return per_sample(static_cast<double>(correct)); }
@@ -111,7 +111,7 @@ struct Trainer<Scalar>::State {
   std::optional<Evaluation> last_evaluation;  // with the current parameters; nothing after an update
 };
 
-/// Places the gradients in windows, so that they are reduced without copies.
+/// Moves the gradients to a window (memory that all ranks of the host have mapped), so that collectives need no copies.
 template <class Scalar>
 Model<Scalar> with_gradients_in_windows(Model<Scalar> model, Communicator& communicator) {
   model.place_reducible([&](std::size_t count, DType dtype) { return communicator.allocate(count, dtype); });
@@ -291,7 +291,7 @@ EpochReport Trainer<Scalar>::fit() {
   all.loss_sum = epoch.loss_sum;
   all.correct = epoch.correct;
   all.samples = epoch.samples;
-  // A later `fit` of this object continues in the middle of the epoch.
+  // If this epoch is not complete, a later `fit` of this object continues the epoch from these sums.
   state.resumed = {.loss_sum = epoch.loss_sum, .correct = epoch.correct, .samples = epoch.samples};
   return state.make_report(all);
 }

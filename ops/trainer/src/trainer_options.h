@@ -15,10 +15,12 @@ struct TrainingFacts {
   const Shape& model_output;
 };
 
-/// @param what  "training"   @throws InvalidArgument  the model cannot take the samples or has too few classes
+/// Checks that a data set fits the model. @param what  name of the data set for messages, such as "training"
+/// @throws InvalidArgument  the model cannot take the samples or has too few classes
 void check_data(const Dataset& data, const char* what, const Shape& model_input, const Shape& model_output);
 
-/// @throws InvalidArgument  lists the valid choices   @throws Unsupported  the combination is not available
+/// Checks the options. @throws InvalidArgument  lists the valid choices   @throws Unsupported  the combination of
+/// options is not available
 void check(const TrainerOptions& options, const TrainingFacts& facts);
 
 }  // namespace farandole::trainer

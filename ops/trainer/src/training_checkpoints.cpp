@@ -18,7 +18,8 @@ void append(std::vector<CheckpointTensor>& tensors, const std::vector<NamedSpan>
   }
 }
 
-/// Options that determine the samples and random numbers of the next training step, and the optimizer's state.
+/// Options that must be the same after a resume: they determine the samples and random numbers of the next training
+/// step, and the optimizer's state.
 std::vector<std::pair<std::string, std::string>> options_to_match(const TrainerOptions& options,
                                                                   const Dataset& training) {
   return {{"optimizer", std::string(name(options.optimizer.kind))},

@@ -21,7 +21,7 @@ class TrainingCheckpoints {
   /// Prepares the directory, resumes if the options ask for that, and copies rank 0's state to all replicas.
   /// Collective; blocks. Returns the position in training. @throws InvalidArgument, DataError  on all ranks
   CheckpointState open();
-  /// Writes a checkpoint; no-op without a directory, or if this training step is saved already. Collective; blocks.
+  /// Writes a checkpoint. No-op without a directory, and if this training step has been saved. Collective; blocks.
   /// @throws DataError  on all ranks
   void save(CheckpointState state);
   const std::filesystem::path& resumed_from() const { return resumed_from_; }

@@ -37,7 +37,7 @@ void TrainingStep<Scalar>::make_averager() {
   for (const NamedSpan& parameter : model_.parameter_layout()) {
     spans.push_back({model_.gradients().subspan(parameter.first, parameter.count), parameter.name});
   }
-  // Last in the list, so reduced first: batch statistics are known before any gradient.
+  // The averager reduces the last entry first, and the batch statistics are known before any gradient.
   if (!model_.batch_statistics().empty()) spans.push_back({model_.batch_statistics(), "batch statistics"});
   // The averager needs a communicator of its own: layers that synchronise use the other communicator during backward.
   averager_.emplace(communicator_.duplicate(), std::move(spans), GradientOptions{.op = ReduceOp::kSum});
@@ -59,7 +59,7 @@ StepResult TrainingStep<Scalar>::run_overlapped(std::span<const std::uint32_t> b
   bool accumulated = false;
   for (std::int64_t index = 0; index < options_.accumulate; ++index) {
     Range part = part_of(own.count, options_.accumulate, index);
-    if (part.count == 0) continue;  // the last micro-batch is not empty unless all are
+    if (part.count == 0) continue;  // the last micro-batch is empty only if all are empty
     part.first += own.first;
     const BatchResult partial = forward(batch, {part, scale});
     result[0] += partial.loss_sum;

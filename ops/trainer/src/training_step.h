@@ -15,7 +15,7 @@
 
 namespace farandole::trainer {
 
-/// Sums over a global batch, all replicas together; without averaging over this replica's part.
+/// Sums over a global batch, over all replicas; if averaging is off, over this replica's part only.
 struct StepResult {
   double loss_sum = 0;
   std::int64_t correct = 0;
@@ -31,10 +31,10 @@ struct StepResult {
 /// micro-batches are accumulated. During backward of the last micro-batch each gradient is added to the accumulated
 /// value and passed to the averager, which reduces it while backward goes on.
 ///
-/// Deterministic: the global batch is cut into M = `micro_batches`, whatever the number R of replicas. Replica r
-/// computes the M/R adjacent micro-batches from r M/R on, and sums them pairwise in a binary tree. R and M are powers
-/// of two, so these form a complete subtree, and the allreduce by recursive doubling continues the same tree over the
-/// replicas: the association does not depend on R.
+/// Deterministic: the global batch is cut into M = `micro_batches` micro-batches, whatever the number R of replicas.
+/// Replica r computes the M/R adjacent micro-batches from number r*M/R on, and sums their gradients pairwise in a
+/// binary tree. R and M are powers of two, so the replica's sum is a complete subtree, and the allreduce by recursive
+/// doubling continues the same tree over the replicas: the association of the additions does not depend on R.
 template <class Scalar>
 class TrainingStep {
  public:
@@ -54,11 +54,12 @@ class TrainingStep {
   };
   StepResult run_overlapped(std::span<const std::uint32_t> batch);
   StepResult run_deterministic(std::span<const std::uint32_t> batch);
-  /// Computes forward pass, loss and loss gradient, and weights batch statistics by the part's share of samples.
+  /// Computes forward pass, loss and loss gradient of a micro-batch, and scales the batch statistics by the
+  /// micro-batch's share of the samples.
   BatchResult forward(std::span<const std::uint32_t> batch, const MicroBatch& part);
   /// Runs backward, and passes each gradient to the averager when it is final.
   void backward_and_average(bool add_accumulated);
-  /// Adds `reducible` to `accumulated_`; the first call of a training step overwrites.
+  /// Adds `reducible` to `accumulated_`. @param first  overwrite `accumulated_` instead
   void accumulate(bool first);
   void make_averager();
 
@@ -66,7 +67,7 @@ class TrainingStep {
   Model<Scalar>& model_;
   const Dataset& data_;
   const TrainerOptions& options_;
-  const bool reducing_;  // false with a single replica, or without averaging
+  const bool reducing_;  // false if there is one replica or averaging is off
   std::optional<GradientAverager> averager_;
   TreeSum<Scalar> gradient_tree_;
   TreeSum<double> result_tree_;

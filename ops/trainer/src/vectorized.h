@@ -4,7 +4,8 @@
 
 #include "farandole/core/reduce.h"
 
-/// Marks a lambda for `vectorized`: only code that is inlined into each of the three variants is compiled for each.
+/// Marks a lambda for `vectorized`: the compiler uses a variant's instruction set only for code that is inlined into
+/// the variant.
 #define FARANDOLE_INLINED __attribute__((always_inline))
 
 namespace farandole::trainer {
@@ -20,7 +21,7 @@ template <class Loop>
 }
 
 /// Calls `loop`, a lambda marked FARANDOLE_INLINED that captures by value. Floating-point results are equal on every
-/// instruction set, because products and sums are not contracted.
+/// instruction set, because -ffp-contract=off forbids fused multiply-adds.
 template <class Loop>
 void vectorized(const Loop& loop) {
   switch (active_isa()) {

@@ -33,8 +33,8 @@ std::string test_text(const EpochReport& report) {
   return fmt::format(", test loss {:.4f}, test accuracy {:.2f} %", report.test->loss, 100 * report.test->accuracy);
 }
 
-/// True if standard output ends at a terminal. Under Open MPI every rank has a pseudo-terminal of its own, wherever its
-/// output goes in the end, so there the launcher's standard output is tested.
+/// True if standard output goes to a terminal. Under Open MPI every rank has a pseudo-terminal of its own, wherever the
+/// launcher sends the rank's output, so the launcher's standard output is tested instead.
 bool on_terminal() {
   if (isatty(STDOUT_FILENO) != 1) return false;
   if (std::getenv("OMPI_COMM_WORLD_RANK") == nullptr) return true;

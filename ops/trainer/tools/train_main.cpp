@@ -157,7 +157,7 @@ int main(int argc, char** argv) {
     return tools::kExitDone;
   });
   if (!command) return status;
-  // Later errors are no fault of the command line.
+  // After parsing, an InvalidArgument is not the command line's fault: the status is kExitError, not kExitUsage.
   return errors.exit_status([&] { return run(*command, errors); }) == tools::kExitDone ? tools::kExitDone
                                                                                        : tools::kExitError;
 }

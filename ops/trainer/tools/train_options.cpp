@@ -23,8 +23,8 @@ namespace {
 namespace po = boost::program_options;
 using std::int64_t;
 
-/// Options that may differ from process to process, because they depend on its machine or are used by rank 0 alone. All
-/// other options are compared.
+/// Options that may differ from process to process, because they depend on the machine or only rank 0 uses them. The
+/// ranks compare all other options.
 constexpr std::array<std::string_view, 9> kOfOneProcess{"replicas",  "expect-ranks", "threads", "data-dir", "json",
                                                         "log-steps", "quiet",        "help",    "version"};
 
@@ -39,7 +39,7 @@ struct Raw {
   bool alone;
 };
 
-/// A default that --help shows as written here, not with all digits of a double.
+/// Option with a default that --help shows as `shown`, instead of with all digits of a double.
 po::typed_value<double>* number(double* into, double fallback, const char* shown) {
   return po::value(into)->default_value(fallback, shown)->value_name("X");
 }

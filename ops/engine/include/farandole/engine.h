@@ -3,9 +3,10 @@
  *
  * When to use it. Frameworks produce tensors in an order that differs from rank to rank, while a collective needs the
  * same order on all ranks. Submit each tensor under a name, in any order and from any thread: the engine agrees with
- * the other ranks on one order, packs small tensors together, and runs the collectives. The ranks of a process set that
- * submit the same name mean the same tensor. A program whose ranks all call the same collectives in the same order
- * needs no names: farandole::Communicator (farandole/collectives/communicator.h) costs less and takes device memory.
+ * the other ranks on one order, packs small tensors together, and runs the collectives. Within a process set, requests
+ * of the same name on different ranks belong together. A program whose ranks all call the same collectives in the same
+ * order needs no names: farandole::Communicator (farandole/collectives/communicator.h) costs less and takes device
+ * memory.
  *
  * Example: the sum of four floats over all ranks (examples/c/named_allreduce.c is a whole program).
  *
@@ -45,7 +46,7 @@
  * - The library copies a caller's structure up to `struct_bytes`. Missing fields count as 0, and 0 keeps the behaviour
  *   from before the field existed (except `has_factors`: before that field, a factor of 0 was meant as 0). Fields that
  *   only a newer caller knows are ignored.
- * - An array is stepped by the `struct_bytes` of its first element; all elements must have the same.
+ * - The elements of an array must have equal `struct_bytes`, which is the distance from element to element.
  * - A structure that the library fills (farandole_place, farandole_counters) is written up to `struct_bytes`; fields
  *   that the library does not know stay unchanged.
  * - A structure that the library makes (farandole_result) carries the library's own size: read a field that is newer
@@ -68,7 +69,7 @@ extern "C" {
 
 /* ---- Errors and types ----------------------------------------------------------------------------------------- */
 
-/* Kinds of errors; the numbers are those of farandole::ErrorKind. TIMEOUT to DEVICE_ERROR are faults of the job: no
+/* Kinds of errors; the numbers equal farandole::ErrorKind's. TIMEOUT to DEVICE_ERROR are faults of the job: no
  * collective of the job can succeed any more, on any rank. After any other kind the engine stays usable. docs/errors.md
  * lists causes and remedies. */
 typedef enum farandole_error_kind {
@@ -146,16 +147,16 @@ typedef struct farandole_init_options {
   int32_t mpi_communicator;     /* MPI_Comm_c2f of the MPI communicator */
 } farandole_init_options;
 
-/* Joins the job and starts the engine. The job is the one that mpirun or Slurm started, or the one that FARANDOLE_RANK,
- * FARANDOLE_SIZE and FARANDOLE_JOB (over several hosts also FARANDOLE_RENDEZVOUS) or torchrun's variables name;
- * otherwise a job of this process alone.
+/* Joins the job and starts the engine. mpirun or Slurm starts a job; or these variables name a job: FARANDOLE_RANK,
+ * FARANDOLE_SIZE and FARANDOLE_JOB (over several hosts also FARANDOLE_RENDEZVOUS), or torchrun's variables. Without any
+ * of these the job is this process alone.
  *
  * A program that has initialised MPI itself may go on calling MPI: with MPI_THREAD_MULTIPLE at any time; with
  * MPI_THREAD_SERIALIZED only before farandole_init and after farandole_shutdown has returned, because the engine's
  * thread calls MPI at any time, also while no request is pending (a warning says so). A lower level is UNSUPPORTED.
  *
  * `options` may be NULL. Collective over all processes; blocks until all have called it. No-op if the engine runs
- * already; threads that call it together wait for the first.
+ * already; a thread that calls it while another thread starts the engine waits for that thread.
  * Errors: INVALID_ARGUMENT (options, settings, ranks of different builds, another farandole::World in this process),
  * UNSUPPORTED (no usable MPI, MPI has ended in this process, no thread can be started), or a fault of the job. */
 FARANDOLE_ENGINE_API int farandole_init(const farandole_init_options* options, farandole_error** error);
@@ -163,8 +164,8 @@ FARANDOLE_ENGINE_API int farandole_init(const farandole_init_options* options, f
  * waiting. Requests that are pending on this rank fail; requests of other ranks that need this rank fail there with
  * PEER_LOST. No-op without an engine.
  *
- * Afterwards farandole_init may be called again. In a job of MPI that is UNSUPPORTED unless the program has initialised
- * MPI itself, because a process can start MPI only once. */
+ * Afterwards farandole_init may be called again. In a job of MPI a second farandole_init is UNSUPPORTED unless the
+ * program has initialised MPI itself, because a process can start MPI only once. */
 FARANDOLE_ENGINE_API int farandole_shutdown(farandole_error** error);
 /* 1 while the engine runs. 0 before farandole_init, after farandole_shutdown, and in a process that was forked from a
  * process with an engine: the child is no rank, and its copy of the engine has no threads and no connections. In the
@@ -174,8 +175,8 @@ FARANDOLE_ENGINE_API int farandole_is_initialized(void);
 /* INVALID_ARGUMENT, with a text that names the parent's rank, in a forked child that has not started an engine of its
  * own; otherwise success. Call it to report a forked child before anything else. Non-blocking. */
 FARANDOLE_ENGINE_API int farandole_check_not_forked(farandole_error** error);
-/* Ends the job by a fault: everything that is pending or submitted later, on every rank, fails with PEER_LOST, this
- * rank and `text` (may be NULL). Call it when this rank cannot go on, so that its peers do not wait for it.
+/* Ends the job with a fault: all pending and later requests of every rank fail with PEER_LOST; the error names this
+ * rank and quotes `text` (may be NULL). Call it when this rank cannot go on, so that its peers do not wait for it.
  * Non-blocking; no-op without an engine. */
 FARANDOLE_ENGINE_API void farandole_abort(const char* text);
 
@@ -185,7 +186,7 @@ typedef struct farandole_place {
   int32_t rank, size;
   int32_t local_rank, local_size; /* among the ranks of this host */
   int32_t host_index, host_count;
-  int32_t cross_rank, cross_size; /* among the ranks with this local rank, one of each host that has it */
+  int32_t cross_rank, cross_size; /* among the ranks with this local rank, one per host */
   int32_t is_homogeneous;         /* 1: every host has the same number of ranks */
 } farandole_place;
 /* Fills `*place` up to its `struct_bytes`. Non-blocking. */
@@ -258,9 +259,10 @@ typedef struct farandole_tensor {
   const int64_t* splits; /* alltoall: rows for each rank of the set; NULL: equal parts. Other collectives ignore it */
   int32_t splits_count;  /* size of the set; 0 if `splits` is NULL */
   void* context;         /* passed to both callbacks */
-  /* Returns memory for an output of this shape: apart from the input, and 64-byte aligned if possible. NULL means that
-   * there is no memory; the tensor then fails with INVALID_ARGUMENT. Needed where `output` must be NULL. Called at most
-   * once, before `done`, from any thread. Must not block. */
+  /* Returns memory for an output of this shape, 64-byte aligned if possible, that does not overlap the input. The
+   * tensor fails with INVALID_ARGUMENT if the memory overlaps the input, or is NULL although the output has elements.
+   * Required for allgather, alltoall and reduce_scatter. Called at most once, before `done`, from any thread. Must not
+   * block. */
   void* (*allocate)(void* context, const int64_t* shape, int32_t dimensions);
   /* Called exactly once if farandole_submit succeeded, from any thread, possibly before farandole_submit returns. Must
    * not block; may submit. Must not be NULL. */
@@ -280,10 +282,10 @@ typedef enum farandole_waiting {
   FARANDOLE_PROGRAM_WAITS = 2 /* the program, whose other threads may submit meanwhile */
 } farandole_waiting;
 
-/* A collective on one tensor or on several that belong together: the collective of a request starts once every rank has
- * submitted all of it. All ranks must agree on name, collective, op, root, factors, `about`, `by_order`, number of
- * tensors, their types, kinds of memory and shapes (the first dimension may differ for allgather and alltoall); a
- * difference is MISMATCH on all ranks. */
+/* A collective on one tensor, or on several tensors that belong together. It starts once every rank has submitted the
+ * request. All ranks must agree on name, collective, op, root, factors, `about`, `by_order`, number of tensors, their
+ * types, kinds of memory and shapes (the first dimension may differ for allgather and alltoall); a difference is
+ * MISMATCH on all ranks. */
 typedef struct farandole_request {
   size_t struct_bytes;
   const char* name; /* 1 byte to 1 MiB; unique among this rank's pending requests of the set */
@@ -312,13 +314,16 @@ typedef struct farandole_request {
 /* The generation of steps in a process set: take it before the first request of a step, and set it in every request of
  * the step. Returns 0 if there is no such set or no engine. Non-blocking.
  *
- * A step is a part of a program whose requests fail together, as a framework gives up a function once a part of it has
- * failed. When ranks disagree about one request of a step (MISMATCH), the whole step fails on all ranks of the set:
- * pending requests fail together, and later requests of the step fail as soon as they are submitted. Otherwise a rank
- * that had submitted a request before its step failed could wait for a rank whose step failed before it reached that
- * request, and the request would then be matched with a request of that rank's next step.
+ * A step is a part of a program whose requests fail together: a framework gives up a function once a part of the
+ * function has failed. When ranks disagree about one request of a step (MISMATCH), the whole step fails on all ranks of
+ * the set: pending requests fail together, and later requests of the step fail as soon as they are submitted.
  *
- * The generation counts such failures, equally on all ranks; it tells requests of a failed step from those of the next.
+ * Why the whole step fails: suppose that rank 0 has submitted a request "b" of the step, and that rank 1 gives up the
+ * step before it reaches "b". If "b" stayed pending on rank 0, it would be matched with the request "b" of rank 1's
+ * next step.
+ *
+ * The generation counts such failures, equally on all ranks. It tells requests of a failed step from requests of the
+ * next step.
  * Steps that run concurrently in one set fail together. */
 FARANDOLE_ENGINE_API uint64_t farandole_generation(int32_t process_set);
 
@@ -326,21 +331,22 @@ FARANDOLE_ENGINE_API uint64_t farandole_generation(int32_t process_set);
  * Does not wait for other ranks, but may run the engine on the caller's thread: for about 60 us if this is the only
  * pending request; with CALLER_WAITS until the thread would have to sleep.
  * Cost: when a name is new or its request has changed, the ranks exchange the request's description; later submissions
- * cost one byte in the next negotiation. Allreduces below 128 KiB are copied into fusion buffers of
- * FARANDOLE_FUSION_BYTES at most.
+ * cost one byte in the next negotiation. Tensors of allreduces and broadcasts that are smaller than 128 KiB are packed
+ * together in fusion buffers of at most FARANDOLE_FUSION_BYTES.
  *
  * If it fails, the caller keeps the memory, and no callback is called. Errors:
- * - INVALID_ARGUMENT: the request cannot work, whatever the other ranks submit; UNSUPPORTED: device memory. Both count
- *   as a call of this rank, as if by farandole_refuse, unless the process set does not exist or this rank is no member.
+ * - INVALID_ARGUMENT: the request cannot work, whatever the other ranks submit; UNSUPPORTED: device memory. In both
+ *   cases the engine also refuses the request on behalf of this rank (see farandole_refuse), unless the name or the
+ *   generation is invalid or this rank is not in the process set.
  * - DUPLICATE_NAME: a request of this name is pending on this rank.
  * - The fault of the job, if there is one.
  * Disagreements between ranks are reported as MISMATCH to the callbacks of all ranks. */
 FARANDOLE_ENGINE_API int farandole_submit(const farandole_request* request, farandole_error** error);
 
-/* Submits, in place of a request that this rank cannot make, the reason `why`: the requests of this name on the other
- * ranks then fail with MISMATCH, which names this rank and the reason, instead of waiting for this rank. If every rank
- * refuses, nothing happens. Reads only name, process set, generation and `by_order` of `request`, and the first MiB of
- * `why` (may be NULL). A request that this rank submits under the name later waits until the refusal is compared.
+/* Refuses a request that this rank cannot make, for the reason `why`. The requests of this name on the other ranks then
+ * fail with MISMATCH, which names this rank and the reason, instead of waiting for this rank. If every rank refuses,
+ * nothing happens. Reads only name, process set, generation and `by_order` of `request`, and the first MiB of `why`
+ * (may be NULL). A request that this rank submits under the name later waits until the refusal is compared.
  * Non-blocking, reports no error; no-op without an engine, and while the name is pending. */
 FARANDOLE_ENGINE_API void farandole_refuse(const farandole_request* request, const char* why);
 
@@ -350,11 +356,11 @@ FARANDOLE_ENGINE_API void farandole_wait_until(const volatile int32_t* flag);
 
 /* Joins: this rank has no more data until all ranks of the set have joined. Use it where ranks have different numbers
  * of batches. Meanwhile this rank takes part in the set's allreduces without changing their results: it supplies zeros
- * for sums, averages and Adasum, ones for products, and the end of the type's range for minima and maxima. Any
- * other request but a barrier fails with MISMATCH. Once all ranks have joined, `done` is called once with the job rank
- * that joined last, or with an error (owned by the library) and -1; it follows the rules of a tensor's `done`.
- * Non-blocking. If it fails, `done` is not called. Errors: INVALID_ARGUMENT (`done` is NULL, this rank is not in the
- * set), or the fault of the job. */
+ * for sums, averages and Adasum, ones for products, and the end of the type's range for minima and maxima. Until then,
+ * requests other than allreduces and barriers fail with MISMATCH. Once all ranks have joined, `done` is called once
+ * with the job rank that joined last, or with an error (owned by the library) and -1; it follows the rules of a
+ * tensor's `done`. Non-blocking. If it fails, `done` is not called. Errors: INVALID_ARGUMENT (`done` is NULL, this rank
+ * is not in the set), or the fault of the job. */
 FARANDOLE_ENGINE_API int farandole_join(int32_t process_set, void* context,
                                         void (*done)(void* context, const farandole_error* error, int32_t last_rank),
                                         farandole_error** error);
@@ -386,7 +392,7 @@ typedef struct farandole_counters {
   size_t struct_bytes;
   uint64_t requests;       /* submitted requests */
   uint64_t negotiations;   /* negotiations, in which ranks compare which requests are ready */
-  uint64_t named;          /* requests that this rank announced by name, because they had no slot yet */
+  uint64_t named;          /* requests that this rank announced by name, because they were new or had changed */
   uint64_t buckets;        /* collectives that moved data */
   uint64_t packed_tensors; /* tensors that were copied into a fusion buffer */
   uint64_t packed_bytes;   /* bytes of these tensors */

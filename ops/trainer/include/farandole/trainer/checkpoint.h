@@ -34,7 +34,7 @@ struct CheckpointState {
   // Sums over the current epoch so far, over all replicas.
   double loss_sum = 0;
   std::int64_t correct = 0;
-  /// Options that a resumed training must have, too, as text: {"seed", "1"}, {"global batch", "128"}, …
+  /// Options that must be the same when training is resumed, as text: {"seed", "1"}, {"global batch", "128"}, …
   std::vector<std::pair<std::string, std::string>> options = {};
 };
 
@@ -58,8 +58,9 @@ struct LoadedCheckpoint {
 ///     store.save(state, model, optimizer);
 ///
 /// Writing is exclusive, over all processes and hosts: an object holds the directory's lock from `prepare` until the
-/// object is destroyed or the process ends, for whatever reason. Reading (`latest`, `load`) needs no lock, also while
-/// another process writes; if the writer removes the checkpoint meanwhile, `load` reports damage. Not thread-safe.
+/// object is destroyed or the process ends, for whatever reason. Reading (`latest`, `load`) needs no lock, even while
+/// another process writes; if the writer removes the checkpoint meanwhile, `load` reports it as damaged. Not
+/// thread-safe.
 class CheckpointStore {
  public:
   /// @param keep  number of checkpoints to keep, the newest
@@ -68,8 +69,7 @@ class CheckpointStore {
   CheckpointStore(CheckpointStore&&) noexcept;
   CheckpointStore& operator=(CheckpointStore&&) noexcept;
 
-  /// Creates and locks the directory, and removes remains of interrupted writes. Does not wait
-  /// for the lock.
+  /// Creates and locks the directory, and removes remains of interrupted writes. Does not wait for the lock.
   /// @throws InvalidArgument  another process writes to the directory (the text names its host and process)
   /// @throws DataError  the directory cannot be made
   void prepare();
@@ -83,8 +83,8 @@ class CheckpointStore {
   /// failure to remove an old checkpoint is a warning. After `prepare`. Blocks.
   /// @throws DataError  the disk is full or not writable, or a checkpoint of that training step exists; older
   /// checkpoints stay untouched
-  /// @throws InvalidArgument  `prepare` was not called, or by the parent of this forked child; or two tensors have the
-  /// same name
+  /// @throws InvalidArgument  this process has not called `prepare` (the lock of a parent process does not count), or
+  /// two tensors have the same name
   void save(const CheckpointState& state, std::span<const CheckpointTensor> model,
             std::span<const CheckpointTensor> optimizer);
 
@@ -99,7 +99,7 @@ class CheckpointStore {
 
   /// Loads the newest complete checkpoint. Newer checkpoints that are damaged are renamed to `step-000123.damaged`,
   /// with a warning that gives the reason, so that training can save those training steps again. After `prepare`.
-  /// @throws InvalidArgument  there is no checkpoint, or as `load`
+  /// @throws InvalidArgument  there is no checkpoint, or `load` throws it
   /// @throws DataError  no checkpoint is complete; gives the reason for each
   LoadedCheckpoint load_newest(const std::vector<std::pair<std::string, std::string>>& options,
                                std::span<const CheckpointTensor> model, std::span<const CheckpointTensor> optimizer);

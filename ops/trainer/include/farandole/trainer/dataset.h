@@ -46,7 +46,7 @@ class Dataset {
   std::uint32_t checksum() const { return checksum_; }
 
   /// Copies the samples with these indices into `inputs` and `labels`, which are resized. `Scalar` is float or double;
-  /// both get the same values, rounded.
+  /// the values are the same except for rounding.
   template <class Scalar>
   void gather(std::span<const std::uint32_t> samples, Tensor<Scalar>& inputs, std::vector<std::int32_t>& labels) const;
 
@@ -77,8 +77,8 @@ inline constexpr const char* kFashionMnistDirectory = "/usr/share/datasets/fashi
 /// sizes expected and found)
 TrainingData load_fashion_mnist(const std::filesystem::path& directory = {});
 
-/// Makes `samples` samples around a random prototype per class, for tests and examples. The result depends only on the
-/// arguments.
+/// Makes `samples` samples for tests and examples: each class has a random prototype, and a sample is its class's
+/// prototype plus noise. The result depends only on the arguments.
 /// @param noise  standard deviation around the prototypes, whose elements are standard normal
 std::shared_ptr<const Dataset> synthetic_dataset(std::int64_t samples, const Shape& shape, std::int32_t classes,
                                                  std::uint64_t seed, double noise = 1.0);

@@ -20,7 +20,7 @@ struct Pass {
   bool training = false;   ///< false: prediction, without dropout and with moving statistics
   std::uint64_t seed = 0;  ///< the program's seed
   std::int64_t training_step = 0;
-  /// Position of this batch's first sample in the global batch; a key of random numbers.
+  /// Position of this batch's first sample in the global batch. Layers derive random numbers from it.
   std::int64_t first_sample = 0;
   int layer = 0;                     ///< index of the layer in the model; set by Model
   Communicator* replicas = nullptr;  ///< for layers that synchronise across replicas; null: this replica only
@@ -38,8 +38,9 @@ struct ParameterSpec {
   bool decays = true;  ///< weight decay applies; false for biases and normalisation
 };
 
-/// Description of a running statistic, for example a moving mean. In training a layer writes the batch's value; the
-/// trainer averages that over micro-batches and replicas, and updates the moving statistic once per training step.
+/// Description of a running statistic, for example a moving mean. In training the layer writes the statistic of the
+/// batch; the trainer averages these over micro-batches and replicas, and updates the moving statistic once per
+/// training step.
 struct StatisticSpec {
   std::string name;
   std::int64_t count = 0;
@@ -51,7 +52,8 @@ struct StatisticSpec {
 template <class Scalar>
 struct LayerMemory {
   std::vector<std::span<Scalar>> parameters, gradients;
-  std::vector<std::span<Scalar>> batch_statistics;         ///< written by forward in training; invalid before backward
+  /// Written by `forward` in training. `backward` must not read them: the trainer may have scaled or reduced them.
+  std::vector<std::span<Scalar>> batch_statistics;
   std::vector<std::span<const Scalar>> moving_statistics;  ///< read by forward in evaluation
 };
 
@@ -72,8 +74,8 @@ class Layer {
 
   /// Computes `output`, which the caller has resized to the input's samples and the prepared shape.
   virtual void forward(const Pass& pass, const Tensor<Scalar>& input, Tensor<Scalar>& output) = 0;
-  /// Overwrites the gradients of the parameters, and `input_gradient` unless it is null (first layer). `input` and
-  /// `output` are those of the last forward pass.
+  /// Overwrites the gradients of the parameters, and `input_gradient` unless it is null, as for the first layer.
+  /// `input` and `output` are the tensors of the last forward pass.
   virtual void backward(const Pass& pass, const Tensor<Scalar>& input, const Tensor<Scalar>& output,
                         const Tensor<Scalar>& output_gradient, Tensor<Scalar>* input_gradient) = 0;
 };

@@ -23,16 +23,17 @@ struct Conv2dOptions {
   std::int64_t stride = 1;
   std::int64_t padding = 0;  ///< rows and columns of zeros on each side
   ConvolutionLibrary library = ConvolutionLibrary::kAutomatic;
-  /// Compute 3x3 kernels with stride 1 and multiples of 16 channels by Winograd's algorithm, where oneDNN has it for
-  /// this processor: more than twice as fast, with rounding errors about twice as large (docs/decisions/0003).
+  /// True: use Winograd's algorithm for 3x3 kernels with stride 1 and multiples of 16 channels if oneDNN has the
+  /// algorithm for this processor. It is more than twice as fast, with rounding errors about twice as large
+  /// (docs/decisions/0003).
   bool winograd = true;
 };
 /// Two-dimensional convolution (correlation) with bias; weights are {kernel, kernel, inputs, channels}.
 template <class Scalar>
 FARANDOLE_API std::unique_ptr<Layer<Scalar>> conv2d(const Conv2dOptions& options);
 
-/// Maximum over windows of `size` x `size` that do not overlap; among equal elements the first in row order gets the
-/// gradient.
+/// Maximum over windows of `size` x `size` that do not overlap. If several elements equal the maximum, the first in row
+/// order gets the gradient.
 template <class Scalar>
 FARANDOLE_API std::unique_ptr<Layer<Scalar>> max_pool2d(std::int64_t size);
 /// Mean over windows of `size` x `size` that do not overlap.

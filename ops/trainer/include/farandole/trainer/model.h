@@ -46,13 +46,14 @@ struct BatchResult {
 template <class Scalar>
 class Model {
  public:
-  /// @throws InvalidArgument  a layer cannot take its input (names both), or uses a name for two of its parameters and
-  /// statistics
+  /// @throws InvalidArgument  a layer cannot take its input (names both), or two of a layer's parameters and statistics
+  /// have the same name
   Model(Shape input, LayerList<Scalar> layers);
   ~Model();
   Model(Model&&) noexcept;
 
-  /// Sets parameters to the initial values for `seed`, and statistics to theirs. The same on every replica.
+  /// Sets parameters to the initial values for `seed`, and statistics to their initial values. The result is the same
+  /// on every replica.
   void initialize(std::uint64_t seed);
 
   const Shape& input_shape() const;
@@ -74,7 +75,7 @@ class Model {
   /// Updates the moving statistics from the batch statistics: moving += momentum * (batch - moving).
   void move_statistics();
 
-  /// Computes the outputs for `input`; valid until the next call. `forward({}, input)` predicts.
+  /// Computes the outputs for `input`. The result is valid until the next call. `forward({}, input)` predicts.
   const Tensor<Scalar>& forward(Pass pass, const Tensor<Scalar>& input);
   /// Computes all gradients, last layer first, after `forward` of the same input; overwrites the old gradients. Calls
   /// `on_ready(index)` when the gradient of parameter_layout()[index] is final.

@@ -17,12 +17,13 @@ namespace trainer {
 enum class OptimizerKind { kSgd, kAdam, kAdamW };
 /// The optimizer's name: "sgd", "adam", "adamw".
 std::string_view name(OptimizerKind kind);
-/// Parses such a name. @throws InvalidArgument  the name is unknown; lists the valid names
+/// Parses the name of an optimizer. @throws InvalidArgument  the name is unknown; lists the valid names
 OptimizerKind parse_optimizer(std::string_view text);
 
 struct OptimizerOptions {
   OptimizerKind kind = OptimizerKind::kSgd;
-  /// For parameters that decay; SGD and Adam add it to the gradient, AdamW applies it apart.
+  /// Factor of the weight decay, for parameters with `decays`. SGD and Adam add the decay to the gradient; AdamW
+  /// applies it to the parameter directly.
   double weight_decay = 0;
   double momentum = 0.9;  ///< SGD
   bool nesterov = false;  ///< SGD
@@ -44,7 +45,7 @@ struct OptimizerState {
 ///   AdamW  p -= lr w p; then as Adam without w
 /// Sources: Kingma & Ba, ICLR 2015; Loshchilov & Hutter, ICLR 2019.
 ///
-/// Every replica applies the same update to the same reduced gradients, and so keeps the same parameters. Not
+/// Every replica applies the same update by the same reduced gradients, so all replicas keep the same parameters. Not
 /// thread-safe.
 template <class Scalar>
 class Optimizer {

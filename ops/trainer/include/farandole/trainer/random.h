@@ -19,7 +19,7 @@ class CounterRandom {
   CounterRandom(std::uint64_t seed, std::uint64_t stream) : seed_(seed), stream_(stream) {}
   /// Returns 32 random bits.
   std::uint32_t bits(std::uint64_t counter) const;
-  /// Sets out[i] = bits(first + i), at a quarter of the cost per number.
+  /// Sets out[i] = bits(first + i). A number costs a quarter of a single `bits`.
   void bits(std::uint64_t first, std::span<std::uint32_t> out) const;
   /// Uniform in [0, 1), with 32 bits.
   double uniform(std::uint64_t counter) const { return bits(counter) * 0x1p-32; }

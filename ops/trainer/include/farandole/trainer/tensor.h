@@ -21,8 +21,8 @@ std::int64_t elements(const Shape& shape);
 /// The shape as text: "28x28x1".
 std::string describe(const Shape& shape);
 
-/// A batch of samples of the same shape: owns contiguous memory, 64-byte aligned. `Scalar` is float or double. Not
-/// thread-safe.
+/// A batch of samples of the same shape, in contiguous, 64-byte aligned memory that the tensor owns. `Scalar` is float
+/// or double. Not thread-safe.
 template <class Scalar>
 class Tensor {
  public:

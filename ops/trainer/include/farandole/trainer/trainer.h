@@ -39,14 +39,14 @@ struct Evaluation {
 /// Report of an epoch, or of all epochs of a call.
 struct EpochReport {
   std::int64_t epoch = 0;                  ///< number of epochs begun
-  std::int64_t training_steps = 0;         ///< number since the first epoch
+  std::int64_t training_steps = 0;         ///< number of training steps since the first epoch
   double loss = 0;                         ///< mean over the epoch's training samples; NaN if there were none
   double accuracy = 0;                     ///< fraction of right answers among the epoch's training samples
-  std::optional<Evaluation> test;          ///< if it was evaluated
+  std::optional<Evaluation> test;          ///< result on the test set, if it was evaluated
   double images_per_second = 0;            ///< in training, all replicas together
   double seconds = 0;                      ///< duration of the training steps, without evaluation and checkpoints
   double exposed_communication_share = 0;  ///< fraction of `seconds` that this replica waited for communication
-  std::uint32_t parameters_checksum = 0;   ///< CRC-32 of the parameters; without averaging: of this replica's
+  std::uint32_t parameters_checksum = 0;   ///< CRC-32 of this replica's parameters; equal on all with averaging
   int replicas = 0;
 };
 
@@ -70,13 +70,13 @@ struct TrainerOptions {
   /// Number of micro-batches into which each replica cuts its part of a batch; more need less memory for activations.
   std::int64_t accumulate = 1;
   std::uint64_t seed = 1;
-  bool initialize = true;  ///< true: draw the parameters from the seed; false: start with rank 0's parameters
+  bool initialize = true;  ///< true: draw the parameters from the seed; false: start with those of rank 0's model
   /// Produce the same bits on 1, 2, 4 and 8 replicas on machines of the same type. The number of replicas must be a
   /// power of two.
   bool deterministic = false;
   /// Deterministic mode: micro-batches of a global batch; a power of two, divisible by the number of replicas.
   std::int64_t micro_batches = 8;
-  /// Layers may communicate by Pass::replicas (synchronised batch normalisation)
+  /// True: layers may communicate by Pass::replicas, for example synchronised batch normalisation.
   bool synchronized_layers = false;
   bool averaging = true;  ///< false: each replica trains alone, to measure the cost of communication
   /// Threads per replica; 0: 1 in deterministic mode, else allowed cores / local replicas.
@@ -97,23 +97,24 @@ struct TrainerOptions {
 ///     const EpochReport report = trainer.fit();
 ///
 /// One object per rank, used by a single thread. Every function is collective and blocks, except the accessors. The
-/// World must outlive the trainer. After a move the source throws InvalidArgument from every function. Errors that all
-/// ranks throw together are also RaisedByAll (agreement.h).
+/// World must outlive the trainer. After a move the source throws InvalidArgument from every function. An error that
+/// all ranks throw together also has the type RaisedByAll (agreement.h).
 template <class Scalar>
 class Trainer {
  public:
   /// Compares options, data (by size, shape, classes and checksum), model and precision across ranks; only
   /// `kernel_threads`, `on_step` and `on_epoch` may differ. Every rank needs the complete data, because the trainer
-  /// gives each rank its part of each global batch. Then copies rank 0's parameters to all ranks: drawn from the seed,
-  /// or read from a checkpoint. Only rank 0 reads and writes checkpoints.
+  /// gives each rank its part of each global batch. Then copies rank 0's parameters to all ranks; rank 0 reads them
+  /// from a checkpoint (`resume`), draws them from the seed (`initialize`), or takes them from its model. Only rank 0
+  /// reads and writes checkpoints.
   ///
   /// While a function of the trainer runs, the calling thread's number of OpenMP threads is `kernel_threads`;
   /// afterwards the old number is restored.
   /// @param test  may be null
   /// @throws InvalidArgument  another process writes to the checkpoint directory (names its host and process); there is
-  /// no checkpoint to resume from; or the options do not fit each other, the data or the number of replicas (lists
-  /// valid choices)
-  /// @throws Mismatch         ranks differ in any of the above; names it, both values and both ranks
+  /// no checkpoint to resume from; the directory has checkpoints and `resume` is false; or the options do not fit each
+  /// other, the data or the number of replicas (lists valid choices)
+  /// @throws Mismatch         a compared property differs between ranks; names the property, both values and both ranks
   /// @throws Unsupported      synchronised layers in deterministic mode
   /// @throws DataError        no checkpoint is complete, or the checkpoint directory cannot be used
   Trainer(Communicator communicator, Model<Scalar> model, std::shared_ptr<const Dataset> training,
@@ -131,7 +132,7 @@ class Trainer {
   Evaluation evaluate(const Dataset& dataset);
 
   Model<Scalar>& model();
-  std::int64_t training_steps() const;  ///< number done, including those before a resume
+  std::int64_t training_steps() const;  ///< number of training steps done, also before a resume
   /// On rank 0 the checkpoint from which training was resumed; otherwise empty.
   std::filesystem::path resumed_from() const;
 
