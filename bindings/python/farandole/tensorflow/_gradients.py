@@ -14,7 +14,8 @@ from . import mpi_ops
 from ._reductions import divided, grouped_allreduce
 from .compression import Compression
 
-# In a graph, gradients are reduced in groups of at least this size, so that the first groups travel during the backward pass.
+# In a graph, gradients are reduced in groups of at least this size, so that the first groups travel during the
+# backward pass.
 GROUP_BYTES = 8 << 20
 
 Groups = Union[None, int, List[List[Any]]]
@@ -176,8 +177,8 @@ class GradientReducer:
     def reduce(
         self, gradients: Sequence[Any], variables: Sequence[Any], name: Optional[str] = None, about: str = ""
     ) -> List[Any]:
-        """Returns the reduced gradients in the given order. Gradients of local variables are not reduced, and are divided
-        by the number of ranks unless `scale_local_gradients` is off. Collective.
+        """Returns the reduced gradients in the given order. Gradients of local variables are not reduced. They are
+        divided by the number of ranks unless `scale_local_gradients` is off. Collective.
 
         name: name of the gradients for all ranks, independent of name scopes; a number is appended for each group.
             None: names of the graph, which contain Keras' automatic names.

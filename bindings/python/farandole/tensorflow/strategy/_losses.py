@@ -152,8 +152,8 @@ def _warn_apply_outside_run(strategy: Any) -> None:
 
 
 def apply(base: Callable[..., Any], self: Any, grads: Any, trainable_variables: Any = None) -> Any:
-    """In a step of a model: averages the gradients over the ranks. `scale_loss` or the tapes have weighted the gradients
-    by the rank's samples; gradients of a model that uses neither are weighted here."""
+    """In a step of a model: averages the gradients over the ranks. `scale_loss` or the tapes have weighted the
+    gradients by the rank's samples; gradients of a model that uses neither are weighted here."""
     context = own_context()
     if context is None and _lifecycle.size() > 1:
         _warn_apply_outside_run(self._distribution_strategy)

@@ -3,8 +3,8 @@
 
 `comparable` returns equal descriptions for values that compute the same, in every process: lists, dictionaries of named
 parts, numbers and texts, without addresses, file paths, seeds, and the order of sets. The description of an unknown
-value is UNKNOWN, which is not compared: a correct program must never raise an error. `own` marks values of the program's
-own, which may differ between ranks.
+value is UNKNOWN, which is not compared: a correct program must never raise an error. `own` marks values of the
+program's own, which may differ between ranks.
 """
 
 import enum
