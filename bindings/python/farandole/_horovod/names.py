@@ -172,7 +172,7 @@ DIFFERENCES = {
     "add_process_set": "at any time, without `HOROVOD_DYNAMIC_PROCESS_SETS`; an empty list raises `InvalidArgument`: "
     "`global_process_set` is the set of all ranks",
     "remove_process_set": "at any time, without `HOROVOD_DYNAMIC_PROCESS_SETS`",
-    "join": "accepts a process set too; ranks that have joined do not affect `Min`, `Max` and `Product`: [Collectives](#collectives)",
+    "join": "accepts a process set; ranks that have joined do not affect `Min`, `Max`, `Product`: [Collectives](#collectives)",
     "Adasum": "also for numbers of ranks that are not powers of two, and in process sets",
     "broadcast_variables": "always in place; `inplace` has no effect",
     "Compression": "tensors of 16 bits stay unchanged; `.bf16` is new",
