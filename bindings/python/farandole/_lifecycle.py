@@ -186,7 +186,7 @@ def abort(text: str) -> None:
 
 
 def _shortened(text: bytes) -> bytes:
-    """The beginning of the text, which says what has happened, and its end, which says where."""
+    """Cuts the middle out of a long text: the beginning says what has happened, and the end says where."""
     if len(text) <= _MAX_ABORT_BYTES:
         return text
     half = _MAX_ABORT_BYTES // 2

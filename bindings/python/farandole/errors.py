@@ -24,7 +24,7 @@ class InvalidArgument(Error, ValueError):
 
 
 class Unsupported(Error, NotImplementedError):
-    """The call is not supported in this version, or not here. The text says what to use instead."""
+    """The call is not supported in this version or in this situation. The text names an alternative."""
 
 
 class Mismatch(Error):

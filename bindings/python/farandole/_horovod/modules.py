@@ -40,7 +40,7 @@ class HorovodModule(ModuleType):
 
 
 def missing(module: str, name: str) -> str:
-    """Text of the error for a missing name: why, and what to use instead."""
+    """Text of the error for a missing name, with an alternative if the table has one."""
     row = names.find(module, name)
     if row is not None and row.state == names.MISSING:
         return f"Farandole has no {module}.{name}: {row.note}"

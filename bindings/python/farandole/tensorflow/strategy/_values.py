@@ -256,8 +256,8 @@ def is_container(value: Any) -> bool:
 
 
 def is_constant(value: Any) -> bool:
-    """True for values of globals and closure variables that are compared. Strings and booleans are not: they say what a
-    rank prints and where it writes."""
+    """True for values of globals and closure variables that are compared. Strings and booleans are not compared: most
+    of them decide what a rank prints and where it writes."""
     if isinstance(value, (bool, str, np.bool_)):
         return False
     return isinstance(value, (int, float, np.generic, *_CONTAINERS)) or is_table(value) or _is_plain_object(value)
