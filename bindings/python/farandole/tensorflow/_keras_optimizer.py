@@ -100,7 +100,8 @@ def _variables(base: type, optimizer: Any) -> CallableList:
 
 
 def _allreduce(self, grads, vars):  # noqa: A002
-    """The reduced gradients; before the last of several passes, the result of LocalGradientAggregationHelper."""
+    """The reduced gradients. Before the last of several passes: the sums so far or, in a graph of TensorFlow 1, the
+    given gradients."""
     refuse_in_model_step("DistributedOptimizer")
     reduce = self._farandole_reducer.reduce if self._agg_helper is None else self._agg_helper.compute_gradients
     return reduce(list(grads), list(vars))
