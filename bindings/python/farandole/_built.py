@@ -10,7 +10,8 @@ from typing import Any, Dict
 from . import _engine, errors
 
 _OTHER_DISTRIBUTIONS = {"tensorflow": ("tensorflow-cpu", "tensorflow-intel", "tf-nightly")}
-_WITHOUT_MPI = ("none", "sockets of this host")  # how the core describes jobs of one process, and those without MPI
+# Beginnings of `describe()["mpi"]` in a job of one process, and in a job of one host without MPI.
+_WITHOUT_MPI = ("none", "sockets of this host")
 
 
 def _has_plugin(prefix: str) -> bool:
@@ -66,7 +67,7 @@ def ccl_built() -> bool:
 
 
 def cuda_built() -> bool:
-    """True if a plug-in for CUDA is installed."""
+    """False in this version: the engine lists plug-ins for MPI only."""
     return _has_plugin("cuda")
 
 
@@ -81,8 +82,7 @@ def version_line(program: str) -> str:
 
 
 def info() -> Dict[str, Any]:
-    """Facts about the build, the settings and, after `init`, the
-    job; about Python and TensorFlow. Local, non-blocking."""
+    """Facts about the build, the settings, Python, TensorFlow and, after `init`, the job. Local, non-blocking."""
     described = dict(_engine.describe())
     described["python"] = sys.version.split()[0]
     for package in ("numpy", "tensorflow", "keras"):

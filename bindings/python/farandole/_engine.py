@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls the engine's C interface (farandole/engine.h) from Python.
 
-ctypes releases the interpreter's lock during calls of the library, so other threads run meanwhile.
+ctypes releases the GIL during calls of the library, so other threads run meanwhile.
 _engine_interface.py, which is generated from the header, has the structures and functions.
 """
 
@@ -82,7 +82,7 @@ def _own_library() -> Optional[Path]:
 
 
 def library_for_linking() -> str:
-    """Path of the loaded library, or its name if the loader has found it."""
+    """Path of the package's library; the SONAME if the package has none and the loader finds the system's library."""
     own = _own_library()
     return SONAME if own is None else str(own)
 
@@ -117,7 +117,10 @@ def exception_of(error: int) -> errors.Error:
 
 
 def call(name: str, *arguments: Any) -> None:
-    """Calls a function that can fail. Leaves out its last argument, the error, and raises the error as an exception."""
+    """Calls a function of engine.h that can fail, and raises its error as an exception.
+
+    arguments: without the last argument of the function, the error.
+    """
     error = c_void_p()
     if getattr(lib, name)(*arguments, ctypes.byref(error)) == 0:
         return

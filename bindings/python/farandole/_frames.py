@@ -19,8 +19,8 @@ def _is_a_starter(trace: TracebackType) -> bool:
 
 
 def without_starters(trace: Optional[TracebackType]) -> Optional[TracebackType]:
-    """`trace` without its first frames: those of this package that start the program, and of runpy. Returns the whole
-    trace if no frame would remain, or none is this package's."""
+    """`trace` without its first frames, in which this package and runpy start the program. Returns the whole trace if
+    no frame would remain, or if no frame belongs to this package."""
     first = trace
     while first is not None and not _is_own(first):
         first = first.tb_next
@@ -30,7 +30,7 @@ def without_starters(trace: Optional[TracebackType]) -> Optional[TracebackType]:
 
 
 def hide_starters() -> None:
-    """Prints uncaught exceptions without these frames from now on. Idempotent."""
+    """From now on, tracebacks of uncaught exceptions lack the frames that `without_starters` removes. Idempotent."""
     previous = sys.excepthook
     if getattr(previous, "hides_starters", False):
         return

@@ -33,8 +33,9 @@ def init(
     process_sets: Optional[Union[str, Sequence[ProcessSet]]] = None,
     expected_size: int = 0,
 ) -> None:
-    """Joins the job that mpirun or Slurm started, or that torchrun's variables or FARANDOLE_RANK, FARANDOLE_SIZE and
-    FARANDOLE_JOB (over several hosts FARANDOLE_RENDEZVOUS) name; otherwise a job of this process alone.
+    """Joins the job that mpirun or Slurm started. Without these launchers, joins the job that environment variables
+    describe: torchrun's, or FARANDOLE_RANK, FARANDOLE_SIZE and FARANDOLE_JOB (on several hosts FARANDOLE_RENDEZVOUS).
+    Without these variables, starts a job of this process alone.
 
         farandole.init()
         print(farandole.rank(), farandole.size())
@@ -49,8 +50,9 @@ def init(
     After `init`, an uncaught exception of this process ends the job on all ranks with the exception's text, and the end
     of the interpreter leaves the job by a clean shutdown.
 
-    A process that is forked from this process is no rank, and every call in the child raises InvalidArgument. The child
-    may call `init` itself: alone, or with FARANDOLE_RANK, FARANDOLE_SIZE and FARANDOLE_JOB of its own in another job.
+    A process that is forked from this process is not a rank, and every call in the child raises InvalidArgument. The
+    child may call `init` itself: it becomes a job of one process, or, with its own FARANDOLE_RANK, FARANDOLE_SIZE and
+    FARANDOLE_JOB, joins another job.
 
     Raises InvalidArgument, Mismatch, Unsupported, TransportError.
     """
@@ -96,8 +98,8 @@ def _interrupts_end_the_process() -> Iterator[None]:
 
 
 def _given_sets(sets: Any) -> Tuple[List[ProcessSet], str]:
-    """(The process sets that init() was given, why they are invalid or ""). The error is raised later, once all ranks
-    know of it, because peers would wait for this rank."""
+    """(The process sets that init() was given, why they are invalid or ""). The caller raises the error later, once all
+    ranks know of it: peers would wait for a rank that raises alone."""
     if sets is None or (isinstance(sets, str) and sets.lower() == "dynamic"):
         return [], ""
     try:
@@ -177,14 +179,14 @@ def shutdown() -> None:
 
 def abort(text: str) -> None:
     """Ends the job: all pending and later collectives fail on all ranks with PeerLost, which names this rank and
-    contains `text`. Of a text above 1900 bytes the middle is cut out. Non-blocking; does not end this process. Raises
+    contains `text`. A text of more than 1900 bytes loses its middle. Non-blocking; does not end this process. Raises
     InvalidArgument before `init`."""
     _engine.need_initialized()
     _engine.lib.farandole_abort(_shortened(text.encode()))
 
 
 def _shortened(text: bytes) -> bytes:
-    """The beginning of the text, which says what has happened, and its end, which says where."""
+    """Cuts the middle out of a long text: the beginning says what has happened, and the end says where."""
     if len(text) <= _MAX_ABORT_BYTES:
         return text
     half = _MAX_ABORT_BYTES // 2
@@ -238,7 +240,7 @@ def _described(kind: type, value: BaseException, trace: Any) -> str:
     outside = [frame for frame in frames if not frame[0].startswith(own)]
     written = [frame for frame in outside if not any(part in frame[0] for part in _LIBRARIES)]
     for name, line in (written or outside)[-1:]:
-        # The text of an error from another rank contains another place.
+        # The text of such an error may come from another rank, and name a place in that rank's program.
         text += f"; raised at {name}:{line}" if isinstance(value, errors.Error) else f" ({name}:{line})"
     return text
 
@@ -275,7 +277,8 @@ def is_initialized() -> bool:
 
 
 def rank() -> int:
-    """0-based index of this process in the job. Raises InvalidArgument before `init`, like all functions below."""
+    """0-based index of this process in the job. Raises InvalidArgument before `init`, as do `size` and the functions up
+    to `is_homogeneous`."""
     return _engine.place().rank
 
 
@@ -317,7 +320,7 @@ def is_homogeneous() -> bool:
 
 
 def counters() -> Dict[str, int]:
-    """Statistics of the engine since `init`: the fields of farandole_counters in engine.h."""
+    """Statistics of the engine since `init`: the fields of farandole_counters in engine.h. All 0 before `init`."""
     return _engine.counters()
 
 

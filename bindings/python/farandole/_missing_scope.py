@@ -21,7 +21,7 @@ strategy.scope(). Add these lines, and make the model in the last one:
 If every rank is meant to have a model of its own, this is no fault."""
 
 _has_warned = False
-_requests_of_strategies = 0  # collectives that strategies have run on their own account
+_requests_of_strategies = 0  # number of requests when the last strategy had been constructed
 
 
 def watch() -> None:
@@ -34,7 +34,7 @@ def watch() -> None:
 
 
 def ignore_collectives_so_far() -> None:
-    """Does not count the collectives so far as the program's own."""
+    """Called when a strategy has been constructed: the collectives so far are not the program's own."""
     global _requests_of_strategies
     _requests_of_strategies = _requests()
 
@@ -81,7 +81,7 @@ def set_model(base: Callable[..., Any], self: Any, model: Any) -> None:
 
 
 def _is_alone(model: Any, callbacks: Any) -> bool:
-    """True if the model has no strategy of this package, no callback and no optimizer of Horovod's API."""
+    """True if the model has no strategy and no callback of this package, and no optimizer that reduces gradients."""
     strategy = getattr(model, "distribute_strategy", None)
     optimizer = getattr(model, "optimizer", None)
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)
@@ -94,8 +94,8 @@ def _make_observer() -> Any:
     import keras
 
     class Observer(keras.callbacks.Callback):
-        """Warns if a training step, or the program before it evaluates, has run no collective: neither by a gradient
-        tape of Horovod's API, for example, nor one of its own."""
+        """Warns if a training step has run no collective, for example by a gradient tape of Horovod's API. Warns, too,
+        if the program evaluates a model before it has run a collective of its own."""
 
         requests: Optional[int] = None  # None: not training
 

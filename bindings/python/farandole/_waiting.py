@@ -192,7 +192,7 @@ def waiting_of_caller() -> _engine.Waiting:
 
 
 def wait(flag: ctypes.c_int32, is_done: Callable[[], bool]) -> None:
-    """Blocks until `is_done()`. The code that makes it true must set `flag` to 1 afterwards. Other threads run
+    """Blocks until `is_done()`. The code that makes `is_done` true must then set `flag` to 1. Other threads run
     meanwhile. In the main thread, an exception of a signal handler (Ctrl-C) ends the wait."""
     if not _is_main_thread():
         _wait(flag, is_done, lambda: None)

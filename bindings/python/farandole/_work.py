@@ -124,16 +124,17 @@ class Names:
     after COUNT requests, so that the ranks need not agree on new names forever. A request whose name is still pending,
     because more than COUNT requests were started without a wait or because another rank is late, stays in the engine's
     queue until the earlier request has ended on this rank. That cannot block a program that would end otherwise: the
-    earlier request ends when all ranks have made it, which each of them does before the later request (see
-    Inbox::enter_name).
+    earlier request ends when all ranks have made it, and each rank makes the earlier request before the later request
+    (see Inbox::acquire_name).
 
     Ranks that make different requests at the same point raise Mismatch there, and match again from the next request on.
 
     Ranks that have joined have made fewer requests than the others. When all have joined, the counts start at 0 again.
     """
 
-    # Divisible by 1 to 8, 10, 12, …: in a loop of so many requests each name always belongs to the same tensor, which
-    # ranks then recognise. So many names add no measurable cost to a negotiation.
+    # Divisible by 1 to 8, 10, 12, …: in a loop that makes one of these numbers of requests per iteration, each name
+    # always belongs to the same tensor, and ranks recognise the tensor. 840 names add no measurable cost to a
+    # negotiation.
     COUNT = 840
 
     def __init__(self):
@@ -160,8 +161,8 @@ names = Names()
 
 
 def _reset_after_fork() -> None:
-    """In a forked child: fails the parent's pending requests,
-    which nobody would finish, and replaces the parent's locks."""
+    """In a forked child: fails the parent's pending requests, which would never finish in the child, and replaces the
+    parent's locks."""
     global names
     names = Names()
     if not _pending:
@@ -178,8 +179,7 @@ os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 class Call:
-    """Context of a call that other ranks make, too: from before its arguments are checked until the engine has the
-    request.
+    """Context manager for a call that other ranks make, too. The block checks the arguments and submits the request.
 
         with Call(process_set, name) as call:
             …code that may raise…

@@ -3,7 +3,7 @@
 
 Each kind of error of the core has a class of the same name. After an error whose class is derived from
 `HorovodInternalError` (a lost rank, a deadline, a transport or a device that failed), no collective of the job can
-succeed any more. After any other error the job can go on.
+succeed any more. After an InternalError the job may have failed, too. After any other error the job can go on.
 """
 
 
@@ -24,7 +24,7 @@ class InvalidArgument(Error, ValueError):
 
 
 class Unsupported(Error, NotImplementedError):
-    """The call is not supported in this version, or not here. The text says what to use instead."""
+    """The call is not supported in this version or in this situation. The text names an alternative."""
 
 
 class Mismatch(Error):

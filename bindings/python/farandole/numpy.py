@@ -18,7 +18,7 @@ Calls block, let other threads run meanwhile, and raise the same error on all ra
 call of every other rank. A call with invalid arguments raises InvalidArgument and counts as a call: peers raise
 Mismatch, which names this rank and the reason.
 
-`out` may be the input itself. Any other overlap of `out` with the input, or with another array of the call, is
+`out` may be the input itself. Any other overlap of `out` with the input, or with another array of the call, raises
 InvalidArgument. Arrays from `window` are reduced without a copy.
 """
 

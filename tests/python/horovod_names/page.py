@@ -39,11 +39,11 @@ def tables() -> str:
     for module in sorted(table.ROWS, key=lambda name: (name.split("."), name)):
         rows = sorted(table.ROWS[module].values(), key=lambda row: _key(table, row))
         if rows:
-            lines = [f"### `{module}`", "", "| names | state | what differs, or what to use |", "| --- | --- | --- |"]
+            lines = [f"### `{module}`", "", "| names | state | difference or alternative |", "| --- | --- | --- |"]
             for _, alike in groupby(rows, key=lambda row: (row.state, row.note)):
                 lines.append(_line(list(alike)))
             parts.append("\n".join(lines) + "\n")
-    lines = ["### Modules that are not there", "", "| module | what to use |", "| --- | --- |"]
+    lines = ["### Modules that are not there", "", "| module | alternative |", "| --- | --- |"]
     lines += [f"| `{module}` | {note} |" for module, note in sorted(table.MISSING_MODULES.items())]
     lines = [line.replace("| `horovod.runner` |", "| other parts of `horovod.runner` |") for line in lines]
     return "\n".join(parts) + "\n" + "\n".join(lines) + "\n"

@@ -65,8 +65,8 @@ def check_extension(ext_name: str, ext_env_var: str, pkg_path: str, *args: str) 
 
 
 def gpu_available(ext_base_name: str = "tensorflow", verbose: bool = False) -> bool:
-    """True if a framework sees a GPU. Horovod asks in a process of its own. This function asks in this process, because
-    TensorFlow allocates nothing for that."""
+    """True if a framework sees a GPU. Horovod queries the framework in a child process. This function queries it in
+    this process, because TensorFlow allocates nothing for the query."""
     found = False
     if ext_base_name == "tensorflow" and extension_available(ext_base_name):
         import tensorflow as tf

@@ -79,8 +79,8 @@ def load_model(
     custom_objects: Any,
     legacy_opts: bool = False,
 ) -> Any:
-    """Loads a model and replaces its optimizer by `wrap_optimizer(class)(**config)`, with the saved state. The class is
-    that of the saved optimizer."""
+    """Loads a model and replaces its optimizer by `wrap_optimizer(class)(**config)`, with the saved state. `class` and
+    `config` are the saved optimizer's."""
     del keras, legacy_opts
 
     def wrap(optimizer: Any) -> Any:

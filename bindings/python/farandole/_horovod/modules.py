@@ -40,7 +40,7 @@ class HorovodModule(ModuleType):
 
 
 def missing(module: str, name: str) -> str:
-    """Text of the error for a missing name: why, and what to use instead."""
+    """Text of the error for a missing name, with an alternative if the table has one."""
     row = names.find(module, name)
     if row is not None and row.state == names.MISSING:
         return f"Farandole has no {module}.{name}: {row.note}"
@@ -70,7 +70,7 @@ class _Finder(importlib.abc.MetaPathFinder):
             raise ModuleNotFoundError(
                 f"Farandole has no {fullname} ({names.MODULES[fullname]} is not part of this version); {_PAGE}"
             )
-        # No `name` argument: with it, the import system would drop the text.
+        # Without the argument `name`: for an exception with this name, `from module import name` would drop the text.
         instead = names.missing_module(fullname)
         module, _, name = fullname.rpartition(".")
         raise ModuleNotFoundError(f"Farandole has no {fullname}: {instead}" if instead else missing(module, name))

@@ -16,7 +16,7 @@ class Row(NamedTuple):
     module: str
     name: str
     state: str  # WORKS, DIFFERS, MISSING
-    note: str  # the difference, or what to use instead
+    note: str  # the difference or the alternative
 
 
 class Place(NamedTuple):
@@ -142,12 +142,12 @@ NAMES = {
     "horovod._keras.elastic": "CommitStateCallbackImpl UpdateBatchStateCallbackImpl UpdateEpochStateCallbackImpl",
 }
 
-_FIXED_HOSTS = "the ranks of a job stay the same, so hosts neither come nor go"
+_FIXED_HOSTS = "the ranks and hosts of a job are fixed"
 _CALLBACKS_BEHIND = f"{NAMES['horovod._keras.callbacks']} {NAMES['horovod._keras.elastic']}".split()
-_PLAIN_CALLBACK = "derive from the callback of horovod.tensorflow.keras of this name without Impl"
+_PLAIN_CALLBACK = "derive from the class without Impl in its name, in horovod.tensorflow.keras.callbacks or .elastic"
 # Missing names, by name or "module:name", and alternatives.
 INSTEAD = {
-    "MPI": "it stands for a type; mpi4py has the real one",
+    "MPI": "it is a placeholder for a type; use MPI of mpi4py",
     "HostUpdateResult": _FIXED_HOSTS,
     "WorkerNotificationManager": _FIXED_HOSTS,
     "notification_manager": _FIXED_HOSTS,
@@ -161,26 +161,26 @@ _ON_HOST = "the ops for TensorFlow do not run on GPUs: tensors there are copied 
 # Differences of names, by name or "module:name".
 DIFFERENCES = {
     "init": "a list of ranks as `comm` raises `Unsupported`: use process sets. `expected_size` is new",
-    "shutdown": "in a job of MPI `init` after it needs a program that has initialised MPI itself (mpi4py)",
-    "gloo_built": "False: Farandole has transports of its own",
-    "gloo_enabled": "False: Farandole has transports of its own",
-    "mpi_threads_supported": "in a job [without MPI](quickstart.md#without-mpi) it raises `InvalidArgument`",
+    "shutdown": "in an MPI job, `init` after `shutdown` needs a program that has initialised MPI itself (mpi4py)",
+    "gloo_built": "False: Farandole has its own transports",
+    "gloo_enabled": "False: Farandole has its own transports",
+    "mpi_threads_supported": "raises `InvalidArgument` in a job [without MPI](quickstart.md#without-mpi)",
     "nccl_built": f"0: {_ON_HOST}",
     "cuda_built": f"False: {_ON_HOST}",
-    "ProcessSet": "one made from an MPI communicator raises `Unsupported`: pass its ranks. "
-    "One of no ranks can not be registered",
+    "ProcessSet": "a set from an MPI communicator raises `Unsupported`: pass its ranks. "
+    "A set without ranks cannot be registered",
     "add_process_set": "at any time, without `HOROVOD_DYNAMIC_PROCESS_SETS`; an empty list raises `InvalidArgument`: "
-    "`global_process_set` is that of all ranks",
+    "`global_process_set` is the set of all ranks",
     "remove_process_set": "at any time, without `HOROVOD_DYNAMIC_PROCESS_SETS`",
-    "join": "takes a process set too; `Min`, `Max` and `Product` leave the ranks that joined out: [Collectives](#collectives)",
-    "Adasum": "also for numbers of ranks that are no power of two, and in process sets",
+    "join": "accepts a process set; ranks that have joined do not affect `Min`, `Max`, `Product`: [Collectives](#collectives)",
+    "Adasum": "also for numbers of ranks that are not powers of two, and in process sets",
     "broadcast_variables": "always in place; `inplace` has no effect",
-    "Compression": "tensors that have 16 bits already stay as they are; `.bf16` is new",
-    "allgather_object": "JSON and numpy, other objects with `pickle=True`: [Objects](#objects)",
-    "broadcast_object": "JSON and numpy, other objects with `pickle=True`: [Objects](#objects)",
-    "broadcast_object_fn": "JSON and numpy, other objects with `pickle=True`: [Objects](#objects)",
-    "DistributedGradientTape": "gradients go in groups, and `jacobian` is this rank's: [Gradients](#gradients)",
-    "SyncBatchNormalization": "ranks count by their samples, so batches may differ in size or be empty",
+    "Compression": "tensors of 16 bits stay unchanged; `.bf16` is new",
+    "allgather_object": "sends JSON and numpy; other objects need `pickle=True`: [Objects](#objects)",
+    "broadcast_object": "sends JSON and numpy; other objects need `pickle=True`: [Objects](#objects)",
+    "broadcast_object_fn": "sends JSON and numpy; other objects need `pickle=True`: [Objects](#objects)",
+    "DistributedGradientTape": "reduces gradients in groups; `jacobian` is this rank's: [Gradients](#gradients)",
+    "SyncBatchNormalization": "weights ranks by their samples, so batches may differ in size or be empty",
     "State": _ELASTIC,
     "ObjectState": _ELASTIC,
     "TensorFlowState": _ELASTIC,
@@ -191,14 +191,14 @@ DIFFERENCES = {
     "horovod.tensorflow.keras.elastic:run": _ELASTIC,
     "horovod.keras.elastic:run": _ELASTIC,
     "HostsUpdatedInterrupt": _ELASTIC,
-    "HorovodVersionMismatchError": "never raised: the ops are compiled for the TensorFlow that is installed",
+    "HorovodVersionMismatchError": "never raised: the ops are compiled for the installed TensorFlow",
     "check_extension": "looks for the framework that `ext_name` ends with, not for a file",
-    "check_installed_version": "does nothing: the ops are compiled for the TensorFlow that is installed",
+    "check_installed_version": "no-op: the ops are compiled for the installed TensorFlow",
     "extension_available": "looks for the framework without importing it",
     "gpu_available": "asks TensorFlow in this process",
     "HorovodBasics": "arguments of the constructor have no effect",
-    "horovod:run": "starts mpirun: [Launching](#launching)",
-    "horovod.runner:run": "starts mpirun: [Launching](#launching)",
+    "horovod:run": "starts mpirun, mpiexec or srun: [Launching](#launching)",
+    "horovod.runner:run": "starts mpirun, mpiexec or srun: [Launching](#launching)",
 }
 
 _UTIL = "farandole._horovod.common_util"
@@ -262,7 +262,7 @@ def find(module: str, name: str) -> Optional[Row]:
 
 
 def place(module: str, name: str) -> Optional[Place]:
-    """Module and name here, or where the name would be. None in a module that only has submodules."""
+    """Module and name here, even if the name does not exist. None if Horovod's module only has submodules."""
     listed = name in ROWS.get(module, {})
     found = PLACES.get(f"{module}:{name}") or (PLACES.get(name) if listed else None)
     if found:

@@ -68,7 +68,7 @@ def run(
     num_proc, np: number of ranks.
     hosts: "host1:2,host2:2", names and numbers of ranks. Without `hosts` and `hostfile`, this host.
     hostfile: path of a file with lines "host slots=2".
-    host_discovery_script: refused, because the hosts of a job are fixed; use `hosts` or `hostfile`.
+    host_discovery_script: raises InvalidArgument, because the hosts of a job are fixed; use `hosts` or `hostfile`.
     ssh_port, ssh_identity_file, network_interface ("eth0,eth1"), mpi_args: passed to the launcher.
     network_interfaces: older form of network_interface, a list of names.
     output_filename: directory for files with the ranks' output, named by the launcher. None: the ranks write to this

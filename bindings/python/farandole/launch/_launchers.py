@@ -36,8 +36,7 @@ _HOSTS_FROM_ELSEWHERE = {
 
 @dataclass
 class Options:
-    """Options of a job. `hosts` are the hosts that the user has
-    named; if empty, this host, or the launcher's own choice."""
+    """Options of a job. hosts: the hosts that the user has named. Empty: this host, or the launcher's own choice."""
 
     ranks: int = 1
     hosts: _hosts.Hosts = field(default_factory=list)
@@ -71,15 +70,15 @@ class Launcher:
         return f"{self.kind} of {of} ({self.path}), because {self.reason}"
 
     def knows_hosts(self, environment: Mapping[str, str]) -> bool:
-        """True if the launcher finds hosts by itself: of an
-        allocation, or of a file that is configured for all jobs."""
+        """True if the launcher finds hosts by itself: from an allocation, or from a file that is configured for all
+        jobs."""
         return any(environment.get(name) for name in _HOSTS_FROM_ELSEWHERE[self.kind])
 
 
 def find_launcher(environment: Mapping[str, str], wanted: str = "auto", plugins: Callable[[], List[str]] = list) -> Launcher:
     """Chooses the launcher of a job. wanted: mpirun, mpiexec, srun or auto. "auto" takes Slurm's launcher within an
-    allocation, otherwise the launcher of FARANDOLE_MPI, otherwise the first that is installed. plugins: names the
-    installed plug-ins; srun can start the ranks of either MPI.
+    allocation, otherwise the launcher of FARANDOLE_MPI, otherwise the first that is installed. plugins: returns the
+    names of the installed plug-ins, which decide the ranks' MPI with srun unless FARANDOLE_MPI does.
 
     Raises Unsupported if there is no launcher, InvalidArgument if FARANDOLE_MPI belongs to a different launcher.
     """

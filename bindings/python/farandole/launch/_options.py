@@ -89,7 +89,7 @@ _REASONS = {
     "reset-limit": _FIXED,
     "blacklist-cooldown-range": _FIXED,
 }
-# Options that are refused, with an alternative.
+# Options that are rejected, with an alternative.
 _REFUSED = {
     "--host-discovery-script": f"{_FIXED}, so hosts can not come and go; name them with -H or --hostfile, keep checkpoints, "
     "and start again from the newest one when a host is lost (docs/clusters.md)",

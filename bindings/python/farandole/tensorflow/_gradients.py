@@ -14,7 +14,8 @@ from . import mpi_ops
 from ._reductions import divided, grouped_allreduce
 from .compression import Compression
 
-# In a graph, gradients are reduced in groups of this size, so that the first groups travel during the backward pass.
+# In a graph, gradients are reduced in groups of at least this size, so that the first groups travel during the
+# backward pass.
 GROUP_BYTES = 8 << 20
 
 Groups = Union[None, int, List[List[Any]]]
@@ -96,8 +97,8 @@ def finite_everywhere(
     name: Optional[str] = "farandole_finite",
     ignore_name_scope: bool = False,
 ) -> tf.Tensor:
-    """True if `finite` is true on all ranks of the set. Ranks skip a step for gradients that are not finite together,
-    because a rank that skips alone would leave its peers waiting. Collective."""
+    """True if `finite` is true on all ranks of the set. Otherwise all ranks skip the step: a rank that skipped alone
+    would leave its peers waiting. Collective."""
     finite = tf.cast(finite, tf.int32)
     options = {"process_set": process_set, "name": name, "ignore_name_scope": ignore_name_scope}
     return mpi_ops._allreduce(finite, op=Min, **options) > 0
@@ -162,7 +163,7 @@ class GradientReducer:
         self._about = ""
 
     def set_passes(self, passes: int, are_averaged: bool) -> None:
-        """Declares that the reduced values are sums, or means, of so many backward passes. The ranks compare this."""
+        """Declares that the reduced values are sums or means of `passes` backward passes. The ranks compare this."""
         if passes > 1:
             self._about = f"{'mean' if are_averaged else 'sum'} of {passes} backward passes"
 
@@ -176,8 +177,8 @@ class GradientReducer:
     def reduce(
         self, gradients: Sequence[Any], variables: Sequence[Any], name: Optional[str] = None, about: str = ""
     ) -> List[Any]:
-        """Returns the reduced gradients in the given order. Gradients of local variables are divided by the number of
-        ranks, as the loss of a rank is one of so many, unless `scale_local_gradients` is off. Collective.
+        """Returns the reduced gradients in the given order. Gradients of local variables are not reduced. They are
+        divided by the number of ranks unless `scale_local_gradients` is off. Collective.
 
         name: name of the gradients for all ranks, independent of name scopes; a number is appended for each group.
             None: names of the graph, which contain Keras' automatic names.
@@ -235,8 +236,9 @@ class GradientReducer:
 
 
 def _split_by_kind_and_size(places: List[int], gradients: List[Any]) -> List[List[int]]:
-    """Separates dense and sparse gradients. In a graph, makes groups of GROUP_BYTES from the last gradient to the
-    first, the order of the backward pass. In eager mode all gradients are ready, so a single group will do."""
+    """Makes one group of all sparse gradients. In a graph, makes groups of at least GROUP_BYTES of the dense gradients,
+    from the last gradient to the first, the order of the backward pass. In eager mode, where all gradients are ready,
+    makes a single group of the dense gradients."""
     sparse = [i for i in places if isinstance(gradients[i], tf.IndexedSlices)]
     groups = [sparse] if sparse else []
     group: List[int] = []

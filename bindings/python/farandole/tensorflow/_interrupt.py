@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ctrl-C while a collective waits for other ranks.
+"""Makes Ctrl-C end a collective that waits for other ranks.
 
 Python runs signal handlers between bytecodes. A KeyboardInterrupt would therefore come only after the op, which may
-wait forever. But Python writes the number of each signal to a file immediately (`signal.set_wakeup_fd`): a thread reads
-the file and aborts the job. The op then fails on all ranks, and this process raises KeyboardInterrupt.
+wait forever. But Python writes the number of each signal to a file descriptor immediately (`signal.set_wakeup_fd`). A
+thread reads the descriptor and aborts the job. The op then fails on all ranks, and this process raises
+KeyboardInterrupt.
 
 KeyboardInterrupt must not come too early. The first Python code to run creates TensorFlow's exception for the failed
-op, and an exception of a signal handler in that code becomes an obscure RuntimeError of pybind11. Python's handler of
-SIGINT is therefore replaced by a handler that lets that code finish.
+op, and an exception that a signal handler raises there becomes an obscure RuntimeError of pybind11. Python's handler
+of SIGINT is therefore replaced by a handler that lets that code finish.
 """
 
 import contextlib
@@ -29,8 +30,8 @@ def install(pending: Callable[[], int], abort: Callable[[str], None]) -> None:
     """Watches for SIGINT from now on. Idempotent; a no-op outside of the main thread.
 
     SIGINT ends collectives only if its handler is Python's own or this module's: a program with a handler of its own
-    decides what Ctrl-C means. A wake-up file that was set before continues to receive signals. If the program sets a
-    wake-up file later, this module receives no signals any more, and Ctrl-C waits for the op.
+    decides what Ctrl-C means. A wake-up descriptor that was set before continues to receive signals. If the program
+    sets a wake-up descriptor later, this module receives no signals any more, and Ctrl-C waits for the op.
     """
     global _installed_by
     if _installed_by == os.getpid() or threading.current_thread() is not threading.main_thread():

@@ -100,7 +100,8 @@ def _variables(base: type, optimizer: Any) -> CallableList:
 
 
 def _allreduce(self, grads, vars):  # noqa: A002
-    """The reduced gradients; before the last of several passes, the sums so far."""
+    """The reduced gradients. Before the last of several passes: the sums so far or, in a graph of TensorFlow 1, the
+    given gradients."""
     refuse_in_model_step("DistributedOptimizer")
     reduce = self._farandole_reducer.reduce if self._agg_helper is None else self._agg_helper.compute_gradients
     return reduce(list(grads), list(vars))
@@ -143,7 +144,7 @@ def _keras_3_members(base: type) -> Dict[str, Any]:
 
 def _keras_2_members(base: type) -> Dict[str, Any]:
     """Members for tf-keras, whose `minimize` and `fit` compute gradients through a method of the optimizer. A loop that
-    only calls apply_gradients must reduce by its tape."""
+    only calls apply_gradients must use a tape that reduces."""
 
     def _compute_gradients(self, loss, var_list, grad_loss=None, tape=None):
         tape = tf.GradientTape() if tape is None else tape

@@ -36,17 +36,21 @@ _STEM = "libfarandole_tensorflow_"
 _MARK = "farandole-tensorflow-build:"
 _COMPILERS = ("g++", "c++", "clang++")
 _MAX_LINES_SHOWN = 20
-_UNUSED_DAYS = 90  # a library that was not used for so long is deleted
-_LEFT_BEHIND_DAYS = 1  # temporary files of killed builds are deleted after so long
-_LONG_WAIT_SECONDS = 30  # after so long, longer than several builds, a waiting process says what it waits for
+_UNUSED_DAYS = 90  # a library that was not used for this time is deleted
+_LEFT_BEHIND_DAYS = 1  # age at which temporary files of killed builds are deleted
+# A process that waits this long for another process's build prints a message; a build takes 5 to 10 s.
+_LONG_WAIT_SECONDS = 30
 
 
 class Recipe:
     """How to build the op library for the TensorFlow of this process.
 
-    The library is linked with libfarandole by SONAME. The package has loaded a copy of libfarandole first, and the
-    loader reuses that copy from any location, so a build serves a wheel, a build tree and a distribution's package.
-    With `-z now`, a missing symbol is an error when the op library is loaded, and not during a training step.
+    The library names libfarandole only by SONAME. The package has already loaded libfarandole, and the loader reuses
+    the loaded copy, wherever its file is. The same build therefore works with a wheel, a build tree and a
+    distribution's package. With `-z now`, a missing symbol is an error when the op library is loaded, and not during a
+    training step.
+
+    mark: text in the library that identifies the recipe: TensorFlow's version and a digest.
     """
 
     def __init__(self, header_dir: Path, library: str):
@@ -94,7 +98,7 @@ class Recipe:
         ]
 
     def build(self, compiler: List[str], output: Path, mode: int) -> None:
-        """Builds the library and puts it in place atomically. mode: of the file."""
+        """Builds the library and puts it in place atomically. mode: permissions of the file."""
         # A single translation unit, because TensorFlow's headers take most of the time.
         unit = "".join(f'#include "{source}"\n' for source in self.sources)
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -182,8 +186,8 @@ def need_compiler(version: str) -> List[str]:
 
 
 def _need_private(path: Path, status: os.stat_result, may_be_sticky: bool = False) -> None:
-    """Raises ImportError if anybody but this user and root can write the path. may_be_sticky: accepts a sticky
-    directory such as /tmp, in which users cannot replace files of other users."""
+    """Raises ImportError if the path is a symbolic link, or if anybody but this user and root can write the path.
+    may_be_sticky: accepts a sticky directory such as /tmp, in which users cannot replace files of other users."""
     others_write = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     if stat.S_ISLNK(status.st_mode):
         what, remedy = "is a symbolic link", f"remove the link (rm {path}), or "
@@ -207,7 +211,7 @@ def _make_private(path: Path) -> None:
     _make_private(path.parent)
     try:
         path.mkdir(mode=0o700)
-    except FileExistsError:  # another process was faster; or a dangling link, which _need_private refuses
+    except FileExistsError:  # another process was faster; or a dangling link, which _need_private rejects
         if path.is_file():
             raise
 
@@ -219,10 +223,11 @@ def _places() -> List[Path]:
 
 
 def _why_unusable(path: Path) -> Optional[str]:
-    """Why nothing can be loaded from a cache directory, which is created if missing; None if the directory is usable.
+    """Returns why the cache directory cannot be used, or None if it can. Creates a missing directory.
 
     Raises ImportError if others can write the directory. Files may be opened by path afterwards: no other user can
-    replace the directory, because its parent belongs to this user too, or is sticky. The parent may be a link.
+    replace the directory, because its parent belongs to this user or root, and is sticky or not writable by others. The
+    parent may be a link.
     """
     try:
         _make_private(path.parent)
@@ -276,11 +281,11 @@ def _is_cached(recipe: Recipe, library: Path) -> bool:
 
 
 def from_cache(recipe: Recipe) -> Path:
-    """Returns the library for the recipe from the cache. If missing, one process builds it while concurrent processes
-    wait.
+    """Returns the library for the recipe from the cache. If the library is missing, one process builds it while
+    concurrent processes wait.
 
-    A library whose key fits is used without a compiler and without write access: compute nodes may have neither a
-    compiler nor a writable home directory.
+    A library that contains the recipe's mark is used without a compiler and without write access: compute nodes may
+    have neither a compiler nor a writable home directory.
     """
     reasons = []
     for directory in _places():
@@ -310,8 +315,8 @@ def _build_once(recipe: Recipe, library: Path) -> None:
 
 
 def _prune(directory: Path, keep: Path) -> None:
-    """Deletes libraries that were not used for long. A process that
-    has loaded a deleted library keeps it until the process ends."""
+    """Deletes files other than `keep`: libraries that were not used for _UNUSED_DAYS, and temporary files of killed
+    builds. A process that has loaded a deleted library keeps it until the process ends."""
     now = time.time()
     for path in directory.glob(f"{_STEM}*"):
         days = _LEFT_BEHIND_DAYS if path.suffix == ".tmp" else _UNUSED_DAYS
@@ -324,8 +329,13 @@ def _main(arguments: List[str]) -> int:
     parser = argparse.ArgumentParser(description="Builds the op library for the TensorFlow of this interpreter.")
     parser.add_argument("--header-dir", type=Path, required=True, help="directory that contains farandole/engine.h")
     parser.add_argument("--library", required=True, help="libfarandole: its path, whose file name is its SONAME")
-    parser.add_argument("--optional", action="store_true", help="only warn if it can not be built")
-    parser.add_argument("output_dir", type=Path, nargs="?", help="where it goes; this user's cache if not given")
+    parser.add_argument("--optional", action="store_true", help="only warn if the library cannot be built")
+    parser.add_argument(
+        "output_dir",
+        type=Path,
+        nargs="?",
+        help="directory for the library; default: the library in the package if it fits, else this user's cache",
+    )
     options = parser.parse_args(arguments)
     try:
         print(_built_for(Recipe(options.header_dir.resolve(), options.library), options.output_dir))

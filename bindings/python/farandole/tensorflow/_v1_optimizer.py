@@ -57,7 +57,8 @@ class DistributedOptimizer(_Wrapper):
         self._reducer.register_local(variable)
 
     def compute_gradients(self, *args: Any, **kwargs: Any) -> Any:
-        """Pairs of (gradient, variable), as the wrapped optimizer's; before the last pass, with the sums so far."""
+        """Pairs of (reduced gradient, variable). Before the last pass: with the sums so far or, in a graph of
+        TensorFlow 1, with this pass's gradients."""
         gradients, variables = zip(*self._optimizer.compute_gradients(*args, **kwargs))
         reduce = self._reducer.reduce if self._agg_helper is None else self._agg_helper.compute_gradients
         return list(zip(reduce(gradients, variables), variables))

@@ -29,8 +29,8 @@ def broadcast_variables(
 
     Collective over the process set. Blocks in eager mode. In a graph of TensorFlow 1, returns the op to run.
 
-    Raises Mismatch on all ranks if they disagree. In eager mode that includes variables with the same names in a
-    different order; names that differ altogether are accepted.
+    Raises Mismatch on all ranks if they disagree, in eager mode also if the ranks have the same names in different
+    orders. Other differences of names are accepted.
     """
     del inplace
     by_device: dict = {}

@@ -355,7 +355,7 @@ def join(process_set=None) -> tf.Tensor:
     the allreduces of its peers without changing their results (in an average it counts as zeros). Returns the rank that
     joined last, an int32 scalar. Not differentiable.
 
-    Any other collective raises Mismatch meanwhile.
+    Meanwhile any collective other than allreduce and barrier raises Mismatch.
     """
     number = _running.set_number(process_set)
     if tf.executing_eagerly():

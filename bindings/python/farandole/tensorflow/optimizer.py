@@ -33,17 +33,19 @@ def DistributedOptimizer(  # pylint: disable=invalid-name
 
         optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.01 * hvd.size()))
 
-    optimizer: of Keras 3, of tf-keras, or of tf.compat.v1. With Keras 3, `apply` reduces, and so do `fit` and
-        `apply_gradients`, which call `apply`: use a plain tape. With tf-keras, `minimize` and `fit` reduce. With
-        tf.compat.v1, `compute_gradients` and `minimize` reduce.
-    name: of the new optimizer. None: for tf.compat.v1, "Distributed" and the class; otherwise the old name.
+    optimizer: an optimizer of Keras 3, of tf-keras, or of tf.compat.v1. With Keras 3, `apply` reduces, and so do `fit`
+        and `apply_gradients`. Use tf.GradientTape, not DistributedGradientTape: the latter would reduce a second time.
+        With tf-keras, `minimize` and `fit` reduce. With tf.compat.v1, `compute_gradients` and `minimize` reduce.
+    name: name of the new optimizer. None: the wrapped optimizer's name with Keras 3; "DistributedDelta<class>" with
+        Adasum; otherwise "Distributed<class>".
     use_locking: for tf.compat.v1 optimizers.
     backward_passes_per_step: number of backward passes whose gradients a rank sums before they are reduced and applied.
     average_aggregated_gradients: divides the sums by that number.
-    op: Average, Sum, or Adasum. With Adasum, which needs tf.compat.v1, the ranks combine updates and not gradients.
+    op: Average, Sum, or Adasum. Adasum needs an optimizer of tf.compat.v1 and combines the ranks' updates instead of
+        their gradients. With Adasum only name, use_locking, compression and backward_passes_per_step have an effect.
 
-    The other arguments are those of `DistributedGradientTape`. Raises InvalidArgument for arguments that do not go
-    together.
+    The other arguments are those of `DistributedGradientTape`. Raises InvalidArgument for arguments that exclude each
+    other, Unsupported for Adasum with a process set.
     """
     options = reducer_options(locals())
     if op == Adasum and average_aggregated_gradients:

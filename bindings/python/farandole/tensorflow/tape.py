@@ -13,7 +13,7 @@ from .compression import Compression
 
 
 class _DistributedGradientTape(tf.GradientTape):
-    """Wraps the tape that it was made from. `gradient` reduces over the ranks; other results are this rank's own."""
+    """Wraps a tape. `gradient` reduces over the ranks; all other results are this rank's own."""
 
     def __init__(self, tape: tf.GradientTape, reducer: GradientReducer):  # pylint: disable=super-init-not-called
         self._wrapped = tape
@@ -118,7 +118,8 @@ def DistributedGradientTape(  # pylint: disable=invalid-name
         (number of ranks / factor).
     num_groups: older form of `groups`.
     groups: the number of groups of gradients that are reduced together, or a list of lists of variables; any other
-        variable is reduced on its own. None: a single group in eager mode, groups of 8 MiB in a graph.
+        variable is reduced on its own. None: dense gradients are reduced in a single group in eager mode, in groups of
+        at least 8 MiB in a graph; IndexedSlices are a group of their own.
     process_set: the ranks that take part. Other ranks get their own gradients.
     scale_local_gradients: divides gradients of local sources by the number of ranks.
     """

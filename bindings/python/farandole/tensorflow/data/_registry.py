@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rendezvous of the processes of a data service: a registry of dispatchers and workers, and of the end of the service.
+"""Rendezvous of the processes of a data service: a registry in which dispatchers and workers find each other, and
+from which they learn that a dispatcher or the service ends.
 
 Messages are lines of JSON over TCP. Received data are never executed. Each side proves that it knows the key by an
 HMAC-SHA256 over a random number of the other side.
@@ -33,8 +34,9 @@ def make_secret_key() -> bytes:
 
 
 def own_address() -> str:
-    """The IPv4 address under which other hosts probably reach this host. In this order: of the interface or network in
-    FARANDOLE_NETWORK_INTERFACE, of the route to distant networks, of the first interface, 127.0.0.1."""
+    """The IPv4 address under which other hosts probably reach this host. The first that exists of: the address of the
+    interface or network in FARANDOLE_NETWORK_INTERFACE, the address of the route to distant networks, the address of
+    the first interface except loopback, 127.0.0.1."""
     own = _interface_addresses()
     choice = os.environ.get("FARANDOLE_NETWORK_INTERFACE")
     if choice:
@@ -228,8 +230,8 @@ class ComputeService:
 
 
 class ComputeClient:
-    """Sends requests to a ComputeService. Each call blocks until
-    the answer. Raises ConnectionError without a service."""
+    """Sends requests to a ComputeService. Each call blocks until the service has answered, and raises ConnectionError
+    if no service answers."""
 
     def __init__(self, compute_addresses: Addresses, key: bytes, verbose: int = 1):
         self._compute_addresses = compute_addresses
@@ -259,12 +261,13 @@ class ComputeClient:
 
     def end_dispatcher(self, dispatcher_id: int, timeout: float) -> bool:
         """Makes the workers of a dispatcher stop before the dispatcher does; otherwise they would retry until they give
-        up. timeout: seconds to wait for the workers. True if all have stopped. Raises IndexError."""
+        up. timeout: seconds to wait for the workers. Returns True if all workers have stopped or the service has ended.
+        Raises IndexError."""
         return self._ask("dispatcher_over", dispatcher_id, timeout, seconds=timeout)
 
     def wait_for_end_of_dispatcher(self, dispatcher_id: int) -> bool:
-        """Blocks until the dispatcher is about to end, or the
-        service has ended. True for the latter. Raises IndexError."""
+        """Blocks until the dispatcher is about to end, or the service has ended. Returns True if the service has ended.
+        Raises IndexError."""
         return self._ask("end_of_dispatcher", dispatcher_id, seconds=None)
 
     def tell_stopped(self, dispatcher_id: int, worker_id: int) -> None:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a tf.data service in a job of its own, which prepares data for the ranks of a training job.
+"""Runs a tf.data service in a separate MPI job, the data job, for the ranks of a training job.
 
-`python -m farandole.tensorflow.data.compute_worker FILE` under mpirun starts the first job and writes FILE, from which
-the training job reads the addresses. Each rank of the first job runs a worker. Dispatchers run in the first job or on
-the training ranks. In the training job:
+`python -m farandole.tensorflow.data.compute_worker FILE` under mpirun starts the data job and writes FILE, from which
+the training job reads the addresses. Each rank of the data job runs a worker. The dispatchers run in the data job
+(`dispatcher_side="compute"`) or on the training ranks (`"training"`). In the training job:
 
 with tf_data_service(TfDataServiceConfig.read(FILE), hvd.rank()) as service:
     dataset = dataset.apply(tf.data.experimental.service.distribute("distributed_epoch", service))
@@ -33,7 +33,7 @@ class TfDataServiceConfig:
 
     dispatchers: 1 for all training ranks, or one per training rank.
     workers_per_dispatcher: ranks of the data job per dispatcher.
-    dispatcher_side: "compute" or "training", the job that runs the dispatchers.
+    dispatcher_side: "compute" (the data job) or "training": the job that runs the dispatchers.
     addresses: (address, port) pairs of the process that runs the ComputeService, by interface.
     key: secret that authenticates clients of that process.
     timeout: seconds to wait for dispatchers and workers.
@@ -69,7 +69,8 @@ class TfDataServiceConfig:
 
     @staticmethod
     def read(filename: str, wait_for_file_creation: bool = False) -> "TfDataServiceConfig":
-        """Reads the file. wait_for_file_creation: blocks until the file exists. Raises FileNotFoundError otherwise."""
+        """Reads the file. If the file is missing: blocks until it exists if `wait_for_file_creation`, else raises
+        FileNotFoundError."""
         while wait_for_file_creation and not os.path.exists(filename):
             time.sleep(_SECONDS_BETWEEN_POLLS)
         with open(filename, encoding="utf-8") as file:
@@ -82,7 +83,8 @@ def _check_side(config: TfDataServiceConfig) -> None:
 
 
 def _barrier(name: str) -> None:
-    """Blocks until all ranks have come here. Named, so that collectives of other threads may run meanwhile."""
+    """Blocks until all ranks have called this function with `name`. A named allreduce instead of `barrier`, so that
+    collectives of other threads may run meanwhile."""
     collectives.allreduce([0], op=collectives.Sum, name=f"farandole.data_service.{name}")
 
 
@@ -106,8 +108,9 @@ def _dispatcher(
 
 @contextlib.contextmanager
 def tf_data_service(compute_config: TfDataServiceConfig, rank: int) -> Iterator[str]:
-    """In the training job: yields the address of this rank's dispatcher, once all workers of that dispatcher are there.
-    If dispatchers run on the training ranks, runs this rank's dispatcher until the end of the block.
+    """In the training job: yields the address of this rank's dispatcher, once all workers of that dispatcher are
+    registered. If dispatchers run on the training ranks, also runs this rank's dispatcher until the end of the block
+    (on rank 0 only if there is a single dispatcher).
 
     Raises TimeoutError, ConnectionError, ValueError.
     """
@@ -135,14 +138,16 @@ def send_to_data_service(
     reuse_dataset: bool = False,
     round_robin: bool = False,
 ) -> tf.data.Dataset:
-    """Returns the dataset, whose elements the data service computes up to here. Also a method of `tf.data.Dataset`.
+    """Returns a dataset that reads its elements from the data service. The service runs the transformations applied to
+    `dataset` so far. Also a method of `tf.data.Dataset`.
 
-    rank, size: of this process, and of the training job.
-    processing_mode: of TensorFlow's data service.
+    rank, size: this process's rank, and the size of the training job.
+    processing_mode: passed to TensorFlow's data service.
     reuse_dataset: all ranks share one pass over the data. Otherwise each rank has a pass of its own.
     round_robin: with `reuse_dataset`, ranks take elements in turns; the dataset must be infinite.
 
-    Raises RuntimeError if dispatchers run on the training ranks, because they end with `tf_data_service`.
+    Raises RuntimeError if dispatchers run on the training ranks: they would stop when this function returns. Use
+    `with tf_data_service(…)` there.
     """
     if compute_config.dispatcher_side == "training":
         raise RuntimeError(
@@ -165,8 +170,8 @@ tf.data.Dataset.send_to_data_service = send_to_data_service
 
 
 def compute_worker_fn(compute_config: TfDataServiceConfig, timeout: Optional[int] = None) -> None:
-    """In the data job: runs a worker on this rank, and a dispatcher if this job runs dispatchers and this rank is the
-    first of a dispatcher's workers. Blocks until the service is shut down. Collective: all ranks of the job.
+    """In the data job: runs a worker on this rank. If the data job runs the dispatchers, the rank of each dispatcher's
+    first worker also runs the dispatcher. Blocks until the service is shut down. Collective: all ranks of the job.
 
     timeout: seconds in which a worker tries to reach its dispatcher; None: TensorFlow's default.
 
@@ -192,7 +197,8 @@ def compute_worker_fn(compute_config: TfDataServiceConfig, timeout: Optional[int
         try:
             compute.register_worker_for_dispatcher(index, rank)
             is_over = compute.wait_for_end_of_dispatcher(index)
-            # stop() holds Python's lock, which the thread of the ComputeService may need to answer other workers.
+            # Barrier: `stop()` holds the GIL. On the rank that runs the ComputeService its threads need the GIL to tell
+            # the other workers that the dispatcher ends.
             _barrier("told")
         finally:
             worker._server.stop()

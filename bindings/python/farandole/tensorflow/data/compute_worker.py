@@ -16,7 +16,8 @@ from .compute_service import TfDataServiceConfig, compute_worker_fn
 
 
 def main(dispatchers: int, dispatcher_side: str, configfile: str, timeout: int = 60) -> None:
-    """Blocks until the service is shut down. Collective. Raises ValueError if ranks cannot be divided evenly."""
+    """Runs the data job: writes `configfile` and blocks until the service is shut down. Collective. Raises ValueError
+    if the number of ranks is not a multiple of `dispatchers`."""
     _lifecycle.init()
     size = _lifecycle.size()
     if dispatchers < 1 or size % dispatchers:

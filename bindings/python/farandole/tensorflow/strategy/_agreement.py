@@ -57,7 +57,8 @@ def _described(value: Any) -> str:
 
 
 def _kept(configuration: Dict[Any, Any]) -> Dict[str, Any]:
-    """The entries that must be equal. A name alone in a dictionary, as of a policy, identifies the object."""
+    """The entries that must be equal. The name in a dictionary without other entries, such as a dtype policy's,
+    identifies the object and is kept."""
     is_known = len(configuration) == 1
     return {str(key): each for key, each in configuration.items() if is_known or key not in _LEFT_OUT}
 
@@ -209,8 +210,8 @@ def call(name: str) -> Callable[..., Any]:
 
 
 def call_on_batch(name: str) -> Callable[..., Any]:
-    """Returns the replacement of train_on_batch, test_on_batch or predict_on_batch. For the first two, the ranks agree
-    on the batch when the compiled function is called with it."""
+    """Returns the replacement of train_on_batch, test_on_batch or predict_on_batch. In train_on_batch and
+    test_on_batch, the ranks agree on the batch when Keras passes it to the function of `make_function`."""
 
     def function(base: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
         if _is_single_rank(self):
@@ -236,8 +237,8 @@ def _compare_models_at_intervals(model: Any) -> None:
 
 
 def _agreed(model: Any, batches: Any) -> Iterator[Any]:
-    """Yields this rank's own batches. Before each batch the ranks
-    exchange their numbers of samples and the model's number."""
+    """Yields this rank's own batches. Before each batch, the ranks exchange their numbers of samples and compare the
+    model's number."""
     for batch in batches:
         rows = _rows(batch)
         progress().agree(BATCH, _number(model), samples=rows[0] if rows else 0)

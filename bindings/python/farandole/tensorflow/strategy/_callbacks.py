@@ -35,8 +35,8 @@ class _ModelWithoutSaving:
 class _Synchronize(keras.callbacks.Callback):
     """The last callback in the list of each rank.
 
-    A request to stop by one rank stops all ranks: after the next batch, with whose message the request travels, or at
-    the end of the epoch. Before training and after each epoch the models of the ranks are compared. After training, all
+    A rank's request to stop stops all ranks: after the next batch, whose message carries the request, or at the end of
+    the epoch. Before training and after each epoch the models of the ranks are compared. After training, all
     ranks wait until rank 0 has written its files.
     """
 
@@ -116,7 +116,8 @@ def set_model(base: Callable[..., Any], self: Any, model: Any) -> None:
         for callback in self.callbacks:
             if isinstance(callback, kinds.ModelCheckpoint):
                 callback.set_model(_ModelWithoutSaving(model))
-    # Without a callback that acts after a batch, Keras runs callbacks in a thread of its own.
+    # If no callback acts after a batch, Keras runs callbacks in a thread of its own (_async_train). _Synchronize does
+    # not act after a batch, and so leaves the thread in use.
     synchronize = (_Synchronize if getattr(self, "_async_train", False) else _SynchronizeEachBatch)(resumes)
     synchronize.set_model(model)
     self.callbacks.append(synchronize)

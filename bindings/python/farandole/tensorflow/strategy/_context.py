@@ -59,8 +59,9 @@ class ReplicaContext(tf.distribute.ReplicaContext):
 
     def add_batch(self, batch: Any) -> None:
         """Called when the function itself takes a batch of a distributed dataset. All ranks have exchanged their
-        numbers of rows by then. A function may take several batches in turn: each has its own share, except that a
-        batch which is taken before `share` was asked for the previous batch is counted together with that batch."""
+        numbers of rows by then. A function may take several batches in turn. A batch has its own share if there are no
+        other tensors so far, or only one batch whose share has been used. Otherwise the batch is counted together with
+        the tensors so far."""
         if self._is_named:
             return
         taken = _share.with_rows(batch)
@@ -87,7 +88,7 @@ class ReplicaContext(tf.distribute.ReplicaContext):
 
     def compute_share(self) -> None:
         """Runs the collective of `share` if there is one. Call this before any decision that some ranks can take from
-        static shapes alone, such as "there are no rows": so all ranks run the same collectives."""
+        static shapes alone, such as "there are no rows". All ranks then run the same collectives."""
         if not self._samples_are_agreed:
             self.share()
 
@@ -140,7 +141,7 @@ class ReplicaContext(tf.distribute.ReplicaContext):
 
     @contextlib.contextmanager
     def scaling(self, optimizer: Any) -> Iterator[None]:
-        """While Keras' own train_step runs, which differentiates the result of the optimizer's scale_loss()."""
+        """Context for Keras' own train_step, which differentiates the result of the optimizer's scale_loss()."""
         before = self._to_scale, self.has_scaled
         self._to_scale, self.has_scaled = optimizer, False
         try:
@@ -158,7 +159,7 @@ class ReplicaContext(tf.distribute.ReplicaContext):
 
     @contextlib.contextmanager
     def applying(self) -> Iterator[None]:
-        """While an optimizer applies weighted gradients."""
+        """Context in which an optimizer applies weighted gradients."""
         self.is_applying = True
         try:
             yield
@@ -167,7 +168,7 @@ class ReplicaContext(tf.distribute.ReplicaContext):
 
     @contextlib.contextmanager
     def differentiating(self) -> Iterator[None]:
-        """While a tape computes gradients."""
+        """Context in which a tape computes gradients."""
         self.is_differentiating = True
         try:
             yield

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares the ranks' weights, optimizer states and learning rates during training.
 
-Code of the program may change them on some ranks only, for example in a callback. Training would continue without an
-error, with models that have less and less in common.
+Code of the program may change these values on some ranks only, for example in a callback. Training would continue
+without an error, with models that have less and less in common.
 """
 
 from typing import Any, Dict, List, Tuple
@@ -26,8 +26,8 @@ _ROUNDING = 1e-4
 
 
 def _digest(tensors: List[tf.Tensor]) -> int:
-    """A digest of the contents; different contents have different
-    digests, practically always. Reads some GB per second."""
+    """A 64-bit digest of the whole contents. Different contents practically never have the same digest. Reads some GB
+    per second."""
     return int(mpi_ops._LIB.farandole_digest(tensors=tensors, whole=True))
 
 
@@ -50,7 +50,9 @@ def _state(model: Any) -> List[Tuple[str, Any]]:
 def check(model: Any, when: str) -> None:
     """Raises Mismatch on all ranks if their models differ. Collective; a single small message if the models are equal.
 
-    Variables that differ by rounding only get rank 0's values. when: for the error's text, such as "after epoch 3".
+    Variables whose difference may be rounding are set to rank 0's values, with a warning, if no variable differs more.
+
+    when: a time for the error's text, such as "after epoch 3".
     """
     state = _state(model)
     values = [tf.convert_to_tensor(variable) for _, variable in state]

@@ -21,7 +21,7 @@ def clip_gradients(base: Callable[..., Any], self: Any, grads: Any) -> Any:
     context = own_context()
     if context is None:
         return base(self, grads)
-        # An optimizer that was created outside of scope() has another strategy here, and would update variables by it.
+    # An optimizer that was created outside of scope() has another strategy, through which it would update variables.
     self._distribution_strategy = context.strategy
     return base(self, _reduced(context, list(grads)))
 
@@ -70,7 +70,7 @@ def build(base: Callable[..., Any], self: Any, iterator: Any = None, data_batch:
     if data_batch is not None or self._distribute_strategy is None or not isinstance(dataset, DistributedDataset):
         return base(self, iterator=iterator, data_batch=data_batch)
     if not _is_called(self) and all(layer.built for layer in self.layers):
-            return None  # a model without `call`, such as the GAN of Keras' guides: only its layers are built
+        return None  # a model without `call`, such as the GAN of Keras' guides: only its layers are built
     with self.distribute_strategy.scope():
         return self._symbolic_build(data_batch=tf.nest.map_structure(_symbolic, dataset.element_spec))
 

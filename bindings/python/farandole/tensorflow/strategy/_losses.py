@@ -48,9 +48,9 @@ def unscale_for_distribution(base: Callable[..., Any], value: Any) -> Any:
 def losses_of_outputs(
     base: Callable[..., Any], self: Any, y_true: Any, y_pred: Any, sample_weight: Any = None
 ) -> Any:
-    """Outside of a step of a model: Keras weights the losses of several outputs by the number of rows if that is
-    static, and averages over the batches alike if not. In the latter case, the value of each rank is left scaled by its
-    share and the number of ranks, which gives the mean over all samples when the metric averages over the ranks."""
+    """Outside of a step of a model: Keras weights the losses of several outputs by the number of rows if that number is
+    static. Otherwise all batches have the same weight. In that case, the value of each rank is left scaled by its
+    share and the number of ranks. The metric's average over the ranks is then the mean over all samples."""
     has_static_rows = tf.nest.flatten(y_pred)[0].shape[:1].is_fully_defined()
     if own_context() is None or step_context() is not None or has_static_rows:
         return base(self, y_true, y_pred, sample_weight)
@@ -152,8 +152,8 @@ def _warn_apply_outside_run(strategy: Any) -> None:
 
 
 def apply(base: Callable[..., Any], self: Any, grads: Any, trainable_variables: Any = None) -> Any:
-    """In a step of a model: averages the gradients over the
-    ranks. Tapes have weighted them, unless `scale_loss` has."""
+    """In a step of a model: averages the gradients over the ranks. `scale_loss` or the tapes have weighted the
+    gradients by the rank's samples; gradients of a model that uses neither are weighted here."""
     context = own_context()
     if context is None and _lifecycle.size() > 1:
         _warn_apply_outside_run(self._distribution_strategy)

@@ -61,8 +61,8 @@ class MirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
     ) -> Any:
         """Calls `fn(*args, **kwargs)` as this rank's replica, and returns the result.
 
-        batch: those of the passed tensors that hold this rank's rows of the batch; averages over the ranks are weighted
-            by the numbers of these rows. May be left out if all passed tensors have the same number of rows, or if the
+        batch: the passed tensors that hold this rank's rows of the batch; averages over the ranks are weighted by the
+            numbers of these rows. May be left out if all passed tensors have the same number of rows, or if the
             batch comes from a distributed dataset. (): there is no batch, and all ranks have the same weight.
 
         Collective: all ranks call `run` with the same function. Raises Unsupported for a Keras model that was compiled

@@ -3,8 +3,8 @@
 
 A vocabulary, or layers that are created by iterating over a set() of strings, differs from process to process: each
 rank would train a different model, and sum unrelated gradients. The ranks therefore compare a digest of everything that
-changes the computation (_description.py). Names, seeds and initializers may differ; for numbers and strings of the
-program's own, a difference is a warning by rank 0 at most. See docs/decisions/0037-comparing-models.md.
+changes the computation (_description.py). Names, seeds and initializers may differ. If numbers or strings of the
+program's own differ, rank 0 warns at most. See docs/decisions/0037-comparing-models.md.
 """
 
 import weakref

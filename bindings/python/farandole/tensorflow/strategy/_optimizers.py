@@ -37,8 +37,8 @@ def _inner(optimizer: Any) -> List[Any]:
 
 
 def agree(optimizers: List[Any]) -> None:
-    """Sets the optimizers' learning rates to rank 0's, and their iterations. Raises Mismatch on all ranks if another
-    setting differs. Collective."""
+    """Sets the optimizers' learning rates and iterations to rank 0's. Raises Mismatch on all ranks if another setting
+    differs. Collective."""
     own = [_settings(optimizer) for optimizer in optimizers]
     rates = [_rate(optimizer) for optimizer in optimizers]
     counts = [int(optimizer._iterations.numpy()) for optimizer in optimizers]

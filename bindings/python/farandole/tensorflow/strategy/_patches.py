@@ -11,8 +11,8 @@ installed Keras and TensorFlow still have each name.
 
 farandole.tensorflow.data.compute_service replaces nothing, but adds a method: tf.data.Dataset.send_to_data_service.
 
-Two patches last for the duration of a call only, and their functions make them themselves: `_keras.iterate` replaces
-tf.random.shuffle, `_losses.losses_of_outputs` undoes the patch of unscale_loss_for_distribution.
+Two further patches are not in the list, because they last only for the duration of a call: `_keras.iterate` replaces
+tf.random.shuffle, and `_losses.losses_of_outputs` undoes the patch of unscale_loss_for_distribution.
 """
 
 import functools
@@ -45,7 +45,7 @@ class Patch:
     replacement: called in its place, with the replaced function as the first argument.
     why: what would be wrong without the patch.
     test: a file of tests/python that fails without the patch.
-    library: whose function it is. It also holds the versions that were tested and what happens with any other version.
+    library: the library that has the function, with the versions that were tested.
     shows_base: see `replace`.
     """
 

@@ -2,8 +2,8 @@
 """Private names of TensorFlow and Keras that the strategy uses, and the versions that are known to have them.
 
 TensorFlow's names are looked up when the strategy is imported, Keras' when the strategy is first used with Keras. A
-missing name is an ImportError that says which, and which versions work. Functions that are replaced stand in
-_patches.py.
+missing name raises an ImportError that names it and the versions that work. _patches.py lists the functions that are
+replaced.
 """
 
 import importlib
@@ -19,8 +19,8 @@ from .._op_library import NEWEST, OLDEST
 class Library:
     """TensorFlow or Keras, with the first and the last version that the tests have run with.
 
-    An older version is refused with an ImportError. A newer version is used if it has all names, and refused otherwise;
-    if the strategy relies on more than names there, results may be wrong without an error.
+    An older version raises ImportError. So does a newer version that lacks a name. A newer version that has all names
+    is used; if the behaviour behind a name has changed, results may be wrong without an error.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Library:
         return keras.__version__
 
 
-# Importing farandole.tensorflow refuses older versions, and warns of newer versions.
+# Importing farandole.tensorflow raises ImportError for older versions, and warns of newer versions.
 TENSORFLOW = Library("TensorFlow", OLDEST, NEWEST)
 # Keras 3.8 and 3.9 have all the names, but weight losses and metrics in another way: histories would be wrong.
 KERAS = Library("Keras", (3, 10), (3, 15))
@@ -90,7 +90,7 @@ NAMES_OF_KERAS: List[Tuple[str, List[str]]] = [
     ("keras.src.trainers.trainer", ["Trainer._symbolic_build"]),
 ]
 
-# Attributes that only instances have, so they cannot be looked up at import. A test does.
+# Attributes that only instances have. They cannot be looked up at import; a test checks them.
 OF_OBJECTS: Dict[str, List[str]] = {
     "DistributedVariable": ["_primary", "_is_mirrored", "_aggregation", "_distribute_strategy"],
     "keras.Variable": ["_value"],

@@ -138,15 +138,15 @@ class Progress:
             self._batches = tf.Variable(none, dtype=tf.int64, trainable=False, name="farandole_batches")
 
     def agree(self, kind: int, digest: Any = 0, samples: Any = 0) -> bool:
-        """Tells the other ranks that this rank is about to do an operation, and blocks until all ranks have done so.
-        Eager.
+        """Announces this rank's next operation to the other ranks, and blocks until every rank has announced an
+        operation. Eager.
 
         kind: BATCH, END, …
         digest: an int64 that must be equal on all ranks, for example of the batch.
         samples: for BATCH, this rank's number of rows.
 
         Returns True if all digests are equal. Raises Mismatch, on all ranks, if the operations differ, or, except for
-        BEGIN, the digests.
+        BEGIN, if the digests differ.
         """
         if _lifecycle.size() == 1:
             return True
@@ -182,7 +182,7 @@ class Progress:
 
     @contextlib.contextmanager
     def within(self, call: str) -> Iterator[None]:
-        """While this rank is in a function of Keras, one of CALLS. May be nested."""
+        """Context in which this rank is in a function of Keras, one of CALLS. May be nested."""
         before = {name: self._get(name) for name in ("call", "epoch", "batch")}
         self._set(call=CALLS.index(call), epoch=0, batch=0)
         try:
@@ -191,7 +191,7 @@ class Progress:
             self._set(**before)
 
     def begin_epoch(self, number: int) -> None:
-        """Restarts the count of batches. number: of the epoch, from 1."""
+        """Restarts the count of batches. number: the epoch, from 1."""
         self._set(epoch=number, batch=0)
 
     def want_stop(self) -> None:

@@ -17,7 +17,7 @@ from . import _code
 UNKNOWN = "an object that is not compared"
 # Levels of a difference.
 PASSED, WARNING, ERROR = 0, 1, 2
-# Keys of a dictionary with one entry, which mark the value: of the program's own, and compared by order only.
+# Marks: keys of one-entry dictionaries, whose value is the program's own (OWN), or is compared by order only (ORDER).
 OWN, ORDER = "of the program", "the order"
 _LEVELS = {OWN: WARNING, ORDER: PASSED}
 # Hosts with different processors compute constants, such as statistics of data, with different rounding.
@@ -30,7 +30,8 @@ class Difference(NamedTuple):
 
 
 def worst_difference(name: str, values: Mapping[int, Any], of: str = "", level: int = ERROR) -> Difference:
-    """The first difference of the highest level, but no level above `level` except for elements in a different order.
+    """The first difference of the highest level. Levels above `level` are lowered to `level`, except for elements in a
+    different order, which are an ERROR.
 
     The text is, for example, "vocabulary[3] of layer 'lookup' is 'cat' on rank 0 and 'dog' on rank 1", where `of` is
     " of layer 'lookup'".

@@ -3,8 +3,8 @@
 
 `comparable` returns equal descriptions for values that compute the same, in every process: lists, dictionaries of named
 parts, numbers and texts, without addresses, file paths, seeds, and the order of sets. The description of an unknown
-value is UNKNOWN, which is not compared: a correct program must never be refused. `own` marks values of the program's
-own, which may differ between ranks.
+value is UNKNOWN, which is not compared: a correct program must never raise an error. `own` marks values of the
+program's own, which may differ between ranks.
 """
 
 import enum
@@ -28,7 +28,6 @@ _MAX_NUMBER = 1 << 40  # larger integers are times, hashes and addresses, which 
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}|\d{12,}")
 _MAX_DEPTH = 4  # of nested objects and functions
 # Words in names of attributes that may differ between the ranks of a correct program.
-# Words in names of attributes that may well differ between the ranks of a program that is right.
 _OF_RANKS = re.compile(
     r"(?:^|_)(?:rank|seeds?|paths?|dirs?|directory|folder|files?|filename|time|timer|clock|started|uid|uuid|pid|"
     r"worker|workers|host|hostname|device|devices|replica|verbose|verbosity|debug|logs?|logger|writer|counts?|counter|calls|"
@@ -144,8 +143,8 @@ def _describe_array(value: Any) -> Any:
 
 
 def _sums(array: Any) -> List[float]:
-    """Two numbers for each block of a large array. Rounding changes them by as little as the elements; different
-    contents, or a different order, change them much more."""
+    """Two numbers for each block of a large array. Rounding changes these numbers as little as it changes the elements.
+    Different contents, or a different order, change them much more."""
     parts = []
     for block in np.array_split(array, _BLOCKS):
         block = block.astype(np.float64)
@@ -166,8 +165,8 @@ def _describe_mapping(value: Mapping, depth: int) -> Any:
 
 
 def _is_compared_key(key: Any, value: Mapping) -> bool:
-    """True if the entry must be equal on all ranks. A name alone
-    in a dictionary, as of a policy, identifies the object."""
+    """True if the entry must be equal on all ranks. The name in a dictionary without other entries, such as a dtype
+    policy's, identifies the object and is compared."""
     return not isinstance(key, str) or is_compared(key) or len(value) == 1
 
 
@@ -213,7 +212,7 @@ def config_of(value: Any) -> Any:
 
 
 def attributes(value: Any, only_containers: bool = False) -> Dict[str, Any]:
-    """The attributes of an object of the program's that must be equal on all ranks. Booleans are left out: most of them
+    """The attributes of an object of the program that must be equal on all ranks. Booleans are left out: most of them
     say whether this rank writes, prints or keeps something."""
     kept = {name: each for name, each in vars(value).items() if not isinstance(each, (bool, type(None)))}
     if only_containers:
@@ -257,8 +256,8 @@ def is_container(value: Any) -> bool:
 
 
 def is_constant(value: Any) -> bool:
-    """True for values of globals and closure variables that are compared. Strings and booleans are not: they say what a
-    rank prints and where it writes."""
+    """True for values of globals and closure variables that are compared. Strings and booleans are not compared: most
+    of them decide what a rank prints and where it writes."""
     if isinstance(value, (bool, str, np.bool_)):
         return False
     return isinstance(value, (int, float, np.generic, *_CONTAINERS)) or is_table(value) or _is_plain_object(value)
