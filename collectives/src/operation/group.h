@@ -31,8 +31,8 @@ struct Group {
   /// fits and the user has not changed the setting; else from the setting.
   std::size_t one_shot_bytes = 0, slice_bytes = 0;
   Transport* transport = nullptr;  ///< set by tests: transport of all messages; null: the best transport to each peer
-  /// Sequence number of the first collective; the same on all ranks. Tests begin with numbers that a job reaches after
-  /// years.
+  /// Sequence number of the first collective; the same on all ranks. Tests begin with numbers that real jobs reach only
+  /// after years.
   std::uint64_t first_sequence = 1;
   std::vector<int> hosts;  ///< set by tests that simulate hosts: host index of each member; empty: the real hosts
 
