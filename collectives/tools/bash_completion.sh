@@ -3,8 +3,9 @@
 # Completion of Farandole's programs, for bash 4 or newer. The options, their values and the commands are read from the
 # program's --help, so that this one file serves all programs.
 
-# _farandole_values HELP NAME: sets `candidates` to the arguments of compgen for a value of this name, as --help prints
-# it: FILE, DIR, in|out|both, or a name that --help explains, such as COLLECTIVE,... (a list).
+# _farandole_values HELP NAME: sets `candidates` to compgen's arguments for an option's value. NAME is the placeholder
+# in --help: FILE, DIR, a choice such as in|out|both, or a name that a paragraph of --help lists, such as COLLECTIVE.
+# `COLLECTIVE,...` is a comma-separated list: `prefix` is then set to the part of `current` before the last item.
 _farandole_values() {
   local name=${2%%[ ,]*} words
   candidates=()
@@ -25,7 +26,7 @@ _farandole() {
   local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} prefix='' candidates=()
   local program=${COMP_WORDS[0]/#\~/$HOME} command=${COMP_WORDS[1]} help commands value
   COMPREPLY=()
-  # In COMP_WORDS the = of --option=value is a word of its own.
+  # COMP_WORDS holds --option=value as three words: --option, = and value.
   if [[ $current == = ]]; then
     current=
   elif [[ $previous == = ]]; then
@@ -42,7 +43,7 @@ _farandole() {
   if [[ $current != -* ]]; then
     value=
     if [[ $previous =~ ^-[a-z-]+$ ]]; then
-      # "  -o [ --option ] VALUE (=default)   meaning", "  --option [=in|out(=in)]   meaning"
+      # Lines of --help: "  -o [ --option ] VALUE (=default)   meaning", "  --option [=in|out(=in)]   meaning"
       local option="($previous \[ --[a-z-]+ \]|(-[a-z] \[ )?$previous( \])?)"
       value=$(sed -nE "s/^  $option (\[=)?([A-Z][A-Z,.]*|[a-z0-9_]+(\|[a-z0-9_]+)+)[ (].*/\5/p" <<<"$help")
     elif ((COMP_CWORD == 2)); then
@@ -53,7 +54,7 @@ _farandole() {
   if ((${#candidates[@]} > 0)); then
     mapfile -t COMPREPLY < <(compgen "${candidates[@]}" -P "$prefix" -- "${current#"$prefix"}")
   fi
-  # compopt fails outside of a completion, as in tests.
+  # compopt fails when no completion is in progress, as in tests.
   if [[ ${candidates[0]-} == -[df] ]]; then compopt -o filenames 2>/dev/null || true; fi
 }
 complete -F _farandole farandole-bench farandole-info farandole-schedule farandole-train

@@ -99,7 +99,9 @@ Operation::State DeviceAverageRun::advance() {
 }
 
 BufferHazard DeviceAverageRun::withdraw() {
-  if (sum_ != nullptr) sum_->withdraw();  // the result does not matter: kWritten keeps the whole run
+  // Ignore the hazard of the sum: kWritten is the worst hazard, so the owner keeps this run, which owns `sum_`, until
+  // exit.
+  if (sum_ != nullptr) sum_->withdraw();
   return BufferHazard::kWritten;
 }
 

@@ -10,10 +10,11 @@ namespace {
 
 using Memory = ExecutionPlan::Memory;
 
+/// Elements in device memory. Addresses are integers, because a layout may begin before its memory (see layout()).
 struct DeviceExtent {
   std::uintptr_t address = 0;
   std::size_t count = 0;
-  void* pointer() const { return reinterpret_cast<void*>(address); }  // NOLINT(performance-no-int-to-ptr): a layout
+  void* pointer() const { return reinterpret_cast<void*>(address); }  // NOLINT(performance-no-int-to-ptr): see above
 };
 
 /// Offsets of the parts of an operation's own memory: scratch slots, bounce memory, staged input, whole vector.
@@ -85,6 +86,7 @@ class DevicePlanner {
                                               memory_ + own_.staged(), memory_ + own_.full_vector()};
     return bases[static_cast<std::size_t>(which)];
   }
+  /// Address at which the full vector would begin if `location` were a part of it; may lie before the memory.
   std::uintptr_t layout(const ExecutionPlan::Location& location) const {
     return base(location.memory) - location.first_byte;
   }
@@ -168,8 +170,8 @@ class DevicePlanner {
                         extent.count * element_bytes_});
   }
 
-  /// Copies the pieces of the result that no step writes from the input, and a result in Memory::kFullVector to the
-  /// output.
+  /// Copies from the input to `data` the pieces of the result that no step writes. Then, if the result is in
+  /// Memory::kFullVector, copies it to the output.
   void add_epilogue() {
     std::vector<DeviceTask> untouched;
     if (layout(plan_.input) != layout(plan_.data)) {

@@ -23,17 +23,18 @@ struct Group {
   std::vector<int> members;  ///< ranks of the job, in the order of the communicator
   /// Measured choices, or null. `split` and `duplicate` inherit the table, even if it does not fit this communicator.
   std::shared_ptr<const TuningTable> table;
-  bool table_fits = false;  ///< the table was measured on ranks that are placed like these
+  bool table_fits = false;  ///< the table's shape is equal to shape()
   CommunicatorOptions::Progress progress = CommunicatorOptions::Progress::kBackground;  ///< see CommunicatorOptions
   bool compares = true;  ///< ranks compare their calls before data is touched
   bool watches = true;   ///< warn about stalled collectives, and end them at FARANDOLE_TIMEOUT
-  // Limits of shared memory, from the table or the settings.
+  /// Sizes used by the shared-memory algorithms (FARANDOLE_ONE_SHOT_BYTES, FARANDOLE_SLICE_BYTES). From the table if it
+  /// fits and the user has not changed the setting; else from the setting.
   std::size_t one_shot_bytes = 0, slice_bytes = 0;
-  Transport* transport = nullptr;  ///< transport of all messages in tests; null: the best transport to each peer
-  /// Sequence number of the first collective; the same on all ranks. Tests begin with numbers that a job reaches after
-  /// years.
+  Transport* transport = nullptr;  ///< set by tests: transport of all messages; null: the best transport to each peer
+  /// Sequence number of the first collective; the same on all ranks. Tests begin with numbers that real jobs reach only
+  /// after years.
   std::uint64_t first_sequence = 1;
-  std::vector<int> hosts;  ///< host index of each member in tests that pretend hosts; empty: the real hosts
+  std::vector<int> hosts;  ///< set by tests that simulate hosts: host index of each member; empty: the real hosts
 
   int size() const { return static_cast<int>(members.size()); }
   int member(int index) const { return members[static_cast<std::size_t>(index)]; }
@@ -45,8 +46,8 @@ struct Group {
     return endpoint->shares_memory(endpoint->topology().rank(member(index)).host_index);
   }
   Transport& route(int peer) const { return transport != nullptr ? *transport : endpoint->route(member(peer)); }
-  /// Rank in the job of the first member on another host than this rank; else of the first member in another process;
-  /// else this rank. The route to this member is the slowest, and all ranks find a route of the same kind.
+  /// Job rank of a member that this rank reaches by its slowest route: the first member on another host, else the first
+  /// in another process, else this rank. All ranks get a route of the same kind.
   int farthest_member() const;
   Channel channel_to(int peer, std::uint8_t lane, Traffic traffic = Traffic::kShort) const {
     return {id, lane, member(rank), member(peer), traffic};
@@ -56,11 +57,11 @@ struct Group {
   }
   /// Text for messages: "communicator 'pairs' of 2 ranks", or with the id of a communicator without a name.
   std::string describe() const;
-  /// Placement and transport that a tuning table must have been measured on to hold here.
+  /// Placement and transport of this communicator. A tuning table fits if its shape is equal.
   TuningShape shape() const;
 };
 
-/// Returns the group with the limits that follow from its table and from the settings.
+/// Returns the group with table_fits, one_shot_bytes and slice_bytes set, from its table and the settings.
 Group tuned(Group group);
 
 }  // namespace farandole

@@ -11,7 +11,7 @@
 namespace farandole {
 
 /// A collective in progress. One thread at a time advances an operation until it is done. An operation that is
-/// abandoned before must be withdrawn before it is destroyed.
+/// destroyed before it is done must be withdrawn first.
 class Operation {
  public:
   enum class State { kWaiting, kMoved, kDone };
@@ -21,18 +21,19 @@ class Operation {
   virtual State advance() = 0;
   /// Ranks of the job whose messages this operation waits for.
   virtual std::vector<int> waits_for() const = 0;
-  /// Abandons the operation: withdraws its messages. Returns the worst that may still happen to the memory of a
-  /// message; if that is anything but kNone, the owner must pass the operation to `keep_until_exit`. Never throws.
+  /// Abandons the operation: withdraws its messages. Returns the worst BufferHazard of the operation's messages. If it
+  /// is not kNone, the owner must pass the operation to `keep_until_exit`. Never throws.
   virtual BufferHazard withdraw() = 0;
-  /// Event for streams to wait for, once the whole operation is enqueued on a device; null before, and on host memory.
+  /// Event that streams can wait for, set once the whole operation is enqueued on a device. Null before that, and for
+  /// operations on host memory.
   virtual std::shared_ptr<DeviceEvent> enqueued() const { return nullptr; }
 };
 
-/// Withdraws a message; no-op if `message` is null. Resets `message` if its memory is safe afterwards; otherwise the
-/// message stays, and its memory must stay. @returns  what may still happen to that memory
+/// Withdraws a message; no-op if `message` is null. Resets `message` if the transport will not use its memory any more;
+/// otherwise keeps `message`, and the caller must keep the memory. @returns  the hazard of that memory
 BufferHazard give_up(std::unique_ptr<Transfer>& message);
 
-/// Keeps an operation, and so its memory, which a transport may still use, until the process ends.
+/// Keeps an operation until the process ends, because a transport may still use the operation's memory.
 void keep_until_exit(std::unique_ptr<Operation> operation);
 
 }  // namespace farandole

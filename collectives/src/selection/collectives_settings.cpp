@@ -15,13 +15,14 @@ SettingInfo algorithm_of(Collective collective, std::string_view variable, Setti
 
 }  // namespace
 
-SettingRows collectives_settings() {
+SettingRows collectives_settings() {  // NOLINT(readability-function-size): a table
   using namespace setting;
   constexpr Scope kAll = Scope::kAllRanks;
   return {
       algorithm_of(Collective::kAllreduce, "FARANDOLE_ALLREDUCE",
                    field<&Settings::collectives, &CollectiveSettings::allreduce>(),
-                   "Algorithm of allreduce; `auto`: by FARANDOLE_TUNING, else shared memory, else the cheapest by the "
+                   "Algorithm of allreduce; docs/algorithms.md describes the names. `auto`: the algorithm in "
+                   "the table of FARANDOLE_TUNING, else shared memory, else the algorithm with the lowest cost in the "
                    "cost model."),
       algorithm_of(Collective::kBroadcast, "FARANDOLE_BROADCAST",
                    field<&Settings::collectives, &CollectiveSettings::broadcast>(), "Algorithm of broadcast."),
@@ -37,42 +38,46 @@ SettingRows collectives_settings() {
       algorithm_of(Collective::kScatter, "FARANDOLE_SCATTER",
                    field<&Settings::collectives, &CollectiveSettings::scatter>(), "Algorithm of scatter."),
       bytes("FARANDOLE_SEGMENT_BYTES", field<&Settings::collectives, &CollectiveSettings::segment_bytes>(), 64, kGiB,
-            kAll, "Pipelined algorithms cut what a rank sends into segments of about this size."),
+            kAll,
+            "Pipelined algorithms cut the data that a rank sends into segments of about this size. Smaller "
+            "segments overlap better; larger segments need fewer messages."),
       choice("FARANDOLE_F16_AVERAGE", field<&Settings::collectives, &CollectiveSettings::f16_average>(),
              {"divide_first", "divide_last"}, kAll,
-             "Where sums of f16 travel between ranks, as by messages and on devices, an average divides each "
-             "contribution before it leaves its rank, so that no sum overflows, or the sum at the end, so that small "
-             "numbers keep their digits."),
+             "When an average of f16 divides, if f16 sums travel between ranks (by messages, on devices). "
+             "`divide_first`: each rank divides its contribution, so no sum overflows. `divide_last`: the sum is "
+             "divided, so small numbers keep their digits."),
       flag("FARANDOLE_CHECK", field<&Settings::collectives, &CollectiveSettings::check>(), kAll,
-           "Compare on all ranks what was called before data is touched, so that a disagreement is an error and no "
-           "hang."),
+           "Before data is touched, compare the calls of all ranks. Ranks that call different collectives then "
+           "raise Mismatch; without the comparison they hang or get wrong data."),
       choice("FARANDOLE_SHARED_MEMORY", field<&Settings::shared_memory, &SharedMemorySettings::mode>(),
              {"on", "windows", "off"}, kAll,
-             "Ranks of one host exchange data through memory that they share; `windows`: threads of one process reach "
-             "only windows of each other, as processes do; `off`: ranks exchange messages."),
+             "`on`: ranks of a host use shared memory, and threads of one process also access each other's "
+             "ordinary buffers. `windows`: threads access only each other's windows (memory of "
+             "`Communicator::allocate`), as processes do. `off`: ranks exchange messages."),
       bytes("FARANDOLE_ONE_SHOT_BYTES", field<&Settings::shared_memory, &SharedMemorySettings::one_shot_bytes>(), 0,
             kGiB, kAll,
-            "In shared memory, vectors up to this size (4 times as much where a host has more ranks than cores) are "
-            "one-shot: every rank reads what it needs of its peers."),
+            "In shared memory, vectors up to this size are one-shot: each rank reads its peers' contributions "
+            "after a single synchronization. The limit is 4 times as high on hosts with more ranks than cores."),
       bytes("FARANDOLE_SLICE_BYTES", field<&Settings::shared_memory, &SharedMemorySettings::slice_bytes>(), 4 * kKiB,
-            64 * kKiB * kKiB, kAll, "In shared memory, larger vectors pass through the caches in slices of this size."),
+            64 * kKiB * kKiB, kAll,
+            "In shared memory, longer vectors are processed in slices of this size. Slices should fit into the "
+            "caches."),
       bytes("FARANDOLE_SINGLE_COPY_BYTES", field<&Settings::shared_memory, &SharedMemorySettings::single_copy_bytes>(),
             0, 64 * kGiB, kAll,
-            "In shared memory, processes that only move data copy chunks of at least this size between their ordinary "
-            "memory once, by cross-memory attach, where the kernel allows it; 0: never."),
+            "In collectives that only move data (no reduction), chunks of at least this size in ordinary memory "
+            "are copied once, directly from process to process (`process_vm_readv`), if the kernel permits. 0: "
+            "never."),
       bytes("FARANDOLE_NON_TEMPORAL_BYTES",
             field<&Settings::shared_memory, &SharedMemorySettings::non_temporal_bytes>(), 0, 64 * kGiB, kAll,
-            "In shared memory, results of more bytes, of all ranks of a host together, are written by non-temporal "
-            "stores, unless they take the place of the input; so are large ones that were last written so many bytes "
-            "ago."),
-      bytes(
-          "FARANDOLE_DEVICE_SLICE_BYTES", field<&Settings::devices, &DeviceSettings::slice_bytes>(), 256, kGiB, kAll,
-          "Hierarchical collectives on device memory copy what a rank exchanges with other hosts through pinned memory "
-          "in slices of this size; a few of them are on their way together."),
-      text(
-          "FARANDOLE_TUNING", field<&Settings::collectives, &CollectiveSettings::tuning>(), kAll,
-          "File of measured choices, made by `farandole-bench --tune` and read by rank 0; a setting above that differs "
-          "from its default goes before it."),
+            "Results larger than this, summed over the ranks of a host, are written by non-temporal stores, "
+            "unless they replace the input. So are results of at least 1/16 of this size if more than this many "
+            "bytes of results have been written since the last result in the same output buffer."),
+      bytes("FARANDOLE_DEVICE_SLICE_BYTES", field<&Settings::devices, &DeviceSettings::slice_bytes>(), 256, kGiB, kAll,
+            "Slice size with which hierarchical collectives on device memory copy data for other hosts through "
+            "pinned memory; a few slices are in flight at a time."),
+      text("FARANDOLE_TUNING", field<&Settings::collectives, &CollectiveSettings::tuning>(), kAll,
+           "File of measured algorithms and sizes, written by `farandole-bench --tune`. Rank 0 reads the file. "
+           "Algorithm and size settings that you change from their defaults override the file."),
   };
 }
 

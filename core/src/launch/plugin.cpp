@@ -17,7 +17,8 @@ namespace farandole {
 
 namespace {
 
-/// Subdirectory beside the library, because programs do not link plug-ins.
+/// Subdirectory next to libfarandole.so. Plug-ins are only loaded with dlopen, so they stay out of the directory in
+/// which linkers search.
 constexpr std::string_view kPluginDirectory = "farandole";
 
 std::string own_path() {
@@ -66,7 +67,7 @@ PluginLibrary check_plugin(std::string_view name, const PluginKind& kind, std::s
         fmt::format("plug-in {} ({}) was built with another Farandole: this library needs build {}, the plug-in's is "
                     "{}; build it again with the headers of this library and the same compiler, or set "
                     "FARANDOLE_PLUGIN_DIR to the plug-ins of this library",
-                    name, path, build_id(), id != nullptr ? id : fmt::format("not told (no {})", kind.build_id)));
+                    name, path, build_id(), id != nullptr ? id : fmt::format("unknown (no {})", kind.build_id)));
   }
   return {std::move(path), handle, entry};
 }
@@ -95,8 +96,10 @@ PluginLibrary load_plugin(std::string_view name, const PluginKind& kind, const S
 }
 
 std::string plugin_refusal(std::string_view name, const PluginLibrary& library) {
-  return fmt::format("plug-in {} ({}) refuses this library, whose build {} it has; build it again", name, library.path,
-                     build_id());
+  return fmt::format(
+      "plug-in {} ({}) has the same build id {} as this library, but its entry function returned null; rebuild the "
+      "plug-in",
+      name, library.path, build_id());
 }
 
 bool has_plugin(std::string_view name, const Settings& settings) {

@@ -18,7 +18,7 @@ constexpr const char* kFormat = "farandole checkpoint";
 constexpr int kVersion = 1;
 constexpr const char* kOwnChecksum = "manifest_crc32";
 
-/// The checksum of a manifest without its own checksum field.
+/// Checksum of the manifest's text. The caller has left out the field that holds this checksum.
 std::string checksum_of_text(const Json& manifest) {
   const std::string text = manifest.dump();
   return crc32_text(std::as_bytes(std::span(text)));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layout: u64 length of the header (little-endian), the header as JSON {"name": {"dtype", "shape", "data_offsets"}},
-// padded with spaces to 8 bytes, then the data; offsets count from the end of the header.
-// Source: https://github.com/huggingface/safetensors, "Format".
+// Layout of a file: the length of the header (u64, little-endian); the header, which is JSON
+// {"name": {"dtype", "shape", "data_offsets"}} padded with spaces to a multiple of 8 bytes; the data. Offsets count
+// from the end of the header. Source: https://github.com/huggingface/safetensors, "Format".
 #include "safetensors.h"
 
 #include <fmt/format.h>
@@ -52,8 +52,9 @@ SafetensorsFile::Entry parse_entry(const std::string& name, const Json& value, s
   return entry;
 }
 
-/// Checks that the tensors cover the data without gaps and overlaps, as the format demands. @param entries  sorted in
-/// place by position
+/// Checks that the tensors cover the data without gaps and overlaps, as the format demands. Sorts `entries` by
+/// position.
+/// @throws DataError  there is a gap or an overlap
 void check_order(std::vector<SafetensorsFile::Entry>& entries, std::span<const std::byte> data) {
   std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
     return std::pair(a.bytes.data(), a.bytes.size()) < std::pair(b.bytes.data(), b.bytes.size());
@@ -61,13 +62,13 @@ void check_order(std::vector<SafetensorsFile::Entry>& entries, std::span<const s
   const std::byte* next = data.data();
   for (const SafetensorsFile::Entry& entry : entries) {
     if (entry.bytes.data() != next) {
-      throw DataError(fmt::format("the data of tensor '{}' begins at byte {}, that before it ends at byte {}",
+      throw DataError(fmt::format("the data of tensor '{}' begins at byte {}, the tensor before it ends at byte {}",
                                   entry.name, entry.bytes.data() - data.data(), next - data.data()));
     }
     next += entry.bytes.size();
   }
   if (next != data.data() + data.size()) {
-    throw DataError(fmt::format("{} bytes behind the last tensor", data.data() + data.size() - next));
+    throw DataError(fmt::format("{} bytes after the last tensor", data.data() + data.size() - next));
   }
 }
 

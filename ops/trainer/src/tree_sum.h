@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sum of 2^n vectors in a balanced binary tree, with the vectors added sequentially.
+// Sum of 2^n vectors, associated as a balanced binary tree, although the vectors arrive one at a time.
 #pragma once
 
 #include <algorithm>
@@ -9,14 +9,15 @@
 
 namespace farandole::trainer {
 
-/// Works like a binary counter: vector i completes as many pairs as i has trailing 1 bits. The association is
-/// ((0,1),(2,3)),…, and only log2(count) partial sums are stored.
+/// Works like a binary counter: vector i (from 0) completes as many pairs as i has trailing 1 bits. The association is
+/// ((0,1),(2,3)),…, and only log2(count) + 1 partial sums are stored.
 template <class T>
 class TreeSum {
  public:
+  /// Begins a new sum.
   void start() { added_ = 0; }
-  /// Adds `values`, which on return holds the sum of the largest complete subtree that ends with this vector: after 2^n
-  /// vectors, the sum of all.
+  /// Adds `values`. On return `values` holds the sum of the largest complete subtree that ends with this vector; after
+  /// 2^n vectors that is the sum of all vectors.
   void add(std::span<T> values) {
     std::size_t level = 0;
     for (; (added_ >> level & 1) != 0; ++level) {

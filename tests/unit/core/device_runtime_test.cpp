@@ -79,7 +79,7 @@ TEST_F(DeviceRuntimeTest, HandsThePathsOfLibrariesOn) {
 
 TEST_F(DeviceRuntimeTest, ReportsThePluginsReason) {
   EXPECT_EXIT(tell("none"), ExitedWithCode(0), HasSubstr("here: reason: the fake has found none"));
-  EXPECT_EXIT(tell(), ExitedWithCode(0), AllOf(HasSubstr("refuses this library"), HasSubstr(build_id())));
+  EXPECT_EXIT(tell(), ExitedWithCode(0), AllOf(HasSubstr("its entry function returned null"), HasSubstr(build_id())));
 }
 
 TEST_F(DeviceRuntimeTest, NamesBothBuildsWhenThePluginHasOtherHeaders) {

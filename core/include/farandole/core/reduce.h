@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reduction kernels: functions over contiguous elements in host memory. The instruction set is selected at run time;
-// results are the same with each. All kernels compute in the mode of float_mode.h, whatever the calling thread's mode.
+// results do not depend on it. All kernels round to nearest and keep subnormals, whatever the calling thread's
+// floating-point mode (float_mode.h).
 #pragma once
 
 #include <cstddef>
@@ -15,16 +16,17 @@ namespace farandole FARANDOLE_API {
 /// Instruction sets that the kernels are compiled for.
 enum class Isa { kBaseline, kAvx2, kAvx512 };
 std::string_view name(Isa isa);
-/// The best instruction set of this processor, at most FARANDOLE_ISA. Determined once per process.
+/// The highest instruction set that this processor supports and FARANDOLE_ISA permits. Determined once per process.
 Isa active_isa();
 /// True if this processor can run `isa`.
 bool is_supported(Isa isa);
 
 /// out[i] = left[i] op right[i]. `out` may equal `left` or `right`.
 ///
-/// f16 and bf16 are combined in f32 and rounded once. kAverage adds; the caller divides at the end by scale(). For
-/// kBool sum and max mean "or", product and min mean "and". Integer overflow wraps. min and max give NaN if an operand
-/// is NaN. Does not block, does not throw. Cost: one pass, 2 reads and 1 write per element.
+/// f16 and bf16 are combined in f32 and rounded once. kAverage adds like kSum; the caller then divides the sum
+/// with a call of scale(). For kBool, sum and max mean "or"; product and min mean "and". Integer overflow wraps. min
+/// and max give NaN if an operand is NaN. Does not block, does not throw. Cost: one pass, 2 reads and 1 write per
+/// element.
 void reduce(void* out, const void* left, const void* right, std::size_t count, DType dtype, ReduceOp op);
 
 /// Overload that uses a given instruction set, which the processor must support. For tests and benchmarks.
@@ -42,14 +44,15 @@ void reduce_many(void* out, std::span<const void* const> inputs, std::size_t cou
 
 /// out[i] = in[i] * factor. `out` may equal `in`.
 ///
-/// Integers are multiplied in double, truncated toward zero, and clamped to the type's range; if `factor` is 1/n for an
-/// integer n, they are divided by n exactly. f32 is multiplied in double and rounded once; f16 and bf16 are multiplied
-/// in float.
+/// Integers are multiplied in double, truncated toward zero, and clamped to the type's range; or, if `factor` is 1/n
+/// for an integer n, by integer division by n, without rounding through double. f32 is multiplied in double and rounded
+/// once; f16 and bf16 are multiplied in float. For kBool the factor is truncated to an integer: if that is 0, all
+/// elements become false; else they stay.
 void scale(void* out, const void* in, std::size_t count, DType dtype, double factor);
 
 /// Fills `out` with the neutral element of `op`: 0 for sum and average, 1 for product, the largest value of the type
-/// for min and the smallest for max (infinities where the type has them). For bool: true for min and product, else
-/// false.
+/// for min and the smallest for max (infinities for floating-point types). For kBool: true for min and product, false
+/// for the other operations.
 void fill_neutral(void* out, std::size_t count, DType dtype, ReduceOp op);
 
 /// scale / ranks: the factor that turns a sum into an average.

@@ -21,12 +21,11 @@ namespace farandole FARANDOLE_API {
 
 using Seconds = std::chrono::duration<double>;
 
-/// How collectives run, whatever carries their data. Rank 0's values hold for all ranks.
+/// How collectives run, on every transport. Rank 0's values hold for all ranks.
 struct CollectiveSettings {
-  /// Algorithm of each collective, by the names in docs/algorithms.md. "auto" takes the tuning table's
-  /// algorithm, else shared memory, else the algorithm with the lowest cost in the cost model. A communicator of all
-  /// ranks raises InvalidArgument if the algorithm cannot run a call; a communicator of fewer ranks then selects as by
-  /// "auto".
+  /// Algorithm of each collective, by the names in docs/algorithms.md. "auto": the algorithm in the tuning table, else
+  /// shared memory, else the algorithm with the lowest cost in the cost model. A communicator of all ranks raises
+  /// InvalidArgument if the algorithm cannot run a call; a communicator of fewer ranks then selects as by "auto".
   std::string allreduce = "auto";
   std::string broadcast = "auto";
   std::string reduce = "auto";
@@ -38,53 +37,55 @@ struct CollectiveSettings {
   /// Bytes per segment in pipelined algorithms. Smaller segments overlap better; larger segments need fewer messages.
   std::int64_t segment_bytes = 256 << 10;
 
-  /// When an average of f16 divides, if sums of f16 travel between ranks (by messages and on devices). "divide_first":
-  /// each rank divides its contribution, so that no sum overflows. "divide_last": the sum is divided, so that small
-  /// numbers keep their digits.
+  /// When an average of f16 divides, if f16 sums travel between ranks (by messages, on devices). "divide_first": each
+  /// rank divides its contribution, so no sum overflows. "divide_last": the sum is divided, so small numbers keep their
+  /// digits.
   std::string f16_average = "divide_first";
 
-  /// Compare the calls of all ranks before data is touched. A disagreement is then a Mismatch on every rank; without
-  /// the comparison it is a hang or wrong data.
+  /// Before data is touched, compare the calls of all ranks. Ranks that call different collectives then raise Mismatch;
+  /// without the comparison they hang or get wrong data.
   bool check = true;
 
-  /// File of the tuning table that `farandole-bench --tune` writes. Rank 0 reads it. Settings that differ from their
-  /// defaults take precedence over the table. Empty: no table.
+  /// File of the tuning table that `farandole-bench --tune` writes. Rank 0 reads the file. Algorithm and size settings
+  /// that differ from their defaults override the table. Empty: no table.
   std::string tuning;
 };
 
 /// How ranks of a host exchange data through shared memory. Rank 0's values hold for all ranks, except `window_bytes`.
 struct SharedMemorySettings {
-  /// "on": ranks of a host use shared memory, and threads of a process read each other's buffers. "windows": threads
-  /// reach only each other's windows, as processes do. "off": ranks exchange messages.
+  /// "on": ranks of a host use shared memory, and threads of one process also access each other's ordinary buffers.
+  /// "windows": threads access only each other's windows (memory of `Communicator::allocate`), as processes do. "off":
+  /// ranks exchange messages.
   std::string mode = "on";
 
-  /// Vectors of up to this many bytes are one-shot: each rank reads its peers' contributions, with a single
+  /// Vectors of up to this many bytes are one-shot: each rank reads its peers' contributions after a single
   /// synchronization. The limit is 4 times as high on hosts with more ranks than cores.
   std::int64_t one_shot_bytes = 4 << 10;
 
-  /// Bytes per slice of longer vectors. Slices pass through staging memory and should fit into the caches.
+  /// Bytes per slice, in which longer vectors are processed. Slices should fit into the caches.
   std::int64_t slice_bytes = 512 << 10;
 
-  /// Chunks of at least this many bytes are copied once between the ordinary memory of processes, by cross-memory
-  /// attach, in collectives that only move data, if the kernel permits it. 0: never.
+  /// In collectives that only move data (no reduction), chunks of at least this many bytes in ordinary memory are
+  /// copied once, directly from process to process (`process_vm_readv`), if the kernel permits. 0: never.
   std::int64_t single_copy_bytes = 1 << 20;
 
-  /// Results larger than this, summed over all ranks of a host, are written by non-temporal stores, unless they replace
-  /// the input. The same holds for large results that were last written this many bytes ago.
+  /// Results larger than this, summed over the ranks of a host, are written by non-temporal stores, unless they replace
+  /// the input. So are results of at least 1/16 of this size if more than this many bytes of results have been written
+  /// since the last result in the same output buffer.
   std::int64_t non_temporal_bytes = 16 << 20;
 
-  /// Maximum bytes of the windows of all ranks of a host together; allocations beyond it raise InvalidArgument.
-  /// 0: the memory of the machine or of the control group. Each process's own value holds.
+  /// Maximum total bytes of the windows of all ranks of a host; further allocations raise InvalidArgument. 0: the
+  /// memory of the machine or of the control group. Each process's own value holds.
   std::int64_t window_bytes = 0;
 };
 
 /// How gradients are averaged (GradientAverager). Rank 0's values hold for all ranks.
 struct GradientSettings {
-  /// Bytes per bucket of gradients that are reduced together. Larger buckets use the network better; smaller ones begin
-  /// earlier.
+  /// Maximum bytes of a bucket of gradients that are reduced together; a larger gradient is a bucket of its own. Larger
+  /// buckets use the network better; smaller buckets begin earlier.
   std::int64_t bucket_bytes = 4 << 20;
 
-  /// Bytes of the last bucket, whose reduction no computation hides.
+  /// Maximum bytes of the bucket that is reduced last. Backward has ended by then, so no computation overlaps with it.
   std::int64_t last_bucket_bytes = 256 << 10;
 };
 
@@ -94,11 +95,11 @@ struct EngineSettings {
   /// for all ranks.
   std::int64_t fusion_bytes = 8 << 20;
 
-  /// File to which rank 0 writes when each named tensor was negotiated, waited and was moved, in the format of Chrome's
-  /// traces. "off": no file.
+  /// File in the format of Chrome's traces, in which rank 0 records when each named tensor is negotiated, waits and is
+  /// moved. "off": no file.
   std::string timeline = "off";
 
-  /// Mark each negotiation of rank 0 in the timeline.
+  /// Rank 0 marks each negotiation in the timeline.
   bool timeline_cycles = false;
 
   /// Allocate TensorFlow's large CPU tensors in windows, so that collectives need no copy of them. Read when
@@ -111,12 +112,14 @@ struct FaultSettings {
   /// A collective that takes longer raises Timeout on every rank. 0: never.
   Seconds timeout{0};
 
-  /// A collective that takes longer logs which ranks are missing, again after twice the time, and so on. Ranks that
-  /// have all been idle for a sixth of this time, waiting for each other, raise Mismatch.
+  /// A rank that waits longer in a collective logs which ranks are missing, again after twice the time, and so on. In
+  /// the engine of named tensors, ranks that all wait for each other and have been idle for a sixth of this time raise
+  /// Mismatch. Ranks that wait for each other in a circle of several communicators raise Mismatch with the third
+  /// warning.
   Seconds warn_after{30};
 
-  /// How processes of a host detect that a peer has died. "pidfd": by a pidfd for each peer. "proc": by reading
-  /// /proc/<pid>/stat 20 times a second, also where a sandbox kills processes that call pidfd_open. "auto": "pidfd" if
+  /// How processes of a host detect that a peer has died. "pidfd": by a pidfd for each peer. "proc": reads
+  /// /proc/<pid>/stat 20 times a second; for sandboxes that kill processes that call pidfd_open. "auto": "pidfd" if
   /// available, else "proc". "off": no detection.
   std::string liveness = "auto";
 
@@ -126,52 +129,53 @@ struct FaultSettings {
 
 /// How this process finds and joins its job. Each process's own values hold.
 struct LaunchSettings {
-  /// MPI by which to join: "openmpi", "mpich"; "pmix": no MPI, the launcher's PMIx tells each process its number;
-  /// "off": no MPI, the variables of other launchers still count. "auto": the MPI that is loaded or that started the
-  /// program.
+  /// "auto": the MPI that is loaded or that started the program. "openmpi", "mpich": this MPI. "pmix": no MPI; the
+  /// launcher's PMIx gives each process its number. "off": no MPI; FARANDOLE_RANK or torchrun's variables still start a
+  /// job.
   std::string mpi = "auto";
 
   /// Number of this process, and number of processes, in a job that no MPI starts. -1: not set.
   std::int64_t rank = -1;
   std::int64_t size = -1;
 
-  /// Name of a job that no MPI starts: the same for all processes of the job, and different from other jobs of the same
-  /// user, or at the same address, at the same time.
+  /// Name of a job that no MPI starts. All its processes have the same name; no other job of the same user, or at the
+  /// same rendezvous, may use the name at the same time.
   std::string job;
 
-  /// Host and port at which the processes of a job on several hosts meet, such as "node1:29500": the host of rank 0
-  /// and a port; this port and at least one of the 8 ports after it must be free.
+  /// Host of process 0 and a port, such as "node1:29500", for a job over several hosts that no MPI starts. Process 0
+  /// listens at the first free port among this port and the next 8; the other processes connect to it.
   std::string rendezvous;
 
-  /// Processes with different texts count as being on different hosts. For trying multi-host jobs on one machine.
+  /// Processes with different texts count as being on different hosts. Use it to try multi-host jobs on one machine.
   std::string host_id;
 
-  /// File of the PMIx library. Empty: the loaded PMIx, else the libpmix.so.2 that the loader, or a search in the
-  /// directories of Debian and Open MPI, finds.
+  /// File of the PMIx library. Empty: the PMIx that the process has loaded, else libpmix.so.2 from the loader's path,
+  /// else from the usual directories of Debian and Open MPI.
   std::string pmix_library;
 };
 
 /// Connections between hosts. Rank 0's `transport` and `peer_timeout` hold for all ranks.
 struct NetworkSettings {
   /// Transport between the hosts of a job that MPI has started: "mpi", or "tcp" for Farandole's own connections.
-  /// "auto": "tcp" if all processes can listen and reach the next host, and MPI has no faster fabric.
+  /// "auto": "tcp" if every process can listen and can reach the next host, and no host has a fabric faster than TCP;
+  /// else "mpi".
   std::string transport = "auto";
 
   /// Network interface of TCP connections, by name ("eth1") or network ("10.0.0.0/8"). Empty: the route decides.
   std::string interface;
 
-  /// A host whose kernel answers nothing on TCP connections for this long is lost: PeerLost. A host that is merely slow
-  /// is not.
+  /// Ranks raise PeerLost if for this long a host's kernel acknowledges nothing on its TCP connections, or no
+  /// connection can be made. A slow program on that host is not a loss.
   Seconds peer_timeout{60};
 
-  /// Key of a job that no MPI starts, 64 hexadecimal digits, given in one of three ways: the key itself (removed from
-  /// the environment once read, and never shown), a file of this user with mode 0600 that is no link, or an open
-  /// descriptor, which is closed once read (-1: not set).
+  /// Key (64 hexadecimal digits) of a job that no MPI starts, in one of three forms: the key itself, which is removed
+  /// from the environment once read, and never shown; a file, which must belong to this user, have mode 0600, and not
+  /// be a symbolic link; or an open file descriptor, which is closed once read (-1: not set).
   std::string job_key;
   std::string job_key_file;
   std::int64_t job_key_descriptor = -1;
 
-  /// Run such a job without a key. Any program that reaches a port of the job can then join the job, read its data and
+  /// Allow such a job to run without a key. Any program that reaches one of its ports can then join, read its data, and
   /// send wrong data.
   bool trust_network = false;
 };
@@ -182,23 +186,24 @@ struct DeviceSettings {
   std::string cuda = "auto";
 
   /// Device number of this process's rank, or a list such as "0,2,1" with a number for each local rank. "auto": the
-  /// only device that the process sees, else the device numbered as the local rank.
+  /// device that the process sees, if it sees only one; else the device whose number is the local rank.
   std::string ordinals = "auto";
 
-  /// File of CUDA's driver library. Empty: the libcuda.so.1 that the loader finds.
+  /// File of CUDA's driver library. Empty: libcuda.so.1 from the loader's path.
   std::string cuda_library;
 
-  /// File of NCCL. Empty: the loaded NCCL, else the libnccl.so.2 that the loader finds.
+  /// File of NCCL. Empty: the NCCL that the process has loaded, else libnccl.so.2 from the loader's path.
   std::string nccl_library;
 
-  /// Bytes per slice in which hierarchical collectives on device memory copy data for other hosts through pinned
-  /// memory; a few slices are in flight together.
+  /// Bytes per slice, in which hierarchical collectives on device memory copy data for other hosts through pinned
+  /// memory; a few slices are in flight at a time.
   std::int64_t slice_bytes = 1 << 20;
 };
 
 /// This process. Each process's own values hold.
 struct ProcessSettings {
-  /// Directory of the plug-ins. Empty: the directory of the library.
+  /// Directory in which plug-ins are looked for first. Then Farandole looks in `farandole/` beside its library, then in
+  /// the loader's path.
   std::string plugin_directory;
 
   /// Least severe level of messages on standard error: "debug", "info", "warning", "error" or "off".
@@ -241,7 +246,7 @@ struct SettingField {
   bool operator==(const SettingField&) const = default;
 };
 
-/// A row of the table of settings.
+/// A row of the table of settings: an environment variable, and the field that it sets.
 struct SettingInfo {
   using Field =
       std::variant<SettingField<std::string>, SettingField<std::int64_t>, SettingField<bool>, SettingField<Seconds>>;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Order of samples: which samples form each batch, and which replica computes them.
+// Which samples form each global batch (Loader), and which part of a batch each replica computes
+// (`part_of(batch size, replicas, replica)`).
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,7 @@ struct Range {
 Range part_of(std::int64_t count, std::int64_t parts, std::int64_t index);
 
 /// Cuts a data set into global batches. Each epoch uses every sample once, in an order that depends only on seed and
-/// epoch, never on the number of replicas. Not thread-safe; each replica has a Loader of its own.
+/// epoch, never on the number of replicas. Not thread-safe; each replica has its own Loader.
 class Loader {
  public:
   /// @throws InvalidArgument  there are no samples, or more than 2^32; or global_batch < 1
