@@ -102,7 +102,7 @@ MUTANTS = [
            "for (const int before : step.after) latest = std::max(latest, places_[static_cast<std::size_t>(before)]);", "",
            VALUES),
     Mutant("reduced-before-it-is-received", "that what a round receives is there after the round", PROGRAM,
-           "const Where done{step.round + 1, -1};", "const Where done{step.round, -1};", VALUES),
+           "const Point done{step.round + 1, -1};", "const Point done{step.round, -1};", VALUES),
     Mutant("one-bounce-memory-for-a-round", "the bounce memory of each message of a round", PLAN,
            "bounce += device_aligned(extent.count * element_bytes_);", "", VALUES),
     Mutant("messages-before-their-kernels", "that a round sends what kernels have made before", WORK,

@@ -10,8 +10,8 @@ from typing import Any, Dict
 from . import _engine, errors
 
 _OTHER_DISTRIBUTIONS = {"tensorflow": ("tensorflow-cpu", "tensorflow-intel", "tf-nightly")}
-# Beginnings of `describe()["mpi"]` in a job of one process, and in a job of one host without MPI.
-_WITHOUT_MPI = ("none", "sockets of this host")
+# Beginnings of `describe()["mpi"]` in jobs without MPI: of one process, of one host, of several hosts.
+_WITHOUT_MPI = ("none", "sockets of this host", "TCP connections")
 
 
 def _has_plugin(prefix: str) -> bool:
