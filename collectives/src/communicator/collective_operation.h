@@ -54,7 +54,7 @@ class CollectiveOperation final : public Operation {
   std::vector<int> waits_for() const override;
   BufferHazard withdraw() override;
   std::shared_ptr<DeviceEvent> enqueued() const override { return running_ ? running_->enqueued() : nullptr; }
-  const Descriptor& descriptor() const { return descriptor_; }
+  const Descriptor& descriptor() const { return prepared_.descriptor; }
   std::uint64_t sequence() const { return sequence_; }
 
  private:
@@ -78,12 +78,10 @@ class CollectiveOperation final : public Operation {
   const Group& group_;
   const ShmContext& host_;
   const KeptCall call_;
-  const Selection selection_;
+  PreparedCall prepared_;
   const std::uint64_t sequence_;
   const VendorSlots slots_;
   const bool has_arrived_;
-  const std::string validation_error_;
-  Descriptor descriptor_;
   int comparisons_ = 0;
   CountExchange counts_;  // used by an uneven alltoall
   Phase phase_;
