@@ -47,14 +47,14 @@ CollectiveOperation::CollectiveOperation(const Group& group, const ShmContext& h
     : group_(group),
       host_(host),
       call_(prepared.call),
-      selection_(prepared.selection),
+      prepared_(prepared, call_),
       sequence_(sequence),
       slots_(slots),
       has_arrived_(has_arrived),
-      validation_error_(prepared.validation_error),
-      descriptor_(prepared.descriptor),
-      phase_(group.compares && group.size() > 1 && !selection_.method->compares_calls ? Phase::kCheck : Phase::kRun) {
-  if (selection_.method->created_before_comparison) created_early_ = selection_.method->make(inputs());
+      phase_(group.compares && group.size() > 1 && !prepared_.selection.method->compares_calls ? Phase::kCheck
+                                                                                               : Phase::kRun) {
+  const Method& method = *prepared_.selection.method;
+  if (method.created_before_comparison) created_early_ = method.make(inputs());
 }
 
 CollectiveOperation::~CollectiveOperation() {
@@ -90,7 +90,8 @@ Operation::State CollectiveOperation::advance() {
 }
 
 void CollectiveOperation::begin_phase() {
-  if (!is_announced_ && selection_.method->announce != nullptr) selection_.method->announce(inputs());
+  const Method& method = *prepared_.selection.method;
+  if (!is_announced_ && method.announce != nullptr) method.announce(inputs());
   is_announced_ = true;
   switch (phase_) {
     case Phase::kCheck:
@@ -126,53 +127,54 @@ void CollectiveOperation::end_phase() {
 }
 
 MethodInputs CollectiveOperation::inputs() const {
-  return {group_, host_.group.get(), host_.hosts(), host_.plans.get(), slots_.vendor, slots_.devices,
-          call_,  selection_,        descriptor_,   sequence_,         has_arrived_};
+  return {group_,         host_.group.get(), host_.hosts(), host_.plans.get(), slots_.vendor,
+          slots_.devices, prepared_,         sequence_,     has_arrived_};
 }
 
 void CollectiveOperation::begin_run() {
-  if (!validation_error_.empty()) throw InvalidArgument(validation_error_);
+  if (!prepared_.is_valid()) throw InvalidArgument(prepared_.validation_error);
   running_ = created_early_ ? std::move(created_early_) : make_running();
 }
 
 std::unique_ptr<Operation> CollectiveOperation::make_running() {
-  const Method& method = *selection_.method;
+  const Method& method = *prepared_.selection.method;
   // Methods on devices convert averages themselves.
   const bool sends_sums = method.memory == MemoryKind::kHost && !method.sends_no_partial_sums;
-  const AverageWay way = sends_sums ? average_way(call_, group_) : AverageWay::kUnchanged;
+  if (call_.op != ReduceOp::kAverage || !sends_sums) return method.make(inputs());
+  const AverageWay way = average_way(call_, group_);
   if (way == AverageWay::kUnchanged) return method.make(inputs());
   return std::make_unique<AverageOperation>(inputs(), way);
 }
 
 /// Exchanges the send counts of an uneven alltoall: an alltoall of one number per rank, by the same schedule.
 void CollectiveOperation::begin_count_exchange() {
-  const std::vector<std::size_t> counts = parts_of(call_, group_.size()).to_vector();
+  const std::vector<std::size_t> counts = prepared_.parts.to_vector();
   counts_.sent.assign(counts.begin(), counts.end());
   counts_.received.assign(counts.size(), 0);
   Call exchange;
   exchange.collective = Collective::kAlltoall;
   exchange.input = {counts_.sent.data(), counts.size(), DType::kI64};
   exchange.output = {counts_.received.data(), counts.size(), DType::kI64};
-  running_ = std::make_unique<ScheduledCollective>(group_, exchange, selected_bytes(exchange, group_.size()),
-                                                   Selection::schedule(*selection_.algorithm, 1), sequence_);
+  running_ = std::make_unique<ScheduledCollective>(group_, exchange, PreparedCall(exchange, group_.size()).bytes,
+                                                   Selection::schedule(*prepared_.selection.algorithm, 1), sequence_);
 }
 
 void CollectiveOperation::end_count_exchange() {
-  const Parts expected = recv_parts_of(call_, group_.size());
+  const Parts& expected = prepared_.recv_parts;
   for (std::size_t peer = 0; peer < counts_.received.size(); ++peer) {
     if (counts_.received[peer] == expected[peer]) continue;
     counts_.disagreement =
         fmt::format("alltoall: rank {} sends {} elements to rank {}, which expects {}; no data was touched", peer,
                     counts_.received[peer], group_.rank, expected[peer]);
-    descriptor_.algorithm = Descriptor::kRefused;
+    prepared_.descriptor.algorithm = Descriptor::kRefused;
     return;
   }
 }
 
 void CollectiveOperation::begin_check() {
   running_ = make_comparison();
-  if (validation_error_.empty() && counts_.disagreement.empty()) return;
-  running_ = std::make_unique<RefusedComparison>(std::move(running_), validation_error_, counts_.disagreement);
+  if (prepared_.is_valid() && counts_.disagreement.empty()) return;
+  running_ = std::make_unique<RefusedComparison>(std::move(running_), prepared_.validation_error, counts_.disagreement);
 }
 
 /// Compares through shared memory if all ranks share memory, whatever algorithm a rank has selected: ranks that
@@ -180,9 +182,9 @@ void CollectiveOperation::begin_check() {
 std::unique_ptr<Operation> CollectiveOperation::make_comparison() {
   const std::uint64_t number = LaneLedger::first_number(sequence_) + static_cast<std::uint64_t>(comparisons_++);
   if (host_.group_of_all() == nullptr) {
-    return CallComparison::make(group_, host_.hosts(), host_.group.get(), number, descriptor_);
+    return CallComparison::make(group_, host_.hosts(), host_.group.get(), number, prepared_.descriptor);
   }
-  auto comparison = std::make_unique<ShmOperation>(group_, *host_.group_of_all(), call_, descriptor_, number,
+  auto comparison = std::make_unique<ShmOperation>(group_, *host_.group_of_all(), prepared_, number,
                                                    ShmOperation::Purpose::kComparison);
   // The comparison of the exchanged counts follows.
   if (call_.exchanges_counts() && comparisons_ == 1) comparison->set_followed_by(number + 1);

@@ -17,7 +17,6 @@
 #include "operation/group.h"
 #include "operation/method_inputs.h"
 #include "operation/operation.h"
-#include "operation/prepared_call.h"
 #include "selection/selection.h"
 #include "shared_memory/shm_group.h"
 
@@ -55,7 +54,7 @@ class CollectiveOperation final : public Operation {
   std::vector<int> waits_for() const override;
   BufferHazard withdraw() override;
   std::shared_ptr<DeviceEvent> enqueued() const override { return running_ ? running_->enqueued() : nullptr; }
-  const Descriptor& descriptor() const { return descriptor_; }
+  const Descriptor& descriptor() const { return prepared_.descriptor; }
   std::uint64_t sequence() const { return sequence_; }
 
  private:
@@ -79,12 +78,10 @@ class CollectiveOperation final : public Operation {
   const Group& group_;
   const ShmContext& host_;
   const KeptCall call_;
-  const Selection selection_;
+  PreparedCall prepared_;
   const std::uint64_t sequence_;
   const VendorSlots slots_;
   const bool has_arrived_;
-  const std::string validation_error_;
-  Descriptor descriptor_;
   int comparisons_ = 0;
   CountExchange counts_;  // used by an uneven alltoall
   Phase phase_;

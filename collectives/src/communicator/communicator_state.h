@@ -15,8 +15,8 @@
 
 #include "communicator/work_queue.h"
 #include "farandole/collectives/communicator.h"
+#include "operation/call.h"
 #include "operation/group.h"
-#include "operation/prepared_call.h"
 #include "selection/selection.h"
 
 namespace farandole {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "device/device_slot.h"
-#include "operation/prepared_call.h"
+#include "operation/call.h"
 
 namespace farandole {
 

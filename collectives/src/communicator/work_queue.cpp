@@ -82,12 +82,10 @@ bool WorkQueue::is_one_shot(const PreparedCall& prepared) const {
 /// fault
 Attempt WorkQueue::run_one_shot(const PreparedCall& prepared, std::uint64_t sequence,
                                 std::optional<FlightRecorder::Id>& record) {
-  const std::uint64_t number = LaneLedger::first_number(sequence);
   Waiter waiter(group_.endpoint->progress().doorbell(), group_.endpoint->progress().waiting());
   FlightRecorder& recorder = group_.endpoint->recorder();
   record = recorder.begin_inline(group_.id, sequence, subject_of(prepared.descriptor));
-  const Attempt attempt =
-      try_one_shot(*host_.group_of_all(), number, digest_of(prepared.descriptor, number), prepared.call, waiter);
+  const Attempt attempt = try_one_shot(*host_.group_of_all(), LaneLedger::first_number(sequence), prepared, waiter);
   if (attempt == Attempt::kDone) recorder.finish_inline(*record);
   return attempt;
 }

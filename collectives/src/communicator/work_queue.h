@@ -17,8 +17,8 @@
 #include "communicator/work_state.h"
 #include "farandole/collectives/communicator.h"
 #include "farandole/internal/progress.h"
+#include "operation/call.h"
 #include "operation/group.h"
-#include "operation/prepared_call.h"
 #include "shared_memory/one_shot.h"
 
 namespace farandole {

@@ -30,7 +30,7 @@ bool is_in_place(const HierarchicalPhase& phase) {
 Selection select_inside(const Call& call, int size, const Settings& settings) {
   SelectionQuery query;
   query.collective = call.collective;
-  query.bytes = selected_bytes(call, size);
+  query.bytes = PreparedCall(call, size).bytes;
   query.size = size;
   query.link = kDeviceLink;
   query.memory = MemoryKind::kCuda;
@@ -56,7 +56,7 @@ HierarchicalQuery device_hierarchical_query(const Call& call, const Hierarchy& h
   const auto carriers = static_cast<std::size_t>(query.carriers);
   // All slices except the last have equal parts, as the vendor's collectives require.
   query.slice_granularity = carriers * std::max<std::size_t>(1, kDeviceAlignment / element_bytes);
-  std::size_t carried_bytes = total_count(call, size) * element_bytes;
+  std::size_t carried_bytes = PreparedCall(call, size).total * element_bytes;
   // In an alltoall the carriers of a host exchange the vectors of all its ranks.
   if (call.collective == Collective::kAlltoall) carried_bytes *= static_cast<std::size_t>(hierarchy.max_local_size());
   const std::size_t part_bytes = carried_bytes / carriers;

@@ -84,11 +84,11 @@ constinit const Method kDeviceScheduleMethod{
 DeviceOperation::DeviceOperation(const MethodInputs& inputs, Way way)
     : group_(inputs.group),
       slot_(inputs.devices),
-      divided_sum_(average_way(inputs.call, group_) == AverageWay::kDividedFirst
-                       ? std::make_unique<const KeptCall>(divided_sum(inputs.call, group_.size()))
+      divided_sum_(average_way(inputs.prepared.call, group_) == AverageWay::kDividedFirst
+                       ? std::make_unique<const KeptCall>(divided_sum(inputs.prepared.call, group_.size()))
                        : nullptr),
-      call_(divided_sum_ ? *divided_sum_ : inputs.call),
-      selection_(inputs.selection),
+      call_(divided_sum_ ? *divided_sum_ : inputs.prepared.call),
+      selection_(inputs.prepared.selection),
       way_(way),
       ticket_{inputs.group.id, inputs.sequence} {
   time_ = slot_.context().propose(ticket_);
@@ -156,7 +156,7 @@ void DeviceOperation::begin_agreement() {
   call.output = {&time_, 1, DType::kI64};
   call.op = ReduceOp::kMax;
   const Algorithm& doubling = *find_algorithm(Collective::kAllreduce, "recursive_doubling");
-  agreement_ = std::make_unique<ScheduledCollective>(group_, call, selected_bytes(call, group_.size()),
+  agreement_ = std::make_unique<ScheduledCollective>(group_, call, PreparedCall(call, group_.size()).bytes,
                                                      Selection::schedule(doubling, 1), ticket_.sequence);
 }
 

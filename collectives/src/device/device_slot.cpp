@@ -36,7 +36,7 @@ class DeviceSlot::ClaimExchange final : public Operation {
     call.input = {&own_, sizeof own_, DType::kU8};
     call.output = {claims_.data(), claims_.size() * sizeof own_, DType::kU8};
     const Algorithm& ring = *find_algorithm(Collective::kAllgather, "ring");
-    gathering_ = std::make_unique<ScheduledCollective>(group, call, selected_bytes(call, group.size()),
+    gathering_ = std::make_unique<ScheduledCollective>(group, call, PreparedCall(call, group.size()).bytes,
                                                        Selection::schedule(ring, 1), sequence);
   }
   State advance() override { return gathering_->advance(); }

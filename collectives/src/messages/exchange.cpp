@@ -136,19 +136,18 @@ constinit const Method kExchangeMethod{
     .is_available = [](const SelectionQuery& query,
                        bool) { return !query.shares_memory && query.size > 1 && fits_comparison(query); },
     .make = [](const MethodInputs& inputs) -> std::unique_ptr<Operation> {
-      return std::make_unique<Exchange>(inputs.group, inputs.hierarchy, inputs.host, inputs.call, inputs.descriptor,
-                                        inputs.sequence);
+      return std::make_unique<Exchange>(inputs.group, inputs.hierarchy, inputs.host, inputs.prepared, inputs.sequence);
     },
     .explain = explain_exchange,
 };
 
-Exchange::Exchange(const Group& group, const Hierarchy* hierarchy, ShmGroup* host, const Call& call,
-                   const Descriptor& descriptor, std::uint64_t sequence)
+Exchange::Exchange(const Group& group, const Hierarchy* hierarchy, ShmGroup* host, const PreparedCall& prepared,
+                   std::uint64_t sequence)
     : group_(group),
-      part_offsets_(call.is_uneven() ? parts_of(call, group.size()).offsets() : std::vector<std::size_t>{}),
-      collective_(call, group.rank, group.size(), part_offsets_, shown_to(group.size())),
-      comparison_(
-          CallComparison::make(group, hierarchy, host, LaneLedger::first_number(sequence), descriptor, blocks())) {}
+      part_offsets_(prepared.call.is_uneven() ? prepared.parts.offsets() : std::vector<std::size_t>{}),
+      collective_(prepared, group.rank, group.size(), part_offsets_, shown_to(group.size())),
+      comparison_(CallComparison::make(group, hierarchy, host, LaneLedger::first_number(sequence), prepared.descriptor,
+                                       blocks())) {}
 
 PayloadBlocks Exchange::blocks() const {
   PayloadBlocks blocks;

@@ -30,9 +30,9 @@ extern const Method kExchangeMethod;
 /// The output is written after the ranks have agreed: a Mismatch leaves it unchanged.
 class Exchange final : public Operation {
  public:
-  /// @param hierarchy, host  as in MethodInputs   @param call  a valid call, which outlives the operation
-  Exchange(const Group& group, const Hierarchy* hierarchy, ShmGroup* host, const Call& call,
-           const Descriptor& descriptor, std::uint64_t sequence);
+  /// @param hierarchy, host  as in MethodInputs   @param prepared  a valid call, which outlives the operation
+  Exchange(const Group& group, const Hierarchy* hierarchy, ShmGroup* host, const PreparedCall& prepared,
+           std::uint64_t sequence);
 
   State advance() override;
   std::vector<int> waits_for() const override { return comparison_->waits_for(); }

@@ -69,8 +69,8 @@ constinit const Method kHierarchicalMethod{
           if (inputs.host != nullptr) inputs.host->ledger().announce(LaneLedger::first_number(inputs.sequence));
         },
     .make = [](const MethodInputs& inputs) -> std::unique_ptr<Operation> {
-      return std::make_unique<HierarchicalOperation>(inputs.group, *inputs.plans, inputs.host, inputs.call,
-                                                     inputs.descriptor, inputs.sequence);
+      return std::make_unique<HierarchicalOperation>(inputs.group, *inputs.plans, inputs.host, inputs.prepared.call,
+                                                     inputs.prepared.descriptor, inputs.sequence);
     },
     .explain = explain_hierarchical,
 };
@@ -81,7 +81,7 @@ HierarchicalQuery hierarchical_query(const Call& call, const Hierarchy& hierarch
   const std::size_t element_bytes = size_in_bytes(call.input.dtype);
   query.granularity = std::max<std::size_t>(1, kLineBytes / element_bytes);
   if (call.collective == Collective::kBarrier) return query;
-  const std::size_t bytes = total_count(call, size) * element_bytes;
+  const std::size_t bytes = PreparedCall(call, size).total * element_bytes;
   const int max_carriers = hierarchy.min_local_size();
   // If every rank carries its own block, skip the gather inside the host. Reductions cannot: their blocks exist only
   // after the reduction inside the host.
@@ -153,12 +153,12 @@ void HierarchicalOperation::copy(const std::vector<PlanCopy>& copies) const {
   }
 }
 
-std::unique_ptr<Operation> HierarchicalOperation::begin_inside(const Track& track) {
-  Descriptor descriptor = descriptor_;
-  descriptor.collective = track.call.collective;
+std::unique_ptr<Operation> HierarchicalOperation::begin_inside(Track& track) {
+  PreparedCall& prepared = track.prepared.emplace(track.call, host_->size());
+  prepared.descriptor = descriptor_;
+  prepared.descriptor.collective = track.call.collective;
   const std::uint64_t number = LaneLedger::first_number(sequence_) + track.at;
-  auto operation = std::make_unique<ShmOperation>(group_, *host_, track.call, descriptor, number,
-                                                  ShmOperation::Purpose::kCollective);
+  auto operation = std::make_unique<ShmOperation>(group_, *host_, prepared, number, ShmOperation::Purpose::kCollective);
   // Later collectives may begin and end before the next inside phase of this collective begins.
   if (track.at + 1 < track.phases.size()) operation->set_followed_by(number + 1);
   return operation;

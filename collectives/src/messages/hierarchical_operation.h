@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "messages/hierarchical_call.h"
@@ -52,15 +53,16 @@ class HierarchicalOperation final : public Operation {
   using Where = HierarchicalPhase::Where;
   /// The phases of a kind (inside or across), in order.
   struct Track {
-    std::vector<std::size_t> phases;     ///< indices in the plan
-    std::size_t at = 0;                  ///< number of phases of this track that are complete
-    Call call;                           ///< the call of the running phase
-    std::unique_ptr<Operation> running;  ///< null while no phase of this track runs
+    std::vector<std::size_t> phases;       ///< indices in the plan
+    std::size_t at = 0;                    ///< number of phases of this track that are complete
+    Call call;                             ///< the call of the running phase
+    std::optional<PreparedCall> prepared;  ///< of the running phase inside
+    std::unique_ptr<Operation> running;    ///< null while no phase of this track runs
     bool is_done() const { return at == phases.size(); }
   };
   State advance(Track& track);
   std::unique_ptr<Operation> begin(std::size_t index, Track& track);
-  std::unique_ptr<Operation> begin_inside(const Track& track);
+  std::unique_ptr<Operation> begin_inside(Track& track);
   std::unique_ptr<Operation> begin_across(std::size_t index, const Call& call);
   void copy(const std::vector<PlanCopy>& copies) const;
   const HierarchicalPlan& plan() const { return prepared_->plan; }

@@ -24,9 +24,8 @@ constinit const Method kScheduleMethod{
     .fits = [](const TuningShape&) { return true; },
     .is_available = [](const SelectionQuery&, bool) { return true; },
     .make = [](const MethodInputs& inputs) -> std::unique_ptr<Operation> {
-      return std::make_unique<ScheduledCollective>(inputs.group, inputs.call,
-                                                   selected_bytes(inputs.call, inputs.group.size()), inputs.selection,
-                                                   inputs.sequence);
+      return std::make_unique<ScheduledCollective>(inputs.group, inputs.prepared.call, inputs.prepared.bytes,
+                                                   inputs.prepared.selection, inputs.sequence);
     },
 };
 

@@ -19,7 +19,7 @@ constinit const Method kVendorMethod{
     .is_available = [](const SelectionQuery& query, bool from_table) { return !from_table || query.vendor_agrees; },
     .announce = [](const MethodInputs& inputs) { inputs.vendor.announce(inputs.sequence); },
     .make = [](const MethodInputs& inputs) -> std::unique_ptr<Operation> {
-      return std::make_unique<VendorAllreduce>(inputs.group, inputs.vendor, inputs.call, inputs.sequence);
+      return std::make_unique<VendorAllreduce>(inputs.group, inputs.vendor, inputs.prepared.call, inputs.sequence);
     },
 };
 

@@ -41,15 +41,18 @@ Call wide_sum(const Call& call, void* input, void* output) {
 }
 
 AverageOperation::AverageOperation(const MethodInputs& inputs, AverageWay way)
-    : call_(inputs.call),
+    : call_(inputs.prepared.call),
       way_(way),
       input_(sum_bytes(call_.input, way)),
       output_(call_.collective == Collective::kAllreduce ? 0 : sum_bytes(call_.output, way)),
-      sum_call_(sum_call(inputs.group.size())) {
+      sum_call_(sum_call(inputs.group.size())),
+      prepared_sum_(sum_call_, inputs.group.size()) {
+  prepared_sum_.selection = inputs.prepared.selection;
+  prepared_sum_.descriptor = inputs.prepared.descriptor;
   if (way_ == AverageWay::kWideSum) {
     widen_to_sum(input_.data(), call_.input.data, call_.input.count, call_.input.dtype, call_.prescale);
   }
-  sum_ = inputs.selection.method->make(inputs.with(sum_call_));
+  sum_ = prepared_sum_.selection.method->make(inputs.with(prepared_sum_));
 }
 
 Call AverageOperation::sum_call(int size) const {

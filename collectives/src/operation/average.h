@@ -45,6 +45,7 @@ class AverageOperation final : public Operation {
   const AverageWay way_;
   const Scratch input_, output_;  // buffers of the wide sum; an allreduce adds in place and needs no output
   const KeptCall sum_call_;
+  PreparedCall prepared_sum_;
   std::unique_ptr<Operation> sum_;  // last member: withdraws its messages before their memory is freed
 };
 

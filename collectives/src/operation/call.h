@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arguments of a collective.
+// The arguments of a collective, and everything that follows from them.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <span>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "farandole/collectives/algorithms.h"
 #include "farandole/core/buffer.h"
 #include "farandole/core/stream.h"
+#include "operation/descriptor.h"
 #include "selection/selection.h"
 
 namespace farandole {
@@ -69,6 +72,12 @@ class Parts {
   std::size_t size() const { return size_; }
   std::size_t operator[](std::size_t rank) const { return counts_.empty() ? each_ : counts_[rank]; }
   std::size_t total() const;
+  /// The same parts, which refer to a copy of their counts. @param copy  empty if the parts have no counts
+  Parts of(std::span<const std::size_t> copy) const {
+    Parts parts = *this;
+    parts.counts_ = copy;
+    return parts;
+  }
   std::vector<std::size_t> to_vector() const;
   /// Offset of each part in the vector, then the end of the last part.
   std::vector<std::size_t> offsets() const;
@@ -89,17 +98,6 @@ inline bool has_parts(Collective collective) {
   return collective == Collective::kAllgather || collective == Collective::kReduceScatter ||
          collective == Collective::kGather || collective == Collective::kScatter || collective == Collective::kAlltoall;
 }
-/// Elements of the whole vector that the ranks hold together. Selection and descriptors count these elements.
-inline std::size_t total_count(const Call& call, int size) {
-  if (!has_parts(call.collective)) return call.input.count;
-  const std::size_t sent = parts_of(call, size).total();
-  return call.collective == Collective::kAlltoall ? std::max(sent, recv_parts_of(call, size).total()) : sent;
-}
-/// Bytes of the whole vector, for the selection. Ranks of an uneven alltoall do not know each other's sizes and must
-/// select the same algorithm: kUnknownBytes, larger than any table entry.
-inline std::size_t selected_bytes(const Call& call, int size) {
-  return call.exchanges_counts() ? kUnknownBytes : total_count(call, size) * size_in_bytes(call.input.dtype);
-}
 /// Memory space of a call: the space of its buffers with elements. If no buffer has elements, the space that a view
 /// names, device memory first.
 inline MemorySpace space_of(const Call& call) {
@@ -110,4 +108,54 @@ inline MemorySpace space_of(const Call& call) {
 inline ReduceOp combining_op(const Call& call) {
   return call.op == ReduceOp::kAverage ? ReduceOp::kSum : call.op;
 }
+
+/// A call with its totals and parts, which the constructor computes once: validation, selection, the descriptor, the
+/// queue, methods and operations read them here. Either `accept` or `refuse` completes a caller's call. Allocates
+/// nothing for a valid call, and refers to the arguments.
+struct PreparedCall {
+  /// @param arguments  outlive this object   @param size  ranks of the communicator
+  PreparedCall(const Call& arguments, int size) : call(arguments), space(space_of(call)) {
+    if (has_parts(call.collective)) parts = parts_of(call, size);
+    if (call.collective == Collective::kAlltoall) recv_parts = recv_parts_of(call, size);
+    total = has_parts(call.collective) ? std::max(parts.total(), recv_parts.total()) : call.input.count;
+    bytes = call.exchanges_counts() ? kUnknownBytes : total * size_in_bytes(call.input.dtype);
+  }
+  /// The same call for a queue, which outlives the caller's arguments. @param kept  a copy of `prepared.call`
+  PreparedCall(const PreparedCall& prepared, const KeptCall& kept)
+      : call(kept),
+        space(prepared.space),
+        parts(prepared.parts.of(kept.counts)),
+        recv_parts(prepared.recv_parts.of(kept.recv_counts)),
+        total(prepared.total),
+        bytes(prepared.bytes),
+        selection(prepared.selection),
+        descriptor(prepared.descriptor),
+        validation_error(prepared.validation_error) {}
+
+  /// Completes a valid call.
+  void accept(const Selection& selected) {
+    selection = selected;
+    descriptor = describe_call(*this);
+  }
+  /// Completes a call that this rank refuses: the ranks compare their calls, then this rank throws InvalidArgument.
+  void refuse(std::string error) {
+    validation_error = std::move(error);
+    selection = Selection::schedule(algorithms().front(), 1);
+    descriptor = describe_call(*this);
+  }
+  bool is_valid() const { return validation_error.empty(); }
+
+  const Call& call;
+  MemorySpace space;      ///< of the buffers, see space_of()
+  Parts parts;            ///< see parts_of(); empty for collectives that do not divide the vector
+  Parts recv_parts;       ///< see recv_parts_of(); empty for all collectives but alltoall
+  std::size_t total = 0;  ///< elements of the whole vector that the ranks hold together
+  /// Bytes of the whole vector, for the selection. Ranks of an uneven alltoall do not know each other's sizes and must
+  /// select the same algorithm: kUnknownBytes, larger than any table entry.
+  std::size_t bytes = 0;
+  Selection selection;
+  Descriptor descriptor;
+  std::string validation_error;  ///< why this rank refuses the call; empty for a valid call
+};
+
 }  // namespace farandole

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "farandole/core/error.h"
-#include "operation/prepared_call.h"
+#include "operation/call.h"
 
 namespace farandole {
 namespace {

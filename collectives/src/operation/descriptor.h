@@ -10,7 +10,6 @@
 #include "farandole/collectives/algorithms.h"
 #include "farandole/core/buffer.h"
 #include "farandole/internal/flight_recorder.h"
-#include "operation/call.h"
 #include "operation/group.h"
 #include "selection/selection.h"
 

@@ -5,9 +5,7 @@
 #include <cstdint>
 
 #include "operation/call.h"
-#include "operation/descriptor.h"
 #include "operation/group.h"
-#include "selection/selection.h"
 
 namespace farandole {
 
@@ -25,15 +23,13 @@ struct MethodInputs {
   PreparedPlans* plans;        ///< of the hierarchy; else null
   VendorSlot& vendor;
   DeviceSlot& devices;
-  const Call& call;
-  const Selection& selection;
-  const Descriptor& descriptor;
+  const PreparedCall& prepared;
   std::uint64_t sequence;
   bool has_arrived;  ///< this rank's arrival in shared memory is published already
 
   /// The same arguments with another call, which must outlive the operation as well.
-  MethodInputs with(const Call& other) const {
-    return {group, host, hierarchy, plans, vendor, devices, other, selection, descriptor, sequence, has_arrived};
+  MethodInputs with(const PreparedCall& other) const {
+    return {group, host, hierarchy, plans, vendor, devices, other, sequence, has_arrived};
   }
 };
 

@@ -21,17 +21,17 @@ class ShortCollective {
   /// Receivers of published data: all ranks, or with two ranks only the peer, which then gets only what the peer needs.
   enum class ShownTo : std::uint8_t { kAll, kOtherOfTwo };
 
-  /// @param call  outlives this object
+  /// @param prepared  its call outlives this object
   /// @param firsts  offset of each rank's part in the whole vector, then the end; empty: parts are equal
-  ShortCollective(const Call& call, int rank, int size, std::span<const std::size_t> firsts = {},
+  ShortCollective(const PreparedCall& prepared, int rank, int size, std::span<const std::size_t> firsts = {},
                   ShownTo shown_to = ShownTo::kAll)
-      : call_(call),
+      : call_(prepared.call),
         rank_(rank),
         size_(size),
         shown_to_(shown_to),
         firsts_(firsts),
-        element_bytes_(size_in_bytes(call.input.dtype)),
-        total_(firsts.empty() ? total_count(call, size) : firsts.back()) {}
+        element_bytes_(size_in_bytes(call_.input.dtype)),
+        total_(prepared.total) {}
 
   /// Elements of its input that a rank publishes.
   Extent shown_by(int rank) const {

@@ -7,8 +7,8 @@
 
 namespace farandole {
 
-OneShot::OneShot(ShmGroup& shm, int lane, const Call& call, std::span<const std::size_t> offsets)
-    : shm_(shm), lane_(lane), collective_(call, shm.rank(), shm.size(), offsets) {}
+OneShot::OneShot(ShmGroup& shm, int lane, const PreparedCall& prepared, std::span<const std::size_t> offsets)
+    : shm_(shm), lane_(lane), collective_(prepared, shm.rank(), shm.size(), offsets) {}
 
 void OneShot::publish_input() {
   const int me = shm_.rank();
@@ -31,13 +31,14 @@ void OneShot::compute_result() {
   collective_.take(published, shm_.pointers());
 }
 
-Attempt try_one_shot(ShmGroup& shm, std::uint64_t number, std::uint64_t digest, const Call& call, Waiter& waiter) {
+Attempt try_one_shot(ShmGroup& shm, std::uint64_t number, const PreparedCall& prepared, Waiter& waiter) {
+  const std::uint64_t digest = digest_of(prepared.descriptor, number);
   if (!shm.is_connected()) return Attempt::kNotBegun;
   const int lane = shm.ledger().lane_of(number);
   if (shm.ledger().first_behind(shm.ledger().begin(lane, number)) >= 0) return Attempt::kNotBegun;
   // The peers' caches hold the record's line, and the first write fetches the line from there. Do everything else
   // first.
-  OneShot one_shot(shm, lane, call);
+  OneShot one_shot(shm, lane, prepared);
   one_shot.publish_input();
   publish_arrival(shm, lane, number, digest);
   for (int local = 0; local < shm.size(); ++local) {

@@ -31,9 +31,9 @@ namespace farandole {
 /// `has_arrived`).
 class OneShot {
  public:
-  /// @param call     the whole vector fits in a slot; outlives this object
+  /// @param prepared  the whole vector fits in a slot; its call outlives this object
   /// @param offsets  where each rank's part begins in the whole vector, and the end; empty if parts are equal
-  OneShot(ShmGroup& shm, int lane, const Call& call, std::span<const std::size_t> offsets = {});
+  OneShot(ShmGroup& shm, int lane, const PreparedCall& prepared, std::span<const std::size_t> offsets = {});
   /// Publishes the data that peers need. Call before this rank arrives.
   void publish_input();
   /// Writes the result to the call's output. Call after all ranks have arrived.
@@ -58,6 +58,6 @@ enum class Attempt {
 /// until `waiter` would sleep. This is the fastest path of a blocking call on a short vector: no operation object, no
 /// allocation, no virtual call. If the peers take longer, or the ranks' calls differ, a ShmOperation of the same number
 /// must finish the work. Never throws.
-Attempt try_one_shot(ShmGroup& shm, std::uint64_t number, std::uint64_t digest, const Call& call, Waiter& waiter);
+Attempt try_one_shot(ShmGroup& shm, std::uint64_t number, const PreparedCall& prepared, Waiter& waiter);
 
 }  // namespace farandole

@@ -35,26 +35,21 @@ bool output_is_chunk(Collective collective) {
 
 }  // namespace
 
-Pipeline::Pipeline(const Group& group, ShmGroup& shm, Arrival& arrival, const Call& call,
+Pipeline::Pipeline(const Group& group, ShmGroup& shm, Arrival& arrival, const PreparedCall& prepared,
                    std::span<const std::size_t> offsets)
     : group_(group),
       shm_(shm),
       arrival_(arrival),
-      call_(call),
-      slices_(call, shm.size(), offsets),
-      scales_input_(reduces(call.collective) && call.prescale != 1.0),
-      input_(static_cast<const std::byte*>(call.input.data)),
-      output_(static_cast<std::byte*>(call.output.data)) {}
+      call_(prepared.call),
+      slices_(prepared, shm.size(), offsets),
+      scales_input_(reduces(call_.collective) && call_.prescale != 1.0),
+      input_(static_cast<const std::byte*>(call_.input.data)),
+      output_(static_cast<std::byte*>(call_.output.data)) {}
 
-void Pipeline::prepare_arrival() {
-  const bool reachable = arrival_.publish_buffers(call_.input, call_.output, !scales_input_ && !is_exchange_in_place());
-  if (call_.exchanges_counts()) {
-    arrival_.publish_counts(parts_of(call_, shm_.size()), recv_parts_of(call_, shm_.size()));
-  }
-  if (reachable || !reduces(call_.collective)) return;
-  // Peers cannot reach the input of this reduction, so copy-in of slice 0 is the first step of every possible plan.
-  // That step needs no peer. Taken now, it is published together with the arrival, which saves a wait: most of the time
-  // that a short vector takes.
+/// Peers cannot reach the input, so copy-in of slice 0 is the first step of every possible plan. That step needs no
+/// peer. Taken now, it is published together with the arrival, which saves a wait: most of the time that a short vector
+/// takes.
+void Pipeline::take_first_step() {
   slices_.fit(shm_.layout().slot_bytes(), /*share_slot=*/true);
   copy_in(0);
   steps_taken_ = 1;

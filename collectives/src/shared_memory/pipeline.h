@@ -48,14 +48,16 @@ namespace farandole {
 /// consistent, so at least one of the two ranks sees the other's store.
 class Pipeline {
  public:
-  /// @param call, arrival, offsets  belong to the same operation, and outlive this object
+  /// @param prepared, arrival, offsets  belong to the same operation, and outlive this object
   /// @param offsets  where each rank's part begins in the whole vector, and the end; empty if the vector may be cut
   /// anywhere
-  Pipeline(const Group& group, ShmGroup& shm, Arrival& arrival, const Call& call, std::span<const std::size_t> offsets);
+  Pipeline(const Group& group, ShmGroup& shm, Arrival& arrival, const PreparedCall& prepared,
+           std::span<const std::size_t> offsets);
 
-  /// Publishes locations and counts for the peers, and takes the first step if the plan's first step is certain
-  /// already. Call before this rank arrives.
-  void prepare_arrival();
+  /// True if peers may read the input in place wherever they can reach it.
+  bool shares_input() const { return !scales_input_ && !is_exchange_in_place(); }
+  /// Takes the first step of a reduction whose input peers cannot reach. Call before this rank arrives.
+  void take_first_step();
   /// Makes the plan from the facts that all ranks have published. Call after all ranks have arrived.
   void begin();
   /// Takes the next step if that is possible now. Done once no peer uses this rank's memory any more.

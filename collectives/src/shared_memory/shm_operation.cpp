@@ -10,12 +10,6 @@
 namespace farandole {
 namespace {
 
-bool has_counts(Collective collective) {
-  return collective == Collective::kAllgather || collective == Collective::kGather ||
-         collective == Collective::kReduceScatter || collective == Collective::kScatter ||
-         collective == Collective::kAlltoall;
-}
-
 /// How processes read inputs that lie in no window. Empty for reductions, which never use cross-memory attach.
 std::string explain_single_copies(Collective collective, const Group& group) {
   const std::int64_t min_bytes = group.endpoint->settings().shared_memory.single_copy_bytes;
@@ -45,28 +39,28 @@ constinit const Method kShmMethod{
     .fits = [](const TuningShape& shape) { return shape.ranks > 1 && shape.hosts == 1; },
     .is_available = [](const SelectionQuery& query, bool) { return query.shares_memory; },
     .make = [](const MethodInputs& inputs) -> std::unique_ptr<Operation> {
-      return std::make_unique<ShmOperation>(inputs.group, *inputs.host, inputs.call, inputs.descriptor,
+      return std::make_unique<ShmOperation>(inputs.group, *inputs.host, inputs.prepared,
                                             LaneLedger::first_number(inputs.sequence),
                                             ShmOperation::Purpose::kCollective, inputs.has_arrived);
     },
     .explain = explain_shared_memory,
 };
 
-ShmOperation::ShmOperation(const Group& group, ShmGroup& shm, const Call& call, const Descriptor& descriptor,
-                           std::uint64_t number, Purpose purpose, bool has_arrived)
+ShmOperation::ShmOperation(const Group& group, ShmGroup& shm, const PreparedCall& prepared, std::uint64_t number,
+                           Purpose purpose, bool has_arrived)
     : group_(group),
       shm_(shm),
+      prepared_(prepared),
       has_arrived_(has_arrived),
-      arrival_(group, shm, descriptor, number),
+      arrival_(group, shm, prepared.descriptor, number),
       // Operations are constructed in the order of their numbers, or were announced in that order, so begin here.
       previous_(shm.ledger().begin(arrival_.lane(), number)) {
   if (purpose == Purpose::kComparison) return;
-  if (has_counts(call.collective)) offsets_ = parts_of(call, shm.size()).offsets();
-  const std::size_t bytes = total_count(call, shm.size()) * size_in_bytes(call.input.dtype);
-  if (bytes <= shm.one_shot_bytes() && !call.exchanges_counts()) {
-    one_shot_.emplace(shm, arrival_.lane(), call, offsets_);
+  if (has_parts(prepared.call.collective)) offsets_ = prepared.parts.offsets();
+  if (prepared.bytes <= shm.one_shot_bytes()) {
+    one_shot_.emplace(shm, arrival_.lane(), prepared, offsets_);
   } else {
-    pipeline_.emplace(group, shm, arrival_, call, offsets_);
+    pipeline_.emplace(group, shm, arrival_, prepared, offsets_);
   }
 }
 
@@ -125,7 +119,12 @@ Operation::State ShmOperation::advance() {
 
 void ShmOperation::arrive() {
   if (one_shot_) one_shot_->publish_input();
-  if (pipeline_) pipeline_->prepare_arrival();
+  if (pipeline_) {
+    const Call& call = prepared_.call;
+    const bool is_reachable = arrival_.publish_buffers(call.input, call.output, pipeline_->shares_input());
+    if (call.exchanges_counts()) arrival_.publish_counts(prepared_.parts, prepared_.recv_parts);
+    if (!is_reachable && reduces(call.collective)) pipeline_->take_first_step();
+  }
   arrival_.arrive();
 }
 

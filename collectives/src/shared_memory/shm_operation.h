@@ -38,10 +38,10 @@ class ShmOperation final : public Operation {
  public:
   /// The whole collective, or only the comparison of the ranks' calls.
   enum class Purpose { kCollective, kComparison };
-  /// @param call  outlives the operation; ranks in the call (root, counts) are local ranks   @param number  grows from
-  /// one operation to the next   @param has_arrived  the caller has published this rank's arrival, data included
-  ShmOperation(const Group& group, ShmGroup& shm, const Call& call, const Descriptor& descriptor, std::uint64_t number,
-               Purpose purpose, bool has_arrived = false);
+  /// @param prepared  outlives the operation; ranks in the call (root, counts) are local ranks   @param number  grows
+  /// from one operation to the next   @param has_arrived  the caller has published this rank's arrival, data included
+  ShmOperation(const Group& group, ShmGroup& shm, const PreparedCall& prepared, std::uint64_t number, Purpose purpose,
+               bool has_arrived = false);
   /// Keeps the lane for operation `number`, which the same collective will run after this operation.
   void set_followed_by(std::uint64_t number) { followed_by_ = number; }
   ~ShmOperation() override;
@@ -60,6 +60,7 @@ class ShmOperation final : public Operation {
 
   const Group& group_;
   ShmGroup& shm_;
+  const PreparedCall& prepared_;
   const bool has_arrived_;
   std::uint64_t followed_by_ = 0;  // 0: no operation
   Arrival arrival_;

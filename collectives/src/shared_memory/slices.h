@@ -21,13 +21,13 @@ class Slices {
  public:
   /// @param offsets  where each rank's chunk begins, and the end; outlives this object. Empty if chunks may be cut
   /// freely
-  Slices(const Call& call, int size, std::span<const std::size_t> offsets)
-      : element_bytes_(size_in_bytes(call.input.dtype)),
-        total_(total_count(call, size)),
+  Slices(const PreparedCall& prepared, int size, std::span<const std::size_t> offsets)
+      : element_bytes_(size_in_bytes(prepared.call.input.dtype)),
+        total_(prepared.total),
         size_(static_cast<std::size_t>(size)),
-        owner_of_all_(call.collective == Collective::kBroadcast ? call.root : -1),
+        owner_of_all_(prepared.call.collective == Collective::kBroadcast ? prepared.call.root : -1),
         offsets_(offsets) {
-    if (call.collective == Collective::kAlltoall) recv_offsets_ = recv_parts_of(call, size).offsets();
+    if (prepared.call.collective == Collective::kAlltoall) recv_offsets_ = prepared.recv_parts.offsets();
   }
 
   std::size_t element_bytes() const { return element_bytes_; }

@@ -135,7 +135,8 @@ TEST(Exchange, TwoRanksPublishOnlyTheDataThePeerNeeds) {
     call.input = input;
     call.output = output;
     if (is_rooted(collective)) call.root = 1;
-    return ShortCollective(call, rank, /*size=*/2, {}, ShortCollective::ShownTo::kOtherOfTwo).shown_by(rank);
+    return ShortCollective(PreparedCall(call, 2), rank, /*size=*/2, {}, ShortCollective::ShownTo::kOtherOfTwo)
+        .shown_by(rank);
   };
   const auto count = [&](Collective collective, int rank) { return shown_by(collective, rank).count; };
   for (const Collective collective : {Collective::kReduce, Collective::kGather}) {
@@ -164,7 +165,8 @@ TEST(Exchange, ScaledInputIsNotScaledAgain) {
   call.input = input;
   call.output = output;
   call.prescale = 2.0;
-  const ShortCollective collective(call, /*rank=*/0, /*size=*/2, {}, ShortCollective::ShownTo::kOtherOfTwo);
+  const ShortCollective collective(PreparedCall(call, 2), /*rank=*/0, /*size=*/2, {},
+                                   ShortCollective::ShownTo::kOtherOfTwo);
   std::vector<Numbers> shown{Numbers(4), Numbers(4, 1.0F)};
   collective.show(shown[0].data());
   input.assign(4, 100.0F);

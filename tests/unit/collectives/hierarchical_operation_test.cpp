@@ -168,7 +168,7 @@ class Reduction {
     for (int rank = 0; rank < hosts_.size(); ++rank) {
       const Side& side = sides_[static_cast<std::size_t>(rank)];
       kHierarchicalMethod.announce({hosts_.group(rank), hosts_.shm(rank), &hosts_.hierarchy(rank), &hosts_.plans(rank),
-                                    none, no_devices, side.call, Selection{}, side.descriptor, sequence_, false});
+                                    none, no_devices, PreparedCall(side.call, hosts_.size()), sequence_, false});
     }
   }
   void begin() {

@@ -80,7 +80,7 @@ TEST(OneShot, ShowsUpTo40BytesInTheRecordElseInTheSlot) {
     SCOPED_TRACE(bytes);
     Bytes input = vector_of(0, bytes), output(bytes);
     const Shown shown(ranks, 0);
-    OneShot(ranks.shm(0), 0, call_on(Collective::kAllreduce, input, output)).publish_input();
+    OneShot(ranks.shm(0), 0, PreparedCall(call_on(Collective::kAllreduce, input, output), 2)).publish_input();
     if (bytes <= kRecordBytes) {
       EXPECT_EQ(shown.in_record(bytes), input);
       EXPECT_TRUE(shown.is_slot_untouched());
@@ -99,7 +99,7 @@ TEST(OneShot, PublishesOnlyTheDataThePeersNeed) {
   Bytes part = vector_of(0, 30), whole(60);
   for (const Collective collective : {Collective::kAllgather, Collective::kGather}) {
     const Shown shown(ranks, 0);
-    OneShot(ranks.shm(0), 0, call_on(collective, part, whole, 1)).publish_input();
+    OneShot(ranks.shm(0), 0, PreparedCall(call_on(collective, part, whole, 1), 2)).publish_input();
     EXPECT_EQ(shown.in_record(30), part);
     EXPECT_TRUE(shown.is_slot_untouched()) << name(collective);
   }
@@ -108,14 +108,14 @@ TEST(OneShot, PublishesOnlyTheDataThePeersNeed) {
     for (const int root : {0, 1}) {
       Bytes all = vector_of(0, 60), own(collective == Collective::kScatter ? 30 : 60);
       const Shown shown(ranks, 0);
-      OneShot(ranks.shm(0), 0, call_on(collective, all, own, root)).publish_input();
+      OneShot(ranks.shm(0), 0, PreparedCall(call_on(collective, all, own, root), 2)).publish_input();
       EXPECT_TRUE(shown.is_record_untouched()) << name(collective);
       EXPECT_EQ(shown.is_slot_untouched(), root == 1) << name(collective);
     }
   }
   Bytes nothing;
   const Shown shown(ranks, 0);
-  OneShot(ranks.shm(0), 0, call_on(Collective::kBarrier, nothing, nothing)).publish_input();
+  OneShot(ranks.shm(0), 0, PreparedCall(call_on(Collective::kBarrier, nothing, nothing), 2)).publish_input();
   EXPECT_TRUE(shown.is_record_untouched() && shown.is_slot_untouched());
 }
 
@@ -130,7 +130,7 @@ TEST(OneShot, ShowsScaledDataAndKeepsTheInput) {
     call.output = {output.data(), count, DType::kF32};
     call.prescale = 0.5;
     const Shown shown(ranks, 0);
-    OneShot(ranks.shm(0), 0, call).publish_input();
+    OneShot(ranks.shm(0), 0, PreparedCall(call, 2)).publish_input();
     const Bytes bytes = count == 5 ? shown.in_record(20) : shown.in_slot(400);
     std::vector<float> found(count);
     std::memcpy(found.data(), bytes.data(), bytes.size());
@@ -156,7 +156,7 @@ TEST(OneShot, ScaledDataIsCorrectIfOutputOverlapsInput) {
       std::vector<float> wanted(count);
       for (std::size_t i = 0; i < count; ++i)
         wanted[i] = 0.5F * static_cast<float>(i) + 0.5F * static_cast<float>(10 + i);
-      OneShot first(ranks.shm(0), 0, calls[0]), second(ranks.shm(1), 0, calls[1]);
+      OneShot first(ranks.shm(0), 0, PreparedCall(calls[0], 2)), second(ranks.shm(1), 0, PreparedCall(calls[1], 2));
       first.publish_input();
       second.publish_input();
       first.compute_result();
@@ -303,7 +303,7 @@ void run_one_shot(ShmGroup& host, std::uint64_t number, const Call& call, std::s
   const int lane = host.ledger().lane_of(number);
   const std::uint64_t previous = host.ledger().begin(lane, number);
   while (host.ledger().first_behind(previous) >= 0) std::this_thread::yield();
-  OneShot one_shot(host, lane, call, firsts);
+  OneShot one_shot(host, lane, PreparedCall(call, host.size()), firsts);
   one_shot.publish_input();
   publish_arrival(host, lane, number, /*digest=*/1);
   for (int peer = 0; peer < host.size(); ++peer) {
@@ -345,12 +345,12 @@ class Pair {
     Endpoint& endpoint = *ranks_.group(rank).endpoint;
     Waiter waiter(endpoint.progress().doorbell(), {.oversubscribed = true});
     Side& side = prepare(rank, count);
-    return try_one_shot(ranks_.shm(rank), number, digest_of(side.descriptor, number), side.call, waiter);
+    return try_one_shot(ranks_.shm(rank), number, *side.prepared, waiter);
   }
   /// The operation that continues a call after the inlined path has given up.
   std::unique_ptr<ShmOperation> operation(int rank, std::uint64_t number, bool has_arrived) {
     Side& side = sides_[rank];
-    return std::make_unique<ShmOperation>(ranks_.group(rank), ranks_.shm(rank), side.call, side.descriptor, number,
+    return std::make_unique<ShmOperation>(ranks_.group(rank), ranks_.shm(rank), *side.prepared, number,
                                           ShmOperation::Purpose::kCollective, has_arrived);
   }
   bool has_sum(int rank) const {
@@ -369,15 +369,16 @@ class Pair {
   struct Side {
     Bytes input, output;
     Call call;
-    Descriptor descriptor;
+    std::optional<PreparedCall> prepared;
   };
   Side& prepare(int rank, std::size_t count) {
     Side& side = sides_[rank];
     side.input = vector_of(rank, count);
     side.output.assign(count, 0);
     side.call = call_on(Collective::kAllreduce, side.input, side.output);
-    side.descriptor.collective = Collective::kAllreduce;
-    side.descriptor.count = count;
+    PreparedCall& prepared = side.prepared.emplace(side.call, 2);
+    prepared.descriptor.collective = Collective::kAllreduce;
+    prepared.descriptor.count = count;
     return side;
   }
 

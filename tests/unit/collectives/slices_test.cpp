@@ -22,7 +22,7 @@ TEST(Slices, FreeChunksCoverTheVectorInWholeLines) {
   constexpr std::size_t kLine = kLineBytes / sizeof(float);
   for (const int size : {1, 2, 3, 5, 8}) {
     for (const std::size_t count : {std::size_t{0}, std::size_t{1}, kLine - 1, kLine, kLine + 1, std::size_t{1003}}) {
-      const Slices slices(floats_call(Collective::kAllreduce, count), size, {});
+      const Slices slices(PreparedCall(floats_call(Collective::kAllreduce, count), size), size, {});
       std::size_t end = 0;
       for (int owner = 0; owner < size; ++owner) {
         const Extent chunk = slices.chunk(owner);
@@ -37,14 +37,14 @@ TEST(Slices, FreeChunksCoverTheVectorInWholeLines) {
 
 TEST(Slices, ChunksFollowTheCounts) {
   const std::vector<std::size_t> firsts{0, 3, 3, 10};
-  const Slices slices(floats_call(Collective::kAllgather, 3), 3, firsts);
+  const Slices slices(PreparedCall(floats_call(Collective::kAllgather, 3), 3), 3, firsts);
   EXPECT_EQ(slices.chunk(1).count, 0U);
   EXPECT_EQ(slices.chunk(2).first, 3U);
   EXPECT_EQ(slices.chunk(2).count, 7U);
 }
 
 TEST(Slices, TheRootOfABroadcastHasTheOnlyChunk) {
-  const Slices slices(floats_call(Collective::kBroadcast, 100, 2), 3, {});
+  const Slices slices(PreparedCall(floats_call(Collective::kBroadcast, 100, 2), 3), 3, {});
   EXPECT_EQ(slices.chunk(0).count, 0U);
   EXPECT_EQ(slices.chunk(2).count, 100U);
 }
@@ -55,7 +55,7 @@ TEST(Slices, AlltoallChunksFollowTheReceiveCounts) {
   call.counts = to;
   call.recv_counts = from;
   const std::vector<std::size_t> firsts{0, 1, 3};
-  const Slices slices(call, 2, firsts);
+  const Slices slices(PreparedCall(call, 2), 2, firsts);
   EXPECT_EQ(slices.chunk(1).count, 2U);
   EXPECT_EQ(slices.received_from(1).first, 4U);
   EXPECT_EQ(slices.received_from(1).count, 5U);
@@ -65,7 +65,7 @@ TEST(Slices, SlicesCoverAChunkAndFitTheirSlot) {
   constexpr std::size_t kSlotBytes = 4096;
   for (const bool share_slot : {false, true}) {
     const int size = 3;
-    Slices slices(floats_call(Collective::kAllreduce, 20'000), size, {});
+    Slices slices(PreparedCall(floats_call(Collective::kAllreduce, 20'000), size), size, {});
     slices.fit(kSlotBytes, share_slot);
     const std::size_t in_slot = share_slot ? 3 : 1;
     EXPECT_LE(slices.bytes(slices.granularity()) * in_slot, kSlotBytes);
