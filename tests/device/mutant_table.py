@@ -166,7 +166,7 @@ MUTANTS = [
     Mutant("packed-into-a-captured-stream", "the question whether a stream is captured, before gradients are packed",
            "ops/gradients/src/gradient_averager.cpp",
            "if (device_ == nullptr || !device_->is_capturing(options_.stream)) pack(bucket);", "pack(bucket);", CAPTURED),
-    Mutant("gradients-are-packed-unseen", "the look at the memory of gradients", "ops/gradients/src/gradient_averager.cpp",
+    Mutant("gradients-are-packed-unseen", "the look at the memory of gradients", "ops/gradients/src/gradient_checks.cpp",
            "values); !problem.empty()) {", "values); false) {", ELSEWHERE),
     # Graphs of the program.
     Mutant("questions-break-captures", "the relaxed mode in which a thread asks events", EVENT,
