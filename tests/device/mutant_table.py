@@ -137,8 +137,8 @@ MUTANTS = [
     Mutant("each-rank-has-its-own-times", "the agreement on when an operation runs", OPERATION,
            "if (group_.size() > 1) {", "if (false) {", ORDERS_OF_PROCESSES),
     Mutant("undecided-operations-are-passed-over", "the wait for operations that may still be given an earlier time", ORDER,
-           "return std::tie(own.time, ticket)",
-           "return !other.second.is_agreed || std::tie(own.time, ticket)", RANDOM_ORDERS),
+           "if (is_first && std::tie(entry.time, other)",
+           "if (is_first && entry.is_agreed && std::tie(entry.time, other)", RANDOM_ORDERS),
     Mutant("agreed-times-are-forgotten", "that proposals are later than what was agreed", ORDER,
            "latest_ = std::max(latest_, agreed);", "", RANDOM_ORDERS),
     # An allocation freed while in use.

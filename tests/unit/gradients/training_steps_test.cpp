@@ -405,6 +405,7 @@ TEST(AddedGradients, AreReducedWithTheOthers) {
     more.push_back({first[0], "tied to an earlier one"});
     averager.add(more);
     EXPECT_EQ(averager.bucket_count(), 5U);
+    EXPECT_THROW(GradientAverager(ranks, second.spans()), InvalidArgument);
     for (int training_step = 0; training_step < 2; ++training_step) {
       first.fill(static_cast<float>(ranks.rank()));
       second.fill(static_cast<float>(ranks.rank() * 2));
