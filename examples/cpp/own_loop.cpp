@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A training loop written by hand with Eigen. The five numbered lines make the loop parallel; without them one process
+// A training loop written by hand with Eigen. The six numbered lines make the loop parallel; without them one process
 // trains.
 //
 //   own_loop                  one rank
@@ -23,7 +23,7 @@ using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowM
 
 constexpr int kSamples = 512, kBatch = 64, kInputs = 4, kHidden = 32, kEpochs = 60;
 constexpr double kLearningRate = 0.2;
-// The loss that the program prints without the five lines.
+// The loss that the program prints without the six lines.
 constexpr double kLossOfOneRank = 0.0050171724;
 
 /// Rows are samples. The last input is always 1, so that the first matrix of weights includes a bias.
@@ -79,7 +79,8 @@ double train() {
       averager.ready(1);  // 4: the second gradient is reduced while the first is computed
       const Matrix hidden_error = (error * second.transpose()).array() * (1.0 - hidden.array().square());
       d_first.noalias() = batch.inputs.transpose() * hidden_error;
-      averager.wait();  // 5
+      averager.ready(0);  // 5
+      averager.wait();    // 6
 
       first -= kLearningRate * d_first;
       second -= kLearningRate * d_second;

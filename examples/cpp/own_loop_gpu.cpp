@@ -111,7 +111,8 @@ double train(Communicator& ranks, MemorySpace device) {
       averager.ready(1);  // 3: the second gradient is reduced while the first is computed
       compute_d_first(batch, model.hidden.data(), model.error.data(), model.second.data(), model.d_first.data(), rows,
                       stream.get());
-      averager.wait();  // 4: non-blocking on the host; later work of the stream waits for the sums
+      averager.ready(0);  // 4
+      averager.wait();    // 5: non-blocking on the host; later work of the stream waits for the sums
 
       descend(model.first.data(), model.d_first.data(), kLearningRate, kInputs * kHidden, stream.get());
       descend(model.second.data(), model.d_second.data(), kLearningRate, kHidden, stream.get());

@@ -122,12 +122,15 @@ TEST(DeviceGradients, CapturedStreamIsRefusedBeforeAnyEnqueue) {
     GradientAverager averager(ranks, gradients.spans(), options);
     if (ranks.rank() == 0) {
       capture(options.stream.handle, 1);
+      averager.ready_all();
       EXPECT_THROW(averager.wait(), InvalidArgument);
       capture(options.stream.handle, 0);
     } else {
+      averager.ready_all();
       EXPECT_THROW(averager.wait(), Mismatch);
     }
     gradients.produce(0, static_cast<float>(ranks.rank()), options.stream);
+    averager.ready_all();
     averager.wait();
     const float average = static_cast<float>(ranks.size() - 1) / 2;
     EXPECT_EQ(gradients.read(0, options.stream), std::vector<float>(1000, average));
@@ -151,6 +154,89 @@ TEST(DeviceGradients, OverlappingSpansAreRefusedAndTiedOnesReducedOnce) {
     averager.wait();
     const float sum = static_cast<float>(ranks.size() * (ranks.size() + 1)) * 0.5F;
     EXPECT_TRUE(same_bits(to_host(ranks, gradients.view()).view(), std::vector<float>(100, sum)));
+  });
+}
+
+TEST(DeviceGradients, UnmarkedAreZeroOrFailOnAllRanks) {
+  for_each_device_group({1, 2}, [](Communicator& ranks) {
+    for (const bool are_zero : {false, true}) {
+      Gradients gradients(ranks);
+      GradientOptions options;
+      options.op = ReduceOp::kSum;
+      options.bucket_bytes = options.last_bucket_bytes = 1;
+      options.stream = device_of(ranks).make_stream();
+      if (are_zero) options.unmarked = UnmarkedGradients::kZero;
+      GradientAverager averager(ranks, gradients.spans(), options);
+      for (std::size_t i = 0; i < gradients.spans().size(); ++i) gradients.produce(i, 1, options.stream);
+      const bool skips = ranks.rank() == ranks.size() - 1;
+      for (std::size_t i = 0; i < gradients.spans().size(); ++i) {
+        if (!skips || i != 2) averager.ready(i);
+      }
+      if (are_zero) {
+        averager.wait();
+        const auto sum = static_cast<float>(ranks.size() - 1);
+        EXPECT_EQ(gradients.read(2, options.stream), std::vector<float>(257, sum));
+      } else if (skips) {
+        EXPECT_THROW(averager.wait(), InvalidArgument);
+      } else {
+        EXPECT_THROW(averager.wait(), Mismatch);
+      }
+      gradients.produce(2, 1, options.stream);
+      averager.ready_all();
+      averager.wait();
+      EXPECT_EQ(gradients.read(2, options.stream), std::vector<float>(257, static_cast<float>(ranks.size())));
+    }
+  });
+}
+
+TEST(DeviceGradients, WeightedAndCommunicatedAsHalf) {
+  for_each_device_group({1, 2, 4}, [](Communicator& ranks) {
+    Gradients gradients(ranks);
+    GradientOptions options;
+    options.weighted = true;
+    options.communicate_as = DType::kF16;
+    options.bucket_bytes = 2048;
+    options.stream = device_of(ranks).make_stream();
+    GradientAverager averager(ranks, gradients.spans(), options);
+    const bool has_samples = ranks.rank() > 0 || ranks.size() == 1;
+    averager.begin(has_samples ? 1 : 0);
+    // 1 + 2^-12 is 1 in f16.
+    for (std::size_t i = 0; i < gradients.spans().size(); ++i) {
+      gradients.produce(i, has_samples ? 1 + 0x1p-12F : 1000, options.stream);
+    }
+    if (has_samples) averager.ready_all();
+    averager.wait();
+    const std::vector<float> values = gradients.read(2, options.stream);
+    // A single rank communicates nothing, so nothing is rounded; three contributions of 1/3 are rounded.
+    for (const float value : values)
+      ASSERT_NEAR(value, 1, ranks.size() == 1 ? 0x1p-12F : ranks.size() == 2 ? 0 : 0x1p-9F);
+  });
+}
+
+TEST(DeviceGradients, MayBeAddedAndAbandoned) {
+  for_each_device_group({2}, [](Communicator& ranks) {
+    Gradients gradients(ranks);
+    Gradients more(ranks);
+    GradientOptions options;
+    options.bucket_bytes = 2048;
+    options.stream = device_of(ranks).make_stream();
+    GradientAverager averager(ranks, gradients.spans(), options);
+    averager.ready_all();
+    averager.wait();
+    averager.add(more.spans());
+    if (ranks.rank() == 0) {
+      averager.ready(13);
+      averager.abandon();
+    } else {
+      averager.ready_all();
+      EXPECT_THROW(averager.wait(), Mismatch);
+    }
+    gradients.produce(0, 1, options.stream);
+    more.produce(0, 3, options.stream);
+    averager.ready_all();
+    averager.wait();
+    EXPECT_EQ(gradients.read(0, options.stream), std::vector<float>(1000, 1));
+    EXPECT_EQ(more.read(0, options.stream), std::vector<float>(1000, 3));
   });
 }
 

@@ -137,8 +137,8 @@ MUTANTS = [
     Mutant("each-rank-has-its-own-times", "the agreement on when an operation runs", OPERATION,
            "if (group_.size() > 1) {", "if (false) {", ORDERS_OF_PROCESSES),
     Mutant("undecided-operations-are-passed-over", "the wait for operations that may still be given an earlier time", ORDER,
-           "return std::tie(own.time, ticket)",
-           "return !other.second.is_agreed || std::tie(own.time, ticket)", RANDOM_ORDERS),
+           "if (is_first && std::tie(entry.time, other)",
+           "if (is_first && entry.is_agreed && std::tie(entry.time, other)", RANDOM_ORDERS),
     Mutant("agreed-times-are-forgotten", "that proposals are later than what was agreed", ORDER,
            "latest_ = std::max(latest_, agreed);", "", RANDOM_ORDERS),
     # An allocation freed while in use.
@@ -166,7 +166,7 @@ MUTANTS = [
     Mutant("packed-into-a-captured-stream", "the question whether a stream is captured, before gradients are packed",
            "ops/gradients/src/gradient_averager.cpp",
            "if (device_ == nullptr || !device_->is_capturing(options_.stream)) pack(bucket);", "pack(bucket);", CAPTURED),
-    Mutant("gradients-are-packed-unseen", "the look at the memory of gradients", "ops/gradients/src/gradient_averager.cpp",
+    Mutant("gradients-are-packed-unseen", "the look at the memory of gradients", "ops/gradients/src/gradient_checks.cpp",
            "values); !problem.empty()) {", "values); false) {", ELSEWHERE),
     # Graphs of the program.
     Mutant("questions-break-captures", "the relaxed mode in which a thread asks events", EVENT,

@@ -210,6 +210,7 @@ int averaging() {
     throw ThrownByChild();
   }
   child.expect(kThrew);
+  averager.ready(0);
   averager.wait();
   need(first.back() == 1.0F && second.front() == 1.0F, "averaged gradients are wrong after the fork");
   check_collectives(ranks.all);

@@ -18,9 +18,17 @@ void DeviceOrder::agree(Ticket ticket, Time agreed) {
 
 bool DeviceOrder::is_next(Ticket ticket) const {
   const Entry& own = pending_.at(ticket);
-  return own.is_agreed && std::all_of(pending_.begin(), pending_.end(), [&](const auto& other) {
-           return std::tie(own.time, ticket) <= std::tie(other.second.time, other.first);
-         });
+  if (!own.is_agreed) return false;
+  // Every rank proposes in the order of calls, so later operations of a communicator get later times: only the first
+  // pending operation of each communicator counts. Later operations must not be waited for, because few operations of a
+  // communicator run together: they may be agreed on only after this operation has run.
+  const Ticket* previous = nullptr;
+  for (const auto& [other, entry] : pending_) {
+    const bool is_first = previous == nullptr || previous->communicator != other.communicator;
+    previous = &other;
+    if (is_first && std::tie(entry.time, other) < std::tie(own.time, ticket)) return false;
+  }
+  return true;
 }
 
 }  // namespace farandole

@@ -18,7 +18,7 @@ namespace farandole {
 /// 2. The members exchange proposals (elsewhere; this class is pure). The largest proposal is the operation's time.
 /// 3. Operations run in the order of their times; operations of equal time in the order of communicator ids.
 /// 4. A rank runs an operation when no pending operation of that rank can still get an earlier time: the agreed time is
-/// never earlier than the rank's own proposal.
+/// never earlier than the rank's own proposal, nor earlier than the times of earlier operations of its communicator.
 ///
 /// Hence two ranks run the operations that they share in the same order, and no cycle of waiting ranks and
 /// communicators can arise. Not thread-safe.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dissemination: after ⌈log₂P⌉ rounds of messages every rank knows the payload of every rank, and whether all ranks made
-// the same call.
+// Dissemination: after ⌈log₂P⌉ rounds of messages every rank knows the payload of every rank, and whether all ranks
+// made the same call.
 #pragma once
 
 #include <cstddef>

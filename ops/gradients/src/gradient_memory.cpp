@@ -88,9 +88,10 @@ std::vector<std::size_t> find_tied(const std::vector<GradientSpan>& gradients, b
 }
 
 void ClaimedMemory::claim(const std::vector<GradientSpan>& gradients, const std::vector<std::size_t>& tied,
-                          const std::string& owner) {
+                          std::size_t first, const std::string& owner) {
   auto claims = ClaimsOfProcess::access();
-  for (std::size_t i = 0; i < gradients.size(); ++i) {
+  for (std::size_t i = first; i < gradients.size(); ++i) {
+    if (tied[i] != i) continue;
     const Claim* const other = find_overlapping(*claims, gradients[i].values);
     if (other == nullptr) continue;
     throw InvalidArgument(
@@ -100,7 +101,7 @@ void ClaimedMemory::claim(const std::vector<GradientSpan>& gradients, const std:
                     describe(gradients, i), other->text));
   }
   number_ = ++claims->last_number;
-  for (std::size_t i = 0; i < gradients.size(); ++i) {
+  for (std::size_t i = first; i < gradients.size(); ++i) {
     const BufferView& values = gradients[i].values;
     if (tied[i] != i || values.count == 0) continue;
     claims->by_place.emplace(place_of(values),

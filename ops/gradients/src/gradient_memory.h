@@ -17,8 +17,8 @@ namespace farandole {
 /// @throws InvalidArgument  gradients overlap in any other way, or are tied without `may_be_tied`; names both
 std::vector<std::size_t> find_tied(const std::vector<GradientSpan>& gradients, bool may_be_tied);
 
-/// Exclusive claim of an averager on its gradients' memory, held while this object lives: two averagers would both
-/// write to shared memory. Thread-safe between objects.
+/// Exclusive claim of an averager on memory of gradients, held while this object lives: two averagers would both write
+/// to shared memory. An averager has a claim for each list of gradients that it was given. Thread-safe between objects.
 class ClaimedMemory {
  public:
   ClaimedMemory() = default;
@@ -26,10 +26,11 @@ class ClaimedMemory {
   ClaimedMemory& operator=(const ClaimedMemory&) = delete;
   ~ClaimedMemory();
 
+  /// Claims the memory of the gradients from index `first` on, except of those tied to earlier gradients.
   /// @param tied  result of `find_tied`   @param owner  for messages: "rank 3 (host node7, pid 4711)"
   /// @throws InvalidArgument  another averager has claimed some of the memory; names both gradients and the other
   /// owner. Nothing is claimed then
-  void claim(const std::vector<GradientSpan>& gradients, const std::vector<std::size_t>& tied,
+  void claim(const std::vector<GradientSpan>& gradients, const std::vector<std::size_t>& tied, std::size_t first,
              const std::string& owner);
 
  private:

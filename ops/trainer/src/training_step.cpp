@@ -72,7 +72,10 @@ StepResult TrainingStep<Scalar>::run_overlapped(std::span<const std::uint32_t> b
       accumulated = true;
     }
   }
-  if (own.count == 0) std::fill(model_.reducible().begin(), model_.reducible().end(), Scalar{0});
+  if (own.count == 0) {
+    std::fill(model_.reducible().begin(), model_.reducible().end(), Scalar{0});
+    if (averager_) averager_->ready_all();
+  }
   if (averager_) {
     averager_->wait();
     exposed_ = averager_->exposed();

@@ -135,5 +135,22 @@ TEST(DeviceOrder, WaitsForProposalsThatMayComeEarlier) {
   EXPECT_EQ(order.propose({2, 0}), 6U);
 }
 
+TEST(DeviceOrder, DoesNotWaitForLaterCallsOfACommunicator) {
+  // This rank has made fewer calls than its peers, so its proposals are far below the agreed times; its third call is
+  // agreed on only after its first has run, and so is the second call on the other communicator.
+  DeviceOrder order;
+  for (const std::uint16_t communicator : {0, 1}) {
+    for (std::uint64_t sequence = 0; sequence < 3; ++sequence) order.propose({communicator, sequence});
+  }
+  order.agree({1, 0}, 30);
+  order.agree({0, 0}, 20);
+  EXPECT_TRUE(order.is_next({0, 0}));
+  EXPECT_FALSE(order.is_next({1, 0}));
+  order.remove({0, 0});
+  EXPECT_FALSE(order.is_next({1, 0}));  // {0, 1} may still get an earlier time
+  order.agree({0, 1}, 40);
+  EXPECT_TRUE(order.is_next({1, 0}));
+}
+
 }  // namespace
 }  // namespace farandole

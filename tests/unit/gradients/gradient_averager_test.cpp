@@ -31,6 +31,12 @@ void fill(std::vector<std::vector<float>>& gradients, float number) {
   for (auto& gradient : gradients) gradient.assign(gradient.size(), number);
 }
 
+/// A training step in which all gradients are ready already.
+void average(GradientAverager&& averager) {
+  averager.ready_all();
+  averager.wait();
+}
+
 TEST(GradientAverager, AveragesScatteredGradientsOverSeveralTrainingSteps) {
   run_replicas(3, [](Communicator& ranks) {
     std::vector<std::vector<float>> gradients{std::vector<float>(10), std::vector<float>(0), std::vector<float>(3000),
@@ -50,7 +56,7 @@ TEST(GradientAverager, AveragesScatteredGradientsOverSeveralTrainingSteps) {
   });
 }
 
-TEST(GradientAverager, RanksMayMarkInDifferentOrdersAndLeaveSomeToWait) {
+TEST(GradientAverager, RanksMayMarkInDifferentOrders) {
   run_replicas(4, [](Communicator& ranks) {
     std::vector<std::vector<float>> gradients(8, std::vector<float>(500));
     GradientOptions options;
@@ -60,6 +66,7 @@ TEST(GradientAverager, RanksMayMarkInDifferentOrdersAndLeaveSomeToWait) {
     GradientAverager averager(ranks, spans_of(gradients), options);
     fill(gradients, 1.0F);
     for (std::size_t k = 0; k < 6; ++k) averager.ready((k * 3 + static_cast<std::size_t>(ranks.rank())) % 8);
+    averager.ready_all();
     averager.wait();
     for (const auto& gradient : gradients) ASSERT_EQ(gradient[499], 4.0F);
   });
@@ -88,6 +95,7 @@ TEST(GradientAverager, MarkingTwiceIsAnError) {
     averager.ready(1);
     EXPECT_THROW(averager.ready(1), InvalidArgument);
     EXPECT_THROW(averager.ready(2), InvalidArgument);
+    averager.ready(0);
     averager.wait();
   });
 }
@@ -145,7 +153,7 @@ TEST(GradientAverager, OverlapIsInvalidThereAndAMismatchElsewhere) {
       }
     }
     EXPECT_THROW(GradientAverager(ranks, model.tied()), InvalidArgument);  // on every rank
-    GradientAverager(ranks, model.apart()).wait();
+    average(GradientAverager(ranks, model.apart()));
   });
   run_replicas(1,
                [](Communicator& rank) { EXPECT_THROW(GradientAverager(rank, Embedding().tied()), InvalidArgument); });
@@ -169,7 +177,7 @@ TEST(GradientAverager, TiedSpansAreReducedOnceWhenAllAreReady) {
         averager.ready(1);
         // The embedding adds its part to what the head has written.
         for (float& x : model.embed) x += 10 * own;
-        if (training_step < 2) averager.ready(0);
+        averager.ready(0);
         averager.wait();
         for (const float x : model.embed) ASSERT_EQ(x, 66.0F);
         for (const float x : model.body) ASSERT_EQ(x, 6.0F);
@@ -213,7 +221,7 @@ TEST(GradientAverager, MemoryOfALivingAveragerIsRefused) {
     first.reset();
     EXPECT_THROW(GradientAverager(ranks, taken[0]), InvalidArgument);
     { const GradientAverager ended = std::move(moved); }
-    GradientAverager(ranks, taken[0]).wait();
+    average(GradientAverager(ranks, taken[0]));
   });
 }
 
@@ -244,7 +252,11 @@ TEST(GradientAverager, MovedFromOrRanklessAveragerRaises) {
     EXPECT_THROW(first.wait(), InvalidArgument);
     EXPECT_THROW((void)first.bucket_count(), InvalidArgument);
     EXPECT_THROW((void)first.exposed(), InvalidArgument);
-    second.wait();
+    EXPECT_THROW(first.ready_all(), InvalidArgument);
+    EXPECT_THROW(first.abandon(), InvalidArgument);
+    EXPECT_THROW(first.begin(1), InvalidArgument);
+    EXPECT_THROW(first.add({}), InvalidArgument);
+    average(std::move(second));
   });
 }
 

@@ -3,8 +3,11 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "farandole/collectives/communicator.h"
@@ -16,6 +19,14 @@ namespace farandole FARANDOLE_API {
 struct GradientSpan {
   BufferView values;  ///< the caller's memory; must stay in place until the averager is destroyed
   std::string name;   ///< for error messages
+};
+
+/// What GradientAverager::wait does if gradients are not marked. Either way the values that an earlier training step
+/// left in their memory are never reduced.
+enum class UnmarkedGradients : std::uint8_t {
+  kError,  ///< `wait` fails on every rank: InvalidArgument here, which names the gradients, Mismatch on every other
+           ///< rank
+  kZero,   ///< `wait` marks them as zeros, for models whose ranks skip different parameters
 };
 
 /// Options of a GradientAverager; each must be the same on all ranks, except `stream`.
@@ -35,6 +46,17 @@ struct GradientOptions {
   /// True: several gradients may share the same memory, as those of tied weights; the memory is reduced once, when all
   /// of them are ready. False: such gradients are an InvalidArgument, because each element would be reduced twice.
   bool tied_spans = false;
+  /// What `wait` does if backward has skipped parameters.
+  UnmarkedGradients unmarked = UnmarkedGradients::kError;
+  /// True: each training step begins with `begin(weight)`, and the result is sum(weight * gradient) / sum(weight) over
+  /// all ranks. For ranks whose numbers of samples or tokens differ. Requires `op` kAverage and gradients of
+  /// floating-point types. Costs an allreduce of 8 bytes in each training step.
+  bool weighted = false;
+  /// kF16 or kBF16: gradients of type f32 travel in this type, in half the bytes. Each is rounded when its bucket is
+  /// packed, the sums are rounded as in an allreduce of that type, and the result is converted back to f32. An element
+  /// beyond the range of f16 (65504) becomes infinite; bf16 has the range of f32 and 8 bits of precision. Gradients of
+  /// other types travel as they are. Empty: no conversion.
+  std::optional<DType> communicate_as = {};
 };
 
 /// Averages the gradients of a data-parallel training loop over all ranks of a communicator, and overlaps the
@@ -47,26 +69,66 @@ struct GradientOptions {
 ///       …compute dw2…
 ///       averager.ready(1);   // dw2 travels while dw1 is computed
 ///       …compute dw1…
-///       averager.wait();     // marks dw1, too; afterwards both hold averages
+///       averager.ready(0);
+///       averager.wait();     // now both hold averages
 ///       …update w1 and w2…
 ///     }
 ///
-/// How it works: as c10d's DDP reducer, with buckets that are fixed at construction. The list of gradients is cut into
+/// How it works: as c10d's DDP reducer, with buckets that are fixed until `add`. The list of gradients is cut into
 /// buckets from its last entry to its first, because backward produces gradients in the reverse order of the layers. A
 /// bucket is reduced by a single allreduce, which starts once all gradients of the bucket are ready and the allreduces
 /// of all earlier buckets have started, so every rank starts them in the same order, in whatever order gradients become
-/// ready. Gradients that are adjacent in memory are reduced in place. Other gradients are packed into a buffer of the
-/// averager, as large as the bucket, at the cost of a copy each way.
+/// ready. Gradients that are adjacent in memory are reduced in place. Other gradients, and gradients that are
+/// converted, are packed into a buffer of the averager, as large as the bucket, at the cost of a copy each way.
 ///
-/// Device memory: all gradients must then be on this rank's device. `ready` means that the work that produces the
+/// **A training step** lasts from the end of one `wait` or `abandon` to the end of the next. In each training step
+/// every rank calls exactly one of the two. Between them lie `begin` (if weighted) and `ready`, once for each gradient.
+///
+/// **Accumulation.** Add the gradients of several backward passes in their own memory, and mark them in the last pass
+/// only; nothing is communicated before. (DDP: `no_sync`.) A mark in an earlier pass makes the mark in the last pass an
+/// InvalidArgument. A loop that adds in other memory calls `ready_all` when the sums are in place.
+///
+///     for (int pass = 0; pass < 4; ++pass) backward(pass, [&](std::size_t index) {
+///       if (pass == 3) averager.ready(index);
+///     });
+///     averager.wait();
+///
+/// **Weights.** Ranks with different numbers of samples set `weighted`. A rank without samples calls `begin(0)` and
+/// `wait()`; its gradients count as zeros, whatever their memory holds.
+///
+///     GradientAverager averager(ranks, gradients, {.weighted = true});
+///     averager.begin(batch.samples());   // each gradient is the mean over this rank's samples
+///     …backward, ready…
+///     averager.wait();                   // the mean over all ranks' samples
+///
+/// **Giving up.** A rank that cannot finish a training step calls `abandon`, which fails the step on every rank and
+/// leaves the job intact. A loss that is not finite needs no `abandon` if it is found before the first `ready`: reduce
+/// it (kMax) on the same communicator, and skip the step on every rank.
+///
+///     try { backward(…); averager.wait(); } catch (const DataError&) { averager.abandon(); }
+///     // the other ranks: wait() throws Mismatch; all ranks go on with the next batch
+///
+/// **Several groups.** An averager belongs to one communicator. Parameters that fewer ranks share, such as the experts
+/// of a model, get an averager of their own on a communicator of those ranks; the two reduce independently. Two
+/// averagers of the same ranks need a communicator each.
+///
+///     GradientAverager shared(ranks.duplicate(), shared_gradients);
+///     GradientAverager experts(ranks.split(expert), expert_gradients);
+///
+/// **16-bit communication.** `{.communicate_as = DType::kBF16}` halves the bytes of f32 gradients.
+///
+/// **Device memory.** All gradients must then be on this rank's device. `ready` means that the work that produces the
 /// gradient is enqueued in `GradientOptions::stream`; `wait` returns once the stream is ordered after all averages, and
-/// does not block the host until they are complete. Without a stream `wait` blocks until all averages are complete.
+/// does not block the host until they are complete: enqueue the update in the same stream. Without a stream `wait`
+/// blocks until all averages are complete.
 ///
-/// Memory: no two averagers of a process may share memory; the second constructor throws InvalidArgument. To replace an
-/// averager, destroy the old averager first, for example by `reset()` of a std::optional.
+///     GradientAverager averager(ranks, gradients, {.stream = StreamView(stream, ranks.device())});
 ///
-/// Threads: not thread-safe; a single thread uses an averager at a time. The communicator must not be used for anything
-/// else between the first `ready` and the end of `wait`.
+/// **Memory.** No two averagers of a process may share memory; the second constructor throws InvalidArgument. To
+/// replace an averager, destroy the old averager first, for example by `reset()` of a std::optional.
+///
+/// **Threads.** Not thread-safe; a single thread uses an averager at a time. The communicator must not be used for
+/// anything else between the first `begin` or `ready` and the end of `wait` or `abandon`.
 ///
 /// After a move the source throws InvalidArgument from every function. An averager that outlives its World throws
 /// InvalidArgument, too, once nothing is pending.
@@ -75,26 +137,53 @@ class GradientAverager {
   /// Collective: all ranks pass gradients of the same sizes and types in the same order. Blocks until the ranks have
   /// compared them.
   /// @throws InvalidArgument  the communicator is empty; gradients overlap (see GradientOptions::tied_spans); a
-  /// gradient overlaps a gradient of another averager of this process; or the gradients are not all in host memory, or
-  /// all in the memory of this rank's device
+  /// gradient overlaps a gradient of another averager of this process; the gradients are not all in host memory, or
+  /// all in the memory of this rank's device; or options do not fit each other
   /// @throws Mismatch  ranks differ in their gradients or options, or another rank throws InvalidArgument
   GradientAverager(Communicator communicator, std::vector<GradientSpan> gradients, const GradientOptions& options = {});
-  /// Blocks until no allreduce uses the gradients' memory; errors are dropped. During the unwinding of an exception
-  /// with allreduces in flight the destructor first aborts the job, because the peers would wait for this rank's other
-  /// buckets.
+  /// Destroy an averager between training steps. Blocks until no allreduce uses the gradients' memory; errors are
+  /// dropped. If this rank has started some buckets of a training step and not all, the destructor abandons the step
+  /// as `abandon` does. During the unwinding of an exception the destructor instead aborts the job if allreduces are in
+  /// flight or not started: the peers would wait for this rank's other buckets, and this rank for theirs.
   ~GradientAverager();
   GradientAverager(GradientAverager&&) noexcept;
   GradientAverager& operator=(GradientAverager&&) noexcept;
 
+  /// Sets the weight of this rank's gradients in this training step, for example its number of samples. Call it as
+  /// early as the weight is known, before the first `ready`. Non-blocking, but the first bucket does not start before
+  /// every rank has called `begin`, so the `ready` that completes this bucket may block.
+  /// @param weight  0 or more. If the weights of all ranks are 0, `wait` throws InvalidArgument on all ranks
+  /// @throws InvalidArgument  GradientOptions::weighted is false, `weight` is negative or not finite, or a second call
+  /// in a training step
+  void begin(double weight);
   /// Marks gradient `index` as final for this training step, and starts the buckets that are now complete. The caller
-  /// must not touch the gradient until `wait` returns. Non-blocking.
-  /// @throws InvalidArgument  there is no such gradient, or the gradient is marked already
+  /// must not touch the gradient until `wait` returns. Non-blocking, but see `begin`.
+  /// @throws InvalidArgument  there is no such gradient, the gradient is marked already, or `begin` was not called
   void ready(std::size_t index);
-  /// Blocks until every gradient is reduced, then begins the next training step. Gradients that are not marked are
-  /// marked first, and reduced with the values that their memory holds, for example the last training step's averages:
-  /// set a gradient to zero if backward skipped the parameter.
-  /// @throws Error  as Communicator::allreduce; all allreduces have ended, and the next training step has begun
+  /// Marks every gradient that is not marked, from the last to the first. For loops that compute all gradients before
+  /// they communicate.
+  void ready_all();
+  /// Blocks until every gradient is reduced, then begins the next training step. On an error all allreduces have ended,
+  /// the contents of the gradients are unspecified, and the next training step has begun, too; after InvalidArgument
+  /// and Mismatch the averager and the job stay usable.
+  /// @throws InvalidArgument  gradients are not marked (UnmarkedGradients::kError), or `begin` was not called; names
+  /// them. With FARANDOLE_CHECK=off the job is aborted then, because the ranks do not compare their calls
+  /// @throws Mismatch  another rank throws InvalidArgument or has called `abandon`
+  /// @throws Error  as Communicator::allreduce
   void wait();
+  /// Gives up this training step instead of `wait`, and begins the next. Buckets that this rank has not started fail on
+  /// every rank before data is touched: a rank that calls `wait` gets Mismatch, a rank that calls `abandon` returns.
+  /// Buckets in flight are completed, and their results are dropped; if this rank has marked all gradients, peers do
+  /// not notice that it abandons the step. The contents of the gradients are unspecified afterwards. Blocks until every
+  /// rank has called `wait` or `abandon`, or has started all buckets. With FARANDOLE_CHECK=off the job is aborted if
+  /// buckets are not started.
+  /// @throws Error  the fault of the job
+  void abandon();
+
+  /// Appends gradients; the indices go on from the last. Collective, between training steps; blocks. The new gradients
+  /// are reduced first, and all buckets are cut anew. On an error the averager is as before.
+  /// @throws InvalidArgument, Mismatch  as the constructor, or gradients are being reduced
+  void add(std::vector<GradientSpan> gradients);
 
   /// Number of buckets, which is the number of allreduces in a training step.
   std::size_t bucket_count() const;

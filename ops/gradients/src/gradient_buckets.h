@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Buckets of gradients: how a list of gradients is cut, and how a bucket is packed and unpacked.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "farandole/collectives/communicator.h"
+#include "farandole/gradients/gradient_averager.h"
+#include "farandole/sdk/device.h"
+
+namespace farandole {
+
+/// Gradients that are reduced by the same allreduce: `count` entries of GradientBuckets::reduced from `first` on.
+struct Bucket {
+  std::size_t first = 0, count = 0;
+  std::size_t gradients = 0;  ///< number of the caller's gradients, each tied gradient counted
+  std::size_t missing = 0;    ///< number of these that are not ready yet in this training step
+  bool in_place = false;      ///< reduced in the gradients' own memory; otherwise in `packed`
+  bool refused = false;       ///< started as a call that this rank refuses, so that it fails on every rank
+  Buffer packed;
+  BufferView view;  ///< memory of the allreduce; its type is GradientOptions::communicate_as if that converts
+  Work work;
+};
+
+/// An averager's gradients, cut into buckets.
+struct GradientBuckets {
+  std::vector<std::size_t> tied;       ///< per gradient: index of the first gradient of the same memory
+  std::vector<BufferView> reduced;     ///< memory of the gradients, tied gradients once
+  std::vector<Bucket> buckets;         ///< in the order of reduction: from the last gradient to the first
+  std::vector<std::size_t> bucket_of;  ///< per gradient; tied gradients belong to the bucket of the first of them
+
+  GradientBuckets() = default;
+  /// Allocates the memory of buckets that are packed. @param tied_spans  result of `find_tied`   @param options  with
+  /// sizes of buckets that are not 0
+  GradientBuckets(Communicator& communicator, const std::vector<GradientSpan>& gradients,
+                  std::vector<std::size_t> tied_spans, const GradientOptions& options);
+
+  /// Copies each span of a packed bucket into the packed memory, and converts to the bucket's type. No-op for buckets
+  /// in place. @param device  null for host memory; otherwise the work is enqueued in `stream`, in a single launch
+  void pack(const Bucket& bucket, Device* device, StreamView stream) const { copy(bucket, device, stream, true); }
+  /// The reverse of `pack`.
+  void unpack(const Bucket& bucket, Device* device, StreamView stream) const { copy(bucket, device, stream, false); }
+
+ private:
+  void copy(const Bucket& bucket, Device* device, StreamView stream, bool packs) const;
+};
+
+}  // namespace farandole
