@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests of the MPI backend itself; one program per MPI. After the tests the job ends in the way that --end selects.
-//   --thread-level=none|single|funneled|serialized|multiple   who initialises MPI: the backend (none), or this program
-//   --end=leave|abandon|fault|finalize                         how the job ends
+// main() of the MPI backend's tests; the tests are in process_group_test.cpp, transport_test.cpp and vendor_test.cpp.
+// Built once per MPI library. After the tests the job ends in the way that --end selects.
+//   --thread-level=none|single|funneled|serialized|multiple
+//                 none: the backend initialises MPI; otherwise this program does, with that thread level
+//   --end=leave|abandon|fault|finalize   how the job ends
 #include <gtest/gtest.h>
 #include <mpi.h>
 

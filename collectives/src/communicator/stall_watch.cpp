@@ -8,7 +8,8 @@
 namespace farandole {
 namespace {
 
-// A stalled collective asks the ranks that it waits for: a rank among them may have left.
+// Time without progress until a rank asks the awaited ranks how far they are, and pause between further questions. The
+// answers also show whether a rank has left.
 constexpr auto kFirstQuestion = std::chrono::milliseconds(500);
 constexpr auto kNextQuestion = std::chrono::seconds(1);
 
@@ -21,7 +22,8 @@ void StallWatch::begin(Work::State& work, Clock::time_point now) {
 
 void StallWatch::note_progress(Work::State& work, Clock::time_point oldest_started, Clock::time_point now) {
   work.moved = now;
-  // While a collective makes progress, no thread calls `check`: the monitor must learn that this thread runs.
+  // `check` is not called while a collective makes progress. Call `look` here, or the monitor would take this time for
+  // a stop of the process and not count it.
   monitor_.watch(oldest_started);
   monitor_.look(now);
   work.next_question = now + kFirstQuestion;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The clean shutdown of a job, run on doubles of its processes: tests can hold back each control message.
+// Tests of CleanShutdown: one object per process of a job, all in this process, with simulated delivery, so that a test
+// can delay each control message.
 #include "faults/clean_shutdown.h"
 
 #include <gmock/gmock.h>

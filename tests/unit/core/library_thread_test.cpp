@@ -43,7 +43,7 @@ std::uint64_t blocked_by(const std::string& thread) {
   return blocked;
 }
 
-TEST(SignalsDiverted, ThreadsStartedMeanwhileBlockAllButTheirOwnMistakes) {
+TEST(SignalsDiverted, NewThreadsBlockAllButSynchronousSignals) {
   ASSERT_FALSE(is_blocked(SIGTERM));
   {
     const SignalsDiverted diverted;
@@ -58,7 +58,7 @@ TEST(SignalsDiverted, ThreadsStartedMeanwhileBlockAllButTheirOwnMistakes) {
   EXPECT_FALSE(is_blocked(SIGTERM));
 }
 
-TEST(SignalsDiverted, ThreadThatBlocksTheCallersSignalsStandsIn) {
+TEST(SignalsDiverted, HelperThreadHasTheCallersSignalMask) {
   sigset_t awaited, former;
   sigemptyset(&awaited);
   sigaddset(&awaited, SIGUSR1);

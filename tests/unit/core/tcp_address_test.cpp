@@ -31,7 +31,7 @@ const std::vector<InterfaceAddress> kInterfaces{{"lo", v4(127, 0, 0, 1), 8},    
                                                 {"docker0", v4(172, 17, 0, 1), 16}, {"eth0", v4(203, 0, 113, 5), 24},
                                                 {"eth1", v4(10, 1, 2, 3), 20},      {"eth1", v6(0x20, 3), 64}};
 
-TEST(TcpAddress, TextAndSocketAddressSayTheSame) {
+TEST(TcpAddress, RoundTripsThroughSockaddrAndPrintsAsText) {
   for (const Address& address : {v4(10, 0, 0, 1, 4711), v6(0x20, 7, 80), v4(255, 255, 255, 255), Address{6, 9, {}}}) {
     sockaddr_storage storage{};
     EXPECT_GT(to_sockaddr(address, storage), 0U);
@@ -44,7 +44,7 @@ TEST(TcpAddress, TextAndSocketAddressSayTheSame) {
   EXPECT_THROW(from_sockaddr(unknown), InvalidArgument);
 }
 
-TEST(TcpAddress, ANetworkEndsInsideAByte) {
+TEST(TcpAddress, PrefixLengthNeedNotBeAMultipleOf8) {
   const InterfaceAddress& own = kInterfaces[4];
   EXPECT_TRUE(is_in_network(v4(10, 1, 15, 9), own));
   EXPECT_FALSE(is_in_network(v4(10, 1, 16, 9), own));

@@ -52,7 +52,7 @@ TEST(Doorbell, SleepEndsAtItsLimit) {
   EXPECT_GE(Clock::now() - start, 1ms);
 }
 
-TEST(Waiter, ClimbsToSleepAndComesDownOnReset) {
+TEST(Waiter, PausesAndYieldsBeforeItSleepsUntilReset) {
   Doorbell bell;
   Waiter waiter(bell, {});
   int rungs = 0;
@@ -86,7 +86,7 @@ TEST(Waiter, SleepsSoonWhereAnotherThreadWantsTheCore) {
   EXPECT_LT(rungs, 20'000) << "it went through all its yields";
 }
 
-TEST(Waiter, WhereCoresAreSharedItSleepsSooner) {
+TEST(Waiter, OversubscribedOptionMakesItSleepSooner) {
   Doorbell bell;
   Waiter patient(bell, {});
   Waiter oversubscribed(bell, {.oversubscribed = true});
@@ -179,7 +179,7 @@ TEST(ProgressThread, FreesObjectsDestroyedBeforeItStarts) {
   EXPECT_LE(blocks, 1);
 }
 
-TEST(ProgressThread, IsDoneWithoutWhereTheSystemRefusesThreads) {
+TEST(ProgressThread, WakeSurvivesFailureToStartTheThread) {
   if (test::kThreadSanitizer) GTEST_SKIP() << "the thread sanitizer ends forked children that start threads";
   const pid_t child = fork();
   ASSERT_GE(child, 0);
@@ -211,7 +211,7 @@ TEST(ProgressGate, IsClosedWhileNothingIsPending) {
   EXPECT_TRUE(static_cast<bool>(ProgressGate::Passage(open)));
 }
 
-TEST(ProgressGate, NobodyIsInsideAfterTheOwnerSeesTheEnd) {
+TEST(ProgressGate, NoThreadIsInsideAfterWaitUntilQuiet) {
   ProgressGate gate(/*guards=*/true);
   std::atomic<int> inside{0};
   std::atomic<int> entered{0};

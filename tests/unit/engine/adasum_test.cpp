@@ -34,7 +34,7 @@ TEST(Adasum, EqualVectorsStayAsTheyAreOnAnyNumberOfRanks) {
   }
 }
 
-TEST(Adasum, GivesTheSameBitsInWhateverModeTheThreadComputes) {
+TEST(Adasum, IgnoresTheThreadsFloatingPointMode) {
   const float least = std::numeric_limits<float>::denorm_min();
   const auto sum = [&](test::Mode mode) {
     std::vector<float> a{3 * least, 0.1F, 1.7F}, b{0.0F, -0.3F, 1.1F}, c{5 * least, 0.7F, 0.9F};

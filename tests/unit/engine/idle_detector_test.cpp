@@ -41,7 +41,7 @@ class WaitingRank {
                      }};
 };
 
-TEST(IdleDetector, ComesWhenNothingHappensForLong) {
+TEST(IdleDetector, RankIsIdleAfterLongWithoutEvents) {
   WaitingRank rank;
   EXPECT_FALSE(rank.wait(milliseconds(5000)));
   EXPECT_TRUE(rank.wait(milliseconds(500)));
@@ -78,7 +78,7 @@ TEST(IdleDetector, IsOverWhenTheRankBeginsToCompute) {
 }
 
 /// Stopped, or on a machine that has no processor for it.
-TEST(IdleDetector, DoesNotCountWhileTheProcessCannotGoOn) {
+TEST(IdleDetector, TimeWhileStoppedDoesNotCount) {
   WaitingRank rank;
   EXPECT_FALSE(rank.wait(milliseconds(4000)));
   rank.sleep(milliseconds(3000));

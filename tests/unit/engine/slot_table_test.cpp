@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The slots of known requests: all possible courses of a small table, and the tables of several ranks.
+// Slots of known requests: all operation sequences up to a fixed length on a small table, and equal tables on several
+// ranks.
 #include "slot_table.h"
 
 #include <gtest/gtest.h>
@@ -41,7 +42,7 @@ TEST(SlotTable, FindsAnnouncedRequests) {
   EXPECT_EQ(slots.find(allreduce("a"), /*in_step=*/false), kNone);
 }
 
-TEST(SlotTable, TheLeastRecentlyUsedOfAFullTableIsSurplus) {
+TEST(SlotTable, FullTableEvictsTheLeastRecentlyUsed) {
   SlotTable slots(2);
   EXPECT_EQ(slots.eviction_candidate(1), kNone);
   const int a = slots.add(shared(allreduce("a")), false, 1);
@@ -137,7 +138,7 @@ void explore_tables(const Explored& before, int depth) {
   }
 }
 
-TEST(SlotTable, KeepsAnnouncedSlotsInRandomHistories) {
+TEST(SlotTable, KeepsAnnouncedSlotsInAllShortHistories) {
   explore_tables({}, 5);
 }
 

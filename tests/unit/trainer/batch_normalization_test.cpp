@@ -75,7 +75,7 @@ TEST(BatchNormalization, ConstantChannelStaysFinite) {
   EXPECT_GE(harness.statistics[1][0], 0);
 }
 
-TEST(BatchNormalization, SynchronizedAloneIsLocal) {
+TEST(BatchNormalization, SynchronizedEqualsLocalOnASingleRank) {
   LayerHarness<double> local(batch_normalization<double>(), kImage);
   LayerHarness<double> synchronized(batch_normalization<double>({.synchronized = true}), kImage);
   const auto input = normal_tensor<double>(6, kImage, 42), gradient = normal_tensor<double>(6, kImage, 43);
