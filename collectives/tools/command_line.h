@@ -36,7 +36,7 @@ inline constexpr const char* kManualPageSwitch = "man-page";
 
 /// Parses a command line. Rejects abbreviated options, because a new option could change their meaning. Variables bound
 /// to options are set by boost::program_options::notify, not here.
-/// @param words  the options that take words which belong to no option, in order
+/// @param words  options that receive the positional arguments, in order
 /// @throws InvalidArgument  names the wrong option or word, and the nearest option
 boost::program_options::variables_map parse_options(const std::vector<std::string>& arguments, const OptionTable& known,
                                                     boost::program_options::positional_options_description words = {});

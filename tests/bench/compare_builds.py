@@ -8,8 +8,9 @@ AFTER, in an order that changes from round to round, so that the spread of one b
 slower if the ratio of its medians is beyond both that spread and --allow. Programs with a slower case are run for as
 many rounds again before the verdict. With arguments of farandole-bench, that one program is compared and no other.
 
-Every job is started without MPI, each rank bound to a core, and needs an idle machine. The whole list takes about a
-minute a round. Programs that need TensorFlow are passed over, and that is said, where this Python has none.
+Every job is started without MPI and needs an idle machine. Each rank is bound to a core; a program with one rank gets
+all cores. The whole list takes about a minute a round. If this Python has no TensorFlow, programs that need it are
+skipped, with a note in the output.
 
 Exit status: 0 nothing is slower, 1 something is, 2 wrong arguments, or a program that failed.
 """

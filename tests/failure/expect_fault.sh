@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: expect_fault.sh [--all-raise] FAULT LAUNCHER... PROGRAM
-# Runs the program with a fault on rank 1 of 3 and checks the exit status, what is said, when, and that nothing stays
-# behind. --all-raise: the launcher leaves the survivors of a fault alone, so each of them must find out by itself.
+# Runs PROGRAM on 3 ranks with FAULT, on rank 1 unless noted below. Checks the exit status, the output, the time that
+# survivors and launcher take to end, and that no process is left.
+# --all-raise: the launcher leaves the survivors of a fault alone, so each of them must find out by itself.
 #
 # Bounds, in seconds on an idle machine:
-raise_bound=2     # from the fault until a rank that raises has let go of the job
-timeout_bound=3   # the same where FARANDOLE_TIMEOUT=1 must pass first
-launcher_bound=10 # from the fault until the launcher has ended: Open MPI's gives the ranks seconds to end
-hang_bound=40     # of the whole test, with a start that is slow
-# FARANDOLE_TEST_SLOWNESS=N multiplies them. Without it: by how often the machine's cores are taken, which is 1 while
-# there are as many for all that runs, as the kernel has counted over the last minute.
+raise_bound=2     # from the fault until each surviving rank has raised and left the job
+timeout_bound=3   # the same if FARANDOLE_TIMEOUT=1 must pass first
+launcher_bound=10 # added to the rank's bound: from the fault until the launcher has ended (Open MPI's launcher
+                  # gives the ranks some seconds to end)
+hang_bound=40     # of the whole test, with a slow start
+# FARANDOLE_TEST_SLOWNESS=N multiplies the bounds. Default: one-minute load average / number of cores, at least 1; the
+# larger of the values before and after the job.
 set -u
 all_raise=no
 [ "$1" != --all-raise ] || { all_raise=yes; shift; }

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: setup_test.sh SOURCE
-# Runs scripts/setup.sh, and the scripts that use what it installs, on systems that are files in a temporary directory:
-# PATH holds nothing but doubles of the programs that know or change the system, and links to those that do not.
+# Runs scripts/setup.sh, tests/run.sh and examples/fashion_mnist.sh on simulated systems. The state of a system is files
+# in a temporary directory. PATH holds only fakes ("doubles": apt-get, dpkg-query, sudo, id, python3, cmake, …) and
+# links to harmless tools such as sed.
 set -u
 source=$(cd "$1" && pwd)
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT

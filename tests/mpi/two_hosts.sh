@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs a program with Open MPI or MPICH on two hosts, or more, that are network namespaces of this machine, joined by a bridge, each with an
-# sshd, name and /dev/shm of its own. They share one /proc, so FARANDOLE_HOST_ID tells them apart.
+# Runs a program with Open MPI or MPICH on simulated hosts (two by default). Each host is a network namespace of this
+# machine with its own sshd, name and /dev/shm; a bridge connects them. The hosts share one /proc, so FARANDOLE_HOST_ID
+# tells them apart.
 #
 # usage, as root: two_hosts.sh [--hosts NUMBER] [--rate RATE] [--map-by slot] LAUNCHER RANKS_PER_HOST SECONDS PROGRAM [ARGUMENTS…]
 #   --rate RATE  what each host may send, as tc writes it: 1gbit, 100mbit. Default: as fast as the kernel copies.
-#   --map-by slot  the ranks of a host follow each other, as mpirun places them by itself, and as those of MPICH always do here.
-#                Default: node, ranks go from host to host, which asks more of the library.
+#   --map-by slot  consecutive ranks share a host (mpirun's default). MPICH ignores this option and always places ranks
+#                this way. Default with Open MPI: node, round-robin over the hosts. Harder for the library, because
+#                neighbouring ranks are on different hosts.
 # Needs iproute2 and openssh-server. Exit status 77: not possible here, with the reason. Leaves nothing behind.
 set -euo pipefail
 number=2 rate= map_by=node

@@ -7,7 +7,8 @@
 
 namespace farandole {
 
-/// Checks a call for errors that no peer's call can cure: options, counts, types, addresses, overlapping memory.
+/// Checks a call for errors that this rank can detect without its peers: options, counts, types, addresses, overlapping
+/// memory.
 /// @param rank  this rank, of `size` ranks   @param devices  devices of the communicator; a call on device memory opens
 /// this rank's device   @throws InvalidArgument
 void validate(const PreparedCall& prepared, int rank, int size, DeviceSlot& devices);

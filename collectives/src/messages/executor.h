@@ -21,8 +21,9 @@ namespace farandole {
 
 /// Arguments of an Executor: a prepared schedule, and the memory and types that it runs on.
 ///
-/// `input` and `data` are the addresses at which element 0 of the layout would lie. Memory need not exist there: a rank
-/// that owns chunk c only passes the address of its buffer minus the offset of chunk c. Hence integers, not pointers.
+/// `input` and `data` are the addresses at which element 0 of the layout would lie. There may be no memory at that
+/// address: a rank whose buffer holds only chunk c passes the buffer's address minus the offset of chunk c. Hence
+/// integers, not pointers.
 struct Execution {
   std::shared_ptr<const PreparedSchedule> prepared;
   Offsets offsets;           ///< boundaries of the schedule's pieces, in elements of the layout
@@ -45,8 +46,8 @@ struct Execution {
 /// (peer and direction) are posted in program order: channels are first in, first out and carry no tags, so this order
 /// is what matches a send with its receive. A message of no elements is skipped by both ends.
 ///
-/// If the transport can fuse both, a receive-and-reduce is a single call (`recv_reduce`). Otherwise the message is
-/// received into bounce memory and reduced on arrival; a limit per peer bounds that memory.
+/// If the transport can reduce while it receives, a receive-and-reduce step is a single call (`recv_reduce`). Otherwise
+/// the message is received into bounce memory and reduced on arrival; a limit per peer bounds that memory.
 ///
 /// On a fault `advance` throws the transport's error; the owner then calls `withdraw`, which withdraws all pending
 /// messages, and reports whether a transport may still access their memory.

@@ -25,9 +25,11 @@ namespace farandole {
 /// functions that take a local rank are valid from then on.
 class ShmLayout {
  public:
-  /// Input slots of a lane, and as many result slots: one slot is filled while the other is read.
+  /// Number of input slots, and number of result slots, of a lane. Two of each: one is filled while peers read the
+  /// other.
   static constexpr int kSlots = 2;
-  /// All slots of a lane in turn, for an operation that writes results where the input was.
+  /// Number of exchange slots: all input and result slots of a lane, used round-robin. With two ranks the peer
+  /// overwrites the input in a slot with the result (see Pipeline).
   static constexpr int kExchangeSlots = 2 * kSlots;
   static constexpr std::size_t kHierarchyBufferBytes = std::size_t{64} << 10;
 

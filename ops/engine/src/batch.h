@@ -65,9 +65,9 @@ class Batch {
   virtual void fail(const RequestError& error, std::vector<Completion>& completions) = 0;
 };
 
-/// Label of a request's row in the timeline while its data moves: "ALLREDUCE".
+/// Label of the whole batch phase of a request in the timeline, packing and waiting included: "ALLREDUCE".
 std::string activity_of(const RequestSpec& spec);
-/// Label while the collective itself runs: "FARANDOLE_ALLREDUCE".
+/// Label of the collective alone, nested in that span: "FARANDOLE_ALLREDUCE".
 std::string collective_activity_of(const RequestSpec& spec);
 
 /// Batch of allreduces with the same operation and factors, or of a broadcast: outputs have the shape of inputs.

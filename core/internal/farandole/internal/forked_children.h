@@ -58,7 +58,9 @@ class ForkMutex {
 
  private:
   std::mutex mutex_;
-  bool is_held_ = false;  // held by a fork; accessed by the forking thread only, and forks are serialized
+  // Locked by `hold`. Only the forking thread accesses it, because ForkedChildren holds its registry's mutex during
+  // each fork.
+  bool is_held_ = false;
 };
 
 template <class Thing>

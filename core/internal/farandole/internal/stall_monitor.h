@@ -27,9 +27,9 @@ namespace farandole {
 ///     rest();
 ///   }
 ///
-/// Time in which the process was stopped does not count (StopDetector). Therefore call the monitor at least every 100
-/// ms, or report a longer pause by `count_gap`. Functions with a `now` parameter do not read the clock. Not
-/// thread-safe.
+/// Time in which the process was stopped does not count: StopDetector recognises a stop by a gap of more than 1 s
+/// between calls. So call the monitor at least every 100 ms, or report an intended longer pause with `count_gap`.
+/// Functions with a `now` parameter do not read the clock. Not thread-safe.
 class StallMonitor {
  public:
   enum class Due { kNothing, kWarning, kError };
@@ -44,9 +44,9 @@ class StallMonitor {
   void watch(Clock::time_point start) {
     if (start != start_) restart(start);
   }
-  /// Duration of the wait, without lost time.
+  /// Duration of the wait, excluding lost time (time in which the process did not run).
   Seconds waited(Clock::time_point now = Clock::now()) const { return now - start_ - lost_ - detector_.lost(now); }
-  /// Counts the time since the last look as waiting: no look was due, because the program was elsewhere.
+  /// Reports that the gap since the last `look` was intended. The gap counts as waiting, not as lost time.
   void count_gap(Clock::time_point now) { detector_ = StopDetector(std::max(now, detector_.last_check())); }
   /// Notes that the waiter is running. `take_due` calls it.
   void look(Clock::time_point now) {
@@ -106,7 +106,7 @@ class StallMonitor {
 
   const Seconds warn_after_, timeout_;
   StopDetector detector_;
-  std::vector<Stop> stops_;  // the most recent stops, for waits that began before them
+  std::vector<Stop> stops_;  // most recent stops; `watch` may switch to a wait that began before a stop
   Clock::time_point start_{};
   Clock::duration lost_{0};  // lost time since the start
   Seconds interval_{0};      // between the last warning and the next

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Patches of Keras' fit, evaluate, predict and *_on_batch: all ranks call the same function with the same arguments.
+"""Patches of Keras' fit, evaluate, predict and *_on_batch that check that all ranks call the same function, in fit,
+evaluate and predict with the same arguments.
 
 Ranks that call different functions would wait for each other; different arguments would train something different on
 each rank. The ranks compare a digest of the facts that must be equal. If digests differ, they exchange the facts and
@@ -44,7 +45,8 @@ _LEFT_OUT = ("name", "learning_rate")
 
 
 def _described(value: Any) -> str:
-    """A text that is equal for objects that do the same, also if other processes have made them."""
+    """Describes a value by its name or type and its configuration, without addresses, so that equivalent objects on
+    different ranks give the same text."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return repr(value)
     if isinstance(value, dict):
@@ -57,8 +59,8 @@ def _described(value: Any) -> str:
 
 
 def _kept(configuration: Dict[Any, Any]) -> Dict[str, Any]:
-    """The entries that must be equal. The name in a dictionary without other entries, such as a dtype policy's,
-    identifies the object and is kept."""
+    """Drops the entries in _LEFT_OUT. Exception: a sole entry is kept, because it identifies the object (a dtype policy
+    has only a `name`)."""
     is_known = len(configuration) == 1
     return {str(key): each for key, each in configuration.items() if is_known or key not in _LEFT_OUT}
 
@@ -139,7 +141,8 @@ def _digest(facts: Dict[str, str]) -> int:
 
 
 def _compare(facts: Dict[str, str]) -> None:
-    """Raises Mismatch, on all ranks, if they differ in a fact that all of them know. Collective."""
+    """Raises Mismatch on all ranks if a fact differs. A fact that some ranks lack differs too, except facts about
+    trainable variables, which are compared only if all ranks have them. Collective."""
     of_ranks = objects.allgather_object(facts)
     missing = "left out"
     names = {name: None for each in of_ranks for name in each if not name.startswith("trainable variable ")}

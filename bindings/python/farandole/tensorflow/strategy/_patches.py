@@ -100,7 +100,7 @@ PATCHES = (
     ),
     Patch(
         _OPTIMIZER, "TFOptimizer.scale_loss", _losses.scale_loss,
-        why="in Keras' own train_step, each gradient would have to be weighted, instead of the loss at no cost",
+        why="Keras' own train_step would need one multiplication per gradient; weighting the loss costs one for all",
         test="keras_patches_test.py",
     ),
     Patch(
@@ -116,13 +116,13 @@ PATCHES = (
     ),
     Patch(
         "tensorflow", "GradientTape.gradient", _tapes.gradient,
-        why="gradients of own train steps would not be weighted by the rank's share of the samples",
+        why="gradients of user-defined train steps would not be weighted by the rank's share of the samples",
         test="keras_steps_test.py",
         library=TENSORFLOW,
     ),
     Patch(
         "tensorflow", "GradientTape.jacobian", _tapes.without_weights,
-        why="the gradients of which TensorFlow makes a jacobian would be weighted",
+        why="jacobians would be weighted, because TensorFlow computes them with gradient()",
         test="keras_patches_test.py",
         library=TENSORFLOW,
     ),
@@ -145,12 +145,14 @@ PATCHES = (
     ),
     Patch(
         _LOSS, "reduce_values", _losses.reduce_values,
-        why="sums over rows would be averaged over the ranks, and an empty part of a batch would give no number",
+        why="sums over rows would be averaged over the ranks, and an empty part of a batch would give an empty tensor "
+            "instead of a scalar",
         test="keras_losses_test.py",
     ),
     Patch(
         "keras.src.trainers.compile_utils", "CompileLoss.call", _losses.losses_of_outputs,
-        why="the losses of several outputs would be averaged over the batches without the number of samples",
+        why="the losses of several outputs would be averaged over the batches with equal weights, whatever "
+            "their numbers of samples",
         test="keras_patches_test.py",
     ),
     Patch(
@@ -179,7 +181,7 @@ PATCHES = (
     # ---- Metrics ----
     Patch(
         "keras.src.metrics.reduction_metrics", "Mean.update_state", _metrics.update_mean,
-        why="the mean of numbers would not be weighted by the samples of the ranks",
+        why="scalars passed to a Mean metric would not be weighted by the rank's share of the samples",
         test="keras_metrics_test.py",
     ),
     Patch(
@@ -241,7 +243,8 @@ PATCHES = (
     ),
     # ---- Optimizers that were made outside of the scope ----
     Patch(
-        # Trainer's and not TensorFlowTrainer's method: loading compares the model's compile with Trainer's.
+        # Patch Trainer, not TensorFlowTrainer: on loading, Keras treats compile() as overridden if it is not
+        # Trainer.compile.
         _TRAINER, "Trainer.compile", _optimizers.compile_in_scope,
         why="metrics and optimizers of a compile() outside of the scope would be the rank's own",
         test="keras_optimizers_test.py",

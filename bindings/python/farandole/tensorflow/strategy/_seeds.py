@@ -18,9 +18,9 @@ def _digest(state: Any) -> str:
 
 
 def agree() -> None:
-    """Compares the states of the generators of Python, numpy and TensorFlow over the
-    ranks. A generator whose state differs gets a new seed, the same on all ranks; a
-    generator that the program has seeded equally keeps its state. Collective."""
+    """Compares the states of Python's and numpy's generators, and TensorFlow's global seed, across ranks. If one
+    differs, or TensorFlow has no seed, that generator gets a new seed, the same on all ranks. A generator that the
+    program has seeded equally keeps its state. Collective."""
     if _lifecycle.size() == 1:
         return
     seed = objects.broadcast_object(random.SystemRandom().randrange(2**31))

@@ -15,16 +15,18 @@ from . import _private_names
 from ._context import own_context, step_context
 from ._graph import is_of_each_row, is_sum_over_rows, is_symbolic
 
-# Attribute of a gradient that the step itself uses, which is the gradient of a single process with this rank's rows.
-# The attribute holds the same gradient weighted by the rank's share, which `apply` averages over the ranks.
+# The step sees the gradient that a single process with this rank's rows would compute. This attribute of that gradient
+# holds its weighted form, which `apply` averages over the ranks.
 _WEIGHTED = "_farandole_weighted"
 
-# The kinds of targets: a scalar loss, a loss with a value per row, the gradient of another tape.
+# Kinds of targets: a scalar loss; a loss with a value per row; any target whose upstream gradient another tape has
+# computed (already weighted).
 _NUMBER, _ROWS, _TAPE = range(3)
 
 
 def has_tapes(model: Any) -> bool:
-    """True if the gradients that the model's steps apply come from tapes, which weight them."""
+    """True once a step of the model has computed gradients of variables with a tape, of a loss that `scale_loss` has
+    not weighted. Such gradients are weighted already."""
     return getattr(model, "_farandole_has_tapes", False)
 
 
@@ -69,8 +71,7 @@ def gradient(
 
 
 def without_weights(base: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
-    """tf.GradientTape.jacobian. TensorFlow computes a jacobian from
-    gradients of single elements: the rank's own, unweighted."""
+    """tf.GradientTape.jacobian, unweighted: inside, gradient() returns this rank's own gradients."""
     context = step_context()
     with contextlib.nullcontext() if context is None else context.differentiating():
         return base(self, *args, **kwargs)
@@ -143,8 +144,8 @@ def _kind(context: Any, target: Any, seed: Any) -> int:
 
 
 def _depend_on_own_rows(context: Any, kinds: List[int], seeds: List[Any]) -> bool:
-    """True if each upstream gradient of a loss with a value per row is known to belong to its row alone. The gradient
-    of a mean over this rank's rows would have to be weighted."""
+    """True if each upstream gradient of a loss with a value per row is known to belong to its row alone. False if
+    it may come from a mean over this rank's rows: such an upstream gradient needs the rank's share as a factor."""
     given = [seed for kind, seed in zip(kinds, seeds) if kind == _ROWS and seed is not None]
     return all(is_of_each_row(seed, context.rows()) for seed in given)
 
@@ -175,7 +176,7 @@ def _local_gradients(gradients: Any, factor: Any, weight: Any, sources: Any = No
     weighted form attached. If `sources` is given, gradients with respect to variables among them are returned
     unchanged.
 
-    factor: makes the returned gradient. weight: makes the weighted form.
+    factor, weight: what each gradient is multiplied by to give the returned gradient, and its weighted form.
     """
     flat = tf.nest.flatten(gradients)
     keep = [_is_variable(each) for each in tf.nest.flatten(sources)] if sources is not None else [False] * len(flat)
@@ -196,14 +197,15 @@ def _another_tape_records(tape: Any) -> bool:
 
 
 def check_sum(loss: Any, context: Any) -> None:
-    """Warns once if the loss is a sum over this rank's rows."""
+    """Warns once if the loss is a sum over this rank's rows. Gradients are averaged over the ranks, weighted by their
+    samples. With P ranks they are P times smaller than the gradients of the sum over all rows."""
     if is_symbolic(loss) and is_sum_over_rows(loss, context.rows()):
         _warn_sum(context.model_step)
 
 
 def warn_if_eager(context: Any) -> None:
-    """Warns once if the step runs eagerly, where a loss may have
-    been taken for a loss with a value per row by its size alone."""
+    """Warns once if the step runs eagerly. In eager mode only the size of a loss shows whether it has a value per row,
+    which may be wrong."""
     if tf.executing_eagerly():
         _warn_eager_rows(context.model_step)
 
@@ -231,7 +233,7 @@ def _is_variable(value: Any) -> bool:
 
 
 def _scaled_seeds(targets: List[Any], seeds: List[Any], factors: List[tf.Tensor]) -> Any:
-    """(Targets, upstream gradients times their factors). An upstream gradient that is not given is one."""
+    """(Targets, upstream gradients times their factors). A missing upstream gradient defaults to ones."""
     targets, seeds = ([_flat_values(weighted(each)) for each in values] for values in (targets, seeds))
     return targets, [_scaled_seed(*each) for each in zip(targets, seeds, factors)]
 

@@ -74,8 +74,8 @@ class Layer {
 
   /// Computes `output`, which the caller has resized to the input's samples and the prepared shape.
   virtual void forward(const Pass& pass, const Tensor<Scalar>& input, Tensor<Scalar>& output) = 0;
-  /// Overwrites the gradients of the parameters, and `input_gradient` unless it is null, as for the first layer.
-  /// `input` and `output` are the tensors of the last forward pass.
+  /// Overwrites the gradients of the parameters and `*input_gradient`. `input_gradient` is null for the first layer of
+  /// a model. `input` and `output` are the tensors of the last forward pass.
   virtual void backward(const Pass& pass, const Tensor<Scalar>& input, const Tensor<Scalar>& output,
                         const Tensor<Scalar>& output_gradient, Tensor<Scalar>* input_gradient) = 0;
 };
