@@ -33,9 +33,12 @@ def need(*modules: str) -> None:
 
 
 class RankedTest(unittest.TestCase):
-    """Says which rank a failure is from, and ends tests that hang."""
+    """Says which rank a failure is from, and ends tests that hang. Each test gets the warnings that a process logs once."""
 
     def setUp(self):
+        from farandole import _lifecycle
+
+        _lifecycle._warned.clear()
         faulthandler.dump_traceback_later(WATCHDOG_SECONDS, exit=True)
 
     def tearDown(self):
