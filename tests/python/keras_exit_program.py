@@ -18,7 +18,8 @@ with strategy.scope():
 
 
 def fail(where):
-    print(f"failing at {time.time()}", flush=True)
+    # On the stream of the traceback, so that launchers keep the order.
+    print(f"failing at {time.time()}", file=sys.stderr, flush=True)
     raise KeyError(f"nothing there, in {where}")
 
 
