@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""usage: run.py look run.py [--quick] PROGRAMS OUT [SECONDS]
+"""usage: run.py look
+       run.py [--quick] PROGRAMS OUT [SECONDS]
 
 look says in one line why there is no GPU here, and ends with 77, or says nothing.
 

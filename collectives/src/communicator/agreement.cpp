@@ -54,13 +54,6 @@ std::optional<ActionFailure> run_action(const std::function<void()>& action) {
   }
 }
 
-/// The lowest rank on which `holds` is true; the communicator's size if there is none. Collective.
-int lowest_rank_where(Communicator& communicator, bool holds) {
-  std::int64_t lowest = holds ? communicator.rank() : communicator.size();
-  communicator.allreduce(BufferView(&lowest, 1, DType::kI64), ReduceOp::kMin);
-  return static_cast<int>(lowest);
-}
-
 constexpr char kEndOfText = '\0';  // ends each text of an encoded fact
 
 std::string encode_facts(const std::vector<SharedFact>& facts) {
@@ -120,6 +113,12 @@ FactDifference compare_facts(const std::vector<SharedFact>& root_facts, const st
 }
 
 }  // namespace
+
+int lowest_rank_where(Communicator& communicator, bool holds) {
+  std::int64_t lowest = holds ? communicator.rank() : communicator.size();
+  communicator.allreduce(BufferView(&lowest, 1, DType::kI64), ReduceOp::kMin);
+  return static_cast<int>(lowest);
+}
 
 void agree(Communicator& communicator, const std::function<void()>& action) {
   const std::optional<ActionFailure> failure = run_action(action);

@@ -4,7 +4,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cstdint>
 
 #include "farandole/core/error.h"
 #include "farandole/internal/communicator_access.h"
@@ -24,20 +23,26 @@ void check_options(const GradientOptions& options) {
   }
 }
 
-void check_space(Communicator& communicator, const std::vector<GradientSpan>& gradients, std::size_t index) {
-  const BufferView& values = gradients[index].values;
-  if (const MemorySpace space = gradients.front().values.space; values.space != space) {
+/// Returns the runtime of this rank's device, which must be where the gradients are; null for host memory.
+const DeviceRuntime* runtime_of(Communicator& communicator, MemorySpace space) {
+  if (space.is_host()) return nullptr;
+  if (const MemorySpace own = communicator.device(); own != space) {
+    throw InvalidArgument(
+        fmt::format("gradients: expected {}, the device of this rank, got {}", describe(own), describe(space)));
+  }
+  return device_runtime(internals(communicator).settings()).runtime;
+}
+
+/// @param space  where the first gradient is   @param runtime  result of `runtime_of`
+void check_space(const GradientSpan& gradient, std::size_t index, MemorySpace space, const DeviceRuntime* runtime) {
+  const BufferView& values = gradient.values;
+  if (values.space != space) {
     throw InvalidArgument(fmt::format("gradient {}: expected {}, where the first one is, got {}", index,
                                       describe(space), describe(values.space)));
   }
-  if (values.space.is_host()) return;
-  if (const MemorySpace own = communicator.device(); own != values.space) {
-    throw InvalidArgument(
-        fmt::format("gradients: expected {}, the device of this rank, got {}", describe(own), describe(values.space)));
-  }
-  const DeviceRuntime& runtime = *device_runtime(internals(communicator).settings()).runtime;
-  const std::string what = fmt::format("gradient {} ({})", index, gradients[index].name);
-  if (const std::string problem = address_problem(runtime, what, values); !problem.empty()) {
+  if (runtime == nullptr) return;
+  const std::string what = fmt::format("gradient {} ({})", index, gradient.name);
+  if (const std::string problem = address_problem(*runtime, what, values); !problem.empty()) {
     throw InvalidArgument(problem);
   }
 }
@@ -47,8 +52,11 @@ void check_space(Communicator& communicator, const std::vector<GradientSpan>& gr
 void check_gradients(Communicator& communicator, const std::vector<GradientSpan>& gradients,
                      const GradientOptions& options) {
   check_options(options);
+  if (gradients.empty()) return;
+  const MemorySpace space = gradients.front().values.space;
+  const DeviceRuntime* const runtime = runtime_of(communicator, space);
   for (std::size_t i = 0; i < gradients.size(); ++i) {
-    check_space(communicator, gradients, i);
+    check_space(gradients[i], i, space, runtime);
     const DType dtype = gradients[i].values.dtype;
     if (!options.weighted || is_floating_point(dtype)) continue;
     throw InvalidArgument(fmt::format("gradient {} ({}): weighted averages need floating-point numbers, got {}", i,
@@ -77,10 +85,8 @@ std::vector<SharedFact> shared_facts(const std::vector<GradientSpan>& gradients,
 }
 
 void throw_if_refused(Communicator& communicator, const std::string& refusal) {
-  std::int64_t refusing = refusal.empty() ? communicator.size() : communicator.rank();
-  communicator.allreduce(BufferView(&refusing, 1, DType::kI64), ReduceOp::kMin);
-  if (refusing == communicator.size()) return;
-  const int rank = static_cast<int>(refusing);
+  const int rank = lowest_rank_where(communicator, !refusal.empty());
+  if (rank == communicator.size()) return;
   const std::string why = broadcast_text(communicator, refusal, rank);
   if (!refusal.empty()) throw InvalidArgument(refusal);
   throw Mismatch(fmt::format("{} refuses its gradients: {}", communicator.describe(rank), why));

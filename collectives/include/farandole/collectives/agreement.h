@@ -38,6 +38,10 @@ class RaisedByAll {
 /// Collective; blocks. Cost: an allreduce of 8 bytes, and after a failure a broadcast of the text.
 void agree(Communicator& communicator, const std::function<void()>& action);
 
+/// Returns the lowest rank on which `holds` is true; the communicator's size if there is none. Collective; blocks.
+/// Cost: an allreduce of 8 bytes.
+int lowest_rank_where(Communicator& communicator, bool holds);
+
 /// A property that must be the same on all ranks, as text for people.
 struct SharedFact {
   std::string what;         ///< the property: "--seed", "the number of samples of the training data"

@@ -24,25 +24,24 @@ from ._extended import Extended
 def scale_for_distribution(base: Callable[..., Any], value: Any) -> Any:
     """In a step of a model: returns the value. In any other function: multiplies the mean over this rank's samples by
     the rank's share, so that the sum over the ranks is the mean over all samples, and so is the gradient."""
-    context = own_context()
-    if context is None:
-        return base(value)
-    if context.model_step:
-        return value
-    share = context.share()
     # A rank without samples may have computed NaN.
-    return base(value) if share is None else tf.math.multiply_no_nan(value, tf.cast(share, value.dtype))
+    return _with_share(base, value, tf.math.multiply_no_nan)
 
 
 def unscale_for_distribution(base: Callable[..., Any], value: Any) -> Any:
     """The inverse of `scale_for_distribution`."""
+    return _with_share(base, value, tf.math.divide_no_nan)
+
+
+def _with_share(base: Callable[..., Any], value: Any, combine: Callable[[Any, Any], Any]) -> Any:
+    """Combines the value with the rank's share of the samples, by the rules of `scale_for_distribution`."""
     context = own_context()
     if context is None:
         return base(value)
     if context.model_step:
         return value
     share = context.share()
-    return base(value) if share is None else tf.math.divide_no_nan(value, tf.cast(share, value.dtype))
+    return base(value) if share is None else combine(value, tf.cast(share, value.dtype))
 
 
 def losses_of_outputs(
