@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <boost/program_options.hpp>
-#include <cstdio>
 #include <exception>
 #include <nlohmann/json.hpp>
 #include <optional>

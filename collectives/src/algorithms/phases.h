@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdint>
 
 #include "farandole/collectives/algorithms.h"
 #include "farandole/collectives/schedule.h"

@@ -17,7 +17,6 @@
 #include "operation/group.h"
 #include "operation/method_inputs.h"
 #include "operation/operation.h"
-#include "selection/selection.h"
 #include "shared_memory/shm_group.h"
 
 namespace farandole {

@@ -11,7 +11,6 @@
 #include <set>
 #include <string>
 #include <tuple>
-#include <utility>
 
 #include "communicator/work_queue.h"
 #include "farandole/collectives/communicator.h"

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "farandole/collectives/communicator.h"
-#include "farandole/core/error.h"
 #include "farandole/internal/endpoint.h"
 #include "farandole/internal/forked_children.h"
 #include "farandole/internal/log.h"

@@ -10,7 +10,6 @@
 
 #include "communicator/stream_wait.h"
 #include "farandole/core/error.h"
-#include "farandole/core/reduce.h"
 #include "shared_memory/shm_operation.h"
 
 namespace farandole {

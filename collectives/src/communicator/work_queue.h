@@ -9,7 +9,6 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "communicator/collective_operation.h"
 #include "communicator/peer_queries.h"

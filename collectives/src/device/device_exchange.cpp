@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/device_exchange.h"
 
-#include <algorithm>
-
 namespace farandole {
 
 DeviceExchange::DeviceExchange(DeviceContext& context, StreamView stream, const Group& group, const Call& call,

@@ -3,8 +3,6 @@
 
 #include <fmt/core.h>
 
-#include <utility>
-
 #include "device/device_average.h"
 #include "device/device_hierarchy.h"
 #include "farandole/internal/device_collective.h"

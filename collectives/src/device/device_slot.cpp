@@ -5,9 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <numeric>
-#include <string>
 #include <utility>
 
 #include "farandole/core/error.h"

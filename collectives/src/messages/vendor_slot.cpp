@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
-#include <utility>
 
 #include "farandole/core/error.h"
 #include "farandole/internal/library_thread.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "operation/call.h"
 
-#include <algorithm>
 #include <numeric>
 
 namespace farandole {

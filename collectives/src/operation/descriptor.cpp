@@ -3,7 +3,6 @@
 
 #include <fmt/core.h>
 
-#include <bit>
 #include <string_view>
 
 #include "farandole/core/error.h"

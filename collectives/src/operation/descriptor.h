@@ -2,8 +2,6 @@
 // Descriptors: a rank's call in a form that ranks compare before data is touched.
 #pragma once
 
-#include <array>
-#include <bit>
 #include <cstdint>
 #include <string>
 

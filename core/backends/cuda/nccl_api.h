@@ -3,7 +3,6 @@
 // numbers and layouts are copied from nccl.h.
 #pragma once
 
-#include <climits>
 #include <cstddef>
 
 #include "cuda/cuda_api.h"

@@ -7,7 +7,6 @@
 #include <span>
 #include <utility>
 
-#include "farandole/core/error.h"
 #include "mpi_error.h"
 
 namespace farandole::mpi {

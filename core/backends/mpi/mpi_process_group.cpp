@@ -10,7 +10,6 @@
 #include <cstring>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "farandole/core/error.h"
 #include "mpi_error.h"

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "mpi_runtime.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cctype>
 

@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <bit>
 #include <climits>
-#include <utility>
 
 #include "farandole/core/error.h"
 #include "farandole/internal/log.h"

@@ -9,7 +9,6 @@
 #include <cstring>
 #include <list>
 #include <map>
-#include <string_view>
 #include <utility>
 
 #include "farandole/core/error.h"

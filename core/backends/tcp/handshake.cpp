@@ -9,7 +9,6 @@
 
 #include <cerrno>
 #include <cstring>
-#include <span>
 #include <system_error>
 #include <type_traits>
 

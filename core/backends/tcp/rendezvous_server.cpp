@@ -10,7 +10,6 @@
 #include <iterator>
 #include <utility>
 
-#include "farandole/core/error.h"
 #include "farandole/internal/log.h"
 #include "sockets/announcement_interval.h"
 #include "sockets/binomial_tree.h"

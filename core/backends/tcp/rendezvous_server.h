@@ -2,7 +2,6 @@
 // Rendezvous, in process 0.
 #pragma once
 
-#include <functional>
 #include <list>
 #include <memory>
 #include <optional>

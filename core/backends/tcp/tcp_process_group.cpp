@@ -2,7 +2,6 @@
 #include "tcp/tcp_process_group.h"
 
 #include <cstddef>
-#include <vector>
 
 namespace farandole::tcp {
 

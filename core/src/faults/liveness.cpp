@@ -13,7 +13,6 @@
 #include <cerrno>
 #include <charconv>
 #include <system_error>
-#include <utility>
 #include <vector>
 
 #include "farandole/internal/standard_descriptors.h"

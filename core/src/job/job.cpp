@@ -5,9 +5,6 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <exception>
-#include <utility>
-#include <vector>
 
 #include "farandole/internal/forked_children.h"
 #include "farandole/internal/log.h"

@@ -2,15 +2,12 @@
 // A job as one process sees it: owned by a World, and shared by its endpoints and communicators.
 #pragma once
 
-#include <atomic>
 #include <exception>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "farandole/core/world.h"

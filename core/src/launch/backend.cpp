@@ -12,7 +12,6 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
-#include <utility>
 
 #include "farandole/core/error.h"
 #include "farandole/internal/loaded_libraries.h"
