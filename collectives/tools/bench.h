@@ -69,8 +69,8 @@ class NcclPeer {
   /// Collective over `ranks`. @throws Unsupported, DeviceError
   explicit NcclPeer(Communicator& ranks);
   /// Enqueues the collective and waits for the device.
-  void run(const DeviceCollective& collective);
-  bool supports(const DeviceCollective& collective) const;
+  void run(const VendorCall& call);
+  bool supports(const VendorCall& call) const;
 
  private:
   Device& device_;

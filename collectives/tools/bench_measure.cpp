@@ -168,13 +168,13 @@ NcclPeer::NcclPeer(Communicator& ranks) : device_(device_of(ranks)), stream_(dev
   group_ = device_.join_group(shared, ranks.rank(), ranks.size());
 }
 
-void NcclPeer::run(const DeviceCollective& collective) {
-  group_->run(collective, stream_);
+void NcclPeer::run(const VendorCall& call) {
+  group_->run(call, stream_);
   device_.synchronize(stream_);
 }
 
-bool NcclPeer::supports(const DeviceCollective& collective) const {
-  return group_->supports(collective.kind, collective.dtype, collective.op);
+bool NcclPeer::supports(const VendorCall& call) const {
+  return group_->supports(call.collective, call.dtype, call.op);
 }
 
 double Result::algbw_gbs() const {

@@ -5,13 +5,9 @@
 #include <vector>
 
 #include "algorithms/families.h"
-#include "farandole/internal/choice.h"
 
 namespace farandole {
 namespace {
-
-constexpr Words<kCollectiveCount> kCollectiveNames = {
-    "allreduce", "broadcast", "reduce", "allgather", "reduce_scatter", "gather", "scatter", "alltoall", "barrier"};
 
 std::vector<Algorithm> rows_of_all_families() {
   std::vector<Algorithm> rows;
@@ -25,14 +21,6 @@ std::vector<Algorithm> rows_of_all_families() {
 }
 
 }  // namespace
-
-std::string_view name(Collective collective) {
-  return word_of(collective, kCollectiveNames);
-}
-
-Collective parse_collective(std::string_view text) {
-  return parse_word<Collective>(text, "collective", kCollectiveNames);
-}
 
 std::span<const Algorithm> algorithms() {
   // Never destroyed: collectives may still run while static objects are destroyed.

@@ -7,7 +7,6 @@
 #include "device/device_exchange.h"
 #include "device/device_plan.h"
 #include "device/device_scratch.h"
-#include "farandole/internal/device_collective.h"
 #include "messages/scheduled_collective.h"
 
 namespace farandole {
@@ -321,7 +320,7 @@ void HierarchicalDeviceRun::release_before(const Step& step) {
 MakeDeviceWork HierarchicalDeviceRun::inside_maker(const Call& call) {
   Device& device = slot_.context().device();
   const int rank = slot_.hierarchy()->local, size = slot_.hierarchy()->local_size();
-  if (device_collective_of(call.collective) && device_vendor_agrees(call)) {
+  if (has_device_collective(call.collective) && device_vendor_agrees(call)) {
     return [&device, rank, size, &call] { return make_vendor_work(device, rank, size, call); };
   }
   const Selection selection = select_inside(call, size, slot_.group().endpoint->settings());

@@ -5,7 +5,6 @@
 
 #include "device/device_average.h"
 #include "device/device_hierarchy.h"
-#include "farandole/internal/device_collective.h"
 #include "messages/scheduled_collective.h"
 #include "operation/average.h"
 
@@ -25,10 +24,6 @@ std::string explain_hierarchical_devices(Collective, std::size_t, const Group& g
       group.endpoint->settings().devices.slice_bytes);
 }
 
-bool has_vendor_collective(Collective collective) {
-  return device_collective_of(collective).has_value();
-}
-
 template <DeviceOperation::Way kWay>
 std::unique_ptr<Operation> make_device_operation(const MethodInputs& inputs) {
   return std::make_unique<DeviceOperation>(inputs, kWay);
@@ -43,7 +38,7 @@ constinit const Method kDeviceVendorMethod{
     .memory = MemoryKind::kCuda,
     .is_preferred = true,
     .created_before_comparison = true,
-    .supports = has_vendor_collective,
+    .supports = has_device_collective,
     .fits = [](const TuningShape& shape) { return shape.ranks > 1; },
     .is_available = [](const SelectionQuery& query, bool) { return query.size > 1 && query.vendor_agrees; },
     .make = make_device_operation<DeviceOperation::Way::kVendor>,

@@ -46,7 +46,7 @@ class VendorWork final : public DeviceWork {
                    (call.collective == Collective::kAlltoall && call.input.data == call.output.data)),
         staged_(device, is_staged_ ? call.input.size_in_bytes() : 0),
         is_root_(call.root < 0 || call.root == rank) {
-    collective_.kind = *device_collective_of(call.collective);
+    collective_.collective = call.collective;
     collective_.input = is_staged_ ? staged_.data() : call.input.data;
     collective_.output = call.output.data;
     collective_.count = call.input.count;
@@ -80,7 +80,7 @@ class VendorWork final : public DeviceWork {
   const bool is_staged_;  // the input is copied first: it is scaled, or the output overwrites it
   const DeviceScratch staged_;
   const bool is_root_;
-  DeviceCollective collective_;
+  VendorCall collective_;
 };
 
 /// A run that queues a single job, which makes the work and enqueues all of it. Since the device's thread runs jobs in

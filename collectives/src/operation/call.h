@@ -93,11 +93,6 @@ class Parts {
 Parts parts_of(const Call& call, int size);
 /// The parts that this rank receives in an alltoall.
 Parts recv_parts_of(const Call& call, int size);
-/// True for collectives whose vector has a part for each rank.
-inline bool has_parts(Collective collective) {
-  return collective == Collective::kAllgather || collective == Collective::kReduceScatter ||
-         collective == Collective::kGather || collective == Collective::kScatter || collective == Collective::kAlltoall;
-}
 /// Memory space of a call: the space of its buffers with elements. If no buffer has elements, the space that a view
 /// names, device memory first.
 inline MemorySpace space_of(const Call& call) {

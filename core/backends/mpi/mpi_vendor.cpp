@@ -104,35 +104,35 @@ struct BlockingCall {
   MPI_Comm communicator;
 };
 
-std::function<void()> bind(VendorCall::Kind kind, const BlockingCall& c) {
-  switch (kind) {
-    case VendorCall::Kind::kAllreduce:
+std::function<void()> bind(Collective collective, const BlockingCall& c) {
+  switch (collective) {
+    case Collective::kAllreduce:
       return [c] { check(MPI_Allreduce(c.from, c.to, c.count, c.type, c.op, c.communicator), "MPI_Allreduce"); };
-    case VendorCall::Kind::kBroadcast:
+    case Collective::kBroadcast:
       return [c] { check(MPI_Bcast(c.to, c.count, c.type, c.root, c.communicator), "MPI_Bcast"); };
-    case VendorCall::Kind::kReduce:
+    case Collective::kReduce:
       return [c] { check(MPI_Reduce(c.from, c.to, c.count, c.type, c.op, c.root, c.communicator), "MPI_Reduce"); };
-    case VendorCall::Kind::kAllgather:
+    case Collective::kAllgather:
       return [c] {
         check(MPI_Allgather(c.from, c.count, c.type, c.to, c.count, c.type, c.communicator), "MPI_Allgather");
       };
-    case VendorCall::Kind::kReduceScatter:
+    case Collective::kReduceScatter:
       return [c] {
         check(MPI_Reduce_scatter_block(c.from, c.to, c.count, c.type, c.op, c.communicator),
               "MPI_Reduce_scatter_block");
       };
-    case VendorCall::Kind::kGather:
+    case Collective::kGather:
       return [c] {
         check(MPI_Gather(c.from, c.count, c.type, c.to, c.count, c.type, c.root, c.communicator), "MPI_Gather");
       };
-    case VendorCall::Kind::kScatter:
+    case Collective::kScatter:
       return [c] {
         check(MPI_Scatter(c.from, c.count, c.type, c.to, c.count, c.type, c.root, c.communicator), "MPI_Scatter");
       };
-    case VendorCall::Kind::kAlltoall:
+    case Collective::kAlltoall:
       return
           [c] { check(MPI_Alltoall(c.from, c.count, c.type, c.to, c.count, c.type, c.communicator), "MPI_Alltoall"); };
-    case VendorCall::Kind::kBarrier:
+    case Collective::kBarrier:
       break;
   }
   return [c] { check(MPI_Barrier(c.communicator), "MPI_Barrier"); };
@@ -140,32 +140,32 @@ std::function<void()> bind(VendorCall::Kind kind, const BlockingCall& c) {
 
 /// If the call is in place, replaces `from` (in scatter: `to`) by MPI_IN_PLACE. In rooted collectives only the root
 /// does so.
-void mark_in_place(VendorCall::Kind kind, std::size_t slice_bytes, int rank, BlockingCall& c) {
+void mark_in_place(Collective collective, std::size_t slice_bytes, int rank, BlockingCall& c) {
   const std::size_t place = slice_bytes * static_cast<std::size_t>(rank);
   const auto is_inside = [place](const void* part, const void* whole) {
     return part == static_cast<const std::byte*>(whole) + place;
   };
   const bool is_root = rank == c.root;
-  switch (kind) {
-    case VendorCall::Kind::kAllreduce:
-    case VendorCall::Kind::kReduceScatter:
-    case VendorCall::Kind::kAlltoall:
+  switch (collective) {
+    case Collective::kAllreduce:
+    case Collective::kReduceScatter:
+    case Collective::kAlltoall:
       if (c.from == c.to) c.from = MPI_IN_PLACE;
       break;
-    case VendorCall::Kind::kReduce:
+    case Collective::kReduce:
       if (is_root && c.from == c.to) c.from = MPI_IN_PLACE;
       break;
-    case VendorCall::Kind::kAllgather:
+    case Collective::kAllgather:
       if (is_inside(c.from, c.to)) c.from = MPI_IN_PLACE;
       break;
-    case VendorCall::Kind::kGather:
+    case Collective::kGather:
       if (is_root && is_inside(c.from, c.to)) c.from = MPI_IN_PLACE;
       break;
-    case VendorCall::Kind::kScatter:
+    case Collective::kScatter:
       if (is_root && is_inside(c.to, c.from)) c.to = MPI_IN_PLACE;
       break;
-    case VendorCall::Kind::kBroadcast:
-    case VendorCall::Kind::kBarrier:
+    case Collective::kBroadcast:
+    case Collective::kBarrier:
       break;
   }
 }
@@ -227,8 +227,8 @@ class MpiVendorCollectives final : public VendorCollectives {
     BlockingCall bound{
         call.input, call.output,  static_cast<int>(call.count), type_of(call.dtype), operation_of(call.dtype, call.op),
         call.root,  communicator_};
-    mark_in_place(call.kind, call.count * size_in_bytes(call.dtype), rank, bound);
-    return bind(call.kind, bound);
+    mark_in_place(call.collective, call.count * size_in_bytes(call.dtype), rank, bound);
+    return bind(call.collective, bound);
   }
 
  private:
