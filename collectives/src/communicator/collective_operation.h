@@ -13,7 +13,6 @@
 #include "messages/prepared_plans.h"
 #include "messages/vendor_slot.h"
 #include "operation/call.h"
-#include "operation/descriptor.h"
 #include "operation/group.h"
 #include "operation/method_inputs.h"
 #include "operation/operation.h"

@@ -10,7 +10,7 @@
 
 #include "messages/dissemination.h"
 #include "messages/hierarchy.h"
-#include "operation/descriptor.h"
+#include "operation/call.h"
 #include "operation/group.h"
 #include "operation/operation.h"
 #include "shared_memory/host_gather.h"

@@ -9,7 +9,7 @@
 #include <memory>
 #include <vector>
 
-#include "operation/descriptor.h"
+#include "operation/call.h"
 #include "operation/group.h"
 #include "operation/operation.h"
 #include "operation/scratch.h"

@@ -11,7 +11,6 @@
 #include "messages/hierarchical_call.h"
 #include "messages/prepared_plans.h"
 #include "operation/call.h"
-#include "operation/descriptor.h"
 #include "operation/operation.h"
 #include "operation/scratch.h"
 #include "selection/method.h"
