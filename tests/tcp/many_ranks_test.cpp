@@ -25,7 +25,7 @@
 
 #include "farandole/collectives/algorithms.h"
 #include "farandole/internal/stall_monitor.h"
-#include "messages/executor.h"
+#include "messages/scheduled_collective.h"
 #include "sanitizers.h"
 #include "schedule/layout.h"
 #include "schedule/schedule_cache.h"
