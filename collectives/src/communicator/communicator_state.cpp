@@ -1,10 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "communicator/communicator_state.h"
 
+#include <array>
+
 #include "communicator/validate.h"
+#include "device/device_operation.h"
 #include "device/device_work.h"
 #include "farandole/core/error.h"
 #include "farandole/internal/forked_children.h"
+#include "messages/exchange.h"
+#include "messages/hierarchical_operation.h"
+#include "messages/scheduled_collective.h"
+#include "messages/vendor_allreduce.h"
+#include "shared_memory/shm_operation.h"
 
 namespace farandole {
 
@@ -71,6 +79,13 @@ PreparedCall Communicator::State::prepare(const Call& call) {
     prepared.refuse(error.what());
   }
   return prepared;
+}
+
+std::span<const Method* const> methods() {
+  static constexpr std::array<const Method*, 8> kMethods{
+      &kShmMethod,      &kExchangeMethod,     &kHierarchicalMethod,       &kVendorMethod,
+      &kScheduleMethod, &kDeviceVendorMethod, &kDeviceHierarchicalMethod, &kDeviceScheduleMethod};
+  return kMethods;
 }
 
 }  // namespace farandole

@@ -28,6 +28,15 @@ bool is_local(StepKind kind) {
   return kind == StepKind::kReduce || kind == StepKind::kCopy || kind == StepKind::kFinish;
 }
 
+/// Writes `input` times `factor` to `output`, which may be the input's memory.
+void copy_scaled(void* output, const ConstBufferView& input, double factor) {
+  if (factor != 1.0) {
+    scale(output, input.data, input.count, input.dtype, factor);
+  } else if (output != input.data && input.count > 0) {
+    std::memcpy(output, input.data, input.size_in_bytes());
+  }
+}
+
 }  // namespace
 
 Executor::Executor(const Group& group, Execution execution)
@@ -285,14 +294,6 @@ Operation::State ScheduledCollective::advance() {
     std::memcpy(output_, full_vector_.data() + plan_.result_byte, plan_.delivered_bytes);
   }
   return state;
-}
-
-void copy_scaled(void* output, const ConstBufferView& input, double factor) {
-  if (factor != 1.0) {
-    scale(output, input.data, input.count, input.dtype, factor);
-  } else if (output != input.data && input.count > 0) {
-    std::memcpy(output, input.data, input.size_in_bytes());
-  }
 }
 
 }  // namespace farandole

@@ -124,7 +124,4 @@ class ScheduledCollective final : public Operation {
   std::unique_ptr<Executor> executor_;  // declared last: destroyed, with its messages, before their memory is freed
 };
 
-/// Writes `input` times `factor` to `output`, which may be the input's memory.
-void copy_scaled(void* output, const ConstBufferView& input, double factor);
-
 }  // namespace farandole
