@@ -8,7 +8,6 @@
 #include <thread>
 #include <utility>
 
-#include "communicator/stream_wait.h"
 #include "farandole/core/error.h"
 #include "shared_memory/shm_operation.h"
 
@@ -178,15 +177,25 @@ void WorkQueue::wait(const Work::State& work) {
 }
 
 void WorkQueue::wait_on(const Work::State& work, StreamView stream) {
-  StreamWait stream_wait(work, stream, devices_);
+  if (work.descriptor.memory == MemoryKind::kHost) {
+    throw InvalidArgument(fmt::format("a stream can wait for collectives on devices only, not for {}; use wait()",
+                                      describe(work.descriptor)));
+  }
+  if (const MemorySpace own = devices_.context().space(); stream.space != own) {
+    throw InvalidArgument(fmt::format("wait_on: expected a stream in {}, the device of this rank, got one in {}",
+                                      describe(own), describe(stream.space)));
+  }
+  std::shared_ptr<DeviceEvent> enqueued;
   advance_until(
       [&] {
         if (work.done.load(std::memory_order_acquire)) return true;
         const std::lock_guard lock(mutex_);
-        return stream_wait.find_event();
+        if (work.operation) enqueued = work.operation->enqueued();
+        return enqueued != nullptr;
       },
       [] {});
-  stream_wait.enqueue();
+  // A collective that has ended has ended on the device, too.
+  if (enqueued != nullptr) devices_.context().device().wait(stream, *enqueued);
 }
 
 void WorkQueue::poll() {
@@ -207,12 +216,12 @@ bool WorkQueue::is_empty() {
 
 bool WorkQueue::peer_has_started_next() {
   const std::lock_guard lock(mutex_);
-  return pending_.empty() && peers_.have_started(host_, next_sequence_);
+  return pending_.empty() && stall_.has_peer_started(host_, next_sequence_);
 }
 
 std::string WorkQueue::describe_missing() {
   const std::lock_guard lock(mutex_);
-  return pending_.empty() ? std::string() : peers_.describe_missing(*pending_.front());
+  return pending_.empty() ? std::string() : stall_.describe_missing(*pending_.front());
 }
 
 void WorkQueue::give_up() {
