@@ -15,6 +15,18 @@
 #include "shared_memory/shm_operation.h"
 
 namespace farandole {
+namespace {
+
+/// All methods, preferred methods first.
+constexpr std::array<const Method*, 8> kMethods{
+    &kShmMethod,      &kExchangeMethod,     &kHierarchicalMethod,       &kVendorMethod,
+    &kScheduleMethod, &kDeviceVendorMethod, &kDeviceHierarchicalMethod, &kDeviceScheduleMethod};
+
+}  // namespace
+
+std::span<const Method* const> methods() {
+  return kMethods;
+}
 
 Communicator::State::State(Group group) : group_(tuned(std::move(group))), queue_(std::make_shared<WorkQueue>(group_)) {
   group_.endpoint->communicator_ids().take(group_.id);
@@ -79,13 +91,6 @@ PreparedCall Communicator::State::prepare(const Call& call) {
     prepared.refuse(error.what());
   }
   return prepared;
-}
-
-std::span<const Method* const> methods() {
-  static constexpr std::array<const Method*, 8> kMethods{
-      &kShmMethod,      &kExchangeMethod,     &kHierarchicalMethod,       &kVendorMethod,
-      &kScheduleMethod, &kDeviceVendorMethod, &kDeviceHierarchicalMethod, &kDeviceScheduleMethod};
-  return kMethods;
 }
 
 }  // namespace farandole
