@@ -23,6 +23,22 @@ inline int one_chunk(int) {
   return 1;
 }
 
+/// `Algorithm::chunks` of algorithms with a chunk for each rank.
+inline int chunk_per_rank(int size) {
+  return size;
+}
+
+/// Appends the steps of a phase to a schedule; `first_round` is the phase's first round.
+using Phase = void(ScheduleBuilder& schedule, const Place& at, int segments, int first_round);
+
+/// `Algorithm::make` of an algorithm that consists of a single phase.
+template <Phase* phase, int (*chunks)(int size) = chunk_per_rank>
+Schedule single_phase(const Place& at, int segments) {
+  ScheduleBuilder schedule(at, chunks(at.size), segments);
+  phase(schedule, at, segments, 0);
+  return std::move(schedule).build();
+}
+
 /// Rounds of a pipeline of `levels` levels: the first segment takes `levels` rounds, each further segment one more.
 inline int pipeline_rounds(int levels, int segments) {
   return levels == 0 ? 0 : levels + segments - 1;
