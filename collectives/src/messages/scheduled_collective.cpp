@@ -24,10 +24,6 @@ void* pointer(std::uintptr_t address) {
   return reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr): see Execution
 }
 
-bool is_local(StepKind kind) {
-  return kind == StepKind::kReduce || kind == StepKind::kCopy || kind == StepKind::kFinish;
-}
-
 /// Writes `input` times `factor` to `output`, which may be the input's memory.
 void copy_scaled(void* output, const ConstBufferView& input, double factor) {
   if (factor != 1.0) {
@@ -102,7 +98,7 @@ bool Executor::start_ready() {
 
 bool Executor::start(int index) {
   const Step& step = schedule_.steps[static_cast<std::size_t>(index)];
-  if (is_local(step.kind)) {
+  if (!step.is_message()) {
     run_locally(step);
     complete(index);
     return true;

@@ -15,7 +15,7 @@ void count_cost(const std::vector<Schedule>& schedules, Verdict& verdict) {
   for (const Schedule& schedule : schedules) {
     for (const Step& step : schedule.steps) {
       verdict.max_dependencies = std::max(verdict.max_dependencies, static_cast<int>(step.after.size()));
-      if (verification::is_message(step)) {
+      if (step.is_message()) {
         verdict.rounds = std::max(verdict.rounds, step.round + 1);
       }
       if (step.kind == StepKind::kSend) {

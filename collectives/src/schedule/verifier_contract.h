@@ -26,10 +26,6 @@ inline std::size_t index(int number) {
   return static_cast<std::size_t>(number);
 }
 
-inline bool is_message(const Step& step) {
-  return step.kind == StepKind::kSend || step.kind == StepKind::kRecv || step.kind == StepKind::kRecvReduce;
-}
-
 inline std::string piece_text(const Schedule& schedule, int piece) {
   return describe(schedule, Region{Space::kData, 0, piece, 1});
 }

@@ -40,7 +40,7 @@ inline void check_regions(Collective collective, const Schedule& schedule, int n
   if (!sends && step.target.space == Space::kInput) {
     throw_fault(schedule, number, "writes to the input");
   }
-  if (is_message(step) && (step.peer < 0 || step.peer >= schedule.place.size || step.peer == schedule.place.rank)) {
+  if (step.is_message() && (step.peer < 0 || step.peer >= schedule.place.size || step.peer == schedule.place.rank)) {
     throw_fault(schedule, number, "its peer must be another rank");
   }
   const bool moves = step.kind == StepKind::kCopy && collective == Collective::kAlltoall;
@@ -68,7 +68,7 @@ inline void check_rounds(const Schedule& schedule) {
       if (other.round > step.round) {
         throw_fault(schedule, i, "waits for a later round, that of " + describe(schedule, before));
       }
-      late[index(i)] = late[index(i)] || (other.round == step.round && (is_message(other) || late[index(before)]));
+      late[index(i)] = late[index(i)] || (other.round == step.round && (other.is_message() || late[index(before)]));
     }
     if (step.posted_after >= 0 && schedule.steps[index(step.posted_after)].round > step.round) {
       throw_fault(schedule, i, "is posted after a later round, that of " + describe(schedule, step.posted_after));
@@ -210,7 +210,7 @@ inline void check_rank(Collective collective, const Schedule& schedule, const Sc
       }
     }
     check_regions(collective, schedule, i);
-    if (is_message(step)) {
+    if (step.is_message()) {
       auto& last = step.kind == StepKind::kSend ? last_send : last_recv;
       const auto [entry, is_first] = last.try_emplace(step.peer, i);
       if (step.posted_after != (is_first ? -1 : entry->second)) {

@@ -213,7 +213,7 @@ inline void Simulation::start(At at) {
   if (on_start_[id(at)] >= 0) {
     release({at.rank, on_start_[id(at)]});
   }
-  if (!is_message(step(at))) {
+  if (!step(at).is_message()) {
     run_local(at);
     complete(at);
     return;
