@@ -8,17 +8,8 @@
 namespace farandole {
 namespace {
 
-DeviceTask task_of(DeviceTask::Kind kind, DType dtype, DType output_dtype, void* output, const void* input,
-                   std::size_t count, double factor = 1.0) {
-  DeviceTask task;
-  task.kind = kind;
-  task.dtype = dtype;
-  task.output_dtype = output_dtype;
-  task.output = output;
-  task.left = input;
-  task.count = count;
-  task.factor = factor;
-  return task;
+DeviceTask cast(DType from, const void* input, DType to, void* output, std::size_t count) {
+  return {DeviceTask::Kind::kCast, from, to, ReduceOp::kSum, output, input, nullptr, count, 1.0};
 }
 
 std::size_t wide_bytes(const ConstBufferView& elements) {
@@ -57,22 +48,19 @@ void DeviceAverageRun::widen(Device& device, const Call& call, const Memory& mem
   // Two launches: the cast reads the memory that the scaling writes.
   const auto launch = [&](const DeviceTask& task) { device.launch({&task, 1}, stream); };
   if (memory.scaled.data() != nullptr) {
-    launch(
-        task_of(DeviceTask::Kind::kScale, dtype, dtype, memory.scaled.data(), from, call.input.count, call.prescale));
+    launch(DeviceTask::scale(dtype, memory.scaled.data(), from, call.input.count, call.prescale));
     from = memory.scaled.data();
   }
-  launch(task_of(DeviceTask::Kind::kCast, dtype, sum_type(dtype), memory.input.data(), from, call.input.count));
+  launch(cast(dtype, from, sum_type(dtype), memory.input.data(), call.input.count));
 }
 
 std::vector<DeviceTask> DeviceAverageRun::narrowing_tasks() const {
   const BufferView& sums = sum_call_->output;
   std::vector<DeviceTask> tasks;
   if (call_.final_scale != 1.0) {
-    tasks.push_back(
-        task_of(DeviceTask::Kind::kScale, sums.dtype, sums.dtype, sums.data, sums.data, sums.count, call_.final_scale));
+    tasks.push_back(DeviceTask::scale(sums.dtype, sums.data, sums.data, sums.count, call_.final_scale));
   }
-  tasks.push_back(
-      task_of(DeviceTask::Kind::kCast, sums.dtype, call_.output.dtype, call_.output.data, sums.data, sums.count));
+  tasks.push_back(cast(sums.dtype, sums.data, call_.output.dtype, call_.output.data, sums.count));
   return tasks;
 }
 

@@ -331,11 +331,7 @@ std::vector<DeviceTask> HierarchicalDeviceRun::tasks_of(const std::vector<PlanCo
   std::vector<DeviceTask> tasks;
   for (const PlanCopy& copy : copies) {
     if (copy.count == 0) continue;
-    DeviceTask& task = tasks.emplace_back();
-    task.dtype = task.output_dtype = call_.input.dtype;
-    task.output = memory_.at(copy.to);
-    task.left = memory_.at(copy.from);
-    task.count = copy.count;
+    tasks.push_back(DeviceTask::scale(call_.input.dtype, memory_.at(copy.to), memory_.at(copy.from), copy.count));
   }
   return tasks;
 }

@@ -65,13 +65,7 @@ class VendorWork final : public DeviceWork {
 
  private:
   static void scale(Device& device, void* output, const ConstBufferView& input, double factor, StreamView stream) {
-    DeviceTask task;
-    task.kind = factor == 1.0 ? DeviceTask::Kind::kCopy : DeviceTask::Kind::kScale;
-    task.dtype = task.output_dtype = input.dtype;
-    task.output = output;
-    task.left = input.data;
-    task.count = input.count;
-    task.factor = factor;
+    const DeviceTask task = DeviceTask::scale(input.dtype, output, input.data, input.count, factor);
     device.launch({&task, 1}, stream);
   }
 

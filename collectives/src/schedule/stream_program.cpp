@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <compare>
 #include <utility>
 
 #include "farandole/core/error.h"

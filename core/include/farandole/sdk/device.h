@@ -57,6 +57,12 @@ struct DeviceTask {
   const void* right = nullptr;
   std::size_t count = 0;
   double factor = 1.0;
+
+  /// output = left * factor; a copy if `factor` is 1.
+  static DeviceTask scale(DType dtype, void* output, const void* left, std::size_t count, double factor = 1.0) {
+    const Kind kind = factor == 1.0 ? Kind::kCopy : Kind::kScale;
+    return {kind, dtype, dtype, ReduceOp::kSum, output, left, nullptr, count, factor};
+  }
 };
 
 /// A send to, or receive from, a peer of a DeviceGroup.
