@@ -203,7 +203,7 @@ MUTANTS = [
     Mutant("copied-out-before-it-is-reduced", "the wait of copies out for what is done inside the host", HIERARCHY,
            "device.wait(stream, *after);", "", LAYOUTS),
     Mutant("one-pinned-slice", "a place of its own in pinned memory for each slice on its way", HIERARCHY,
-           "own_->pinned[step.place % own_->pinned.size()]->data()", "own_->pinned[0]->data()", LAYOUTS),
+           "own_->pinned[step.place % own_->pinned.size()].get()", "own_->pinned[0].get()", LAYOUTS),
     Mutant("done-before-the-last-copy-in", "the wait for copies in, of what completion comes after", HIERARCHY,
            "if (last != nullptr) device.wait(stream, *last);", "", HOSTS_AND_STREAM),
     Mutant("hierarchy-before-its-input", "the wait of what is done inside the host for the caller's stream", HIERARCHY,

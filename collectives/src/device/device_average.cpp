@@ -19,9 +19,9 @@ std::size_t wide_bytes(const ConstBufferView& elements) {
 }  // namespace
 
 DeviceAverageRun::Memory::Memory(Device& device, const Call& call)
-    : scaled(device, call.prescale == 1.0 ? 0 : call.input.size_in_bytes()),
-      input(device, wide_bytes(call.input)),
-      output(device, call.collective == Collective::kAllreduce ? 0 : wide_bytes(call.output)) {}
+    : scaled(device_scratch(device, call.prescale == 1.0 ? 0 : call.input.size_in_bytes())),
+      input(device_scratch(device, wide_bytes(call.input))),
+      output(device_scratch(device, call.collective == Collective::kAllreduce ? 0 : wide_bytes(call.output))) {}
 
 DeviceAverageRun::DeviceAverageRun(DeviceContext& context, const Call& call, const DeviceEvents& events, MakeRun make)
     : context_(context),
@@ -47,11 +47,11 @@ void DeviceAverageRun::widen(Device& device, const Call& call, const Memory& mem
   const void* from = call.input.data;
   // Two launches: the cast reads the memory that the scaling writes.
   const auto launch = [&](const DeviceTask& task) { device.launch({&task, 1}, stream); };
-  if (memory.scaled.data() != nullptr) {
-    launch(DeviceTask::scale(dtype, memory.scaled.data(), from, call.input.count, call.prescale));
-    from = memory.scaled.data();
+  if (memory.scaled != nullptr) {
+    launch(DeviceTask::scale(dtype, memory.scaled.get(), from, call.input.count, call.prescale));
+    from = memory.scaled.get();
   }
-  launch(cast(dtype, from, sum_type(dtype), memory.input.data(), call.input.count));
+  launch(cast(dtype, from, sum_type(dtype), memory.input.get(), call.input.count));
 }
 
 std::vector<DeviceTask> DeviceAverageRun::narrowing_tasks() const {
@@ -68,7 +68,7 @@ Operation::State DeviceAverageRun::advance() {
   if (sum_ == nullptr) {
     if (!widening_->is_done()) return State::kWaiting;
     widening_->check();
-    sum_call_.emplace(wide_sum(call_, (*memory_)->input.data(), (*memory_)->sums()));
+    sum_call_.emplace(wide_sum(call_, (*memory_)->input.get(), (*memory_)->sums()));
     sum_ = make_(*sum_call_, sum_events_);
     return State::kMoved;
   }

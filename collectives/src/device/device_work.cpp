@@ -18,8 +18,8 @@ class ScheduledWork final : public DeviceWork {
  public:
   ScheduledWork(Device& device, int rank, int size, const Call& call, const Selection& selection)
       : execution_(plan_execution(call, selection, rank, size)),
-        memory_(device, device_memory_needed(execution_, call.input.dtype)),
-        plan_(make_device_plan(execution_, call, memory_.data())),
+        memory_(device_scratch(device, device_memory_needed(execution_, call.input.dtype))),
+        plan_(make_device_plan(execution_, call, memory_.get())),
         size_(size) {}
 
   void enqueue(Device& device, DeviceGroup* devices, StreamView stream) override {
@@ -44,10 +44,10 @@ class VendorWork final : public DeviceWork {
         factor_(call.final_scale),
         is_staged_(call.prescale != 1.0 ||
                    (call.collective == Collective::kAlltoall && call.input.data == call.output.data)),
-        staged_(device, is_staged_ ? call.input.size_in_bytes() : 0),
+        staged_(device_scratch(device, is_staged_ ? call.input.size_in_bytes() : 0)),
         is_root_(call.root < 0 || call.root == rank) {
     collective_.collective = call.collective;
-    collective_.input = is_staged_ ? staged_.data() : call.input.data;
+    collective_.input = is_staged_ ? staged_.get() : call.input.data;
     collective_.output = call.output.data;
     collective_.count = call.input.count;
     if (call.collective == Collective::kReduceScatter) collective_.count = call.output.count;
@@ -58,7 +58,7 @@ class VendorWork final : public DeviceWork {
   }
 
   void enqueue(Device& device, DeviceGroup* devices, StreamView stream) override {
-    if (is_staged_) scale(device, staged_.data(), call_.input, call_.prescale, stream);
+    if (is_staged_) scale(device, staged_.get(), call_.input, call_.prescale, stream);
     devices->run(collective_, stream);
     if (factor_ != 1.0 && is_root_) scale(device, call_.output.data, call_.output, factor_, stream);
   }
