@@ -3,13 +3,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <cstring>
 #include <optional>
 #include <set>
 #include <thread>
 
 #include "bench.h"
-#include "bench_background.h"
 #include "bench_case.h"
 #include "farandole/core/error.h"
 #include "farandole/internal/communicator_access.h"
@@ -29,6 +29,45 @@ Times summary(std::vector<double>& samples) {
   std::sort(samples.begin(), samples.end());
   return {samples[samples.size() / 2], samples[std::min(samples.size() - 1, samples.size() * 99 / 100)]};
 }
+
+/// Repeats an asynchronous allreduce on a communicator of its own, beside the measured calls (--beside).
+class BackgroundAllreduce {
+ public:
+  /// Collective over `ranks`, which must outlive this object. @param bytes  size of the vector, whose type is f32
+  BackgroundAllreduce(Communicator& ranks, std::size_t bytes)
+      : ranks_(ranks),
+        own_(ranks.duplicate()),
+        values_(std::max<std::size_t>(1, bytes / size_in_bytes(DType::kF32)), DType::kF32) {}
+
+  /// Begins the next allreduce, unless the last one is still in flight. Non-blocking.
+  void keep_running() {
+    if (work_.valid() && !work_.test()) return;
+    if (work_.valid()) work_.wait();  // throws if the allreduce has failed
+    begin();
+  }
+  /// Waits until all ranks have completed the same number of allreduces. Collective over the ranks.
+  void finish() {
+    std::vector<std::int64_t> max_begun{begun_};
+    ranks_.allreduce(max_begun, ReduceOp::kMax);
+    while (begun_ < max_begun.front()) {
+      if (work_.valid()) work_.wait();
+      begin();
+    }
+    if (work_.valid()) work_.wait();
+  }
+
+ private:
+  void begin() {
+    work_ = own_.allreduce_async(values_.view(), ReduceOp::kSum);
+    ++begun_;
+  }
+
+  Communicator& ranks_;
+  Communicator own_;
+  Buffer values_;  // zeros, which stay zeros however often they are summed
+  std::int64_t begun_ = 0;
+  Work work_;  // last member: its destructor waits before the buffer is released
+};
 
 /// The peer and the background allreduce of every case; null if there is none.
 struct CaseContext {

@@ -16,6 +16,7 @@ namespace farandole::bench {
 namespace {
 
 namespace po = boost::program_options;
+using tools::word;
 
 std::vector<std::string> split(const std::string& text) {
   std::vector<std::string> parts;
@@ -24,12 +25,6 @@ std::vector<std::string> split(const std::string& text) {
   return parts;
 }
 
-po::typed_value<std::string>* word(const char* value_name) {
-  return po::value<std::string>()->value_name(value_name);
-}
-po::typed_value<std::string>* word(const char* value_name, const char* default_value) {
-  return word(value_name)->default_value(default_value);
-}
 template <class Number>
 po::typed_value<Number>* number(const char* value_name, Number default_value) {
   return po::value<Number>()->value_name(value_name)->default_value(default_value);

@@ -69,6 +69,11 @@ po::variables_map parse_options(const std::vector<std::string>& arguments, const
   return options;
 }
 
+po::typed_value<std::string>* word(const char* value_name, const char* default_value) {
+  auto* const value = po::value<std::string>()->value_name(value_name);
+  return default_value != nullptr ? value->default_value(default_value) : value;
+}
+
 std::string did_you_mean(std::string_view word, const std::vector<std::string_view>& candidates) {
   const auto meant = nearest(word, candidates);
   return meant ? fmt::format(" Did you mean '{}'?", *meant) : std::string();

@@ -41,6 +41,9 @@ inline constexpr const char* kManualPageSwitch = "man-page";
 boost::program_options::variables_map parse_options(const std::vector<std::string>& arguments, const OptionTable& known,
                                                     boost::program_options::positional_options_description words = {});
 
+/// An option with a text as its value. @param default_value  null: the option has none
+boost::program_options::typed_value<std::string>* word(const char* value_name, const char* default_value = nullptr);
+
 /// " Did you mean 'show'?" if a candidate resembles `word`, else empty.
 std::string did_you_mean(std::string_view word, const std::vector<std::string_view>& candidates);
 

@@ -8,7 +8,6 @@
 #include <boost/program_options.hpp>
 #include <chrono>
 #include <cstdio>
-#include <fstream>
 #include <iostream>
 #include <set>
 #include <sstream>
@@ -22,6 +21,7 @@
 #include "farandole/collectives/verifier.h"
 #include "farandole/core/error.h"
 #include "farandole/core/settings.h"
+#include "output_file.h"
 #include "program.h"
 #include "schedule_report.h"
 
@@ -107,12 +107,7 @@ void write_text(const std::string& file, const std::string& text) {
     std::cout << text;
     return;
   }
-  std::ofstream out(file);
-  out << text;
-  out.close();
-  if (!out) {
-    throw DataError(fmt::format("Cannot write '{}'; check that its directory exists and has room.", file));
-  }
+  OutputFile(file).write(text);
 }
 
 void draw(const Request& request, const std::string& file) {
@@ -277,13 +272,6 @@ int run_cost(const po::variables_map& options) {
 
 using AddOptions = void (*)(po::options_description_easy_init add);
 using Run = int (*)(const po::variables_map& options);
-
-po::typed_value<std::string>* word(const char* value_name) {
-  return po::value<std::string>()->value_name(value_name);
-}
-po::typed_value<std::string>* word(const char* value_name, const char* default_value) {
-  return word(value_name)->default_value(default_value);
-}
 
 void add_request(po::options_description_easy_init add) {
   add("collective,c", word("COLLECTIVE"), "which collective (default: the first that has the algorithm)");

@@ -87,9 +87,9 @@ cmp -s picture shown.svg || fail 'show --svg draws another picture than svg'
 ends 0 '' "$schedule" svg ring --size 4 --output drawn.svg
 has_no .
 cmp -s picture drawn.svg || fail 'svg --output writes another picture than svg prints'
-ends 1 "Cannot write 'nowhere/x.svg'; check that its directory exists" "$schedule" svg ring --output nowhere/x.svg
-ends 1 "Cannot write 'nowhere/x.svg'" "$schedule" show ring --svg nowhere/x.svg
-[ ! -e /dev/full ] || ends 1 "Cannot write '/dev/full'" "$schedule" svg ring --output /dev/full
+ends 1 "The results can not be written to nowhere/x.svg: " "$schedule" svg ring --output nowhere/x.svg
+ends 1 "The results can not be written to nowhere/x.svg: " "$schedule" show ring --svg nowhere/x.svg
+[ ! -e /dev/full ] || ends 1 "The results can not be written to /dev/full: " "$schedule" svg ring --output /dev/full
 for arguments in 'show ring' 'svg ring' 'cost' 'verify --sizes 2' '--help'; do
   # shellcheck disable=SC2086  # a list
   refuses_full_disk "$schedule" $arguments
