@@ -11,7 +11,7 @@
 #include "device/device_slot.h"
 #include "messages/hierarchy.h"
 #include "messages/prepared_plans.h"
-#include "messages/vendor_slot.h"
+#include "messages/vendor_allreduce.h"
 #include "operation/call.h"
 #include "operation/group.h"
 #include "operation/method_inputs.h"

@@ -13,7 +13,6 @@
 #include "operation/call.h"
 #include "operation/group.h"
 #include "operation/operation.h"
-#include "operation/scratch.h"
 #include "shared_memory/host_gather.h"
 
 namespace farandole {

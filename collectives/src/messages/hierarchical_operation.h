@@ -12,7 +12,6 @@
 #include "messages/prepared_plans.h"
 #include "operation/call.h"
 #include "operation/operation.h"
-#include "operation/scratch.h"
 #include "selection/method.h"
 #include "shared_memory/shm_group.h"
 

@@ -14,7 +14,6 @@
 #include "messages/execution_plan.h"
 #include "operation/group.h"
 #include "operation/operation.h"
-#include "operation/scratch.h"
 #include "schedule/layout.h"
 #include "schedule/schedule_cache.h"
 #include "selection/method.h"

@@ -10,7 +10,7 @@
 
 #include "farandole/core/error.h"
 #include "farandole/internal/deadline.h"
-#include "sockets/kept_bytes.h"
+#include "sockets/inbox.h"
 #include "sockets/link.h"
 #include "tcp/acceptor.h"
 #include "tcp/rendezvous.h"
