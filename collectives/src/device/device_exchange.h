@@ -9,6 +9,7 @@
 
 #include "device/device_plan.h"
 #include "device/device_scratch.h"
+#include "device/device_work.h"
 #include "operation/operation.h"
 
 namespace farandole {
