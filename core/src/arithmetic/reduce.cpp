@@ -17,6 +17,7 @@
 #include "farandole/core/float_mode.h"
 #include "farandole/core/settings.h"
 #include "farandole/internal/average.h"
+#include "farandole/internal/float16.h"
 
 namespace farandole {
 namespace {
@@ -258,6 +259,17 @@ void scale(void* out, const void* in, std::size_t count, DType dtype, double fac
     case DType::kF64:
       return table_of(active_isa()).scale[static_cast<std::size_t>(dtype)](out, in, count, factor);
   }
+}
+
+void widen_all(float* out, const Half* in, std::size_t count) {
+  const FloatMode mode;
+  const void* const input = in;
+  kernels_of(active_isa(), DType::kF16, ReduceOp::kSum).widen(out, &input, 0, count);
+}
+
+void narrow_all(Half* out, const float* in, std::size_t count) {
+  const FloatMode mode;
+  table_of(active_isa()).narrow_halves(out, in, count);
 }
 
 void fill_neutral(void* out, std::size_t count, DType dtype, ReduceOp op) {
