@@ -182,15 +182,8 @@ std::size_t first_of(const Parts& parts, int rank) {
 
 /// Offset of the shorter buffer in the longer buffer, in elements, for a call in place.
 std::size_t in_place_offset(const PreparedCall& prepared, int rank) {
-  switch (prepared.call.collective) {
-    case Collective::kAllgather:
-    case Collective::kGather:
-    case Collective::kReduceScatter:
-    case Collective::kScatter:
-      return first_of(prepared.parts, rank);
-    default:
-      return 0;
-  }
+  const Collective collective = prepared.call.collective;
+  return has_parts(collective) && collective != Collective::kAlltoall ? first_of(prepared.parts, rank) : 0;
 }
 
 [[noreturn]] void refuse_overlap(const Call& call, const MemoryRange& input, const MemoryRange& output,

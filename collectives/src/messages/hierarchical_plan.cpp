@@ -2,6 +2,7 @@
 #include "messages/hierarchical_plan.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <utility>
 
@@ -10,34 +11,12 @@
 namespace farandole {
 
 std::vector<StagedPhase> SlicePlanner::plan() {
-  switch (query_.collective) {
-    case Collective::kAllreduce:
-      plan_allreduce();
-      break;
-    case Collective::kBroadcast:
-      plan_broadcast();
-      break;
-    case Collective::kReduce:
-      plan_reduce();
-      break;
-    case Collective::kAllgather:
-      plan_allgather();
-      break;
-    case Collective::kReduceScatter:
-      plan_reduce_scatter();
-      break;
-    case Collective::kGather:
-      plan_gather();
-      break;
-    case Collective::kScatter:
-      plan_scatter();
-      break;
-    case Collective::kAlltoall:
-      plan_alltoall();
-      break;
-    case Collective::kBarrier:
-      plan_barrier();
-  }
+  // By Collective.
+  constexpr std::array<void (SlicePlanner::*)(), kCollectiveCount> kPlans{
+      &SlicePlanner::plan_allreduce, &SlicePlanner::plan_broadcast,      &SlicePlanner::plan_reduce,
+      &SlicePlanner::plan_allgather, &SlicePlanner::plan_reduce_scatter, &SlicePlanner::plan_gather,
+      &SlicePlanner::plan_scatter,   &SlicePlanner::plan_alltoall,       &SlicePlanner::plan_barrier};
+  (this->*kPlans[static_cast<std::size_t>(query_.collective)])();
   return phases_.take();
 }
 

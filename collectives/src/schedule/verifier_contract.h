@@ -66,17 +66,8 @@ inline bool must_hold(Collective collective, const Place& at, int chunk) {
 
 /// Number of chunks that a schedule of the collective must have: any number if chunks do not belong to ranks.
 inline int chunks_of(Collective collective, const Schedule& schedule) {
-  switch (collective) {
-    case Collective::kAllgather:
-    case Collective::kReduceScatter:
-    case Collective::kGather:
-    case Collective::kScatter:
-      return schedule.place.size;
-    case Collective::kAlltoall:
-      return 2 * schedule.place.size;
-    default:
-      return schedule.chunks;
-  }
+  if (collective == Collective::kAlltoall) return 2 * schedule.place.size;
+  return has_parts(collective) ? schedule.place.size : schedule.chunks;
 }
 
 /// True if a piece of the sender and a piece of the receiver stand for the same elements: pieces of the same number,

@@ -3,6 +3,7 @@
 // numbers and layouts are copied from nccl.h.
 #pragma once
 
+#include <climits>
 #include <cstddef>
 
 #include "cuda/cuda_api.h"

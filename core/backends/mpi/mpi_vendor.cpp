@@ -30,16 +30,10 @@ void combine(void* in, void* inout, int* count, MPI_Datatype*) {
 
 template <DType kDType>
 MPI_User_function* combiner(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kProduct:
-      return combine<kDType, ReduceOp::kProduct>;
-    case ReduceOp::kMin:
-      return combine<kDType, ReduceOp::kMin>;
-    case ReduceOp::kMax:
-      return combine<kDType, ReduceOp::kMax>;
-    default:
-      return combine<kDType, ReduceOp::kSum>;
-  }
+  const std::array<MPI_User_function*, kAllReduceOps.size()> of_ops{
+      combine<kDType, ReduceOp::kSum>, combine<kDType, ReduceOp::kProduct>, combine<kDType, ReduceOp::kMin>,
+      combine<kDType, ReduceOp::kMax>, combine<kDType, ReduceOp::kSum>};
+  return of_ops[static_cast<std::size_t>(op)];
 }
 
 bool needs_own_type(DType dtype) {
@@ -145,28 +139,13 @@ void mark_in_place(Collective collective, std::size_t slice_bytes, int rank, Blo
   const auto is_inside = [place](const void* part, const void* whole) {
     return part == static_cast<const std::byte*>(whole) + place;
   };
-  const bool is_root = rank == c.root;
-  switch (collective) {
-    case Collective::kAllreduce:
-    case Collective::kReduceScatter:
-    case Collective::kAlltoall:
-      if (c.from == c.to) c.from = MPI_IN_PLACE;
-      break;
-    case Collective::kReduce:
-      if (is_root && c.from == c.to) c.from = MPI_IN_PLACE;
-      break;
-    case Collective::kAllgather:
-      if (is_inside(c.from, c.to)) c.from = MPI_IN_PLACE;
-      break;
-    case Collective::kGather:
-      if (is_root && is_inside(c.from, c.to)) c.from = MPI_IN_PLACE;
-      break;
-    case Collective::kScatter:
-      if (is_root && is_inside(c.to, c.from)) c.to = MPI_IN_PLACE;
-      break;
-    case Collective::kBroadcast:
-    case Collective::kBarrier:
-      break;
+  if (is_rooted(collective) && rank != c.root) return;
+  if (collective == Collective::kScatter) {
+    if (is_inside(c.to, c.from)) c.to = MPI_IN_PLACE;
+  } else if (collective == Collective::kAllgather || collective == Collective::kGather) {
+    if (is_inside(c.from, c.to)) c.from = MPI_IN_PLACE;
+  } else if (collective != Collective::kBroadcast && collective != Collective::kBarrier && c.from == c.to) {
+    c.from = MPI_IN_PLACE;
   }
 }
 

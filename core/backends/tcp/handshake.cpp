@@ -102,20 +102,10 @@ bool Handshake::flush() {
 }
 
 std::size_t Handshake::awaited_bytes() const {
-  switch (awaited_part_) {
-    case AwaitedPart::kOpening:
-      return sizeof(Opening);
-    case AwaitedPart::kProof:
-      return sizeof(Proof);
-    case AwaitedPart::kAnswer:
-      return sizeof(Answer);
-    case AwaitedPart::kConfirmation:
-      return sizeof kConfirmation;
-    case AwaitedPart::kDecision:
-    case AwaitedPart::kNothing:
-      break;
-  }
-  return 0;
+  // By AwaitedPart.
+  constexpr std::array<std::size_t, 6> kBytes{sizeof(Opening), sizeof(Proof),        0,
+                                              sizeof(Answer),  sizeof kConfirmation, 0};
+  return kBytes[static_cast<std::size_t>(awaited_part_)];
 }
 
 /// Returns true once the awaited part is complete; reads no byte beyond it.
