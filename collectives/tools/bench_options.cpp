@@ -53,8 +53,7 @@ void add_memory(po::options_description_easy_init add) {
       "go round that many pairs of input and output, so that their data is no longer in the caches");
   add("beside", word("BYTES"),
       "measure while an asynchronous allreduce of that many bytes runs on another communicator of the same ranks, "
-      "again "
-      "and again");
+      "again and again");
 }
 
 void add_comparison(po::options_description_easy_init add) {

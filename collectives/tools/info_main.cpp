@@ -37,9 +37,8 @@ tools::Program describe_program() {
   program.purpose = "say what this build and this environment would do";
   program.description = {
       "Prints the version, the build, the plug-ins that are there, the backend that a job would use and why, the "
-      "devices "
-      "that it could use or why there are none, the settings that differ from their defaults, and the limits of the "
-      "machine.",
+      "devices that it could use or why there are none, the settings that differ from their defaults, and the limits "
+      "of the machine.",
       "With --config, all settings; with --explain, which algorithm would run a collective, and why."};
   tools::OptionGroup& options = program.options.emplace_back("Options");
   options.options.add_options()                     //

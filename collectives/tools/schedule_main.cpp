@@ -332,9 +332,8 @@ Program describe_program() {
   program.purpose = "verify, show, draw and cost the algorithms of the collectives";
   program.description = {
       "An algorithm is a function that makes a schedule for each rank: sends, receives, reductions and copies, as "
-      "data. "
-      "This program runs schedules on symbols to prove them, prints and draws them, and predicts their times on a "
-      "network. It needs no job and no network."};
+      "data. This program runs schedules on symbols to prove them, prints and draws them, and predicts their times on "
+      "a network. It needs no job and no network."};
   add_common_options(program.options.emplace_back("Options"));
   for (const CommandEntry& entry : kCommands) {
     Command& command = program.commands.emplace_back();

@@ -30,8 +30,7 @@ constexpr KnownProblem kKnownProblems[] = {
     {21900, 22902, kIsArm, "its proxy thread can deadlock on processors of Arm (NVIDIA/nccl 2353)", "2.29.3 or newer"},
     {23004, 23101, true,
      "communicators have been seen to hang when they come up, and pipelines of messages in the middle (NVIDIA/nccl "
-     "2167, "
-     "NVIDIA/jaxpp 11)",
+     "2167, NVIDIA/jaxpp 11)",
      "2.31.2 or newer, or 2.29.7"},
 };
 

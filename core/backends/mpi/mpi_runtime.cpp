@@ -17,16 +17,16 @@ MPI_Comm parent_communicator(const std::optional<int>& handle) {
   MPI_Comm communicator = MPI_Comm_f2c(static_cast<MPI_Fint>(*handle));
   if (communicator == MPI_COMM_NULL) {
     throw InvalidArgument(
-        "joining MPI: the communicator that was passed is MPI_COMM_NULL; pass MPI_Comm_c2f(comm) of a "
-        "communicator that this process belongs to");
+        "joining MPI: the communicator that was passed is MPI_COMM_NULL; pass MPI_Comm_c2f(comm) of a communicator "
+        "that this process belongs to");
   }
   int is_intercommunicator = 0;
   check(MPI_Comm_test_inter(communicator, &is_intercommunicator),
         "MPI_Comm_test_inter of the communicator that was passed");
   if (is_intercommunicator != 0) {
     throw InvalidArgument(
-        "joining MPI: the communicator that was passed is an intercommunicator; merge it with "
-        "MPI_Intercomm_merge first");
+        "joining MPI: the communicator that was passed is an intercommunicator; merge it with MPI_Intercomm_merge "
+        "first");
   }
   return communicator;
 }
@@ -48,8 +48,8 @@ Runtime start_runtime(const std::optional<int>& communicator, bool many_threads)
   MPI_Finalized(&finalized);
   if (finalized != 0) {
     throw Unsupported(
-        "joining MPI: MPI was finalised in this process already, and it cannot be initialised twice; keep one "
-        "World alive, or call MPI_Init and MPI_Finalize yourself around all of them");
+        "joining MPI: MPI was finalised in this process already, and it cannot be initialised twice; keep one World "
+        "alive, or call MPI_Init and MPI_Finalize yourself around all of them");
   }
   Runtime runtime;
   if (initialized == 0) {

@@ -101,8 +101,7 @@ std::unique_lock<std::mutex> MpiSession::enter(std::string_view call) const {
   const State state = state_.load(std::memory_order_relaxed);
   if (state == State::kFinalized) {
     throw TransportError(
-        fmt::format("process {}: {}: MPI was finalised while a World was alive: destroy the World before "
-                    "MPI_Finalize",
+        fmt::format("process {}: {}: MPI was finalised while a World was alive: destroy the World before MPI_Finalize",
                     process_, call));
   }
   if (state == State::kLeft) {

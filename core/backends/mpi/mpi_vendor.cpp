@@ -197,8 +197,7 @@ class MpiVendorCollectives final : public VendorCollectives {
     if (call.count > INT_MAX) {
       throw InvalidArgument(
           fmt::format("a blocking collective of MPI takes at most {} elements per rank, and the call has {}; use "
-                      "fewer, or a larger "
-                      "type",
+                      "fewer, or a larger type",
                       INT_MAX, call.count));
     }
     int rank = 0;

@@ -201,8 +201,7 @@ std::vector<Address> choose_own_addresses(std::span<const InterfaceAddress> all,
   }
   throw InvalidArgument(
       fmt::format("FARANDOLE_NETWORK_INTERFACE is '{}', and no interface of this host that is up has that name or an "
-                  "address of that "
-                  "network; there are: {}",
+                  "address of that network; there are: {}",
                   choice, available.empty() ? "none" : available));
 }
 

@@ -140,8 +140,7 @@ std::array<unsigned char, 32> random_256_bits() {
   while (getrandom(bits.data(), bits.size(), 0) != static_cast<ssize_t>(bits.size())) {
     if (errno == EINTR) continue;
     throw TransportError(
-        fmt::format("the kernel gives no random numbers, without which no process can prove that it is of "
-                    "the job: {}",
+        fmt::format("the kernel gives no random numbers, without which no process can prove that it is of the job: {}",
                     std::generic_category().message(errno)));
   }
   return bits;

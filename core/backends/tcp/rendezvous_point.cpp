@@ -48,8 +48,7 @@ std::vector<Address> resolve(const RendezvousPoint& point, std::string& problem)
   if (failed != 0) {
     problem = fmt::format(
         "the host '{}' (of FARANDOLE_RENDEZVOUS, MASTER_ADDR) is not known on this host: {}; give its address instead, "
-        "or "
-        "make the name known on every host",
+        "or make the name known on every host",
         point.host, gai_strerror(failed));
     return {};
   }

@@ -99,9 +99,7 @@ std::string Liveness::watch(int process, const ProcessIdentity& identity) {
   const bool are_known = identity.pid_namespace != 0 && own_namespace != 0;
   if (is_other || (are_known && identity.pid_namespace != own_namespace)) {
     return "it lives in another PID namespace, where the same number means another process: start the ranks of a host "
-           "in "
-           "one "
-           "(docker run --pid=host, shareProcessNamespace in Kubernetes)";
+           "in one (docker run --pid=host, shareProcessNamespace in Kubernetes)";
   }
   std::string by_pidfd, by_proc;
   if (tries_pidfd_) by_pidfd = watch_by_pidfd(process, identity);

@@ -164,18 +164,16 @@ class NetworkSetup {
 
   HostNetwork refuse(const std::string& problem) {
     if (!is_auto()) {
-      throw Unsupported(
-          fmt::format("FARANDOLE_NETWORK is {}, but not all processes of this job can use it; {}; "
-                      "FARANDOLE_NETWORK_INTERFACE chooses "
-                      "another network of the hosts, FARANDOLE_NETWORK=mpi the one of MPI",
-                      settings_.network.transport, problem));
+      throw Unsupported(fmt::format(
+          "FARANDOLE_NETWORK is {}, but not all processes of this job can use it; {}; FARANDOLE_NETWORK_INTERFACE "
+          "chooses another network of the hosts, FARANDOLE_NETWORK=mpi the one of MPI",
+          settings_.network.transport, problem));
     }
     if (group_.process() == 0) {
       log(LogLevel::kWarning,
           fmt::format(
-              "messages between hosts go by {}, because not all processes can use TCP; {}; "
-              "FARANDOLE_NETWORK_INTERFACE chooses another network of the hosts, FARANDOLE_NETWORK=mpi ends this "
-              "attempt and warning",
+              "messages between hosts go by {}, because not all processes can use TCP; {}; FARANDOLE_NETWORK_INTERFACE "
+              "chooses another network of the hosts, FARANDOLE_NETWORK=mpi ends this attempt and warning",
               group_name(), problem));
     }
     return HostNetwork(fmt::format("{} (auto: tcp can not be used; {})", group_name(), problem));
