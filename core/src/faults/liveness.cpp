@@ -23,10 +23,6 @@ namespace {
 constexpr std::string_view kTooManyFiles =
     "this process has too many open files: raise the limit (ulimit -n), one more per process of the host is needed";
 
-std::string text_of(int error) {
-  return std::generic_category().message(error);
-}
-
 bool is_short_of_files(int error) {
   return error == EMFILE || error == ENFILE;
 }
@@ -114,7 +110,8 @@ std::string Liveness::watch_by_pidfd(int process, const ProcessIdentity& identit
   if (descriptor < 0) {
     if (errno == ESRCH) return dead_.insert(process), std::string();
     if (is_short_of_files(errno)) return std::string(kTooManyFiles);
-    return fmt::format("pidfd_open is refused ({}): allow it in the sandbox's system calls", text_of(errno));
+    return fmt::format("pidfd_open is refused ({}): allow it in the sandbox's system calls",
+                       std::generic_category().message(errno));
   }
   by_pidfd_.emplace(process, Watched{descriptor, 0});
   // The kernel may have reused the number before pidfd_open.
@@ -134,7 +131,8 @@ std::string Liveness::watch_by_proc(int process, const ProcessIdentity& identity
     if (is_short_of_files(error)) return std::string(kTooManyFiles);
     // /proc may be hidden although the process exists; kill(pid, 0) tells.
     if (kill(identity.pid, 0) != 0 && errno == ESRCH) return dead_.insert(process), std::string();
-    return fmt::format("/proc/{}/stat can not be read ({}): mount /proc without hidepid", identity.pid, text_of(error));
+    return fmt::format("/proc/{}/stat can not be read ({}): mount /proc without hidepid", identity.pid,
+                       std::generic_category().message(error));
   }
   int error = 0;
   const auto stat = read_stat(descriptor, error);
