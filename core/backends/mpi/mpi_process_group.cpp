@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "farandole/core/error.h"
-#include "mpi_error.h"
+#include "mpi_runtime.h"
 #include "mpi_vendor.h"
 
 namespace farandole::mpi {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "mpi_runtime.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
 
 #include "farandole/core/error.h"
 #include "farandole/internal/library_thread.h"
-#include "mpi_error.h"
 
 namespace farandole::mpi {
-
 namespace {
 
 MPI_Comm parent_communicator(const std::optional<int>& handle) {
@@ -101,6 +101,17 @@ std::string_view thread_level_name(int level) {
     default:
       return "MPI_THREAD_MULTIPLE";
   }
+}
+
+std::string error_text(int code) {
+  char text[MPI_MAX_ERROR_STRING] = {};
+  int length = 0;
+  if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) return fmt::format("MPI error code {}", code);
+  return {text, static_cast<std::size_t>(length)};
+}
+
+void throw_mpi_error(int code, std::string_view what) {
+  throw TransportError(fmt::format("{}: {}", what, error_text(code)));
 }
 
 }  // namespace farandole::mpi

@@ -13,7 +13,7 @@
 
 #include "farandole/core/error.h"
 #include "farandole/internal/log.h"
-#include "mpi_error.h"
+#include "mpi_runtime.h"
 
 namespace farandole::mpi {
 

@@ -15,7 +15,7 @@
 #include "farandole/core/reduce.h"
 #include "farandole/internal/log.h"
 #include "mpi_control_messages.h"
-#include "mpi_error.h"
+#include "mpi_runtime.h"
 
 namespace farandole::mpi {
 

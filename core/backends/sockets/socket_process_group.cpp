@@ -15,7 +15,7 @@
 #include "farandole/internal/deadline.h"
 #include "farandole/internal/log.h"
 #include "sockets/announcement_interval.h"
-#include "sockets/error_message.h"
+#include "sockets/frame.h"
 
 namespace farandole::sockets {
 namespace {

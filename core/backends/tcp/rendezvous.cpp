@@ -16,9 +16,9 @@
 #include "farandole/internal/log.h"
 #include "farandole/internal/stall_monitor.h"
 #include "sockets/open_files.h"
+#include "tcp/address.h"
 #include "tcp/rendezvous_client.h"
 #include "tcp/rendezvous_messages.h"
-#include "tcp/rendezvous_point.h"
 #include "tcp/rendezvous_server.h"
 #include "tcp/stream.h"
 

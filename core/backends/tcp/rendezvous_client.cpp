@@ -9,7 +9,7 @@
 
 #include "farandole/core/error.h"
 #include "sockets/binomial_tree.h"
-#include "sockets/error_message.h"
+#include "sockets/frame.h"
 
 namespace farandole::tcp::rendezvous {
 namespace {

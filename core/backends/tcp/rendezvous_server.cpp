@@ -13,7 +13,7 @@
 #include "farandole/internal/log.h"
 #include "sockets/announcement_interval.h"
 #include "sockets/binomial_tree.h"
-#include "sockets/error_message.h"
+#include "sockets/frame.h"
 #include "tcp/job_key.h"
 
 namespace farandole::tcp::rendezvous {
