@@ -18,8 +18,7 @@ Family double_tree_family;
 Family recursive_doubling_family;
 Family halving_doubling_family;
 Family circulant_family;
-Family scatter_allgather_family;
-Family reduce_scatter_gather_family;
+Family two_phase_family;
 Family linear_family;
 Family pairwise_family;
 Family dissemination_family;
@@ -33,8 +32,7 @@ inline constexpr Family* kFamilies[] = {
     recursive_doubling_family,
     halving_doubling_family,
     circulant_family,
-    scatter_allgather_family,
-    reduce_scatter_gather_family,
+    two_phase_family,
     linear_family,
     pairwise_family,
     dissemination_family,

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "cuda/nccl_types.h"
+#include "cuda/nccl_support.h"
 #include "cuda/scopes.h"
 #include "farandole/core/error.h"
 #include "farandole/internal/log.h"

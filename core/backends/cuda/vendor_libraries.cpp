@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cuda/cuda_error.h"
-#include "cuda/nccl_versions.h"
+#include "cuda/nccl_support.h"
 #include "farandole/internal/loaded_libraries.h"
 #include "farandole/internal/vendor_functions.h"
 

@@ -1,10 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Known properties and problems of NCCL's versions.
+// What NCCL supports: types and reductions, and known properties and problems of its versions.
 #pragma once
 
+#include <optional>
 #include <string>
 
+#include "cuda/nccl_api.h"
+#include "farandole/core/dtype.h"
+
 namespace farandole::cuda {
+
+struct NcclReduction {
+  ncclDataType_t type = ncclUint8;
+  ncclRedOp_t op = ncclSum;
+};
+
+/// Returns NCCL's type and reduction with the same result as reduce() on the host; nothing if NCCL has none. kAverage
+/// is a sum. Exception: for a NaN and a number, NCCL's min and max may return either.
+std::optional<NcclReduction> nccl_reduction(DType dtype, ReduceOp op);
 
 /// The oldest version that the plug-in accepts.
 inline constexpr int kOldestNccl = 21900;

@@ -1,14 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/nccl_versions.h"
+#include "cuda/nccl_support.h"
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cstdlib>
 #include <string_view>
 
 namespace farandole::cuda {
 
 namespace {
+
+// By DType. NCCL has no 16-bit integers. Bools are 0 or 1, as a byte.
+constexpr std::array<std::optional<ncclDataType_t>, kDTypeCount> kTypes{
+    ncclUint8,   ncclUint8,    ncclInt8,    std::nullopt, std::nullopt, ncclInt32, ncclInt64,
+    ncclFloat16, ncclBfloat16, ncclFloat32, ncclFloat64,  ncclUint32,   ncclUint64};
+// By ReduceOp. For bool, sum and max are "or", product and min are "and".
+constexpr std::array<ncclRedOp_t, kAllReduceOps.size()> kOps{ncclSum, ncclProd, ncclMin, ncclMax, ncclSum};
+constexpr std::array<ncclRedOp_t, kAllReduceOps.size()> kOpsOfBool{ncclMax, ncclMin, ncclMin, ncclMax, ncclMax};
 
 #if defined(__aarch64__)
 constexpr bool kIsArm = true;
@@ -35,6 +44,12 @@ constexpr KnownProblem kKnownProblems[] = {
 };
 
 }  // namespace
+
+std::optional<NcclReduction> nccl_reduction(DType dtype, ReduceOp op) {
+  const std::optional<ncclDataType_t> type = kTypes[static_cast<std::size_t>(dtype)];
+  if (!type) return std::nullopt;
+  return NcclReduction{*type, (dtype == DType::kBool ? kOpsOfBool : kOps)[static_cast<std::size_t>(op)]};
+}
 
 std::string nccl_version_text(int version) {
   if (version < 10000) return fmt::format("{}.{}.{}", version / 1000, version / 100 % 10, version % 100);
