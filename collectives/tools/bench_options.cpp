@@ -128,9 +128,7 @@ void read_comparison(const po::variables_map& values, Options& options) {
       values.contains("mpi-threads") ? !is_first(values, "mpi-threads", "one", "any") : !with_mpi;
   // The World would reject these combinations too, but its message would not name the options.
   if (options.replicas == 1) return;
-  if (with_mpi) {
-    throw Unsupported("--peer mpi needs one rank per process: start more processes instead of --replicas");
-  }
+  if (with_mpi) throw Unsupported("--peer mpi needs one rank per process: start more processes instead of --replicas");
   if (!options.mpi_from_any_thread) throw InvalidArgument("--mpi-threads one does not go with --replicas");
 }
 
@@ -243,9 +241,7 @@ Options options_from(const po::variables_map& values) {
   if (options.iterations < 0) {
     throw InvalidArgument(fmt::format("--iterations is {}; it must be a number of samples, or 0", options.iterations));
   }
-  if (options.collectives.empty()) {
-    throw InvalidArgument("--collective is empty; name one or more, or 'all'");
-  }
+  if (options.collectives.empty()) throw InvalidArgument("--collective is empty; name one or more, or 'all'");
   if (options.min_bytes < 1 || options.min_bytes > options.max_bytes) {
     throw InvalidArgument("--min-bytes must be at least 1 and at most --max-bytes");
   }

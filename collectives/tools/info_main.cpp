@@ -188,9 +188,7 @@ void print_settings(const Settings& settings, const std::string& format) {
     fmt::print("{}", settings_markdown());
     return;
   }
-  if (format != "text") {
-    throw InvalidArgument(fmt::format("--config is '{}'; it must be text or markdown.", format));
-  }
+  if (format != "text") throw InvalidArgument(fmt::format("--config is '{}'; it must be text or markdown.", format));
   for (const SettingInfo& info : settings_table()) {
     const std::string default_value = value_text(Settings{}, info);
     fmt::print("{}={}\n    {}\n    default: {}; {}{}\n", info.variable, value_text(settings, info), info.meaning,

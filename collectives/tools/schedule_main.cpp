@@ -131,9 +131,7 @@ VerifyCounts verify_algorithm(const Algorithm& algorithm, const std::set<int>& s
                               const std::set<int>& all_segments) {
   VerifyCounts counts;
   for (const int size : sizes) {
-    if (!algorithm.supports(size)) {
-      continue;
-    }
+    if (!algorithm.supports(size)) continue;
     const std::set<int> roots =
         is_rooted(algorithm.collective) ? std::set<int>{0, size / 2, size - 1} : std::set<int>{0};
     for (const int segments : algorithm.pipelined ? all_segments : std::set<int>{1}) {
@@ -202,9 +200,7 @@ int run_show(const po::variables_map& options) {
     std::cout << (rank > first ? "\n" : "")
               << step_table(*request.algorithm, request.algorithm->make(place, request.segments));
   }
-  if (options.count("svg") > 0) {
-    draw(request, options["svg"].as<std::string>());
-  }
+  if (options.count("svg") > 0) draw(request, options["svg"].as<std::string>());
   return 0;
 }
 

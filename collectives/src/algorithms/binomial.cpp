@@ -63,15 +63,11 @@ void binomial_reduce_phase(ScheduleBuilder& schedule, const Place& at, int segme
         schedule.send(tree.parent(level), piece);
       } else if (tree.has_child(level)) {
         schedule.recv_reduce(tree.child(level), piece);
-        if (tree.position == 0 && level == tree.levels - 1) {
-          schedule.finish(piece, 1);
-        }
+        if (tree.position == 0 && level == tree.levels - 1) schedule.finish(piece, 1);
       }
     }
   }
-  if (at.size == 1) {
-    schedule.finish({0, 0}, segments);
-  }
+  if (at.size == 1) schedule.finish({0, 0}, segments);
 }
 
 /// Broadcasts from the root: the reduce in reverse. Each segment descends one level in a round, from the highest level

@@ -63,9 +63,7 @@ void for_each_range(const Place& at, int first, int count, int segments, const A
   const int start = (first % at.size + at.size) % at.size;
   const int before_end = std::min(count, at.size - start);
   act(Piece{start, 0}, before_end * segments);
-  if (before_end < count) {
-    act(Piece{0, 0}, (count - before_end) * segments);
-  }
+  if (before_end < count) act(Piece{0, 0}, (count - before_end) * segments);
 }
 
 // ---- binomial.cpp. Chunks: P. Rounds: ⌈log₂P⌉.

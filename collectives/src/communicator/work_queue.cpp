@@ -97,9 +97,7 @@ void WorkQueue::run(const PreparedCall& prepared) {
     const bool is_inline = pending_.empty();
     Attempt attempt = Attempt::kNotBegun;
     std::optional<FlightRecorder::Id> record;
-    if (is_inline && is_one_shot(prepared)) {
-      attempt = run_one_shot(prepared, sequence, record);
-    }
+    if (is_inline && is_one_shot(prepared)) attempt = run_one_shot(prepared, sequence, record);
     if (attempt == Attempt::kDone) return;
     auto operation = make_operation(prepared, sequence, attempt == Attempt::kArrived);
     std::optional<Failure> failure;

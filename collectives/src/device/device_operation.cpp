@@ -123,9 +123,7 @@ Operation::State DeviceOperation::advance() {
       phase_ = Phase::kEnqueue;
       [[fallthrough]];
     case Phase::kEnqueue:
-      if (const State state = advance_run(); state != State::kDone) {
-        return phase_ == before ? state : State::kMoved;
-      }
+      if (const State state = advance_run(); state != State::kDone) return phase_ == before ? state : State::kMoved;
       phase_ = Phase::kRun;
       [[fallthrough]];
     case Phase::kRun:
@@ -195,9 +193,7 @@ void DeviceOperation::check_group(Clock::time_point now) {
   if (now < next_check_ || devices == nullptr) return;
   next_check_ = now + kGroupCheckInterval;
   const std::string error = devices->asynchronous_error();
-  if (!error.empty()) {
-    throw DeviceError(fmt::format("device {}: {}", slot_.context().device().info().ordinal, error));
-  }
+  if (!error.empty()) throw DeviceError(fmt::format("device {}: {}", slot_.context().device().info().ordinal, error));
 }
 
 std::vector<int> DeviceOperation::waits_for() const {

@@ -51,9 +51,7 @@ void ComparedCalls::merge(Entry entry, int size) {
 }
 
 void ComparedCalls::throw_if_different(const Group& group) const {
-  if (differing.rank >= 0) {
-    throw_mismatch(group, lowest.rank, lowest.descriptor, differing.rank, differing.descriptor);
-  }
+  if (differing.rank >= 0) throw_mismatch(group, lowest.rank, lowest.descriptor, differing.rank, differing.descriptor);
   if (lowest.descriptor.algorithm == Descriptor::kRefused) throw_refused(lowest.descriptor);
 }
 

@@ -74,9 +74,7 @@ inline int chunks_of(Collective collective, const Schedule& schedule) {
 /// and in an alltoall the sender's block for the receiver and the receiver's block from the sender.
 inline bool same_elements(Collective collective, const Schedule& from, int from_piece, const Schedule& to,
                           int to_piece) {
-  if (collective != Collective::kAlltoall) {
-    return from_piece == to_piece;
-  }
+  if (collective != Collective::kAlltoall) return from_piece == to_piece;
   const int segments = from.segments;
   return from_piece % segments == to_piece % segments && from_piece / segments == to.place.rank &&
          to_piece / segments == to.place.size + from.place.rank;

@@ -171,9 +171,7 @@ void SocketProcessGroup::check_while_waiting(Gathering& gathering) {
 void SocketProcessGroup::read_messages_of(Gathering& gathering, int neighbour) {
   Link* const link = find_link(neighbour);
   if (link == nullptr) return;
-  if (const auto fault = link->take(kGatheringFault)) {
-    throw_encoded_error(*fault, fmt::format("process {}", neighbour));
-  }
+  if (const auto fault = link->take(kGatheringFault)) throw_encoded_error(*fault, fmt::format("process {}", neighbour));
   while (const auto bytes = link->take(kWaitAnnouncement)) {
     WaitAnnouncement announcement;
     if (bytes->size() != sizeof announcement) continue;

@@ -191,9 +191,7 @@ void Handshake::decide(Verdict verdict) {
 void Handshake::process_answer() {
   const auto answer = parse_received<Answer>();
   const Proof right = make_proof(/*by_initiator=*/false, answer.verdict);
-  if (crypto_verify_32(answer.proof.data(), right.data()) != 0) {
-    return fail(kWrongProofText, /*is_stranger=*/true);
-  }
+  if (crypto_verify_32(answer.proof.data(), right.data()) != 0) return fail(kWrongProofText, /*is_stranger=*/true);
   is_proven_ = true;
   verdict_ = answer.verdict;
   if (verdict_ == Verdict::kAccepted) enqueue(kConfirmation);
