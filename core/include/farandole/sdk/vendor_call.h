@@ -22,7 +22,7 @@ struct VendorCall {
   std::size_t count = 0;  ///< elements of a part, in collectives with parts; else elements of the vector
   DType dtype = DType::kU8;
   ReduceOp op = ReduceOp::kSum;  ///< kAverage: the sum
-  int root = 0;                  ///< index among the processes of the VendorCollectives, or the ranks of the DeviceGroup
+  int root = 0;                  ///< index among the processes or ranks of the group
 };
 
 }  // namespace FARANDOLE_API
