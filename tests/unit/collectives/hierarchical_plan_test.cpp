@@ -157,8 +157,8 @@ TEST(HierarchicalPlan, CarriersOfTheirOwnBlocksDoNotGather) {
   const HierarchicalPlan plan = plan_hierarchical(query, Hierarchy::of({0, 1, 0, 1}, 1));
   ASSERT_EQ(plan.phases.size(), 2U);
   EXPECT_EQ(plan.across, (std::vector<int>{0, 1}));
-  EXPECT_EQ(plan.phases[0].input, (PlanPlace{PlanMemory::kInput, 0}));
-  EXPECT_EQ(plan.phases[1].output, (PlanPlace{PlanMemory::kOutput, 0}));
+  EXPECT_EQ(plan.phases[0].input, (PlanPlace{PlaceMemory::kInput, 0}));
+  EXPECT_EQ(plan.phases[1].output, (PlanPlace{PlaceMemory::kOutput, 0}));
   EXPECT_TRUE(plan.phases[1].results.empty());
 }
 
@@ -169,14 +169,14 @@ TEST(HierarchicalPlan, BlocksInOutputOrderAreReceivedInPlace) {
   query.carriers = 2;
   const HierarchicalPlan first = plan_hierarchical(query, Hierarchy::of({0, 1, 0, 1}, 1));
   EXPECT_EQ(first.scratch_count, 0U);
-  EXPECT_EQ(first.phases[0].output, (PlanPlace{PlanMemory::kOutput, 0}));
+  EXPECT_EQ(first.phases[0].output, (PlanPlace{PlaceMemory::kOutput, 0}));
   const HierarchicalPlan second = plan_hierarchical(query, Hierarchy::of({0, 1, 0, 1}, 2));
   EXPECT_EQ(second.scratch_count, 0U);
-  EXPECT_EQ(second.phases[0].output, (PlanPlace{PlanMemory::kOutput, 7}));
-  EXPECT_EQ(second.phases[1].input, (PlanPlace{PlanMemory::kOutput, 7}));
+  EXPECT_EQ(second.phases[0].output, (PlanPlace{PlaceMemory::kOutput, 7}));
+  EXPECT_EQ(second.phases[1].input, (PlanPlace{PlaceMemory::kOutput, 7}));
   // The output cannot serve as scratch memory if the carriers' blocks lie in another order.
   query.counts = {3, 4, 1, 5};
-  EXPECT_EQ(plan_hierarchical(query, Hierarchy::of({0, 1, 1, 0}, 0)).phases[0].output.memory, PlanMemory::kScratch);
+  EXPECT_EQ(plan_hierarchical(query, Hierarchy::of({0, 1, 1, 0}, 0)).phases[0].output.memory, PlaceMemory::kScratch);
 }
 
 TEST(HierarchicalPlan, BlocksOfThisHostDoNotWaitForOtherHosts) {
@@ -192,7 +192,7 @@ TEST(HierarchicalPlan, BlocksOfThisHostDoNotWaitForOtherHosts) {
     EXPECT_TRUE(phase.before.empty() && phase.results.empty()) << "nothing is copied beside the phases";
     if (phase.where == HierarchicalPhase::Where::kAcross || phase.after >= 0) continue;
     ++free;
-    EXPECT_EQ(phase.output, (PlanPlace{PlanMemory::kOutput, 6}));
+    EXPECT_EQ(phase.output, (PlanPlace{PlaceMemory::kOutput, 6}));
   }
   EXPECT_EQ(free, 1);
 }

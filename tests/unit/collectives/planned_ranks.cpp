@@ -218,10 +218,10 @@ int PlannedRanks::next_phase(int rank, HierarchicalPhase::Where where) const {
   return -1;
 }
 
-Integers& PlannedRanks::memory(int rank, PlanMemory which) {
-  return which == PlanMemory::kInput    ? at(rank).input
-         : which == PlanMemory::kOutput ? at(rank).output
-                                        : at(rank).scratch;
+Integers& PlannedRanks::memory(int rank, PlaceMemory which) {
+  return which == PlaceMemory::kInput    ? at(rank).input
+         : which == PlaceMemory::kOutput ? at(rank).output
+                                         : at(rank).scratch;
 }
 
 Integers PlannedRanks::read(int rank, const PlanPlace& place, std::size_t count) {
@@ -236,8 +236,8 @@ Integers PlannedRanks::read(int rank, const PlanPlace& place, std::size_t count)
 
 void PlannedRanks::write(int rank, const PlanPlace& place, const Integers& values) {
   if (values.empty()) return;
-  ASSERT_NE(place.memory, PlanMemory::kInput);
-  ASSERT_NE(place.memory, PlanMemory::kNone);
+  ASSERT_NE(place.memory, PlaceMemory::kInput);
+  ASSERT_NE(place.memory, PlaceMemory::kNone);
   Integers& to = memory(rank, place.memory);
   ASSERT_LE(place.first + values.size(), to.size());
   std::copy(values.begin(), values.end(), to.begin() + static_cast<std::ptrdiff_t>(place.first));

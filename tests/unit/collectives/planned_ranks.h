@@ -13,7 +13,7 @@
 
 namespace farandole {
 
-using PlanMemory = PlanPlace::Memory;
+using PlaceMemory = PlanPlace::Memory;
 using Integers = std::vector<std::int64_t>;
 using PartCounts = std::vector<std::size_t>;
 
@@ -53,7 +53,7 @@ class PlannedRanks {
 
   /// The index of the rank's next phase of that kind; -1: none, or it waits for one of the other kind.
   int next_phase(int rank, HierarchicalPhase::Where where) const;
-  Integers& memory(int rank, PlanMemory which);
+  Integers& memory(int rank, PlaceMemory which);
   Integers read(int rank, const PlanPlace& place, std::size_t count);
   void write(int rank, const PlanPlace& place, const Integers& values);
   void copy(int rank, const std::vector<PlanCopy>& copies);
