@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "bench.h"
 #include "bench_background.h"
@@ -203,6 +204,7 @@ std::vector<Result> run(Communicator& ranks, const Options& options, const Peer*
   if (options.beside_bytes > 0) beside.emplace(ranks, options.beside_bytes);
   const CaseContext context{peer, opened ? &*opened : nullptr, beside ? &*beside : nullptr};
   const std::vector<std::string> automatic{""};
+  bool is_first = true;
   for (const Collective collective : options.collectives) {
     for (const std::string& algorithm : options.algorithms.empty() ? automatic : options.algorithms) {
       double next = static_cast<double>(options.min_bytes);
@@ -217,8 +219,10 @@ std::vector<Result> run(Communicator& ranks, const Options& options, const Peer*
           in_place = measure(ranks, options, context, collective, algorithm, bytes, true);
           results.push_back(*in_place);
         }
-        if (ranks.rank() == 0)
+        if (ranks.rank() == 0) {
+          if (std::exchange(is_first, false)) print_header(options, ranks, peer);
           print_line(options, out_of_place ? &*out_of_place : nullptr, in_place ? &*in_place : nullptr);
+        }
         if (collective == Collective::kBarrier) break;
       }
     }

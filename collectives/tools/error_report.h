@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "farandole/collectives/communicator.h"
+#include "farandole/core/error.h"
 
 namespace farandole::tools {
 
@@ -31,16 +32,19 @@ inline constexpr int kExitUsage = 2;
 ///         return errors.print_errors_of([&] { return run_in(world); });
 ///       });
 ///     }
+///
+/// A line is "PROGRAM: KIND: TEXT", or "PROGRAM: KIND: rank 1: TEXT" in a job. The kind of an exception that is no
+/// Error is Internal. The exit status is kExitUsage for an InvalidArgument, which a wrong option or setting causes, and
+/// kExitError for every other kind.
 class ErrorReport {
  public:
-  /// Returns the text to print for an exception. `rank` is the throwing rank, if known.
-  using Describe = std::function<std::string(const std::exception&, std::optional<int> rank)>;
-  /// @param program  name of the program   @param describe  null: the text is the exception's own
-  explicit ErrorReport(std::string program, Describe describe = {});
+  /// @param program  name of the program
+  explicit ErrorReport(std::string program);
 
-  /// Prints "PROGRAM: TEXT" on standard error. Later calls are no-ops, because later errors of the process follow from
-  /// the first. Returns after the first error is printed, also if another thread prints it. Thread-safe.
-  void print(std::string_view text);
+  /// Prints the line of an error on standard error. Later calls are no-ops, because later errors of the process follow
+  /// from the first. Returns after the first error is printed, also if another thread prints it. Thread-safe.
+  /// @param rank  the rank that has the error; empty: the one that the launcher gave this process, if any
+  void print(const std::exception& error, std::optional<int> rank = {});
 
   /// Runs a part of the program; prints an exception of the part and rethrows it. Use it for everything inside a job.
   template <class Part>
@@ -48,26 +52,28 @@ class ErrorReport {
     try {
       return part();
     } catch (const std::exception& error) {
-      print(describe_(error, std::nullopt));
+      print(error);
       throw;
     }
   }
-  /// Does the same for the work of one rank, inside the function that `run_replicas` calls. After a Mismatch the rank
-  /// waits until its peers have printed their errors: each peer raises a Mismatch too, or has caused it.
-  void print_errors_of(Communicator& ranks, const std::function<void()>& part);
-
-  /// Prints an error that all ranks know. The rank `origin` prints; if `origin` dies before it has printed, every peer
-  /// prints. Collective over `ranks`; blocks until the error is printed.
-  /// @throws PeerLost, Timeout, TransportError  the job is poisoned; this process has printed the error
-  void print_of_all(Communicator& ranks, int origin, std::string_view text);
+  /// Does the same for the work of one rank, inside the function that `run_replicas` calls. Returns kExitDone, or the
+  /// exit status of an error that all ranks raise together (RaisedByAll): the job is intact then, and every rank leaves
+  /// it in order. Rethrows every other error.
+  /// An error of all ranks is printed once: a RaisedByAll by the rank that caused it, or by every rank if that rank
+  /// dies before it has printed; a Mismatch by rank 0, while each rank with the same text prints only that it has the
+  /// same error. A rank returns after its peers have printed.
+  int print_errors_of(Communicator& ranks, const std::function<void()>& part);
 
   /// Runs the whole program. Returns the result of `body`; if `body` throws, prints the exception and returns its exit
   /// status.
   int exit_status(const std::function<int()>& body);
 
  private:
+  void print_line(std::string_view text);
+  void print_mismatch(Communicator& ranks, const Mismatch& error);
+  void print_of_all(Communicator& ranks, int origin, const std::exception& error);
+
   const std::string program_;
-  const Describe describe_;
   std::mutex mutex_;
   bool has_printed_ = false;  // guarded by mutex_
 };

@@ -5,7 +5,6 @@
 
 #include <boost/program_options.hpp>
 #include <cstdio>
-#include <exception>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -58,8 +57,6 @@ tools::Program describe_program() {
   program.examples = {{"farandole-info --explain allreduce 1MiB --size 4", "Which algorithm four threads would use:"},
                       {"mpirun -np 2 farandole-info --explain allreduce 1MiB", "Which one two processes would use:"},
                       {"farandole-info --config", "All settings, with their meanings, values and defaults:"}};
-  program.when_1 = "another error";
-  program.when_2 = "wrong options or settings";
   program.see_also = {"farandole-bench", "farandole-schedule"};
   return program;
 }
@@ -259,13 +256,8 @@ void run(const po::variables_map& options, tools::ErrorReport& errors) {
   }
 }
 
-std::string describe(const std::exception& error, std::optional<int>) {
-  const auto* const known = dynamic_cast<const Error*>(&error);
-  return known != nullptr ? fmt::format("{}: {}", name(known->kind()), error.what()) : error.what();
-}
-
 int main_with(int argc, char** argv) {
-  tools::ErrorReport errors("farandole-info", describe);
+  tools::ErrorReport errors("farandole-info");
   return errors.exit_status([&] {
     const tools::Program program = describe_program();
     const po::variables_map options = tools::parse_options({argv + 1, argv + argc}, program.options);

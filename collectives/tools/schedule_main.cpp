@@ -366,6 +366,7 @@ Program describe_program() {
       {"farandole-schedule cost --collective allreduce --size 8 --bytes 1MiB", "Predicted times:"},
       {"farandole-schedule cost --bytes 1MiB --link nvlink4", "Between GPUs, by the links' nominal rates:"}};
   program.when_1 = "a schedule is faulty, or a file cannot be written";
+  program.when_2 = "wrong options";
   program.is_part_of_job = false;
   program.see_also = {"farandole-bench", "farandole-info"};
   return program;

@@ -118,7 +118,7 @@ works '^forced by a setting \(ring\), which goes before the table table.json$' \
 bad() {
   ends 1 "DataError: $1" env FARANDOLE_TUNING=bad.json "$info" --explain allreduce 60 --size 4
   has_lines 1 .
-  [ $# = 1 ] || ends 1 "^farandole-info: DataError: $1" "${@:2}" env FARANDOLE_TUNING=bad.json "$info" --explain allreduce 60
+  [ $# = 1 ] || ends 1 "^farandole-info: DataError: rank [01]: $1" "${@:2}" env FARANDOLE_TUNING=bad.json "$info" --explain allreduce 60
 }
 bad "FARANDOLE_TUNING is 'bad.json', which rank 0 can not read: No such file" "$@"
 mkdir bad.json

@@ -109,9 +109,6 @@ int main(int argc, char** argv) try {
   came += share_twice(directory, mode, 2);
   std::printf("shared %s\n", hexadecimal(came).c_str());
   return 0;
-} catch (const Error& error) {
-  std::fprintf(stderr, "pmix_share: %s: %s\n", std::string(name(error.kind())).c_str(), error.what());
-  return 1;
 } catch (const std::exception& error) {
   std::fprintf(stderr, "pmix_share: %s\n", error.what());
   return 1;

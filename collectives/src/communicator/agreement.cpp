@@ -10,26 +10,29 @@
 #include <utility>
 
 namespace farandole {
-namespace {
 
-template <ErrorKind kKind>
-class ErrorOfAll : public ErrorOfKind<kKind>, public RaisedByAll {
+/// An error of class `Kind` that all ranks throw. Outside of the unnamed namespace, because the report of an uncaught
+/// exception shows the name: farandole::OnAllRanks<farandole::Mismatch>.
+template <class Kind>
+class OnAllRanks : public Kind, public RaisedByAll {
  public:
-  ErrorOfAll(const std::string& text, int origin) : ErrorOfKind<kKind>(text), RaisedByAll(origin) {}
+  OnAllRanks(const std::string& text, int origin) : Kind(text), RaisedByAll(origin) {}
 };
+
+namespace {
 
 [[noreturn]] void raise_as_all(ErrorKind kind, const std::string& text, int origin) {
   switch (kind) {
     case ErrorKind::kInvalidArgument:
-      throw ErrorOfAll<ErrorKind::kInvalidArgument>(text, origin);
+      throw OnAllRanks<InvalidArgument>(text, origin);
     case ErrorKind::kUnsupported:
-      throw ErrorOfAll<ErrorKind::kUnsupported>(text, origin);
+      throw OnAllRanks<Unsupported>(text, origin);
     case ErrorKind::kMismatch:
-      throw ErrorOfAll<ErrorKind::kMismatch>(text, origin);
+      throw OnAllRanks<Mismatch>(text, origin);
     case ErrorKind::kDataError:
-      throw ErrorOfAll<ErrorKind::kDataError>(text, origin);
+      throw OnAllRanks<DataError>(text, origin);
     default:
-      throw ErrorOfAll<ErrorKind::kInternal>(text, origin);
+      throw OnAllRanks<InternalError>(text, origin);
   }
 }
 
@@ -44,7 +47,7 @@ std::optional<ActionFailure> run_action(const std::function<void()>& action) {
     return std::nullopt;
   } catch (const Error& error) {
     if (poisons_job(error.kind())) throw;
-    return ActionFailure{error.kind(), error.what()};
+    return ActionFailure{error.kind(), error.message()};
   } catch (const std::filesystem::filesystem_error& error) {
     return ActionFailure{ErrorKind::kDataError, error.what()};
   } catch (const std::bad_alloc&) {

@@ -68,7 +68,7 @@ PreparedCall Communicator::State::prepare(const Call& call) {
     group_.endpoint->faults().check();
     // Where calls are compared, the other ranks learn of the refusal in their own call; else only this rank raises.
     if (group_.size() == 1 || !group_.compares) throw;
-    prepared.refuse(error.what());
+    prepared.refuse(error.message());
   }
   return prepared;
 }

@@ -23,7 +23,7 @@ std::string describe_current_exception() {
   try {
     throw;
   } catch (const std::exception& error) {
-    return error.what();
+    return message_of(error);
   } catch (...) {
     return "an exception of an unknown type";
   }

@@ -111,7 +111,7 @@ void WorkQueue::run(const PreparedCall& prepared) {
       try {
         if (advance_inline(*operation)) return recorder.finish_inline(*record);
       } catch (const Error& error) {
-        failure = Failure{error.kind(), error.what()};
+        failure = Failure{error.kind(), error.message()};
       } catch (const std::exception& error) {
         failure = Failure{ErrorKind::kInternal, error.what()};
       }
@@ -248,7 +248,7 @@ bool WorkQueue::advance_locked() {
   try {
     group_.endpoint->faults().check();
   } catch (const Error& fault) {
-    fail_all({fault.kind(), fault.what()});
+    fail_all({fault.kind(), fault.message()});
     return true;
   }
   bool moved = false;
@@ -274,7 +274,7 @@ bool WorkQueue::advance_one(Work::State& work) {
     stall_.note_progress(work, pending_.front()->started, Clock::now());
     if (state == Operation::State::kDone) end(work, std::nullopt);
   } catch (const Error& error) {
-    fail(work, {error.kind(), error.what()});
+    fail(work, {error.kind(), error.message()});
   } catch (const std::exception& error) {
     fail(work, {ErrorKind::kInternal, error.what()});
   }
@@ -319,7 +319,7 @@ void WorkQueue::fail(Work::State& work, const Failure& failure) {
   try {
     endpoint.faults().check();
   } catch (const Error& fault) {
-    fail_all({fault.kind(), fault.what()});
+    fail_all({fault.kind(), fault.message()});
   }
 }
 
@@ -346,7 +346,7 @@ void WorkQueue::poll_health() {
     if (const auto failure = stall_.check(*oldest, Clock::now())) fail(*oldest, *failure);
   } catch (const std::exception& error) {
     // The transport failed; threads that wait raise the fault of the job.
-    group_.endpoint->faults().poison(ErrorKind::kTransportError, error.what());
+    group_.endpoint->faults().poison(ErrorKind::kTransportError, message_of(error));
   }
 }
 

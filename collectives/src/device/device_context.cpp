@@ -36,7 +36,7 @@ Device& open_device(DeviceRuntime& runtime, const Endpoint& endpoint) {
         device_of_rank(endpoint.settings().devices.ordinals, self.local_rank, self.local_size, devices));
   } catch (const DeviceError& error) {
     throw InvalidArgument(
-        fmt::format("{} cannot open its device: {}", endpoint.topology().describe(endpoint.rank()), error.what()));
+        fmt::format("{} cannot open its device: {}", endpoint.topology().describe(endpoint.rank()), error.message()));
   }
 }
 

@@ -108,7 +108,7 @@ DeviceOperation::~DeviceOperation() {
 
 Operation::State DeviceOperation::advance() {
   const Phase before = phase_;
-  if (failure_) throw_error(failure_->kind(), failure_->what());
+  if (failure_) throw_error(failure_->kind(), failure_->message());
   switch (phase_) {
     case Phase::kAgree:
       if (group_.size() > 1) {

@@ -153,7 +153,7 @@ void DeviceSlot::begin_claiming(DeviceReach reach) {
     try {
       shared->id = device.make_group_id();
     } catch (const Error& error) {
-      write_text(shared->problem, error.what());
+      write_text(shared->problem, error.message());
     }
   });
 }

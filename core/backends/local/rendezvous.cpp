@@ -212,7 +212,7 @@ class JobConnector {
       (void)recv(socket.get(), packet.data(), bytes, 0);
       return parse_hello(std::span(packet).first(bytes));
     } catch (const TransportError& error) {
-      warn_refused(error.what());
+      warn_refused(error.message());
       is_gone = true;
       return std::nullopt;
     }

@@ -17,7 +17,7 @@ constexpr std::size_t kMaxTextBytes = 4096;
 std::string encode_error(const Error& error) {
   const auto kind = static_cast<std::uint32_t>(error.kind());
   std::string message(reinterpret_cast<const char*>(&kind), sizeof kind);
-  message += std::string_view(error.what()).substr(0, kMaxTextBytes);
+  message += std::string_view(error.message()).substr(0, kMaxTextBytes);
   return message;
 }
 

@@ -85,7 +85,7 @@ void SocketProcessGroup::flush_at_end() {
   try {
     while (!is_flushed() && !deadline.passed()) rest();
   } catch (const Error& error) {
-    log(LogLevel::kError, fmt::format("closing the connections of the job: {}", error.what()));
+    log(LogLevel::kError, fmt::format("closing the connections of the job: {}", error.message()));
   }
 }
 
@@ -210,7 +210,7 @@ void SocketProcessGroup::send_error_to_neighbours(const Error& error) {
     try {
       link_with(neighbour).post(kGatheringFault, message.data(), message.size());
     } catch (const Error& problem) {
-      log(LogLevel::kDebug, fmt::format("process {} was not told of a fault: {}", neighbour, problem.what()));
+      log(LogLevel::kDebug, fmt::format("process {} was not told of a fault: {}", neighbour, problem.message()));
     }
   }
 }
@@ -250,7 +250,7 @@ void SocketProcessGroup::forward_fault(ControlMessage fault) {
     try {
       post(p, fault);
     } catch (const Error& error) {
-      log(LogLevel::kDebug, fmt::format("process {} was not told of a fault: {}", p, error.what()));
+      log(LogLevel::kDebug, fmt::format("process {} was not told of a fault: {}", p, error.message()));
     }
   }
 }

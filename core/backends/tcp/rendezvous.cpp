@@ -44,7 +44,7 @@ UniqueDescriptor listen_for(const Slot& slot, const std::optional<Address>& at) 
     try {
       return listen_at(at, static_cast<std::uint16_t>(port));
     } catch (const TransportError& error) {
-      problem = error.what();
+      problem = error.message();
       log(LogLevel::kDebug, fmt::format("the rendezvous {}: {}", slot.rendezvous, problem));
     }
   }

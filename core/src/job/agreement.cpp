@@ -50,7 +50,7 @@ Agreement make_agreement(const Settings& settings) {
   try {
     if (!settings.collectives.tuning.empty()) agreement.tuning = read_file(settings.collectives.tuning);
   } catch (const DataError& error) {
-    agreement.problem = error.what();
+    agreement.problem = error.message();
   }
   return agreement;
 }

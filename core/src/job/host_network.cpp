@@ -133,7 +133,7 @@ class NetworkSetup {
           [topology = topology_](int process) { return topology.describe(topology.first_rank_of(process)); }});
       mine.addresses = network_->listens_at();
     } catch (const Error& error) {
-      write_text(mine.problem, error.what());
+      write_text(mine.problem, error.message());
     }
     return gather_parts(group_, mine);
   }

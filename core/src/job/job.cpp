@@ -70,7 +70,7 @@ void Job::end() {
     progress_.reset();
     if (group() != nullptr && !fault_.exists()) peers_->leave();
   } catch (const std::exception& error) {
-    log(LogLevel::kError, std::string("leaving the job failed: ") + error.what());
+    log(LogLevel::kError, std::string("leaving the job failed: ") + message_of(error));
   }
   retire();
 }

@@ -36,7 +36,7 @@ SetCommunicators split(Communicator& all, const std::vector<int>& ranks, bool is
     try {
       return all.split(is_member ? 0 : -1, all.rank(), options);
     } catch (const InvalidArgument& error) {
-      problem = error.what();
+      problem = error.message();
       return Communicator();
     }
   };

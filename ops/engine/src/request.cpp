@@ -161,7 +161,7 @@ std::string describe(const RequestSpec& spec) {
 
 RequestError as_request_error(const std::exception& error) {
   const auto* known = dynamic_cast<const Error*>(&error);
-  return {known != nullptr ? known->kind() : ErrorKind::kInternal, error.what()};
+  return {known != nullptr ? known->kind() : ErrorKind::kInternal, message_of(error)};
 }
 
 std::string Announcements::encode() const {

@@ -94,7 +94,7 @@ void TensorEngine::start_timeline_of_settings() {
   try {
     start_timeline(settings.engine.timeline, settings.engine.timeline_cycles);
   } catch (const InvalidArgument& error) {
-    log(LogLevel::kWarning, error.what());
+    log(LogLevel::kWarning, error.message());
   }
 }
 

@@ -189,7 +189,7 @@ class GradientAverager::State {
       throw Mismatch(
           fmt::format("gradients were not reduced, because a rank has left gradients unmarked, has abandoned "
                       "the training step, or has made another call: {}",
-                      mismatch.what()));
+                      mismatch.message()));
     }
   }
 
@@ -202,7 +202,7 @@ class GradientAverager::State {
       claim.claim(gradients, tied, spans_.size(), communicator_.describe(communicator_.rank()));
       return {};
     } catch (const InvalidArgument& error) {
-      return error.what();
+      return error.message();
     }
   }
 

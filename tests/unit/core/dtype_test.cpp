@@ -127,12 +127,19 @@ TEST(Error, EachKindIsThrownAsItsClass) {
       throw_error(kind, "the text");
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), kind);
-      EXPECT_STREQ(error.what(), "the text");
+      EXPECT_STREQ(error.message(), "the text");
+      EXPECT_EQ(error.what(), std::string(name(kind)) + ": the text");
+      EXPECT_STREQ(message_of(error), "the text");
       EXPECT_NE(name(kind), "unknown");
       const bool poisons = kind >= ErrorKind::kTimeout && kind <= ErrorKind::kDeviceError;
       EXPECT_EQ(poisons_job(kind), poisons) << name(kind);
     }
   }
+}
+
+TEST(Error, UncaughtNamesItsClassAndKind) {
+  EXPECT_DEATH([]() noexcept { throw_error(ErrorKind::kMismatch, "rank 0 called an allreduce"); }(),
+               "'farandole::Mismatch'\n.*what\\(\\): +Mismatch: rank 0 called an allreduce");
 }
 
 TEST(DType, HasTheStoredTypeOfItsSizeAndKind) {
