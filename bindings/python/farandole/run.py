@@ -38,7 +38,9 @@ def main(arguments: List[str], name: str) -> None:
             else:
                 _start(request, name)
         except (errors.Error, OSError) as error:
-            sys.exit(f"{name}: {error}")
+            # As all programs of Farandole do: 2 for what the command line causes.
+            print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr)
+            sys.exit(2 if isinstance(error, errors.InvalidArgument) else 1)
 
 
 def _start(request: _options.Request, name: str) -> None:

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <ctime>
 #include <string_view>
+#include <utility>
 
 namespace farandole::trainer {
 namespace {
@@ -54,8 +55,12 @@ void Interrupts::watch(bool announces) {
   action.sa_handler = farandole_train_on_signal;
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
-  sigaction(SIGINT, &action, &former_interrupt_);
-  sigaction(SIGTERM, &action, &former_termination_);
+  for (const auto& [signal, former] :
+       {std::pair(SIGINT, &former_interrupt_), std::pair(SIGTERM, &former_termination_)}) {
+    sigaction(signal, nullptr, former);
+    // Shells let background programs of scripts ignore Ctrl-C.
+    if (former->sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);
+  }
 }
 
 int Interrupts::received() {

@@ -11,6 +11,8 @@ namespace farandole::trainer {
 /// ends the process at once, as if nobody handled signals. Launchers pass on signals that the terminal has sent to the
 /// process already, so a signal within half a second counts as the same one.
 ///
+/// A signal that the process ignores stays ignored.
+///
 /// Signals have their former effect until `watch` is called, so that a job that still waits for ranks ends at once, and
 /// again after the destructor. One object at a time per process. Thread-safe.
 class Interrupts {

@@ -192,8 +192,14 @@ def _wrapped(text: str) -> str:
     return textwrap.fill(text, shutil.get_terminal_size().columns - 2)
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Exits as all programs of Farandole do: "farandole-run: InvalidArgument: …", status 2, without the usage."""
+        self.exit(2, f"{self.prog}: InvalidArgument: {message}\n")
+
+
 def make_parser(name: str = "farandole-run") -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog=name,
         usage=f"{name} -np RANKS [-H HOST:SLOTS,…] [options] PROGRAM [ARGUMENT …]",
         description=_wrapped(DESCRIPTION),
