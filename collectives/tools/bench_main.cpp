@@ -15,16 +15,16 @@
 #include "bench.h"
 #include "bench_options.h"
 #include "command_line.h"
-#include "error_report.h"
 #include "farandole/collectives/agreement.h"
 #include "farandole/collectives/algorithms.h"
 #include "farandole/core/error.h"
+#include "farandole/internal/error_report.h"
 #include "output_file.h"
 
 namespace {
 
+using farandole::ErrorReport;
 using farandole::bench::Options;
-using farandole::tools::ErrorReport;
 
 /// Replaces "all" by the names of all algorithms of the only collective, see options_from.
 void expand_algorithms(Options& options, int size) {
@@ -108,15 +108,15 @@ int run_in(farandole::World& world, Options options, ErrorReport& errors) {
   std::optional<farandole::bench::Peer> opened;
   if (options.with_peer && !options.peer_is_nccl) opened = farandole::bench::open_peer(world);
   if (options.peer_is_nccl) opened = farandole::bench::Peer{"NCCL", nullptr};
-  std::atomic<int> status{farandole::tools::kExitDone};
+  std::atomic<int> status{farandole::kExitDone};
   farandole::run_replicas(world, [&](farandole::Communicator& ranks) {
     const int of_rank = errors.print_errors_of(ranks, [&] {
       agree(ranks, [&] { check_in_job(options, world); });
-      if (!measure(ranks, options, opened ? &*opened : nullptr)) status = farandole::tools::kExitError;
+      if (!measure(ranks, options, opened ? &*opened : nullptr)) status = farandole::kExitError;
     });
-    if (of_rank != farandole::tools::kExitDone) status = of_rank;
+    if (of_rank != farandole::kExitDone) status = of_rank;
   });
-  if (status == farandole::tools::kExitDone && world.rank() == 0 && !options.tune_file.empty()) {
+  if (status == farandole::kExitDone && world.rank() == 0 && !options.tune_file.empty()) {
     fmt::print("The table is in {0}; FARANDOLE_TUNING={0} uses it.\n", options.tune_file);
   }
   return status;
@@ -138,7 +138,7 @@ int main(int argc, char** argv) {
     const farandole::tools::Program program = farandole::bench::describe_program();
     const auto values =
         farandole::tools::parse_options({argv + 1, argv + argc}, program.options, {}, program.foreign_names);
-    if (farandole::tools::answer(values, program)) return farandole::tools::kExitDone;
+    if (farandole::tools::answer(values, program)) return farandole::kExitDone;
     if (std::find(argv + 1, argv + argc, std::string_view("--tune")) != argv + argc) warn_of_open_mpi();
     const int status = run(farandole::bench::options_from(values), errors);
     farandole::tools::check_standard_output();

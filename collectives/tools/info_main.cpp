@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "command_line.h"
-#include "error_report.h"
 #include "farandole/collectives/communicator.h"
 #include "farandole/core/error.h"
 #include "farandole/core/reduce.h"
@@ -19,6 +18,7 @@
 #include "farandole/core/version.h"
 #include "farandole/core/world.h"
 #include "farandole/internal/communicator_access.h"
+#include "farandole/internal/error_report.h"
 #include "farandole/internal/limits.h"
 #include "farandole/internal/waiter.h"
 #include "farandole/sdk/backend.h"
@@ -204,8 +204,7 @@ MemoryKind parse_memory(const std::string& text) {
   throw InvalidArgument(fmt::format("--memory is '{}'; it must be host or device.", text));
 }
 
-void explain(const std::vector<std::string>& words, MemoryKind memory, std::optional<int> size,
-             tools::ErrorReport& errors) {
+void explain(const std::vector<std::string>& words, MemoryKind memory, std::optional<int> size, ErrorReport& errors) {
   if (words.size() != 2) {
     throw InvalidArgument("--explain needs a collective and a number of bytes, e.g. --explain allreduce 1MiB.");
   }
@@ -225,7 +224,7 @@ void explain(const std::vector<std::string>& words, MemoryKind memory, std::opti
   }
 }
 
-void run(const po::variables_map& options, tools::ErrorReport& errors) {
+void run(const po::variables_map& options, ErrorReport& errors) {
   const bool with_explain = options.count("explain") != 0;
   if (options.count("json") + options.count("config") + options.count("explain") > 1) {
     throw InvalidArgument("--json, --config and --explain print different things; give one of them.");
@@ -257,14 +256,14 @@ void run(const po::variables_map& options, tools::ErrorReport& errors) {
 }
 
 int main_with(int argc, char** argv) {
-  tools::ErrorReport errors("farandole-info");
+  ErrorReport errors("farandole-info");
   return errors.exit_status([&] {
     const tools::Program program = describe_program();
     const po::variables_map options = tools::parse_options({argv + 1, argv + argc}, program.options);
-    if (tools::answer(options, program)) return tools::kExitDone;
+    if (tools::answer(options, program)) return kExitDone;
     run(options, errors);
     tools::check_standard_output();
-    return tools::kExitDone;
+    return kExitDone;
   });
 }
 

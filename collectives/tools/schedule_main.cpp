@@ -18,11 +18,11 @@
 #include <vector>
 
 #include "command_line.h"
-#include "error_report.h"
 #include "farandole/collectives/algorithms.h"
 #include "farandole/collectives/verifier.h"
 #include "farandole/core/error.h"
 #include "farandole/core/settings.h"
+#include "farandole/internal/error_report.h"
 #include "program.h"
 #include "schedule_report.h"
 
@@ -404,7 +404,7 @@ int run(std::vector<std::string> arguments) {
 }  // namespace farandole::tools
 
 int main(int argc, char** argv) {
-  farandole::tools::ErrorReport errors("farandole-schedule");
+  farandole::ErrorReport errors("farandole-schedule");
   return errors.exit_status([&] {
     const int status = farandole::tools::run({argv + 1, argv + argc});
     farandole::tools::check_standard_output();

@@ -8,10 +8,10 @@
 #include <mutex>
 #include <optional>
 
-#include "error_report.h"
 #include "farandole/collectives/agreement.h"
 #include "farandole/core/error.h"
 #include "farandole/internal/communicator_access.h"
+#include "farandole/internal/error_report.h"
 #include "farandole/trainer/strategy.h"
 #include "farandole/trainer/trainer.h"
 #include "interrupts.h"
@@ -21,8 +21,6 @@
 
 namespace farandole::trainer {
 namespace {
-
-using tools::ErrorReport;
 
 std::string describe_start(const TrainCommand& command, const World& world, const Communicator& replica,
                            std::size_t parameters, const std::filesystem::path& resumed_from, std::int64_t steps) {
@@ -99,7 +97,7 @@ int train(const TrainCommand& command, const TrainingData& data, const World& wo
   }
   if (progress) progress->finish(report);
   if (json && !command.json_file.empty()) json->epoch(report, true);
-  return tools::kExitDone;
+  return kExitDone;
 }
 
 /// The data, read once per process. An error becomes the error of each replica of the process.
@@ -131,9 +129,9 @@ int run(const TrainCommand& command, ErrorReport& errors) {
   MirroredStrategy strategy(options);
   SharedData shared;
   Interrupts interrupts;
-  std::atomic<int> status{tools::kExitDone};
+  std::atomic<int> status{kExitDone};
   strategy.run([&](Communicator& replica) {
-    int of_replica = tools::kExitDone;
+    int of_replica = kExitDone;
     const int of_error = errors.print_errors_of(replica, [&] {
       require_same(replica, command.shared);
       TrainingData data;
@@ -142,7 +140,7 @@ int run(const TrainCommand& command, ErrorReport& errors) {
                                             : train<float>(command, data, strategy.world(), replica, interrupts);
     });
     // Every replica has the same status.
-    status = of_error != tools::kExitDone ? of_error : of_replica;
+    status = of_error != kExitDone ? of_error : of_replica;
   });
   return status;
 }
@@ -151,7 +149,7 @@ int main(int argc, char** argv) {
   ErrorReport errors("farandole-train");
   return errors.exit_status([&] {
     const std::optional<TrainCommand> command = parse_command_line({argv + 1, argv + argc});
-    return command ? run(*command, errors) : tools::kExitDone;
+    return command ? run(*command, errors) : kExitDone;
   });
 }
 

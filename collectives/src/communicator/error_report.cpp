@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "error_report.h"
+#include "farandole/internal/error_report.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 
 #include "farandole/collectives/agreement.h"
 
-namespace farandole::tools {
+namespace farandole {
 namespace {
 
 /// "rank 1: ", by the variables of the launcher that started this process; empty if no launcher did.
@@ -101,4 +101,4 @@ int ErrorReport::exit_status(const std::function<int()>& body) {
   }
 }
 
-}  // namespace farandole::tools
+}  // namespace farandole

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a program reports its failure, and its exit status.
+// How a program reports its failure, and its exit status. Programs outside Farandole use run_main.
 #pragma once
 
 #include <exception>
@@ -11,8 +11,9 @@
 
 #include "farandole/collectives/communicator.h"
 #include "farandole/core/error.h"
+#include "farandole/core/export.h"
 
-namespace farandole::tools {
+namespace farandole FARANDOLE_API {
 
 inline constexpr int kExitDone = 0;
 inline constexpr int kExitError = 1;
@@ -78,4 +79,4 @@ class ErrorReport {
   bool has_printed_ = false;  // guarded by mutex_
 };
 
-}  // namespace farandole::tools
+}  // namespace FARANDOLE_API
