@@ -13,8 +13,10 @@ programs=(farandole-bench farandole-info farandole-schedule)
 [ ! -x "$bin/farandole-train" ] || programs+=(farandole-train)
 if [ -n "$python" ]; then
   # As pip installs it.
-  printf '#!/bin/sh\nPYTHONPATH=%s exec %s -c "import sys; from farandole import run; run.main(sys.argv[1:], %s)" "$@"\n' \
-    "$build/python" "$python" "'farandole-run'" >"$work/programs/farandole-run"
+  cat >"$work/programs/farandole-run" <<RUN
+#!/bin/sh
+PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$build/python exec $python -c "import importlib; importlib.import_module('farandole.run').farandole_run()" "\$@"
+RUN
   chmod +x "$work/programs/farandole-run"
   programs+=(farandole-run)
 fi
