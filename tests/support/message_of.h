@@ -11,7 +11,8 @@
 
 namespace farandole::test {
 
-/// The text, without the kind, of the error of class `Kind` that `call` throws; another exception, or none, fails the test.
+/// The text, without the kind, of the error of class `Kind` that `call` throws; another exception, or none, fails the
+/// test.
 template <class Kind, class Call>
 std::string message_of(Call&& call) {
   try {
