@@ -16,8 +16,9 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using testing::EndsWith;
 using testing::HasSubstr;
-using testing::Not;
+using testing::StartsWith;
 
 TrainerOptions two_epochs() {
   TrainerOptions options;
@@ -36,6 +37,13 @@ StepReport step_of(std::int64_t number) {
           .epoch_accuracy = 0.5};
 }
 
+EpochReport report_after(std::int64_t steps) {
+  EpochReport report;
+  report.training_steps = steps;
+  report.parameters_checksum = 0xabc;
+  return report;
+}
+
 /// A file in memory, and a pseudo-terminal of a chosen width.
 class ProgressLineTest : public testing::Test {
  protected:
@@ -46,7 +54,7 @@ class ProgressLineTest : public testing::Test {
   }
   ProgressOutput file() { return {file_, -1}; }
   ProgressOutput terminal(unsigned short columns) {
-    terminal_ = posix_openpt(O_RDWR | O_NOCTTY);
+    if (terminal_ < 0) terminal_ = posix_openpt(O_RDWR | O_NOCTTY);
     winsize size{};
     size.ws_row = 24;
     size.ws_col = columns;
@@ -128,18 +136,16 @@ TEST_F(ProgressLineTest, NoStepsWhereTheyAreNotWanted) {
 
 TEST_F(ProgressLineTest, InterruptionNamesStepAndCheckpoint) {
   ProgressLine progress(two_epochs(), true, file());
-  progress.interrupted({.training_steps = 7}, "");
+  progress.interrupted(report_after(7), "");
   EXPECT_EQ(printed(), "interrupted at step 7\n");
-  progress.interrupted({.training_steps = 8}, "run1");
+  progress.interrupted(report_after(8), "run1");
   EXPECT_THAT(printed(), HasSubstr("interrupted at step 8; --checkpoint-dir run1 --resume"));
 }
 
 TEST_F(ProgressLineTest, LastLineHasTheChecksum) {
   ProgressLine progress(two_epochs(), true, file());
-  progress.finish({.training_steps = 9, .parameters_checksum = 0xabc});
-  EXPECT_THAT(printed(), HasSubstr("done: 9 training steps"));
-  progress.finish({.training_steps = 9, .parameters_checksum = 0xabc});
-  EXPECT_THAT(printed(), testing::EndsWith(", checksum 00000abc\n"));
+  progress.finish(report_after(9));
+  EXPECT_THAT(printed(), testing::AllOf(StartsWith("done: 9 training steps"), EndsWith(", checksum 00000abc\n")));
 }
 
 }  // namespace
