@@ -20,7 +20,7 @@ namespace {
 constexpr auto kBetweenUpdates = std::chrono::milliseconds(100);
 constexpr auto kBetweenLines = std::chrono::seconds(30);
 constexpr const char* kToStartAndErase = "\r\x1b[K";
-constexpr std::size_t kUnlimited = std::numeric_limits<std::size_t>::max();
+constexpr std::size_t kAnyWidth = std::numeric_limits<std::size_t>::max();
 
 /// Width of the terminal; 80 if it does not say.
 std::size_t columns_of(int terminal) {
@@ -129,7 +129,7 @@ void ProgressLine::step(const StepReport& report, Clock::time_point now) {
     std::fprintf(output_.file, "%s%s", kToStartAndErase, text.c_str());
   } else {
     if (now - last_shown_ < kBetweenLines) return;
-    std::fprintf(output_.file, "%s\n", step_text(report, now, kUnlimited).c_str());
+    std::fprintf(output_.file, "%s\n", step_text(report, now, kAnyWidth).c_str());
   }
   std::fflush(output_.file);
   last_shown_ = now;
