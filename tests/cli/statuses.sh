@@ -50,9 +50,9 @@ done <<'TABLE'
 2|InvalidArgument|--size has '0'|farandole-schedule show ring --size 0
 2|InvalidArgument|--replicas is 0|farandole-train --replicas 0
 2|InvalidArgument|.*'two'|farandole-run -np two true
-2|InvalidArgument|FARANDOLE_ALREDUCE .*mean FARANDOLE_ALLREDUCE|env FARANDOLE_ALREDUCE=ring farandole-bench
-2|InvalidArgument|FARANDOLE_ALREDUCE .*mean FARANDOLE_ALLREDUCE|env FARANDOLE_ALREDUCE=ring farandole-info
-2|InvalidArgument|FARANDOLE_ALREDUCE .*mean FARANDOLE_ALLREDUCE|env FARANDOLE_ALREDUCE=ring farandole-train
+2|InvalidArgument|the environment variable FARANDOLE_ALREDUCE .*mean FARANDOLE_ALLREDUCE|env FARANDOLE_ALREDUCE=ring farandole-bench
+2|InvalidArgument|the environment variable FARANDOLE_ALREDUCE .*mean FARANDOLE_ALLREDUCE|env FARANDOLE_ALREDUCE=ring farandole-info
+2|InvalidArgument|the environment variable FARANDOLE_ALREDUCE .*mean FARANDOLE_ALLREDUCE|env FARANDOLE_ALREDUCE=ring farandole-train
 1|DataError|The results can not be written to nowhere/x.json: |farandole-bench --max-bytes 4 --json nowhere/x.json
 1|DataError|FARANDOLE_TUNING is 'missing'|env FARANDOLE_TUNING=missing farandole-info --explain allreduce 60
 1|DataError|Cannot write 'nowhere/x.svg'|farandole-schedule svg ring --output nowhere/x.svg

@@ -82,7 +82,7 @@ if [ ${#launcher[@]} = 0 ]; then
   ended 130
   grep -qE '^interrupted at step [0-9]+$' out || fail "no step"
   # A second signal, within a step that takes long.
-  begin 1 --model cnn --global-batch 6400
+  begin 1 --model cnn --global-batch 3200 --threads 1
   while kill -INT "$(cat pid.0)" 2>/dev/null; do sleep 0.1; done
   ended 130
   grep -q 'a second signal ends it at once' out || fail "the first signal is not answered"
