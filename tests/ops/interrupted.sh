@@ -61,7 +61,7 @@ stopped_at_a_checkpoint() {
   step=$(sed -nE 's/^.*interrupted at step ([0-9]+).*/\1/p' out)
   [ -n "$step" ] || { fail "no step"; return; }
   [ -s "$1/$(printf 'step-%06d' "$step")/manifest.json" ] || fail "no checkpoint of step $step: $(ls "$1")"
-  grep -qE "; --checkpoint-dir $1 --resume goes on" out || fail "the checkpoint is not named"
+  grep -qE "; --resume goes on from the checkpoint in $1\$" out || fail "the checkpoint is not named"
   [ "$(grep -c '"training_step"' steps.json)" = "$step" ] || fail "$(grep -c '"training_step"' steps.json) steps are in the file"
   timeout 60 "$train" --model mlp --data-dir data --global-batch 64 --checkpoint-dir "$1" --resume --max-steps $((step + 1)) >out 2>&1 ||
     fail "training does not go on"

@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
@@ -53,7 +54,7 @@ void Interrupts::watch(bool announces) {
   watches_ = true;
   struct sigaction action {};
   action.sa_handler = farandole_train_on_signal;
-  action.sa_flags = SA_RESTART;
+  action.sa_flags = SA_RESTART | SA_ONSTACK;
   sigemptyset(&action.sa_mask);
   for (const auto& [signal, former] :
        {std::pair(SIGINT, &former_interrupt_), std::pair(SIGTERM, &former_termination_)}) {
@@ -71,6 +72,17 @@ Interrupts::~Interrupts() {
   if (!watches_) return;
   sigaction(SIGINT, &former_interrupt_, nullptr);
   sigaction(SIGTERM, &former_termination_, nullptr);
+}
+
+SignalStack::SignalStack() : memory_(static_cast<std::size_t>(std::max<long>(sysconf(_SC_SIGSTKSZ), 64 << 10))) {
+  stack_t stack{};
+  stack.ss_sp = memory_.data();
+  stack.ss_size = memory_.size();
+  sigaltstack(&stack, &former_);
+}
+
+SignalStack::~SignalStack() {
+  sigaltstack(&former_, nullptr);
 }
 
 }  // namespace farandole::trainer

@@ -4,6 +4,7 @@
 
 #include <csignal>
 #include <mutex>
+#include <vector>
 
 namespace farandole::trainer {
 
@@ -33,6 +34,21 @@ class Interrupts {
   bool watches_ = false;  // guarded by mutex_
   struct sigaction former_interrupt_ {
   }, former_termination_{};
+};
+
+/// Stack for signal handlers in the calling thread, until the destructor. Every thread that computes needs one while an
+/// `Interrupts` watches: the matrix product of oneDNN 2.6 keeps data below the stack pointer, where a handler on the
+/// thread's own stack would write; a signal within it corrupted the heap.
+class SignalStack {
+ public:
+  SignalStack();
+  SignalStack(const SignalStack&) = delete;
+  SignalStack& operator=(const SignalStack&) = delete;
+  ~SignalStack();
+
+ private:
+  std::vector<char> memory_;
+  stack_t former_{};
 };
 
 }  // namespace farandole::trainer

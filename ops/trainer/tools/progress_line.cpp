@@ -143,7 +143,7 @@ void ProgressLine::epoch(const EpochReport& report) {
 
 void ProgressLine::interrupted(const EpochReport& report, const std::filesystem::path& checkpoints) {
   const std::string kept =
-      checkpoints.empty() ? "" : fmt::format("; --checkpoint-dir {} --resume goes on from here", checkpoints.string());
+      checkpoints.empty() ? "" : fmt::format("; --resume goes on from the checkpoint in {}", checkpoints.string());
   print_line(fmt::format("interrupted at step {}{}", report.training_steps, kept));
 }
 

@@ -89,6 +89,7 @@ int train(const TrainCommand& command, const TrainingData& data, const World& wo
     progress->start(
         describe_start(command, world, replica, parameters, trainer.resumed_from(), trainer.training_steps()));
   }
+  const SignalStack for_handlers;
   if (stops_on_signals) interrupts.watch(speaks);
   const EpochReport report = trainer.fit();
   if (report.stopped) {

@@ -139,7 +139,7 @@ TEST_F(ProgressLineTest, InterruptionNamesStepAndCheckpoint) {
   progress.interrupted(report_after(7), "");
   EXPECT_EQ(printed(), "interrupted at step 7\n");
   progress.interrupted(report_after(8), "run1");
-  EXPECT_THAT(printed(), HasSubstr("interrupted at step 8; --checkpoint-dir run1 --resume"));
+  EXPECT_THAT(printed(), HasSubstr("interrupted at step 8; --resume goes on from the checkpoint in run1\n"));
 }
 
 TEST_F(ProgressLineTest, LastLineHasTheChecksum) {
