@@ -37,8 +37,8 @@ class Interrupts {
 };
 
 /// Stack for signal handlers in the calling thread, until the destructor. Every thread that computes needs one while an
-/// `Interrupts` watches: the matrix product of oneDNN 2.6 keeps data below the stack pointer, where a handler on the
-/// thread's own stack would write; a signal within it corrupted the heap.
+/// `Interrupts` watches: the matrix product of oneDNN 2.6 points the stack pointer into buffers of the heap, where a
+/// handler without a stack of its own would write.
 class SignalStack {
  public:
   SignalStack();
