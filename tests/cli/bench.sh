@@ -80,9 +80,9 @@ if [ $# -gt 0 ]; then measures 2 "$@" "$bench" --min-bytes 64 "${quick[@]}"; fi
 # A file that cannot be written is noticed before anything is measured, and so is one that can only be opened at the end.
 for file in nowhere/x.json .; do
   for option in --json --tune; do
-    ends 1 "The results can not be written to $file: " "$bench" --replicas 2 "${quick[@]}" $option $file
+    ends 1 "The results cannot be written to $file: " "$bench" --replicas 2 "${quick[@]}" $option $file
     has_lines 1 .
-    [ $# = 0 ] || ends 1 "The results can not be written to $file: " "$@" "$bench" "${quick[@]}" $option=$file
+    [ $# = 0 ] || ends 1 "The results cannot be written to $file: " "$@" "$bench" "${quick[@]}" $option=$file
     has_no 'allreduce|broadcast|barrier|failed'
   done
 done

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: slow_report.sh BUILD_DIRECTORY LAUNCHER...
-# Two processes of a program that fails, of which the one with the reason can not print it for a while: nobody reads its
+# Two processes of a program that fails, of which the one with the reason cannot print it for a while: nobody reads its
 # standard error. The reason is there all the same before any rank ends with a status that is not 0, because launchers
 # end the others then. LAUNCHER starts two processes, and leaves those that survive alone if it is local_job.sh.
 bin=$(cd "$1" && pwd)/bin; shift
@@ -73,7 +73,7 @@ bench=("$bin/farandole-bench" --max-bytes 64 --iterations 3)
 start 0 none '' "${bench[@]}" --json nowhere/x.json
 until_other_waits 0
 ended 1
-said 1 '^farandole-bench: The results can not be written to nowhere/x.json: '
+said 1 '^farandole-bench: The results cannot be written to nowhere/x.json: '
 if [ -x "$bin/farandole-train" ]; then
   start 0 none '' "$bin/farandole-train" --data-dir nowhere
   until_other_waits 0
@@ -111,11 +111,11 @@ if [[ ${launcher[0]} = *local_job.sh ]]; then
   start 0 none '' "${bench[@]}" --json nowhere/x.json
   until_other_waits 0
   kill -KILL "$(cat slow_pid)"
-  until_other_says '^farandole-bench: The results can not be written to nowhere/x.json: '
+  until_other_says '^farandole-bench: The results cannot be written to nowhere/x.json: '
   ended '1 137'
-  said 1 '^farandole-bench: The results can not be written to nowhere/x.json: '
+  said 1 '^farandole-bench: The results cannot be written to nowhere/x.json: '
   start 0 none '' env FARANDOLE_TIMEOUT=5 "${bench[@]}" --json nowhere/x.json
-  until_other_says '^farandole-bench: The results can not be written to nowhere/x.json: '
+  until_other_says '^farandole-bench: The results cannot be written to nowhere/x.json: '
   ended 1
 fi
 finish

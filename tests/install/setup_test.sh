@@ -374,7 +374,7 @@ has "^  apt-get $install .* g\+\+-12 python3 python3-venv openmpi-bin"
 ubuntu_22 'Ubuntu 22.04 without PyPI'
 touch system/no-pip
 setup 1
-has 'cmake >= 3.25 is needed, and pip can not install it in .*/build/tools/environment$'
+has 'cmake >= 3.25 is needed, and pip cannot install it in .*/build/tools/environment$'
 ubuntu_22 'Ubuntu 22.04 without a newer compiler'
 forget 'g\+\+-12'
 setup 1

@@ -49,7 +49,7 @@ std::string hexadecimal(std::string_view bytes) {
   return text;
 }
 
-/// A child that destroys its copy of the client, and has ended when this returns. It can not join.
+/// A child that destroys its copy of the client, and has ended when this returns. It cannot join.
 void fork_child(std::unique_ptr<PmixClient>& client) {
   const pid_t child = fork();
   if (child == 0) {

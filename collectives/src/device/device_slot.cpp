@@ -167,7 +167,7 @@ void DeviceSlot::check(const std::vector<Claim>& claims, DeviceReach reach) cons
     const Claim& claim = claims[rank];
     if (claim.problem[0] != '\0') {
       throw Unsupported(
-          fmt::format("{} can not take part in collectives on devices: {}", describe(rank), claim.problem.data()));
+          fmt::format("{} cannot take part in collectives on devices: {}", describe(rank), claim.problem.data()));
     }
     const auto first = static_cast<std::size_t>(ranks_with(static_cast<int>(rank), reach).front());
     if (claim.collectives != claims[first].collectives) {

@@ -137,13 +137,13 @@ std::string Liveness::watch_by_proc(int process, const ProcessIdentity& identity
     if (is_short_of_files(error)) return std::string(kTooManyFiles);
     // /proc may be hidden although the process exists; kill(pid, 0) tells.
     if (kill(identity.pid, 0) != 0 && errno == ESRCH) return dead_.insert(process), std::string();
-    return fmt::format("/proc/{}/stat can not be read ({}): mount /proc without hidepid", identity.pid, text_of(error));
+    return fmt::format("/proc/{}/stat cannot be read ({}): mount /proc without hidepid", identity.pid, text_of(error));
   }
   int error = 0;
   const auto stat = read_stat(descriptor, error);
   if (!stat && error != ESRCH) {
     close(descriptor);
-    return fmt::format("/proc/{}/stat can not be understood: mount the kernel's own /proc", identity.pid);
+    return fmt::format("/proc/{}/stat cannot be understood: mount the kernel's own /proc", identity.pid);
   }
   by_proc_.emplace(process, Watched{descriptor, stat ? stat->start_time : 1});
   if (!stat || is_reused(*stat, identity)) mark_dead(process);

@@ -30,7 +30,7 @@ struct CloseFile {
 /// @throws DataError  the file cannot be read, or is too long
 std::string read_file(const std::string& path) {
   const auto refuse = [&](const std::string& why) {
-    throw DataError(fmt::format("FARANDOLE_TUNING is '{}', which rank 0 can not read: {}", path, why));
+    throw DataError(fmt::format("FARANDOLE_TUNING is '{}', which rank 0 cannot read: {}", path, why));
   };
   const std::unique_ptr<std::FILE, CloseFile> file(std::fopen(path.c_str(), "rb"));
   if (!file) refuse(std::generic_category().message(errno));
@@ -64,7 +64,7 @@ std::string encode(const Agreement& agreement) {
 Agreement decode_agreement(std::string_view text) {
   const auto refuse = [] {
     throw Mismatch(
-        "what rank 0 says about the settings can not be read; all ranks must run the same version of Farandole.");
+        "what rank 0 says about the settings cannot be read; all ranks must run the same version of Farandole.");
   };
   std::array<std::size_t, 3> lengths{};
   for (std::size_t& length : lengths) {

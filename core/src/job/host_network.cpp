@@ -146,7 +146,7 @@ class NetworkSetup {
     const std::string why = reach(*network_, neighbour);
     if (!why.empty()) {
       write_text(mine.problem,
-                 fmt::format("{} can not be reached: {}", topology_.describe(topology_.first_rank_of(neighbour)), why));
+                 fmt::format("{} cannot be reached: {}", topology_.describe(topology_.first_rank_of(neighbour)), why));
     }
     auto before = group_.while_waiting({});
     group_.while_waiting([this, &before] {
@@ -179,7 +179,7 @@ class NetworkSetup {
               "attempt and warning",
               group_name(), problem));
     }
-    return HostNetwork(fmt::format("{} (auto: tcp can not be used; {})", group_name(), problem));
+    return HostNetwork(fmt::format("{} (auto: tcp cannot be used; {})", group_name(), problem));
   }
 
   const Settings& settings_;

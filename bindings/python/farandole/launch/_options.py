@@ -91,7 +91,7 @@ _REASONS = {
 }
 # Options that are rejected, with an alternative.
 _REFUSED = {
-    "--host-discovery-script": f"{_FIXED}, so hosts can not come and go; name them with -H or --hostfile, keep checkpoints, "
+    "--host-discovery-script": f"{_FIXED}, so hosts cannot come and go; name them with -H or --hostfile, keep checkpoints, "
     "and start again from the newest one when a host is lost (docs/clusters.md)",
     "--jsrun": "start the program with jsrun itself, or leave the option out",
 }
