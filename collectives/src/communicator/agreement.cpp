@@ -26,6 +26,8 @@ class ErrorOfAll : public ErrorOfKind<kKind>, public RaisedByAll {
       throw ErrorOfAll<ErrorKind::kUnsupported>(text, origin);
     case ErrorKind::kMismatch:
       throw ErrorOfAll<ErrorKind::kMismatch>(text, origin);
+    case ErrorKind::kDuplicateName:
+      throw ErrorOfAll<ErrorKind::kDuplicateName>(text, origin);
     case ErrorKind::kDataError:
       throw ErrorOfAll<ErrorKind::kDataError>(text, origin);
     default:
@@ -51,6 +53,8 @@ std::optional<ActionFailure> run_action(const std::function<void()>& action) {
     return ActionFailure{ErrorKind::kDataError, "out of memory"};
   } catch (const std::exception& error) {
     return ActionFailure{ErrorKind::kInternal, error.what()};
+  } catch (...) {
+    return ActionFailure{ErrorKind::kInternal, "an exception of an unknown type"};
   }
 }
 
@@ -62,6 +66,12 @@ std::string encode_facts(const std::vector<SharedFact>& facts) {
     for (const std::string* part : {&fact.what, &fact.value, &fact.advice}) (text += *part) += kEndOfText;
   }
   return text;
+}
+
+/// True if all properties are equal, in the same order. Advice is not compared.
+bool are_same(const std::vector<SharedFact>& left, const std::vector<SharedFact>& right) {
+  return std::equal(left.begin(), left.end(), right.begin(), right.end(),
+                    [](const SharedFact& a, const SharedFact& b) { return a.what == b.what && a.value == b.value; });
 }
 
 std::vector<SharedFact> decode_facts(const std::string& text) {
@@ -135,10 +145,17 @@ void require_same(Communicator& communicator, const std::vector<SharedFact>& fac
   if (communicator.size() == 1) return;
   const std::string mine = encode_facts(facts);
   const std::string of_root = broadcast_text(communicator, mine, 0);
-  const int different = lowest_rank_where(communicator, mine != of_root);
+  const bool differs = mine != of_root && !are_same(facts, decode_facts(of_root));
+  const int different = lowest_rank_where(communicator, differs);
   if (different == communicator.size()) return;
   const FactDifference found =
       compare_facts(decode_facts(of_root), decode_facts(broadcast_text(communicator, mine, different)));
+  if (found.first.what.empty()) {
+    raise_on_all(ErrorKind::kMismatch,
+                 fmt::format("ranks disagree on the order or the number of the properties that they compare: {} has "
+                             "others than {}; every rank must compare the same",
+                             communicator.describe(different), communicator.describe(0)));
+  }
   raise_on_all(ErrorKind::kMismatch,
                fmt::format("ranks disagree: {} is {} on {} and {} on {}; {}{}", found.first.what, found.first.value,
                            communicator.describe(0), found.other_value, communicator.describe(different),
