@@ -64,13 +64,17 @@ PreparedCall Communicator::State::prepare(const Call& call) {
     validate(prepared, group_.rank, group_.size(), queue_->devices());
     prepared.accept(select(prepared));
   } catch (const InvalidArgument& error) {
-    // A forked child and a job at fault raise their own error first, which no other argument would avoid.
-    group_.endpoint->faults().check();
-    // Where calls are compared, the other ranks learn of the refusal in their own call; else only this rank raises.
-    if (group_.size() == 1 || !group_.compares) throw;
-    prepared.refuse(error.what());
+    refuse(prepared, error.what());
   }
   return prepared;
+}
+
+void Communicator::State::refuse(PreparedCall& prepared, const std::string& why) const {
+  // A forked child and a job at fault raise their own error first, which no other argument would avoid.
+  group_.endpoint->faults().check();
+  // Where calls are compared, the other ranks learn of the refusal in their own call; else only this rank raises.
+  if (group_.size() == 1 || !group_.compares) throw InvalidArgument(why);
+  prepared.refuse(why);
 }
 
 }  // namespace farandole

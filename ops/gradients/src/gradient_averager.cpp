@@ -319,9 +319,8 @@ class GradientAverager::State {
   Work refused_call(const BufferView& view, ReduceOp op) {
     if (communicator_.size() == 1) return {};
     try {
-      CallOptions options;
-      options.segments = -1;  // invalid on purpose
-      return communicator_.allreduce_async(view, op, options);
+      return internals(communicator_)
+          .refuse_allreduce(view, op, "this rank has left gradients unmarked, or has abandoned the training step");
     } catch (const Error&) {
       communicator_.abort(
           "a rank has left gradients unmarked or has abandoned a training step, and FARANDOLE_CHECK=off "

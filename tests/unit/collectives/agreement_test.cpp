@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors that all ranks raise together: agree and require_same.
+// Errors that all ranks raise together: agree, require_same, and calls that a rank refuses.
 #include "farandole/collectives/agreement.h"
 
 #include <gmock/gmock.h>
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "farandole/core/error.h"
+#include "farandole/internal/communicator_access.h"
 #include "message_of.h"
 
 namespace farandole {
@@ -62,6 +63,29 @@ TEST(RequireSame, NamesAnotherOrderOfTheSameProperties) {
 TEST(RequireSame, IgnoresDifferentAdvice) {
   run_replicas(2, [](Communicator& ranks) {
     require_same(ranks, {{"a", "1", ranks.rank() == 1 ? "ask rank 1" : "ask rank 0"}});
+  });
+}
+
+TEST(RefusedAllreduce, FailsOnAllRanksAndLeavesTheJobUsable) {
+  run_replicas(3, [](Communicator& ranks) {
+    std::vector<float> values(100, 1.0F);
+    if (ranks.rank() == 1) {
+      Work refused = internals(ranks).refuse_allreduce(values, ReduceOp::kSum, "no gradient here");
+      EXPECT_EQ(message_of<InvalidArgument>([&] { refused.wait(); }), "no gradient here");
+    } else {
+      const std::string text = message_of<Mismatch>([&] { ranks.allreduce(values, ReduceOp::kSum); });
+      EXPECT_THAT(text, HasSubstr("with arguments that it refuses"));
+    }
+    EXPECT_EQ(values, std::vector<float>(100, 1.0F));
+    ranks.allreduce(values, ReduceOp::kSum);
+    EXPECT_EQ(values, std::vector<float>(100, 3.0F));
+  });
+}
+
+TEST(RefusedAllreduce, OfASingleRankIsInvalid) {
+  run_replicas(1, [](Communicator& ranks) {
+    std::vector<float> values(1);
+    EXPECT_THROW(internals(ranks).refuse_allreduce(values, ReduceOp::kSum, "why"), InvalidArgument);
   });
 }
 
