@@ -141,8 +141,9 @@ class GradientAverager {
   /// all in the memory of this rank's device; or options do not fit each other
   /// @throws Mismatch  ranks differ in their gradients or options, or another rank throws InvalidArgument
   GradientAverager(Communicator communicator, std::vector<GradientSpan> gradients, const GradientOptions& options = {});
-  /// Destroy an averager between training steps. Blocks until no allreduce uses the gradients' memory; errors are
-  /// dropped. If this rank has started some buckets of a training step and not all, the destructor abandons the step
+  /// Destroy an averager between training steps. Blocks until no allreduce uses the gradients' memory, and until a
+  /// device has done what `wait` has enqueued, also if the stream has been destroyed since; errors are dropped. If this
+  /// rank has started some buckets of a training step and not all, the destructor abandons the step
   /// as `abandon` does. During the unwinding of an exception the destructor instead aborts the job if allreduces are in
   /// flight or not started: the peers would wait for this rank's other buckets, and this rank for theirs.
   ~GradientAverager();
