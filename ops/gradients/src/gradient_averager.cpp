@@ -84,7 +84,10 @@ class GradientAverager::State {
     require_same(communicator_, shared_facts(gradients, tied, options_));
     open_device(gradients);
     if (device_ != nullptr && bucket_count() > 0) device_->synchronize(options_.stream);  // may use the old buckets
-    plan_ = GradientBuckets(communicator_, gradients, std::move(tied), options_);
+    GradientBuckets plan;
+    const auto make_plan = [&] { plan = GradientBuckets(communicator_, gradients, std::move(tied), options_); };
+    throw_if_refused(communicator_, refusal_of(make_plan));  // a rank may have no memory left for packed buckets
+    plan_ = std::move(plan);
     spans_ = std::move(gradients);
     memory_.splice(memory_.end(), claim);
     begin_training_step();
@@ -206,10 +209,18 @@ class GradientAverager::State {
   /// Finds tied gradients, and claims the memory of those that are new. Returns why this rank cannot take part; empty
   /// if it can.
   std::string check(const std::vector<GradientSpan>& gradients, std::vector<std::size_t>& tied, ClaimedMemory& claim) {
-    try {
+    return refusal_of([&] {
       check_gradients(communicator_, gradients, options_);
       tied = find_tied(gradients, options_.tied_spans);
       claim.claim(gradients, tied, spans_.size(), communicator_.describe(communicator_.rank()));
+    });
+  }
+
+  /// Runs `action`. Returns the text of its InvalidArgument; empty if it throws none.
+  template <class Action>
+  static std::string refusal_of(const Action& action) {
+    try {
+      action();
       return {};
     } catch (const InvalidArgument& error) {
       return error.what();
