@@ -100,7 +100,8 @@ Request parse_request(const po::variables_map& options) {
     throw InvalidArgument(fmt::format("{} {} does not support {} ranks; it needs a power of two.",
                                       name(algorithm->collective), algorithm->name, size));
   }
-  return {algorithm, size, option_number(options, "root", 0, size - 1), option_number(options, "segments", 1, 1024)};
+  return {algorithm, size, option_number(options, "root", 0, size - 1),
+          option_number(options, "segments", 1, kMaxSegments)};
 }
 
 void write_text(const std::string& file, const std::string& text) {
@@ -162,7 +163,7 @@ int run_verify(const po::variables_map& options) {
   const auto selected = select_algorithms(options);
   const auto sizes_text = options["sizes"].as<std::string>();
   const std::set<int> sizes = parse_numbers(sizes_text, 1, kMaxRanks, "--sizes");
-  const std::set<int> segments = parse_numbers(options["segments"].as<std::string>(), 1, 1024, "--segments");
+  const std::set<int> segments = parse_numbers(options["segments"].as<std::string>(), 1, kMaxSegments, "--segments");
   const bool any_supported = std::any_of(selected.begin(), selected.end(), [&](const Algorithm* algorithm) {
     return std::any_of(sizes.begin(), sizes.end(), [&](int size) { return algorithm->supports(size); });
   });
@@ -254,7 +255,7 @@ int run_cost(const po::variables_map& options) {
   const Link link = parse_link(options);
   const auto selected = select_algorithms(options);
   // 0: the fastest number for each algorithm
-  const int segments = options.count("segments") > 0 ? option_number(options, "segments", 1, 1024) : 0;
+  const int segments = options.count("segments") > 0 ? option_number(options, "segments", 1, kMaxSegments) : 0;
   const Network network{link.latency_us * 1e-6, link.gbps * 1e9 / 8};
   fmt::print("{} of {} among {} ranks; {} us a round, {} Gbit/s for each rank and direction\n",
              options["collective"].as<std::string>(), bytes_text(static_cast<double>(bytes)), size, link.latency_us,

@@ -6,9 +6,11 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
+#include "farandole/collectives/algorithms.h"
 #include "farandole/core/error.h"
 #include "farandole/internal/communicator_access.h"
 #include "groups.h"
@@ -120,11 +122,14 @@ TEST(CallOptions, UsedFieldIsAcceptedOrItsValueIsNamed) {
   });
 }
 
-TEST(CallOptions, NegativeSegmentsAreInvalid) {
+TEST(CallOptions, NumbersOfSegmentsOutOfRangeAreInvalid) {
   for_each_group({1, 2}, [](Communicator& ranks) {
     TrialCall call{ranks};
-    EXPECT_THAT(message_of<InvalidArgument>([&] { call.run(Collective::kBroadcast, {.segments = -1}); }),
-                AllOf(HasSubstr("segment"), HasSubstr("-1")));
+    for (const int segments : {-1, kMaxSegments + 1, std::numeric_limits<int>::max()}) {
+      EXPECT_THAT(message_of<InvalidArgument>([&] { call.run(Collective::kBroadcast, {.segments = segments}); }),
+                  AllOf(HasSubstr("segment"), HasSubstr(std::to_string(segments))));
+    }
+    call.run(Collective::kBroadcast, {.segments = kMaxSegments});
   });
 }
 

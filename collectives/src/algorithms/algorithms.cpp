@@ -41,10 +41,10 @@ std::span<const Algorithm> algorithms() {
 }
 
 int segments_for_size(const Algorithm& algorithm, int ranks, std::size_t bytes, std::size_t segment_bytes) {
-  constexpr std::size_t kMaxSegments = 64;
+  constexpr std::size_t kMaxChosen = 64;
   if (!algorithm.pipelined) return 1;
   const std::size_t chunk_bytes = bytes / static_cast<std::size_t>(algorithm.chunks(ranks));
-  return static_cast<int>(std::clamp<std::size_t>((chunk_bytes + segment_bytes - 1) / segment_bytes, 1, kMaxSegments));
+  return static_cast<int>(std::clamp<std::size_t>((chunk_bytes + segment_bytes - 1) / segment_bytes, 1, kMaxChosen));
 }
 
 const Algorithm* find_algorithm(Collective collective, std::string_view name) {

@@ -97,6 +97,9 @@ const Algorithm* find_algorithm(Collective collective, std::string_view name);
 /// methods that do not run a schedule, such as "shared_memory".
 std::vector<std::string_view> algorithm_names(Collective collective);
 
+/// Most segments per chunk that a call or a table of measured choices may ask for: a schedule takes memory for each.
+inline constexpr int kMaxSegments = 1024;
+
 /// Number of segments per chunk, so that a segment has about `segment_bytes` bytes: 1 … 64; 1 if the algorithm is not
 /// pipelined. @param bytes  of the whole vector
 int segments_for_size(const Algorithm& algorithm, int ranks, std::size_t bytes, std::size_t segment_bytes);
