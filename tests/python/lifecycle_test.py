@@ -34,11 +34,14 @@ class PlaceTest(support.RankedTest):
         self.assertEqual(farandole.is_homogeneous(), len({len(host) for host in hosts}) == 1)
 
     def test_build_information(self):
+        backend = farandole.info()["backend"]
         if "FARANDOLE_RANK" in os.environ:
+            self.assertIn(backend, ("local", "tcp"))
             self.assertFalse(farandole.mpi_enabled())
             with self.assertRaises(errors.InvalidArgument):
                 farandole.mpi_threads_supported()
         else:
+            self.assertIn(backend, ("mpi_openmpi", "mpi_mpich"))
             self.assertTrue(farandole.mpi_built() and farandole.mpi_enabled())
             self.assertTrue(farandole.mpi_threads_supported())
         self.assertFalse(farandole.gloo_built() or farandole.gloo_enabled() or farandole.rocm_built())

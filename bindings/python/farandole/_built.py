@@ -10,8 +10,6 @@ from typing import Any, Dict
 from . import _engine, errors
 
 _OTHER_DISTRIBUTIONS = {"tensorflow": ("tensorflow-cpu", "tensorflow-intel", "tf-nightly")}
-# Beginnings of `describe()["mpi"]` in jobs without MPI: of one process, of one host, of several hosts.
-_WITHOUT_MPI = ("none", "sockets of this host", "TCP connections")
 
 
 def _has_plugin(prefix: str) -> bool:
@@ -25,7 +23,7 @@ def mpi_built() -> bool:
 
 def mpi_enabled() -> bool:
     """True if the job was joined by MPI. False before `init`."""
-    return not _engine.describe().get("mpi", "none").startswith(_WITHOUT_MPI)
+    return _engine.describe().get("backend", "none").startswith("mpi_")
 
 
 def mpi_threads_supported() -> bool:

@@ -158,6 +158,7 @@ nlohmann::json description() {
   text["rank"] = place.rank;
   text["size"] = place.size;
   text["hosts"] = place.host_count;
+  text["backend"] = process->world.backend_name();
   text["mpi"] = process->world.backend_description();
   text["transport"] = internals(process->communicator).transport();
   text["shares_memory"] = process->communicator.shares_memory();

@@ -337,6 +337,7 @@ int main(void) {
   CHECK(counters.requests > 100 && counters.buckets > 0, "%lu requests", (unsigned long)counters.requests);
   char* text = farandole_describe();
   CHECK(strstr(text, "\"version\"") != NULL, "%s", text);
+  CHECK(strstr(text, "\"backend\":\"") != NULL, "%s", text);
   farandole_text_free(text);
   farandole_error* error = NULL;
   CHECK(farandole_shutdown(&error) == 0, "%s", farandole_error_text(error));
