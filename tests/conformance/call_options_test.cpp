@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "farandole/collectives/algorithms.h"
@@ -189,6 +190,16 @@ TEST(CallOptions, BarrierRunsByItsNamedAlgorithm) {
       ranks.barrier({.algorithm = algorithm});
       ranks.barrier_async({.algorithm = algorithm}).wait();
     }
+  });
+}
+
+TEST(CallOptions, BarriersOfDifferentAlgorithmsAreAMismatch) {
+  for_each_group({2, 3}, [](Communicator& ranks) {
+    const std::vector<std::string> names = algorithm_names(Collective::kBarrier, ranks);
+    if (names.size() < 2) return;
+    const std::string_view mine = ranks.rank() == 1 ? names[1] : names[0];
+    EXPECT_THAT(message_of<Mismatch>([&] { ranks.barrier({.algorithm = mine}); }), HasSubstr("algorithm"));
+    ranks.barrier();
   });
 }
 

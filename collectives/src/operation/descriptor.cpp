@@ -97,7 +97,9 @@ void throw_mismatch(const Group& group, int rank, const Descriptor& called, int 
   };
   std::string_view hint = "every rank must make the same calls in the same order; no data was touched";
   if (describe(called) == describe(other_called)) {
-    hint = "they differ in uneven counts, scale, segments, or the number of calls before; no data was touched";
+    hint =
+        "they differ in uneven counts, scale, segments, a barrier's algorithm, or the number of calls before; no data "
+        "was touched";
   }
   throw Mismatch(fmt::format("{}, but {}: {}", description(rank, called), description(other_rank, other_called), hint));
 }
