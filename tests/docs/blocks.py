@@ -8,13 +8,13 @@ from typing import List, Optional
 
 KINDS = ("run", "output", "file", "compile", "not run")
 OPTIONS = ("any order", "numbers", "wrapped", "stderr", "fails")
-OPTIONS_WITH_VALUE = ("in", "needs")
+OPTIONS_WITH_VALUE = ("in", "needs", "ranks")
 ANYTHING = "…"
 
 _MARK = re.compile(r"<!-- ([a-z ]+?)(?:: (.*?))? -->")
 _FENCE = re.compile(r"```(\w*)")
 _ESCAPE_SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-_PROGRESS = re.compile(r" *\d+/\d+ \S+ ")
+_PROGRESS = re.compile(r" *\d+/\d+ ━")
 # A checksum of eight hexadecimal digits, or a number and its unit.
 _NUMBER = re.compile(r"\b(?=[a-f]*\d)[0-9a-f]{8}\b|[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?(?: ?(?:ns|us|µs|ms|s|min)\b)?")
 
@@ -33,9 +33,15 @@ class Block:
     def place(self) -> str:
         return f"{self.page}:{self.first}"
 
-    def value(self, option: str) -> Optional[str]:
-        """The word after `option`, for example of "needs tensorflow"; None without this option."""
-        return next((each[len(option) + 1 :] for each in self.options if each.startswith(option + " ")), None)
+    def values(self, option: str) -> List[str]:
+        """What follows each `option` of the mark, for example "tensorflow" of "needs tensorflow"."""
+        if self.kind == "not run":
+            return []
+        return [each[len(option) + 1 :] for each in self.options if each.startswith(option + " ")]
+
+    def value(self, option: str) -> str:
+        """What follows `option`; empty without this option."""
+        return next(iter(self.values(option)), "")
 
 
 @dataclass

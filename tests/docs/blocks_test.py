@@ -42,6 +42,7 @@ class MarksTest(unittest.TestCase):
         saved, run, unmarked = parsed(PAGE)
         self.assertEqual((saved.kind, saved.options, saved.lines), ("file", ["a.py", "needs numpy"], ["print(1)"]))
         self.assertEqual((run.kind, run.options, run.value("needs")), ("run", ["any order", "needs numpy"], "numpy"))
+        self.assertEqual((run.value("in"), run.values("needs")), ("", ["numpy"]))
         self.assertEqual((unmarked.kind, unmarked.lines), ("", ["not marked"]))
         self.assertEqual(saved.first, PAGE.splitlines().index("print(1)"))
 

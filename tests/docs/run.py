@@ -51,7 +51,7 @@ class Home:
         self._write_program(programs / "python", shlex.quote(python))
         self._write_program(programs / "c++", shutil.which(compiler) or compiler)
         self._write_program(programs / "farandole-run", f"{shlex.quote(python)} -m farandole.run")
-        hidden = ("FARANDOLE_", "PKG_CONFIG", "LD_LIBRARY_PATH", "CMAKE_", "CXX")
+        hidden = ("FARANDOLE_", "PYTHON", "PKG_CONFIG", "LD_LIBRARY_PATH", "CMAKE_", "CXX")
         self.variables = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
         self.variables.update(
             HOME=str(self.directory),
@@ -123,9 +123,9 @@ class PageRun:
     def run(self) -> None:
         actions = {"run": self._run, "compile": self._compile, "file": self._save, "output": self._compare_with_last}
         for block in blocks.parse(self.page):
-            need = block.value("needs")
-            if need and not self.home.has(need):
-                print(f"{block.place()}: skipped, because there is no {need}")
+            missing = [need for need in block.values("needs") if not self.home.has(need)]
+            if missing:
+                print(f"{block.place()}: skipped, because there is no {missing[0]}")
                 self._count("skipped")
                 self._output = None
             elif block.kind in actions:
@@ -140,9 +140,8 @@ class PageRun:
         self.counts[what] = self.counts.get(what, 0) + 1
 
     def _run(self, block: blocks.Block) -> None:
-        frame = block.value("in")
-        if frame:
-            self._output = self._checked(block, self._framed(block, frame))
+        if block.value("in"):
+            self._output = self._checked(block, self._framed(block))
             return
         commands = blocks.session(block.lines)
         if not commands:
@@ -159,14 +158,22 @@ class PageRun:
             raise PageError(f"{block.place()}: status {done.returncode}\n{script}\n{done.stdout}{done.stderr}")
         return blocks.visible(done.stdout + done.stderr if "stderr" in block.options else done.stdout)
 
-    def _framed(self, block: blocks.Block, frame: str) -> str:
-        """Puts a block into a frame; returns the command that compiles and runs the result."""
-        source = self.home.directory / f"block_{block.first}{Path(frame).suffix}"
-        source.write_text(filled(HERE / "frames" / frame, block.lines))
+    def _framed(self, block: blocks.Block) -> str:
+        """Puts a block into its frame; returns the command that compiles and runs the result."""
+        source = self._write_framed(block)
+        ranks = block.value("ranks")
+        launcher = f"farandole-run -np {ranks} " if ranks else ""
         if source.suffix == ".py":
-            return f"python {source}"
-        program = source.with_suffix("")
-        return f"{self._compiler(source)} -L{self._library_directory()} -lfarandole -Wl,-rpath,{self._library_directory()} -o {program} && {program}"
+            return f"{launcher}python {source}"
+        program, libraries = source.with_suffix(""), self._library_directory()
+        links = f"-L{libraries} -lfarandole -Wl,-rpath,{libraries}"
+        return f"{self._compiler(source)} {links} -o {program} && {launcher}{program}"
+
+    def _write_framed(self, block: blocks.Block) -> Path:
+        frame = HERE / "frames" / block.value("in")
+        source = self.home.directory / f"block_{block.first}{frame.suffix}"
+        source.write_text(filled(frame, block.lines))
+        return source
 
     def _compiler(self, source: Path) -> str:
         return f"c++ -std=c++20 -I{self.home.prefix}/include {source}"
@@ -175,14 +182,11 @@ class PageRun:
         return next(self.home.prefix.glob("lib*/**/libfarandole.so")).parent
 
     def _compile(self, block: blocks.Block) -> None:
-        frame = block.value("in") or ""
-        text = filled(HERE / "frames" / frame, block.lines)
-        if frame.endswith(".py"):
-            compile(text, block.place(), "exec")
-            return
-        source = self.home.directory / f"block_{block.first}{Path(frame).suffix}"
-        source.write_text(text)
-        self._checked(block, f"{self._compiler(source)} -fsyntax-only")
+        source = self._write_framed(block)
+        if source.suffix == ".py":
+            compile(source.read_text(), block.place(), "exec")
+        else:
+            self._checked(block, f"{self._compiler(source)} -fsyntax-only")
 
     def _save(self, block: blocks.Block) -> None:
         directory = self.home.working_directory()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# A job, here of one rank, with an array.
+# A job of two ranks, with an array.
 import numpy as np
 
 import farandole
