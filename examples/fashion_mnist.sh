@@ -55,10 +55,12 @@ limit_epochs() {
   echo 'fashion_mnist.sh: measuring the first 20 training steps' >&2
   "${launch[@]}" "${train[@]}" --max-steps 20 --quiet --json "$steps" >/dev/null
   rate=$(sed -n '$s/.*"images_per_second":\([0-9]*\).*/\1/p' "$steps")
+  if [ "${rate:-0}" -lt 1 ]; then rate=1; fi
   epochs=$((rate * 600 / 60000))
   if [ "$epochs" -ge 5 ]; then return; fi
   if [ "$epochs" -lt 1 ]; then epochs=1; fi
-  echo "fashion_mnist.sh: this machine trains $rate images a second, so $epochs of 5 epochs are trained; --epochs 5 trains all" >&2
+  echo "fashion_mnist.sh: $rate images per second, so the training takes $epochs of 5 epochs: about" \
+    "$((epochs * 1000 / rate)) minutes. --epochs 5 trains all" >&2
   train+=(--epochs "$epochs")
 }
 

@@ -77,7 +77,8 @@ esac
 # shellcheck source=scripts/tools.sh
 source scripts/tools.sh
 use_tools "$python_dir"
-cmake --preset "$preset" "${configure[@]}"
+# A tree of the README is configured without tests.
+cmake --preset "$preset" -DFARANDOLE_BUILD_TESTS=ON "${configure[@]}"
 cmake --build --preset "$preset"
 # Tests of jobs take two cores; those of one thread run side by side.
 "${runner[@]}" ctest --preset "$preset" -j 2 "${chosen[@]}"

@@ -390,11 +390,11 @@ trains 1500.25
 has '^  2. builds farandole-train in build/release: about .* minutes'
 has '^farandole-train --model cnn --replicas 2 --max-steps 20 --quiet --json ' system/calls
 trained ''
-has_no 'images a second'
+has_no 'images per second'
 name='the example on a slow machine'
 trains 250.75
 trained ' --epochs 2'
-has 'this machine trains 250 images a second, so 2 of 5 epochs are trained; --epochs 5 trains all$'
+has ' 250 images per second, so the training takes 2 of 5 epochs: about 8 minutes. --epochs 5 trains all$'
 name='the example on a very slow machine'
 trains 20.5
 trained ' --epochs 1'
