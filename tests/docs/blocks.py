@@ -69,7 +69,7 @@ def _parse_mark(line: str, place: str) -> "tuple[str, List[str]]":
 
 
 def parse(page: Path) -> List[Block]:
-    """The code blocks of a page, in their order. Raises ValueError for unknown options and for marks without a block."""
+    """The code blocks of a page, in order. Raises ValueError for unknown options and for marks without a block."""
     lines = page.read_text(encoding="utf-8").splitlines()
     blocks: List[Block] = []
     fence_at: Optional[int] = None

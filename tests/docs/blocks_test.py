@@ -63,7 +63,8 @@ class MarksTest(unittest.TestCase):
 
 class DifferenceTest(unittest.TestCase):
     def check(self, expected: str, actual: str, options: str, difference: str = "") -> None:
-        found = blocks.difference(expected.split("|"), actual.split("|"), [each for each in options.split(",") if each])
+        chosen = [each for each in options.split(",") if each]
+        found = blocks.difference(expected.split("|"), actual.split("|"), chosen)
         self.assertRegex(found, difference or "^$")
 
     def test_compares_lines_in_order(self) -> None:

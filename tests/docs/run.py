@@ -38,11 +38,10 @@ class Home:
 
     def __init__(self, build: Path, python: str, compiler: str) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="farandole-page-"))
-        self.prefix = self.directory / "farandole"
+        self.prefix = self.directory / "opt" / "farandole"
         self.python = python
-        done = subprocess.run(
-            ["cmake", "--install", str(build), "--prefix", str(self.prefix)], capture_output=True, text=True, check=False
-        )
+        install = ["cmake", "--install", str(build), "--prefix", str(self.prefix)]
+        done = subprocess.run(install, capture_output=True, text=True, check=False)
         if done.returncode:
             raise PageError(f"cmake --install failed:\n{done.stdout}{done.stderr}")
         shutil.copytree(SOURCE / "examples", self.directory / "examples")
@@ -81,8 +80,8 @@ class Home:
 
     def run(self, script: str) -> "subprocess.CompletedProcess[str]":
         """Runs a script of bash, with the directory and the exported variables that the previous script left."""
-        kept = f'declare -p cwd >/dev/null 2>&1 && cd "$cwd"; set -e -o pipefail\n{script}\nexport cwd=$PWD\nexport -p >{self._state}\n'
-        text = f". {self._state}\n{kept}"
+        before = f'. {self._state}\n[ -z "${{page_directory-}}" ] || cd "$page_directory"\nset -e -o pipefail'
+        text = f"{before}\n{script}\nexport page_directory=$PWD\nexport -p >{self._state}\n"
         with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
             process = subprocess.Popen(
                 ["bash", "-c", text],
