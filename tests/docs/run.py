@@ -54,7 +54,7 @@ class Home:
         self.variables = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
         self.variables.update(
             HOME=str(self.directory),
-            PATH=f"{programs}:{os.environ['PATH']}",
+            PATH=f"{programs}:{self.prefix}/bin:{os.environ['PATH']}",
             PYTHONPATH=str(build / "python"),
             CXX=compiler,
             COLUMNS="80",
