@@ -14,7 +14,7 @@ readonly root build=$root/build/release
 cat >&2 <<TEXT
 fashion_mnist.sh does three things:
   1. installs missing packages of the system${SKIP_SETUP:+ (left out: SKIP_SETUP is set)}
-  2. builds farandole-train in build/release: about @TRAIN_MINUTES@ minutes on two cores the first time
+  2. builds farandole-train in build/release: about 3 minutes on two cores the first time
   3. trains a convolutional network on Fashion-MNIST with 2 ranks: 5 epochs, about 4 minutes on two cores
 TEXT
 [ -n "${SKIP_SETUP-}" ] || "$root/scripts/setup.sh"

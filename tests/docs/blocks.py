@@ -14,7 +14,6 @@ ANYTHING = "…"
 _MARK = re.compile(r"<!-- ([a-z ]+?)(?:: (.*?))? -->")
 _FENCE = re.compile(r"```(\w*)")
 _ESCAPE_SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-_PROGRESS = re.compile(r" *\d+/\d+ ━")
 # A checksum of eight hexadecimal digits, or a number and its unit.
 _NUMBER = re.compile(r"\b(?=[a-f]*\d)[0-9a-f]{8}\b|[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?(?: ?(?:ns|us|µs|ms|s|min)\b)?")
 
@@ -105,22 +104,6 @@ def session(lines: List[str]) -> List[Command]:
     return commands
 
 
-def _without_earlier_progress(lines: List[str]) -> List[str]:
-    """Keeps the last line of each progress bar of Keras, which a pipe gets a line for each update of."""
-    kept: List[str] = []
-    for line in lines:
-        before = next((each for each in reversed(kept) if each), "")
-        if _PROGRESS.match(line) and _PROGRESS.match(before):
-            while kept.pop() != before:
-                pass
-        kept.append(line)
-    return [line for number, line in enumerate(kept) if line or not _is_before_progress(kept, number)]
-
-
-def _is_before_progress(lines: List[str], number: int) -> bool:
-    return number + 1 < len(lines) and bool(_PROGRESS.match(lines[number + 1]))
-
-
 def visible(output: str) -> List[str]:
     """The lines that a terminal would show: without escape sequences, backspaces and overwritten text."""
     lines = []
@@ -136,7 +119,6 @@ def visible(output: str) -> List[str]:
                 shown[column : column + 1] = [letter]
                 column += 1
         lines.append("".join(shown).rstrip())
-    lines = _without_earlier_progress(lines)
     while lines and not lines[-1]:
         lines.pop()
     return lines

@@ -101,10 +101,6 @@ class VisibleTest(unittest.TestCase):
     def test_shows_what_a_terminal_shows(self) -> None:
         self.assertEqual(blocks.visible("10 %\r 20 %\n\x1b[1mbold\x1b[0m \nab\b\bc\n\n"), [" 20 %", "bold", "cb"])
 
-    def test_shows_the_end_of_a_progress_bar(self) -> None:
-        output = "Epoch 1/2\n\n1/32 ━━ 3s\n\n 32/32 ━━ 1s\nEpoch 2/2\n\n32/32 ━━ 1s\n\nend\n"
-        self.assertEqual(blocks.visible(output), ["Epoch 1/2", " 32/32 ━━ 1s", "Epoch 2/2", "32/32 ━━ 1s", "", "end"])
-
 
 if __name__ == "__main__":
     unittest.main()

@@ -47,7 +47,8 @@ class Home:
         shutil.copytree(SOURCE / "examples", self.directory / "examples")
         programs = self.directory / ".programs"
         programs.mkdir()
-        self._write_program(programs / "python", shlex.quote(python))
+        for name in ("python", "python3"):  # as in an active environment
+            self._write_program(programs / name, shlex.quote(python))
         self._write_program(programs / "c++", shutil.which(compiler) or compiler)
         self._write_program(programs / "farandole-run", f"{shlex.quote(python)} -m farandole.run")
         hidden = ("FARANDOLE_", "PYTHON", "PKG_CONFIG", "LD_LIBRARY_PATH", "CMAKE_", "CXX")
