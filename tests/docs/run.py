@@ -24,7 +24,7 @@ import blocks
 
 HERE = Path(__file__).resolve().parent
 SOURCE = HERE.parent.parent
-TIMEOUT_S = 120
+TIMEOUT_S = 300  # of a command
 LINE_WIDTH = 118
 DATA = Path("/usr/share/datasets/fashion-mnist")
 
