@@ -56,6 +56,7 @@ class Home:
         self.variables.update(
             HOME=str(self.directory),
             PATH=f"{programs}:{self.prefix}/bin:{os.environ['PATH']}",
+            PYTHONDONTWRITEBYTECODE="1",
             PYTHONPATH=str(build / "python"),
             CXX=compiler,
             COLUMNS="80",
