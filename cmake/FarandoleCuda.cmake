@@ -52,7 +52,7 @@ function(farandole_try_nvcc nvcc problem)
   execute_process(COMMAND ${nvcc} ${farandole_nvcc_flags} ${gencode} --fatbin -o ${source}.fatbin ${source}
                   RESULT_VARIABLE failed OUTPUT_VARIABLE output ERROR_VARIABLE output)
   if(failed)
-    set(${problem} "${nvcc} can not compile C++20 for these GPUs:\n${output}" PARENT_SCOPE)
+    set(${problem} "${nvcc} cannot compile C++20 for these GPUs:\n${output}" PARENT_SCOPE)
     return()
   endif()
   set(FARANDOLE_TRIED_NVCC "${nvcc} ${CMAKE_CXX_COMPILER} ${CMAKE_CXX_COMPILER_VERSION}" CACHE INTERNAL "")

@@ -8,7 +8,7 @@ usage() {
 usage: scripts/setup.sh [--dev] [--python DIR [--tensorflow VERSION]] [--print] [--os-release FILE]
 
 Installs what is missing on Debian and Ubuntu, with sudo when not root. Says and does nothing when nothing is missing.
-The data set, a second MPI, PMIx and, with --dev, Slurm are left out where they can not be had. Where the system's CMake or g++ is too old, as on
+The data set, a second MPI, PMIx and, with --dev, Slurm are left out where they cannot be had. Where the system's CMake or g++ is too old, as on
 Ubuntu 22.04, CMake comes by pip, into DIR or build/tools, and g++-12 is installed; the last line says how to use them.
 On another system it prints what is needed and fails.
 
@@ -134,7 +134,7 @@ missing_among() {
   done
 }
 
-# The version of each package that apt would install; there is none of a package that apt can not install.
+# The version of each package that apt would install; there is none of a package that apt cannot install.
 declare -A offered=()
 read_offers() {
   local package version
@@ -307,7 +307,7 @@ install_cmake() {
   make_environment "$environment"
   # Before 4, as CMake files of older libraries ask for rules that CMake 4 no longer has.
   "$environment/bin/python" -m pip --disable-pip-version-check install -q "cmake>=$cmake_needed,<4" ||
-    fail "cmake >= $cmake_needed is needed, and pip can not install it in $environment"
+    fail "cmake >= $cmake_needed is needed, and pip cannot install it in $environment"
   if [ -z "$python_dir" ]; then
     mkdir -p "$cmake_dir"
     for program in cmake ctest; do ln -sf "$environment/bin/$program" "$cmake_dir/$program"; done

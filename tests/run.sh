@@ -62,7 +62,7 @@ case $preset in
     [ ! -x "$python_dir/bin/python" ] || configure=(-DPython_EXECUTABLE="$PWD/$python_dir/bin/python") ;;
   asan | tsan)
     [ -n "${SKIP_SETUP-}" ] || scripts/setup.sh
-    # The sanitizers can not see into the libraries of an MPI, so the ranks are threads here.
+    # The sanitizers cannot see into the libraries of an MPI, so the ranks are threads here.
     configure=(-DFARANDOLE_WITH_MPI=OFF)
     # The barriers of OpenMP's library are as invisible: one kernel thread per replica.
     export OMP_NUM_THREADS=1
@@ -77,7 +77,8 @@ esac
 # shellcheck source=scripts/tools.sh
 source scripts/tools.sh
 use_tools "$python_dir"
-cmake --preset "$preset" "${configure[@]}"
+# A tree of the README is configured without tests.
+cmake --preset "$preset" -DFARANDOLE_BUILD_TESTS=ON "${configure[@]}"
 cmake --build --preset "$preset"
 # Tests of jobs take two cores; those of one thread run side by side.
 "${runner[@]}" ctest --preset "$preset" -j 2 "${chosen[@]}"

@@ -45,7 +45,7 @@ _farandole() {
     if [[ $previous =~ ^-[a-z-]+$ ]]; then
       # Lines of --help: "  -o [ --option ] VALUE (=default)   meaning", "  --option [=in|out(=in)]   meaning"
       local option="($previous \[ --[a-z-]+ \]|(-[a-z] \[ )?$previous( \])?)"
-      value=$(sed -nE "s/^  $option (\[=)?([A-Z][A-Z,.]*|[a-z0-9_]+(\|[a-z0-9_]+)+)[ (].*/\5/p" <<<"$help")
+      value=$(sed -nE "s/^  $option (\[=)?([A-Z][A-Z,.]*|[a-z0-9_]+(\|[a-z0-9_]+)+)([ (].*)?$/\5/p" <<<"$help")
     elif ((COMP_CWORD == 2)); then
       value=$(sed -nE '1s/^Usage: [^ ]+ [a-z]+ ([A-Z]+) .*/\1/p' <<<"$help")  # the command's operand
     fi

@@ -25,6 +25,9 @@ inline MemoryKind kind_of(Memory memory) {
 enum class TimeOf { kRank0, kAverage, kSlowest };
 std::string_view name(TimeOf time_of);
 
+/// Stands for all collectives, or for all algorithms.
+inline constexpr const char* kAll = "all";
+
 /// The options of the command line. More than 15 members: one for each option.
 struct Options {
   std::vector<Collective> collectives;
@@ -45,6 +48,7 @@ struct Options {
   bool with_peer = false;
   bool peer_is_nccl = false;  ///< true: the peer is NCCL; false: MPI
   bool mpi_from_any_thread = true;
+  bool wide = false;  ///< print all columns
   std::string json_file;
   std::string tune_file;  ///< file of the table of measured choices; empty: no table is made
   double tune_seconds = 60;
@@ -69,8 +73,8 @@ class NcclPeer {
   /// Collective over `ranks`. @throws Unsupported, DeviceError
   explicit NcclPeer(Communicator& ranks);
   /// Enqueues the collective and waits for the device.
-  void run(const DeviceCollective& collective);
-  bool supports(const DeviceCollective& collective) const;
+  void run(const VendorCall& call);
+  bool supports(const VendorCall& call) const;
 
  private:
   Device& device_;
@@ -100,7 +104,8 @@ struct Result {
   double ratio() const { return ours.p50_us > 0 ? peer.p50_us / ours.p50_us : 0; }
 };
 
-/// Runs all cases. Rank 0 prints the table. Returns the results; with TimeOf::kRank0 each rank's results contain its
+/// Runs all cases. Rank 0 prints the table, whose header comes with the first line, so that an error of the first case
+/// stands alone. Returns the results; with TimeOf::kRank0 each rank's results contain its
 /// own times. `peer` may be null. Collective over `ranks`.
 std::vector<Result> run(Communicator& ranks, const Options& options, const Peer* peer);
 void print_header(const Options& options, const Communicator& ranks, const Peer* peer);

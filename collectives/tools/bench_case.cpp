@@ -12,7 +12,6 @@
 
 #include "farandole/core/error.h"
 #include "farandole/internal/communicator_access.h"
-#include "farandole/internal/device_collective.h"
 
 namespace farandole::bench {
 namespace {
@@ -22,10 +21,6 @@ bool gathers(Collective c) {
 }
 bool scatters(Collective c) {
   return c == Collective::kReduceScatter || c == Collective::kScatter;
-}
-
-bool has_parts(Collective c) {
-  return gathers(c) || scatters(c) || c == Collective::kAlltoall;
 }
 
 /// Small numbers, so that sums and products are exact in most types.
@@ -132,31 +127,9 @@ std::function<void()> call_of(Communicator& ranks, const Options& options, Colle
   return [=, &ranks] { ranks.barrier(named); };
 }
 
-DeviceCollective nccl_call(const Options& options, const CallShape& shape, ConstBufferView source, BufferView target) {
-  const auto kind = device_collective_of(shape.collective);
-  if (!kind) {
-    throw InvalidArgument(fmt::format("--peer nccl: NCCL has no {}; name other collectives", name(shape.collective)));
-  }
-  DeviceCollective call;
-  call.kind = *kind;
-  call.input = source.data;
-  call.output = target.data;
-  call.count = has_parts(shape.collective) ? shape.part : shape.count;
-  call.dtype = options.dtype;
-  call.op = options.op;
-  call.root = options.root;
-  return call;
-}
-
 VendorCall vendor_call(const Options& options, const CallShape& shape, ConstBufferView source, BufferView target) {
-  using Kind = VendorCall::Kind;
-  // In the order of Collective.
-  constexpr std::array kKinds{Kind::kAllreduce, Kind::kBroadcast,     Kind::kReduce,
-                              Kind::kAllgather, Kind::kReduceScatter, Kind::kGather,
-                              Kind::kScatter,   Kind::kAlltoall,      Kind::kBarrier};
-  static_assert(kKinds.size() == kCollectiveCount);
   VendorCall call;
-  call.kind = kKinds[static_cast<std::size_t>(shape.collective)];
+  call.collective = shape.collective;
   call.input = source.data;
   call.output = target.data;
   call.count = has_parts(shape.collective) ? shape.part : shape.count;
@@ -280,10 +253,13 @@ Contender Contender::vendor(Communicator& ranks, const Options& options, const C
 }
 
 Contender Contender::nccl(Communicator& ranks, const Options& options, const CallShape& shape, NcclPeer& nccl) {
+  if (!has_device_collective(shape.collective)) {
+    throw InvalidArgument(fmt::format("--peer nccl: NCCL has no {}; name other collectives", name(shape.collective)));
+  }
   Contender contender(ranks, options, shape, /*for_vendor=*/false);
   if (options.op == ReduceOp::kAverage) contender.expected_op_ = ReduceOp::kSum;
   for (const Pair& pair : *contender.pairs_) {
-    const DeviceCollective call = nccl_call(options, shape, pair.source, pair.target);
+    const VendorCall call = vendor_call(options, shape, pair.source, pair.target);
     if (!nccl.supports(call)) {
       throw InvalidArgument(fmt::format("--peer nccl: NCCL has no {} of {}", name(options.op), name(options.dtype)));
     }

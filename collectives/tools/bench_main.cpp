@@ -15,25 +15,43 @@
 #include "bench.h"
 #include "bench_options.h"
 #include "command_line.h"
-#include "error_report.h"
+#include "farandole/collectives/agreement.h"
+#include "farandole/collectives/algorithms.h"
 #include "farandole/core/error.h"
+#include "farandole/internal/error_report.h"
 #include "output_file.h"
 
 namespace {
 
+using farandole::ErrorReport;
 using farandole::bench::Options;
-using farandole::tools::ErrorReport;
 
-/// Replaces "all" by the names of all algorithms of the collective that the options name.
+/// Replaces "all" by the names of all algorithms of the only collective, see options_from.
 void expand_algorithms(Options& options, int size) {
-  if (options.algorithms != std::vector<std::string>{"all"}) return;
-  if (options.collectives.size() != 1) throw farandole::InvalidArgument("--algorithm all needs one --collective");
+  if (options.algorithms != std::vector<std::string>{farandole::bench::kAll}) return;
   options.algorithms.clear();
   for (const auto& algorithm : farandole::algorithms()) {
     if (algorithm.collective == options.collectives[0] && algorithm.supports(size)) {
       options.algorithms.emplace_back(algorithm.name);
     }
   }
+}
+
+/// Checks the options that depend on the job. @throws InvalidArgument
+void check_in_job(const Options& options, const farandole::World& world) {
+  const int size = world.size();
+  if (options.root < 0 || options.root >= size) {
+    throw farandole::InvalidArgument(fmt::format("--root is {}; it must be 0 … {}", options.root, size - 1));
+  }
+  for (const farandole::Collective collective : options.collectives) {
+    for (const std::string& name : options.algorithms) {
+      const farandole::Algorithm* const algorithm = farandole::find_algorithm(collective, name);
+      if (algorithm == nullptr || algorithm->supports(size)) continue;
+      throw farandole::InvalidArgument(fmt::format("{} of {} does not support {} ranks; it needs a power of two", name,
+                                                   farandole::name(collective), size));
+    }
+  }
+  if (!options.tune_file.empty()) farandole::bench::check_tunable(world.settings(), options, size);
 }
 
 /// Warns that Open MPI's mpirun takes the program's `--tune FILE` for its own option. Rank 0 prints.
@@ -45,76 +63,63 @@ void warn_of_open_mpi() {
              "file; write --tune=FILE\n");
 }
 
-/// The output file, which rank 0 writes. A problem with the file is printed instead of thrown, so that all ranks shut
-/// down cleanly.
+/// The output file, which rank 0 writes. An error is one of all ranks, so that they leave the job in order.
 class Output {
  public:
-  Output(const Options& options, ErrorReport& errors)
-      : path_(options.tune_file.empty() ? options.json_file : options.tune_file), errors_(errors) {}
-  /// Rank 0 opens the file, before the measurement. Returns false on all ranks if that fails. Collective over `ranks`.
-  bool open(farandole::Communicator& ranks) {
-    if (path_.empty()) return true;
-    std::string problem = ranks.rank() == 0 ? attempt([&] { file_.emplace(path_); }) : "";
-    problem = broadcast_text(ranks, std::move(problem), 0);
-    if (!problem.empty()) errors_.print_of_all(ranks, 0, problem);
-    return problem.empty();
+  Output(farandole::Communicator& ranks, const Options& options)
+      : ranks_(ranks), path_(options.tune_file.empty() ? options.json_file : options.tune_file) {}
+  /// Rank 0 opens the file, before the measurement. Collective. @throws DataError  on all ranks
+  void open() {
+    if (path_.empty()) return;
+    agree(ranks_, [&] {
+      if (ranks_.rank() == 0) file_.emplace(path_);
+    });
   }
-  /// Rank 0 writes the file. Returns false if the file cannot be written; other ranks always return true.
-  bool write(const std::string& text) {
-    if (!file_) return true;
-    const std::string problem = attempt([&] { file_->write(text); });
-    if (!problem.empty()) errors_.print(problem);
-    return problem.empty();
+  /// Rank 0 writes the file. Collective. @throws DataError  on all ranks
+  void write(const std::string& text) {
+    if (path_.empty()) return;
+    agree(ranks_, [&] {
+      if (file_) file_->write(text);
+    });
   }
 
  private:
-  template <class Action>
-  static std::string attempt(const Action& action) {
-    try {
-      action();
-    } catch (const farandole::DataError& error) {
-      return error.what();
-    }
-    return {};
-  }
+  farandole::Communicator& ranks_;
   const std::string path_;
-  ErrorReport& errors_;
   std::optional<farandole::tools::OutputFile> file_;
 };
 
-/// Returns true if all results are correct and the output file is written. Collective over `ranks`.
-bool measure(farandole::Communicator& ranks, const Options& options, const farandole::bench::Peer* peer,
-             Output& output) {
-  if (!output.open(ranks)) return false;
-  if (!options.tune_file.empty()) return output.write(farandole::bench::tune(ranks, options).to_json());
-  if (ranks.rank() == 0) farandole::bench::print_header(options, ranks, peer);
+/// Returns true if all results are correct. Collective over `ranks`.
+bool measure(farandole::Communicator& ranks, const Options& options, const farandole::bench::Peer* peer) {
+  Output output(ranks, options);
+  output.open();
+  if (!options.tune_file.empty()) {
+    output.write(farandole::bench::tune(ranks, options).to_json());
+    return true;
+  }
   const auto results = farandole::bench::run(ranks, options, peer);
-  const bool is_written = output.write(farandole::bench::to_json(options, peer, results));
-  return is_written &&
-         std::all_of(results.begin(), results.end(), [](const auto& result) { return result.wrong == 0; });
+  output.write(farandole::bench::to_json(options, peer, results));
+  return std::all_of(results.begin(), results.end(), [](const auto& result) { return result.wrong == 0; });
 }
 
 /// Measures in the job and returns the exit status. Collective over the job's processes.
 int run_in(farandole::World& world, Options options, ErrorReport& errors) {
   expand_algorithms(options, world.size());
-  if (options.root < 0 || options.root >= world.size()) {
-    throw farandole::InvalidArgument(fmt::format("--root is {}; it must be 0 … {}", options.root, world.size() - 1));
-  }
-  if (!options.tune_file.empty()) farandole::bench::check_tunable(world.settings(), options, world.size());
   std::optional<farandole::bench::Peer> opened;
   if (options.with_peer && !options.peer_is_nccl) opened = farandole::bench::open_peer(world);
   if (options.peer_is_nccl) opened = farandole::bench::Peer{"NCCL", nullptr};
-  std::atomic<bool> succeeded{true};
+  std::atomic<int> status{farandole::kExitDone};
   farandole::run_replicas(world, [&](farandole::Communicator& ranks) {
-    errors.print_errors_of(ranks, [&] {
-      Output output(options, errors);
-      if (!measure(ranks, options, opened ? &*opened : nullptr, output)) succeeded = false;
+    const int of_rank = errors.print_errors_of(ranks, [&] {
+      agree(ranks, [&] { check_in_job(options, world); });
+      if (!measure(ranks, options, opened ? &*opened : nullptr)) status = farandole::kExitError;
     });
+    if (of_rank != farandole::kExitDone) status = of_rank;
   });
-  if (succeeded && world.rank() == 0 && !options.tune_file.empty()) {
+  if (status == farandole::kExitDone && world.rank() == 0 && !options.tune_file.empty()) {
     fmt::print("The table is in {0}; FARANDOLE_TUNING={0} uses it.\n", options.tune_file);
   }
-  return succeeded ? farandole::tools::kExitDone : farandole::tools::kExitError;
+  return status;
 }
 
 int run(const Options& options, ErrorReport& errors) {
@@ -131,8 +136,9 @@ int main(int argc, char** argv) {
   ErrorReport errors("farandole-bench");
   return errors.exit_status([&] {
     const farandole::tools::Program program = farandole::bench::describe_program();
-    const auto values = farandole::tools::parse_options({argv + 1, argv + argc}, program.options);
-    if (farandole::tools::answer(values, program)) return farandole::tools::kExitDone;
+    const auto values =
+        farandole::tools::parse_options({argv + 1, argv + argc}, program.options, {}, program.foreign_names);
+    if (farandole::tools::answer(values, program)) return farandole::kExitDone;
     if (std::find(argv + 1, argv + argc, std::string_view("--tune")) != argv + argc) warn_of_open_mpi();
     const int status = run(farandole::bench::options_from(values), errors);
     farandole::tools::check_standard_output();

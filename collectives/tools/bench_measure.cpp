@@ -3,13 +3,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <cstring>
 #include <optional>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "bench.h"
-#include "bench_background.h"
 #include "bench_case.h"
 #include "farandole/core/error.h"
 #include "farandole/internal/communicator_access.h"
@@ -29,6 +30,45 @@ Times summary(std::vector<double>& samples) {
   std::sort(samples.begin(), samples.end());
   return {samples[samples.size() / 2], samples[std::min(samples.size() - 1, samples.size() * 99 / 100)]};
 }
+
+/// Repeats an asynchronous allreduce on a communicator of its own, beside the measured calls (--beside).
+class BackgroundAllreduce {
+ public:
+  /// Collective over `ranks`, which must outlive this object. @param bytes  size of the vector, whose type is f32
+  BackgroundAllreduce(Communicator& ranks, std::size_t bytes)
+      : ranks_(ranks),
+        own_(ranks.duplicate()),
+        values_(std::max<std::size_t>(1, bytes / size_in_bytes(DType::kF32)), DType::kF32) {}
+
+  /// Begins the next allreduce, unless the last one is still in flight. Non-blocking.
+  void keep_running() {
+    if (work_.valid() && !work_.test()) return;
+    if (work_.valid()) work_.wait();  // throws if the allreduce has failed
+    begin();
+  }
+  /// Waits until all ranks have completed the same number of allreduces. Collective over the ranks.
+  void finish() {
+    std::vector<std::int64_t> max_begun{begun_};
+    ranks_.allreduce(max_begun, ReduceOp::kMax);
+    while (begun_ < max_begun.front()) {
+      if (work_.valid()) work_.wait();
+      begin();
+    }
+    if (work_.valid()) work_.wait();
+  }
+
+ private:
+  void begin() {
+    work_ = own_.allreduce_async(values_.view(), ReduceOp::kSum);
+    ++begun_;
+  }
+
+  Communicator& ranks_;
+  Communicator own_;
+  Buffer values_;  // zeros, which stay zeros however often they are summed
+  std::int64_t begun_ = 0;
+  Work work_;  // last member: its destructor waits before the buffer is released
+};
 
 /// The peer and the background allreduce of every case; null if there is none.
 struct CaseContext {
@@ -168,13 +208,13 @@ NcclPeer::NcclPeer(Communicator& ranks) : device_(device_of(ranks)), stream_(dev
   group_ = device_.join_group(shared, ranks.rank(), ranks.size());
 }
 
-void NcclPeer::run(const DeviceCollective& collective) {
-  group_->run(collective, stream_);
+void NcclPeer::run(const VendorCall& call) {
+  group_->run(call, stream_);
   device_.synchronize(stream_);
 }
 
-bool NcclPeer::supports(const DeviceCollective& collective) const {
-  return group_->supports(collective.kind, collective.dtype, collective.op);
+bool NcclPeer::supports(const VendorCall& call) const {
+  return group_->supports(call.collective, call.dtype, call.op);
 }
 
 double Result::algbw_gbs() const {
@@ -203,6 +243,7 @@ std::vector<Result> run(Communicator& ranks, const Options& options, const Peer*
   if (options.beside_bytes > 0) beside.emplace(ranks, options.beside_bytes);
   const CaseContext context{peer, opened ? &*opened : nullptr, beside ? &*beside : nullptr};
   const std::vector<std::string> automatic{""};
+  bool is_first = true;
   for (const Collective collective : options.collectives) {
     for (const std::string& algorithm : options.algorithms.empty() ? automatic : options.algorithms) {
       double next = static_cast<double>(options.min_bytes);
@@ -217,8 +258,10 @@ std::vector<Result> run(Communicator& ranks, const Options& options, const Peer*
           in_place = measure(ranks, options, context, collective, algorithm, bytes, true);
           results.push_back(*in_place);
         }
-        if (ranks.rank() == 0)
+        if (ranks.rank() == 0) {
+          if (std::exchange(is_first, false)) print_header(options, ranks, peer);
           print_line(options, out_of_place ? &*out_of_place : nullptr, in_place ? &*in_place : nullptr);
+        }
         if (collective == Collective::kBarrier) break;
       }
     }

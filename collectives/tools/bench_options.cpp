@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench_options.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <initializer_list>
 #include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "farandole/collectives/algorithms.h"
 #include "farandole/core/error.h"
 #include "farandole/core/settings.h"
 
@@ -16,6 +19,7 @@ namespace farandole::bench {
 namespace {
 
 namespace po = boost::program_options;
+using tools::word;
 
 std::vector<std::string> split(const std::string& text) {
   std::vector<std::string> parts;
@@ -24,12 +28,6 @@ std::vector<std::string> split(const std::string& text) {
   return parts;
 }
 
-po::typed_value<std::string>* word(const char* value_name) {
-  return po::value<std::string>()->value_name(value_name);
-}
-po::typed_value<std::string>* word(const char* value_name, const char* default_value) {
-  return word(value_name)->default_value(default_value);
-}
 template <class Number>
 po::typed_value<Number>* number(const char* value_name, Number default_value) {
   return po::value<Number>()->value_name(value_name)->default_value(default_value);
@@ -58,8 +56,7 @@ void add_memory(po::options_description_easy_init add) {
       "go round that many pairs of input and output, so that their data is no longer in the caches");
   add("beside", word("BYTES"),
       "measure while an asynchronous allreduce of that many bytes runs on another communicator of the same ranks, "
-      "again "
-      "and again");
+      "again and again");
 }
 
 void add_comparison(po::options_description_easy_init add) {
@@ -72,6 +69,7 @@ void add_comparison(po::options_description_easy_init add) {
 
 void add_results(po::options_description_easy_init add) {
   add("no-check", "do not check the results");
+  add("wide", "print all columns, up to 232 characters a line");
   add("json", word("FILE"), "also write the results to this file");
   add("tune", word("FILE"),
       "measure every algorithm instead, of all collectives unless some are named, and write the fastest ones to this "
@@ -134,9 +132,7 @@ void read_comparison(const po::variables_map& values, Options& options) {
       values.contains("mpi-threads") ? !is_first(values, "mpi-threads", "one", "any") : !with_mpi;
   // The World would reject these combinations too, but its message would not name the options.
   if (options.replicas == 1) return;
-  if (with_mpi) {
-    throw Unsupported("--peer mpi needs one rank per process: start more processes instead of --replicas");
-  }
+  if (with_mpi) throw Unsupported("--peer mpi needs one rank per process: start more processes instead of --replicas");
   if (!options.mpi_from_any_thread) throw InvalidArgument("--mpi-threads one does not go with --replicas");
 }
 
@@ -173,6 +169,22 @@ void read_device_tuning(bool are_named, Options& options) {
   }
 }
 
+/// @throws InvalidArgument  a collective lacks one of the algorithms; lists the valid names
+void check_algorithms(const Options& options) {
+  if (options.algorithms == std::vector<std::string>{kAll}) {
+    if (options.collectives.size() != 1) throw InvalidArgument("--algorithm all needs one --collective");
+    return;
+  }
+  for (const Collective collective : options.collectives) {
+    const std::vector<std::string_view> valid = algorithm_names(collective);
+    for (const std::string& wanted : options.algorithms) {
+      if (std::find(valid.begin(), valid.end(), wanted) != valid.end()) continue;
+      throw InvalidArgument(fmt::format("--algorithm is '{}', which {} does not have; valid are {}.{}", wanted,
+                                        name(collective), fmt::join(valid, ", "), tools::did_you_mean(wanted, valid)));
+    }
+  }
+}
+
 }  // namespace
 
 tools::Program describe_program() {
@@ -181,7 +193,10 @@ tools::Program describe_program() {
   program.purpose = "measure collectives and check their results";
   program.description = {
       "Runs collectives on vectors of growing size and prints a table of the median and the 99th percentile of their "
-      "times and of the bandwidths as nccl-tests define them. Every result is compared with what it must be.",
+      "times and of the bus bandwidth as nccl-tests define it. Every result is compared with what it must be; a line "
+      "with "
+      "wrong results says how many elements are wrong. With --wide, the table also has the counts and the algorithm "
+      "bandwidth, the number of wrong elements of each result, and the 99th percentile of the peer.",
       "With --peer mpi, MPI's own collectives are measured in the same processes, alternating. With --tune, a table of "
       "measured choices is made, for programs that find its name in FARANDOLE_TUNING."};
   tools::OptionGroup& options = program.options.emplace_back("Options");
@@ -194,17 +209,21 @@ tools::Program describe_program() {
     words.insert(words.end(), more.begin(), more.end());
     return words;
   };
-  program.values = {{"COLLECTIVE", plus(tools::collective_names(), {"all"})},
-                    {"ALGORITHM", plus(tools::algorithm_names(), {"all"})},
+  program.values = {{"COLLECTIVE", plus(tools::collective_names(), {kAll})},
+                    {"ALGORITHM", plus(tools::algorithm_names(), {kAll})},
                     {"DTYPE", names_of(kAllDTypes)},
                     {"OP", names_of(kAllReduceOps)}};
+  program.foreign_names = {{"--minbytes", "--min-bytes"}, {"--maxbytes", "--max-bytes"},
+                           {"--stepfactor", "--factor"},  {"--datatype", "--dtype"},
+                           {"--iters", "--iterations"},   {"--nthreads", "--replicas"},
+                           {"--algo", "--algorithm"},     {"--output", "--json"},
+                           {"--np", "--replicas"},        {"--message-size", "--max-bytes"}};
   program.examples = {
       {"mpirun -np 2 farandole-bench --collective allreduce", "Two processes:"},
       {"mpirun -np 2 farandole-bench --peer mpi --memory window", "Compared with the MPI that starts them:"},
       {"farandole-bench --replicas 4 --collective all --max-bytes 1MiB", "Four threads of one process:"},
       {"mpirun -np 2 farandole-bench --tune=table.json", "A table of measured choices:"}};
   program.when_1 = "wrong results, or an error";
-  program.when_2 = "wrong options or settings";
   program.see_also = {"farandole-info", "farandole-schedule", "mpirun"};
   return program;
 }
@@ -213,11 +232,11 @@ Options options_from(const po::variables_map& values) {
   Options options;
   read_tuning(values, options);
   const bool by_default = values["collective"].defaulted() && !options.tune_file.empty();
-  const std::string collective = by_default ? "all" : values["collective"].as<std::string>();
-  for (int i = 0; collective == "all" && i < kCollectiveCount; ++i) {
+  const std::string collective = by_default ? kAll : values["collective"].as<std::string>();
+  for (int i = 0; collective == kAll && i < kCollectiveCount; ++i) {
     options.collectives.push_back(static_cast<Collective>(i));
   }
-  if (collective != "all") {
+  if (collective != kAll) {
     for (const std::string& part : split(collective)) options.collectives.push_back(parse_collective(part));
   }
   if (values.contains("algorithm")) options.algorithms = split(values["algorithm"].as<std::string>());
@@ -232,6 +251,7 @@ Options options_from(const po::variables_map& values) {
   options.time_of =
       parse_named(values, "time-of", {TimeOf::kRank0, TimeOf::kAverage, TimeOf::kSlowest}, "rank0, average or slowest");
   options.check = !values.contains("no-check");
+  options.wide = values.contains("wide");
   const auto& place = values["place"].as<std::string>();
   if (place != "in" && place != "out" && place != "both") {
     throw InvalidArgument(fmt::format("--place is '{}'; it must be in, out or both", place));
@@ -239,7 +259,7 @@ Options options_from(const po::variables_map& values) {
   options.in_place = place != "out";
   options.out_of_place = place != "in";
   read_comparison(values, options);
-  read_device_tuning(/*are_named=*/collective != "all", options);
+  read_device_tuning(/*are_named=*/collective != kAll, options);
   if (values.contains("json")) options.json_file = values["json"].as<std::string>();
   constexpr double kLargestFactor = 1e9;
   if (!(options.factor > 1 && options.factor <= kLargestFactor)) {
@@ -249,9 +269,8 @@ Options options_from(const po::variables_map& values) {
   if (options.iterations < 0) {
     throw InvalidArgument(fmt::format("--iterations is {}; it must be a number of samples, or 0", options.iterations));
   }
-  if (options.collectives.empty()) {
-    throw InvalidArgument("--collective is empty; name one or more, or 'all'");
-  }
+  if (options.collectives.empty()) throw InvalidArgument("--collective is empty; name one or more, or 'all'");
+  check_algorithms(options);
   if (options.min_bytes < 1 || options.min_bytes > options.max_bytes) {
     throw InvalidArgument("--min-bytes must be at least 1 and at most --max-bytes");
   }

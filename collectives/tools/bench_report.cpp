@@ -2,7 +2,11 @@
 #include <fmt/core.h>
 
 #include <cstdio>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "bench.h"
 #include "farandole/internal/communicator_access.h"
@@ -10,19 +14,82 @@
 namespace farandole::bench {
 namespace {
 
+/// A column of the measured halves of a line.
+struct Column {
+  std::string_view title;
+  int width;     // with the blank before
+  int decimals;  // of the number
+  double (*value)(const Result&);
+};
+
+double median(const Result& result) {
+  return result.ours.p50_us;
+}
+double percentile_99(const Result& result) {
+  return result.ours.p99_us;
+}
+double bus_bandwidth(const Result& result) {
+  return result.busbw_gbs();
+}
+double peer_median(const Result& result) {
+  return result.peer.p50_us;
+}
+double peer_ratio(const Result& result) {
+  return result.ratio();
+}
+
+constexpr Column kWide[] = {{"p50 us", 13, 2, median},
+                            {"p99 us", 12, 2, percentile_99},
+                            {"algbw", 9, 2, [](const Result& result) { return result.algbw_gbs(); }},
+                            {"busbw", 9, 2, bus_bandwidth},
+                            {"#wrong", 8, 0, [](const Result& result) { return static_cast<double>(result.wrong); }}};
+constexpr Column kWidePeer[] = {{"peer p50 us", 13, 2, peer_median},
+                                {"peer p99 us", 13, 2, [](const Result& result) { return result.peer.p99_us; }},
+                                {"ratio", 8, 2, peer_ratio}};
+// The names of 45 characters, two halves of 27 and the bar between them make 100.
+constexpr Column kNarrow[] = {
+    {"p50 us", 10, 2, median}, {"p99 us", 10, 2, percentile_99}, {"busbw", 7, 2, bus_bandwidth}};
+constexpr Column kNarrowPeer[] = {
+    {"p50 us", 10, 2, median}, {"peer us", 10, 2, peer_median}, {"ratio", 7, 2, peer_ratio}};
+
+std::vector<Column> columns(const Options& options) {
+  std::vector<Column> all;
+  const auto add = [&all](const auto& more) { all.insert(all.end(), std::begin(more), std::end(more)); };
+  if (options.wide) {
+    add(kWide);
+    if (options.with_peer) add(kWidePeer);
+  } else {
+    options.with_peer ? add(kNarrowPeer) : add(kNarrow);
+  }
+  return all;
+}
+
+int width(const Options& options) {
+  int sum = 0;
+  for (const Column& column : columns(options)) sum += column.width;
+  return sum;
+}
+
 std::string half(const Options& options, const Result* result) {
-  if (result == nullptr) return std::string(options.with_peer ? 84 : 50, ' ');
-  std::string text = fmt::format("{:>12.2f} {:>11.2f} {:>8.2f} {:>8.2f} {:>7}", result->ours.p50_us,
-                                 result->ours.p99_us, result->algbw_gbs(), result->busbw_gbs(), result->wrong);
-  if (options.with_peer)
-    text += fmt::format(" {:>12.2f} {:>12.2f} {:>7.2f}", result->peer.p50_us, result->peer.p99_us, result->ratio());
+  if (result == nullptr) return std::string(static_cast<std::size_t>(width(options)), ' ');
+  std::string text;
+  for (const Column& column : columns(options)) {
+    text += fmt::format(" {:>{}.{}f}", column.value(*result), column.width - 1, column.decimals);
+  }
   return text;
 }
 
 std::string half_header(const Options& options) {
-  std::string text = fmt::format("{:>12} {:>11} {:>8} {:>8} {:>7}", "p50 us", "p99 us", "algbw", "busbw", "#wrong");
-  if (options.with_peer) text += fmt::format(" {:>12} {:>12} {:>7}", "peer p50 us", "peer p99 us", "ratio");
+  std::string text;
+  for (const Column& column : columns(options)) text += fmt::format("{:>{}}", column.title, column.width);
   return text;
+}
+
+/// The part of a line before its halves; `first` is "#" or " ".
+std::string names(const Options& options, std::string_view first, std::string_view collective,
+                  std::string_view algorithm, std::string_view bytes, std::string_view count) {
+  if (!options.wide) return fmt::format("{}{:<14} {:<18} {:>10}", first, collective, algorithm, bytes);
+  return fmt::format("{}{:<14} {:<20} {:>11} {:>11}", first, collective, algorithm, bytes, count);
 }
 
 std::string_view describe(Memory memory) {
@@ -38,7 +105,7 @@ std::string_view describe(TimeOf time_of) {
 /// The measured halves of a line (out of place, in place), side by side.
 std::string halves(const Options& options, const std::string& out_of_place, const std::string& in_place) {
   if (!options.measures_any(true)) return out_of_place;
-  return options.measures_any(false) ? out_of_place + " |" + in_place : in_place;
+  return options.measures_any(false) ? out_of_place + (options.wide ? " |" : "|") + in_place : in_place;
 }
 
 }  // namespace
@@ -54,36 +121,44 @@ std::string_view name(TimeOf time_of) {
 }
 
 void print_header(const Options& options, const Communicator& ranks, const Peer* peer) {
-  fmt::print("# farandole-bench: {} ranks on {} host{}, {}, type {}, op {}, root {}\n", ranks.size(),
-             ranks.placement().host_count, ranks.placement().host_count == 1 ? "" : "s", internals(ranks).transport(),
+  const int hosts = ranks.placement().host_count;
+  fmt::print("# farandole-bench: {} rank{} on {} host{}, {}, type {}, op {}, root {}\n", ranks.size(),
+             ranks.size() == 1 ? "" : "s", hosts, hosts == 1 ? "" : "s", internals(ranks).transport(),
              name(options.dtype), name(options.op), options.root);
   fmt::print("# memory: {}, {} pair{}\n", describe(options.memory), options.pairs,
              options.pairs == 1 ? " of buffers" : "s of buffers, in turn");
   if (options.beside_bytes > 0) {
     fmt::print("# beside: an allreduce of {} bytes on another communicator\n", options.beside_bytes);
   }
-  fmt::print(
-      "# time: median of calls after a barrier, {}; algbw, busbw: GB/s as nccl-tests define them; "
-      "#wrong: elements, all ranks\n",
-      describe(options.time_of));
-  if (peer != nullptr) {
-    fmt::print(
-        "# peer: the blocking collectives of {} on {} memory, alternating with ours; ratio: peer p50 / p50, above 1 "
-        "Farandole is faster\n",
-        peer->version, options.peer_is_nccl ? "the same" : "ordinary");
+  fmt::print("# time: median of calls after a barrier, {}\n", describe(options.time_of));
+  if (options.wide) {
+    fmt::print("# algbw, busbw: GB/s as nccl-tests define them; #wrong: elements, all ranks\n");
+  } else if (peer == nullptr) {
+    fmt::print("# busbw: GB/s as nccl-tests define it\n");
   }
-  const std::string columns = half_header(options);
-  fmt::print("#{:60}{}\n", "",
-             halves(options, fmt::format("{:>{}}", "out of place", columns.size()),
-                    fmt::format("{:>{}}", "in place", columns.size())));
-  fmt::print("#{:<14} {:<20} {:>11} {:>11} {}\n", "collective", "algorithm", "bytes", "count",
-             halves(options, columns, columns));
+  if (peer != nullptr) {
+    fmt::print("# peer: the blocking collectives of {} on {} memory, alternating with ours\n", peer->version,
+               options.peer_is_nccl ? "the same" : "ordinary");
+    fmt::print("# ratio: median of the peer / ours; above 1 Farandole is faster\n");
+  }
+  const std::string places = halves(options, fmt::format("{:>{}}", "out of place", width(options)),
+                                    fmt::format("{:>{}}", "in place", width(options)));
+  const std::string titles = half_header(options);
+  fmt::print("{}{}\n", names(options, "#", "", "", "", ""), places);
+  fmt::print("{}{}\n", names(options, "#", "collective", "algorithm", "bytes", "count"),
+             halves(options, titles, titles));
 }
 
 void print_line(const Options& options, const Result* out_of_place, const Result* in_place) {
   const Result& any = out_of_place != nullptr ? *out_of_place : *in_place;
-  fmt::print(" {:<14} {:<20} {:>11} {:>11} {}\n", name(any.collective), any.algorithm, any.bytes, any.count,
-             halves(options, half(options, out_of_place), half(options, in_place)));
+  fmt::print(
+      "{}{}",
+      names(options, " ", name(any.collective), any.algorithm, std::to_string(any.bytes), std::to_string(any.count)),
+      halves(options, half(options, out_of_place), half(options, in_place)));
+  const long long wrong =
+      (out_of_place != nullptr ? out_of_place->wrong : 0) + (in_place != nullptr ? in_place->wrong : 0);
+  if (!options.wide && wrong > 0) fmt::print("  WRONG: {} elements", wrong);
+  fmt::print("\n");
   std::fflush(stdout);
 }
 

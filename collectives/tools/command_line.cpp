@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
@@ -29,6 +30,18 @@ std::optional<Number> parse_all_as(std::string_view text) {
   return number;
 }
 
+/// " Did you mean '--size'?" for a word that is no option, or an empty text.
+std::string meant_option(const std::string& word, const OptionTable& known, const std::vector<ForeignName>& foreign) {
+  const auto translated = std::find_if(foreign.begin(), foreign.end(),
+                                       [&](const ForeignName& candidate) { return candidate.other == word; });
+  if (translated != foreign.end()) return did_you_mean(translated->ours, {translated->ours});
+  std::vector<std::string> names;
+  for (const OptionGroup& group : known) {
+    for (const auto& option : group.options.options()) names.push_back("--" + option->long_name());
+  }
+  return did_you_mean(word, {names.begin(), names.end()});
+}
+
 }  // namespace
 
 OptionGroup::OptionGroup(std::string heading) : title(std::move(heading)), options(title, kHelpWidth) {}
@@ -40,7 +53,7 @@ void add_common_options(OptionGroup& group) {
 }
 
 po::variables_map parse_options(const std::vector<std::string>& arguments, const OptionTable& known,
-                                po::positional_options_description words) {
+                                po::positional_options_description words, const std::vector<ForeignName>& foreign) {
   po::options_description all;
   for (const OptionGroup& group : known) all.add(group.options);
   all.add_options()            //
@@ -52,13 +65,9 @@ po::variables_map parse_options(const std::vector<std::string>& arguments, const
     const int exact = po::command_line_style::unix_style & ~po::command_line_style::allow_guessing;
     po::store(po::command_line_parser(arguments).options(all).positional(words).style(exact).run(), options);
   } catch (const po::unknown_option& error) {
-    std::vector<std::string> names;
-    for (const OptionGroup& group : known) {
-      for (const auto& option : group.options.options()) names.push_back("--" + option->long_name());
-    }
     const std::string word = error.get_option_name();
-    throw InvalidArgument(fmt::format("There is no option '{}'; --help lists all.{}", word,
-                                      did_you_mean(word, {names.begin(), names.end()})));
+    throw InvalidArgument(
+        fmt::format("There is no option '{}'; --help lists all.{}", word, meant_option(word, known, foreign)));
   } catch (const po::error& error) {
     throw InvalidArgument(fmt::format("{}; --help lists the options.", error.what()));
   }
@@ -67,6 +76,11 @@ po::variables_map parse_options(const std::vector<std::string>& arguments, const
                                       options[kStrayWords].as<std::vector<std::string>>().front()));
   }
   return options;
+}
+
+po::typed_value<std::string>* word(const char* value_name, const char* default_value) {
+  auto* const value = po::value<std::string>()->value_name(value_name);
+  return default_value != nullptr ? value->default_value(default_value) : value;
 }
 
 std::string did_you_mean(std::string_view word, const std::vector<std::string_view>& candidates) {

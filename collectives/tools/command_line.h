@@ -10,7 +10,7 @@
 
 namespace farandole::tools {
 
-inline constexpr unsigned kHelpWidth = 110;  ///< maximum length of a line of --help, in characters
+inline constexpr unsigned kHelpWidth = 80;  ///< maximum length of a line of --help, in characters
 
 /// Options under one heading of --help.
 ///
@@ -34,12 +34,22 @@ void add_common_options(OptionGroup& group);
 /// Hidden switch: the build calls each program with it to make the program's manual page.
 inline constexpr const char* kManualPageSwitch = "man-page";
 
+/// An option's name in other tools, and what it is called here: {"--lr", "--learning-rate"}.
+struct ForeignName {
+  std::string_view other, ours;
+};
+
 /// Parses a command line. Rejects abbreviated options, because a new option could change their meaning. Variables bound
 /// to options are set by boost::program_options::notify, not here.
 /// @param words  options that receive the positional arguments, in order
-/// @throws InvalidArgument  names the wrong option or word, and the nearest option
+/// @param foreign  names of other tools, which an error translates
+/// @throws InvalidArgument  names the wrong option or word, and the option that was probably meant
 boost::program_options::variables_map parse_options(const std::vector<std::string>& arguments, const OptionTable& known,
-                                                    boost::program_options::positional_options_description words = {});
+                                                    boost::program_options::positional_options_description words = {},
+                                                    const std::vector<ForeignName>& foreign = {});
+
+/// An option with a text as its value. @param default_value  null: the option has none
+boost::program_options::typed_value<std::string>* word(const char* value_name, const char* default_value = nullptr);
 
 /// " Did you mean 'show'?" if a candidate resembles `word`, else empty.
 std::string did_you_mean(std::string_view word, const std::vector<std::string_view>& candidates);

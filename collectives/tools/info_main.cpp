@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "command_line.h"
-#include "error_report.h"
 #include "farandole/collectives/communicator.h"
 #include "farandole/core/error.h"
 #include "farandole/core/reduce.h"
@@ -20,6 +19,7 @@
 #include "farandole/core/version.h"
 #include "farandole/core/world.h"
 #include "farandole/internal/communicator_access.h"
+#include "farandole/internal/error_report.h"
 #include "farandole/internal/limits.h"
 #include "farandole/internal/waiter.h"
 #include "farandole/sdk/backend.h"
@@ -38,9 +38,8 @@ tools::Program describe_program() {
   program.purpose = "say what this build and this environment would do";
   program.description = {
       "Prints the version, the build, the plug-ins that are there, the backend that a job would use and why, the "
-      "devices "
-      "that it could use or why there are none, the settings that differ from their defaults, and the limits of the "
-      "machine.",
+      "devices that it could use or why there are none, the settings that differ from their defaults, and the limits "
+      "of the machine.",
       "With --config, all settings; with --explain, which algorithm would run a collective, and why."};
   tools::OptionGroup& options = program.options.emplace_back("Options");
   options.options.add_options()                     //
@@ -58,8 +57,6 @@ tools::Program describe_program() {
   program.examples = {{"farandole-info --explain allreduce 1MiB --size 4", "Which algorithm four threads would use:"},
                       {"mpirun -np 2 farandole-info --explain allreduce 1MiB", "Which one two processes would use:"},
                       {"farandole-info --config", "All settings, with their meanings, values and defaults:"}};
-  program.when_1 = "another error";
-  program.when_2 = "wrong options or settings";
   program.see_also = {"farandole-bench", "farandole-schedule"};
   return program;
 }
@@ -190,9 +187,7 @@ void print_settings(const Settings& settings, const std::string& format) {
     fmt::print("{}", settings_markdown());
     return;
   }
-  if (format != "text") {
-    throw InvalidArgument(fmt::format("--config is '{}'; it must be text or markdown.", format));
-  }
+  if (format != "text") throw InvalidArgument(fmt::format("--config is '{}'; it must be text or markdown.", format));
   for (const SettingInfo& info : settings_table()) {
     const std::string default_value = value_text(Settings{}, info);
     fmt::print("{}={}\n    {}\n    default: {}; {}{}\n", info.variable, value_text(settings, info), info.meaning,
@@ -207,8 +202,7 @@ MemoryKind parse_memory(const std::string& text) {
   throw InvalidArgument(fmt::format("--memory is '{}'; it must be host or device.", text));
 }
 
-void explain(const std::vector<std::string>& words, MemoryKind memory, std::optional<int> size,
-             tools::ErrorReport& errors) {
+void explain(const std::vector<std::string>& words, MemoryKind memory, std::optional<int> size, ErrorReport& errors) {
   if (words.size() != 2) {
     throw InvalidArgument("--explain needs a collective and a number of bytes, e.g. --explain allreduce 1MiB.");
   }
@@ -228,7 +222,7 @@ void explain(const std::vector<std::string>& words, MemoryKind memory, std::opti
   }
 }
 
-void run(const po::variables_map& options, tools::ErrorReport& errors) {
+void run(const po::variables_map& options, ErrorReport& errors) {
   const bool with_explain = options.count("explain") != 0;
   if (options.count("json") + options.count("config") + options.count("explain") > 1) {
     throw InvalidArgument("--json, --config and --explain print different things; give one of them.");
@@ -259,20 +253,15 @@ void run(const po::variables_map& options, tools::ErrorReport& errors) {
   }
 }
 
-std::string describe(const std::exception& error, std::optional<int>) {
-  const auto* const known = dynamic_cast<const Error*>(&error);
-  return known != nullptr ? fmt::format("{}: {}", name(known->kind()), error.what()) : error.what();
-}
-
 int main_with(int argc, char** argv) {
-  tools::ErrorReport errors("farandole-info", describe);
+  ErrorReport errors("farandole-info");
   return errors.exit_status([&] {
     const tools::Program program = describe_program();
     const po::variables_map options = tools::parse_options({argv + 1, argv + argc}, program.options);
-    if (tools::answer(options, program)) return tools::kExitDone;
+    if (tools::answer(options, program)) return kExitDone;
     run(options, errors);
     tools::check_standard_output();
-    return tools::kExitDone;
+    return kExitDone;
   });
 }
 

@@ -55,7 +55,7 @@ void OutputFile::write(std::string_view text) {
 
 void OutputFile::refuse(int error) const {
   throw DataError(
-      fmt::format("The results can not be written to {}: {}", path_, std::generic_category().message(error)));
+      fmt::format("The results cannot be written to {}: {}", path_, std::generic_category().message(error)));
 }
 
 }  // namespace farandole::tools

@@ -21,7 +21,7 @@ std::string upper_first(std::string text) {
   return text;
 }
 
-/// Wraps the text into a paragraph that is as wide as the list of options.
+/// Wraps the text into a paragraph that is as wide as the list of options, after an empty line.
 std::string wrapped(const std::string& text) {
   std::istringstream stream(text);
   std::string lines;
@@ -116,9 +116,9 @@ std::string help_text(const Program& program, const Command* command) {
   }
   if (!program.examples.empty()) text << "\nExamples:\n";
   for (const Example& example : program.examples) text << "  " << example.command << '\n';
-  text << fmt::format("\nExit status: 0 done, 1 {}, 2 {}.\n", program.when_1, program.when_2);
+  text << wrapped(fmt::format("Exit status: 0 done, 1 {}, 2 {}.", program.when_1, program.when_2));
   if (program.is_part_of_job) {
-    text << "Settings of the library are FARANDOLE_* variables: farandole-info --config lists them.\n";
+    text << wrapped("Settings of the library are FARANDOLE_* variables: farandole-info --config lists them.");
   }
   return text.str();
 }

@@ -43,9 +43,10 @@ struct Program {
   OptionTable options;
   std::deque<Command> commands;
   std::vector<ValueWords> values;
+  std::vector<ForeignName> foreign_names;  ///< what other tools call these options
   std::vector<Example> examples;
-  std::string when_1, when_2 = "wrong options";  ///< meanings of the exit statuses 1 and 2
-  bool is_part_of_job = true;                    ///< the program runs under mpirun and reads the settings
+  std::string when_1 = "an error", when_2 = "wrong options or settings";  ///< meanings of the exit statuses 1 and 2
+  bool is_part_of_job = true;  ///< the program runs under mpirun and reads the settings
   std::vector<std::string> see_also;
 };
 

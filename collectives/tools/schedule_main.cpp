@@ -8,8 +8,6 @@
 #include <boost/program_options.hpp>
 #include <chrono>
 #include <cstdio>
-#include <fstream>
-#include <functional>
 #include <iostream>
 #include <set>
 #include <sstream>
@@ -18,11 +16,12 @@
 #include <vector>
 
 #include "command_line.h"
-#include "error_report.h"
 #include "farandole/collectives/algorithms.h"
 #include "farandole/collectives/verifier.h"
 #include "farandole/core/error.h"
 #include "farandole/core/settings.h"
+#include "farandole/internal/error_report.h"
+#include "output_file.h"
 #include "program.h"
 #include "schedule_report.h"
 
@@ -100,7 +99,8 @@ Request parse_request(const po::variables_map& options) {
     throw InvalidArgument(fmt::format("{} {} does not support {} ranks; it needs a power of two.",
                                       name(algorithm->collective), algorithm->name, size));
   }
-  return {algorithm, size, option_number(options, "root", 0, size - 1), option_number(options, "segments", 1, 1024)};
+  return {algorithm, size, option_number(options, "root", 0, size - 1),
+          option_number(options, "segments", 1, kMaxSegments)};
 }
 
 void write_text(const std::string& file, const std::string& text) {
@@ -108,12 +108,7 @@ void write_text(const std::string& file, const std::string& text) {
     std::cout << text;
     return;
   }
-  std::ofstream out(file);
-  out << text;
-  out.close();
-  if (!out) {
-    throw DataError(fmt::format("Cannot write '{}'; check that its directory exists and has room.", file));
-  }
+  OutputFile(file).write(text);
 }
 
 void draw(const Request& request, const std::string& file) {
@@ -137,9 +132,7 @@ VerifyCounts verify_algorithm(const Algorithm& algorithm, const std::set<int>& s
                               const std::set<int>& all_segments) {
   VerifyCounts counts;
   for (const int size : sizes) {
-    if (!algorithm.supports(size)) {
-      continue;
-    }
+    if (!algorithm.supports(size)) continue;
     const std::set<int> roots =
         is_rooted(algorithm.collective) ? std::set<int>{0, size / 2, size - 1} : std::set<int>{0};
     for (const int segments : algorithm.pipelined ? all_segments : std::set<int>{1}) {
@@ -162,7 +155,7 @@ int run_verify(const po::variables_map& options) {
   const auto selected = select_algorithms(options);
   const auto sizes_text = options["sizes"].as<std::string>();
   const std::set<int> sizes = parse_numbers(sizes_text, 1, kMaxRanks, "--sizes");
-  const std::set<int> segments = parse_numbers(options["segments"].as<std::string>(), 1, 1024, "--segments");
+  const std::set<int> segments = parse_numbers(options["segments"].as<std::string>(), 1, kMaxSegments, "--segments");
   const bool any_supported = std::any_of(selected.begin(), selected.end(), [&](const Algorithm* algorithm) {
     return std::any_of(sizes.begin(), sizes.end(), [&](int size) { return algorithm->supports(size); });
   });
@@ -208,9 +201,7 @@ int run_show(const po::variables_map& options) {
     std::cout << (rank > first ? "\n" : "")
               << step_table(*request.algorithm, request.algorithm->make(place, request.segments));
   }
-  if (options.count("svg") > 0) {
-    draw(request, options["svg"].as<std::string>());
-  }
+  if (options.count("svg") > 0) draw(request, options["svg"].as<std::string>());
   return 0;
 }
 
@@ -254,7 +245,7 @@ int run_cost(const po::variables_map& options) {
   const Link link = parse_link(options);
   const auto selected = select_algorithms(options);
   // 0: the fastest number for each algorithm
-  const int segments = options.count("segments") > 0 ? option_number(options, "segments", 1, 1024) : 0;
+  const int segments = options.count("segments") > 0 ? option_number(options, "segments", 1, kMaxSegments) : 0;
   const Network network{link.latency_us * 1e-6, link.gbps * 1e9 / 8};
   fmt::print("{} of {} among {} ranks; {} us a round, {} Gbit/s for each rank and direction\n",
              options["collective"].as<std::string>(), bytes_text(static_cast<double>(bytes)), size, link.latency_us,
@@ -278,13 +269,6 @@ int run_cost(const po::variables_map& options) {
 
 using AddOptions = void (*)(po::options_description_easy_init add);
 using Run = int (*)(const po::variables_map& options);
-
-po::typed_value<std::string>* word(const char* value_name) {
-  return po::value<std::string>()->value_name(value_name);
-}
-po::typed_value<std::string>* word(const char* value_name, const char* default_value) {
-  return word(value_name)->default_value(default_value);
-}
 
 void add_request(po::options_description_easy_init add) {
   add("collective,c", word("COLLECTIVE"), "which collective (default: the first that has the algorithm)");
@@ -345,9 +329,8 @@ Program describe_program() {
   program.purpose = "verify, show, draw and cost the algorithms of the collectives";
   program.description = {
       "An algorithm is a function that makes a schedule for each rank: sends, receives, reductions and copies, as "
-      "data. "
-      "This program runs schedules on symbols to prove them, prints and draws them, and predicts their times on a "
-      "network. It needs no job and no network."};
+      "data. This program runs schedules on symbols to prove them, prints and draws them, and predicts their times on "
+      "a network. It needs no job and no network."};
   add_common_options(program.options.emplace_back("Options"));
   for (const CommandEntry& entry : kCommands) {
     Command& command = program.commands.emplace_back();
@@ -366,6 +349,7 @@ Program describe_program() {
       {"farandole-schedule cost --collective allreduce --size 8 --bytes 1MiB", "Predicted times:"},
       {"farandole-schedule cost --bytes 1MiB --link nvlink4", "Between GPUs, by the links' nominal rates:"}};
   program.when_1 = "a schedule is faulty, or a file cannot be written";
+  program.when_2 = "wrong options";
   program.is_part_of_job = false;
   program.see_also = {"farandole-bench", "farandole-info"};
   return program;
@@ -403,7 +387,7 @@ int run(std::vector<std::string> arguments) {
 }  // namespace farandole::tools
 
 int main(int argc, char** argv) {
-  farandole::tools::ErrorReport errors("farandole-schedule");
+  farandole::ErrorReport errors("farandole-schedule");
   return errors.exit_status([&] {
     const int status = farandole::tools::run({argv + 1, argv + argc});
     farandole::tools::check_standard_output();

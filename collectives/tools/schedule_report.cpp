@@ -43,9 +43,7 @@ std::string flow_text(const Step& step) {
 }
 
 std::string peer_text(const Step& step) {
-  if (step.peer < 0) {
-    return "";
-  }
+  if (step.peer < 0) return "";
   return fmt::format("{} {}", step.kind == StepKind::kSend ? "to" : "from", step.peer);
 }
 
@@ -72,9 +70,7 @@ std::string step_table(const Algorithm& algorithm, const Schedule& schedule) {
     const Step& step = schedule.steps[i];
     const Region& region = step.kind == StepKind::kSend ? step.operand : step.target;
     std::string waits = step.after.empty() ? "-" : fmt::format("{}", fmt::join(step.after, ", "));
-    if (step.posted_after >= 0) {
-      waits += fmt::format("; posted after {}", step.posted_after);
-    }
+    if (step.posted_after >= 0) waits += fmt::format("; posted after {}", step.posted_after);
     text += fmt::format("{:>5} {:>5}  {:<12} {:<10} {:<18} {:<32} {}\n", i, step.round, name(step.kind),
                         peer_text(step), describe(schedule, region), flow_text(step), waits);
   }
@@ -130,17 +126,13 @@ Prediction predict_best(const Algorithm& algorithm, const Place& place, double b
   const bool few_chunks = algorithm.chunks(2) == algorithm.chunks(3);
   for (int segments = 2; algorithm.pipelined && few_chunks && segments <= 256; segments *= 2) {
     const Prediction next = predict(algorithm, place, segments, bytes, network);
-    if (next.seconds < best.seconds) {
-      best = next;
-    }
+    if (next.seconds < best.seconds) best = next;
   }
   return best;
 }
 
 std::string seconds_text(double seconds) {
-  if (seconds < 1e-3) {
-    return fmt::format("{:.2f} us", seconds * 1e6);
-  }
+  if (seconds < 1e-3) return fmt::format("{:.2f} us", seconds * 1e6);
   return seconds < 1 ? fmt::format("{:.2f} ms", seconds * 1e3) : fmt::format("{:.2f} s", seconds);
 }
 

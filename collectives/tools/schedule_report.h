@@ -2,7 +2,6 @@
 // Texts, pictures and predictions that farandole-schedule prints.
 #pragma once
 
-#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>

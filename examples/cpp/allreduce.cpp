@@ -4,10 +4,10 @@
 //   allreduce                 one rank
 //   mpirun -np 2 allreduce    one rank per process
 #include <cstdio>
-#include <exception>
 #include <vector>
 
 #include "farandole/collectives/communicator.h"
+#include "farandole/core/error.h"
 #include "farandole/core/version.h"
 
 using namespace farandole;
@@ -37,7 +37,7 @@ int main() try {
     }
   }
   return 0;
-} catch (const std::exception& error) {
-  std::fprintf(stderr, "allreduce: %s\n", error.what());
+} catch (const Error& error) {
+  std::fprintf(stderr, "allreduce: %s\n", error.what());  // "allreduce: Mismatch: rank 0 …"
   return 1;
 }

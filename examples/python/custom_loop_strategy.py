@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A training loop of TensorFlow with tf.distribute on Fashion-MNIST, on any number of ranks.
 
-    mpirun -np 2 python custom_loop_strategy.py                   about four minutes on two cores
-    mpirun -np 2 python custom_loop_strategy.py --steps 20        a quick look
+    farandole-run -np 2 python custom_loop_strategy.py                   about four minutes on two cores
+    farandole-run -np 2 python custom_loop_strategy.py --steps 20        a quick look
 
 This is the loop of TensorFlow's guide to distributed training; only the strategy is Farandole's.
 """

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keras' fit with Horovod's API on Fashion-MNIST, on any number of ranks.
 
-    mpirun -np 2 python keras_horovod.py                          about five minutes on two cores
-    mpirun -np 2 python keras_horovod.py --epochs 1 --samples 2560     a quick look
-    TF_USE_LEGACY_KERAS=1 mpirun -np 2 python keras_horovod.py    the same on tf-keras
+    farandole-run -np 2 python keras_horovod.py                          about five minutes on two cores
+    farandole-run -np 2 python keras_horovod.py --epochs 1 --steps 20    a quick look
+    TF_USE_LEGACY_KERAS=1 farandole-run -np 2 python keras_horovod.py    the same on tf-keras
 
 It is written as programs for Horovod are; only the import differs.
 """
@@ -38,6 +38,7 @@ def make_model() -> tf.keras.Model:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=0, help="training steps of an epoch; 0 for all images")
     parser.add_argument("--batch-size", type=int, default=64, help="images of each rank")
     parser.add_argument("--samples", type=int, default=0, help="images to train and test with; 0 for all")
     parser.add_argument("--data-dir", type=Path, default=DATA)
@@ -46,7 +47,10 @@ def main() -> None:
     hvd.init()
     images, labels = load(options.data_dir, "train", options.samples)
     # Each rank trains with its own part of the data, of the same size on all ranks, and shuffles this part itself.
-    mine = slice(hvd.rank(), len(images) // hvd.size() * hvd.size(), hvd.size())
+    rows = len(images) // hvd.size()
+    if options.steps:
+        rows = min(rows, options.steps * options.batch_size)
+    mine = slice(hvd.rank(), rows * hvd.size(), hvd.size())
     test = load(options.data_dir, "t10k", options.samples)
 
     model = make_model()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A training loop of TensorFlow on Fashion-MNIST, on any number of ranks.
 
-    mpirun -np 2 python tf2_custom_loop.py                  about two minutes on two cores
-    mpirun -np 2 python tf2_custom_loop.py --steps 20       a quick look
+    farandole-run -np 2 python tf2_custom_loop.py                  about two minutes on two cores
+    farandole-run -np 2 python tf2_custom_loop.py --steps 20       a quick look
 
 The four numbered lines make the program parallel; without them one process trains.
 """

@@ -10,17 +10,21 @@ quick=(--max-bytes 64 --iterations 3)
 
 # Options.
 offers 'collective algorithm min-bytes max-bytes factor dtype op root replicas iterations time-of place memory rotate-buffers
-  peer mpi-threads beside no-check json tune tune-seconds' "$bench"
+  peer mpi-threads beside no-check wide json tune tune-seconds' "$bench"
 refused 'colective.*Did you mean.*--collective' "$bench" --colective allreduce
 refused . "$bench" stray
 
 # Values.
 refused "'allredcue'.*did you mean 'allreduce'.* barrier" "$bench" --collective allredcue
-refused "'rign' \(did you mean 'ring'\?\).*circulant.*vendor" "$bench" --replicas 2 "${quick[@]}" --algorithm rign
-refused 'halving_doubling .*3 ranks' "$bench" --replicas 3 "${quick[@]}" --algorithm halving_doubling
+refused "'rign', which allreduce does not have; valid are ring, .*circulant.*vendor.*mean 'ring'" "$bench" --algorithm rign
+refused "'bruck', which allreduce does not have" "$bench" --collective allgather,allreduce --algorithm bruck
+refused '--algorithm all needs one --collective' "$bench" --collective all --algorithm all
+refused 'halving_doubling .*3 ranks' "$bench" --replicas 3 "${quick[@]}" --algorithm ring,halving_doubling
+has_lines 1 .
 refused "'f23'.*did you mean 'f32'.* bool, .*f64" "$bench" --dtype f23
 refused "'summ'.*did you mean 'sum'.* sum, .*average" "$bench" --op summ
 refused 'no average of bool' "$bench" --replicas 2 "${quick[@]}" --dtype bool --op average
+has_no '^#'
 works i32 "$bench" --replicas 2 "${quick[@]}" --dtype i32 --op average
 for option in --min-bytes --max-bytes; do refused "'1X'.* 4MiB" "$bench" $option 1X; done
 refused '--min-bytes .*--max-bytes' "$bench" --min-bytes 8 --max-bytes 4
@@ -72,6 +76,19 @@ for times in average slowest; do
   measures 6 "$bench" --replicas 2 "${quick[@]}" --time-of $times
   has_lines 6 "time_of=\"$times\""
 done
+# The table: 100 columns, or all with --wide.
+fits() { [ "$(wc -L <out)" -le 100 ] || fail "a line of $(wc -L <out) columns"; }
+works '^# farandole-bench: 1 rank on 1 host' "$bench" "${quick[@]}"
+works '^# farandole-bench: 2 ranks on 1 host' "$bench" --replicas 2 --collective all --max-bytes 1MiB --iterations 1
+fits
+has '^#collective +algorithm +bytes +p50 us +p99 us +busbw\| +p50 us +p99 us +busbw$'
+has '^ reduce_scatter +[a-z_]+ +1048576 +[0-9.]+ +[0-9.]+ +[0-9.]+\| +[0-9.]+ +[0-9.]+ +[0-9.]+$'
+works '^#collective +algorithm +bytes +count +p50 us +p99 us +algbw +busbw +#wrong \| ' "$bench" --replicas 2 "${quick[@]}" --wide
+has '^ allreduce +[a-z_]+ +64 +16 .* 0 \| .* 0$'
+if [ $# -gt 0 ]; then
+  works '^#collective +algorithm +bytes +p50 us +peer us +ratio\| ' "$@" "$bench" "${quick[@]}" --peer mpi
+  grep -E '^[ #]' out >table; mv table out; fits
+fi
 # While another allreduce runs.
 measures 6 "$bench" --replicas 2 "${quick[@]}" --beside 1MiB
 has_lines 6 'beside_bytes=1048576'
@@ -80,9 +97,9 @@ if [ $# -gt 0 ]; then measures 2 "$@" "$bench" --min-bytes 64 "${quick[@]}"; fi
 # A file that cannot be written is noticed before anything is measured, and so is one that can only be opened at the end.
 for file in nowhere/x.json .; do
   for option in --json --tune; do
-    ends 1 "The results can not be written to $file: " "$bench" --replicas 2 "${quick[@]}" $option $file
+    ends 1 "The results cannot be written to $file: " "$bench" --replicas 2 "${quick[@]}" $option $file
     has_lines 1 .
-    [ $# = 0 ] || ends 1 "The results can not be written to $file: " "$@" "$bench" "${quick[@]}" $option=$file
+    [ $# = 0 ] || ends 1 "The results cannot be written to $file: " "$@" "$bench" "${quick[@]}" $option=$file
     has_no 'allreduce|broadcast|barrier|failed'
   done
 done
@@ -90,7 +107,7 @@ done
 
 # What was there stays whole until the new file is, and nothing else is left behind.
 echo old >results.json
-ends 2 'no algorithm' "$bench" --replicas 2 "${quick[@]}" --json results.json --algorithm rign
+ends 2 'no average of bool' "$bench" --replicas 2 "${quick[@]}" --json results.json --dtype bool --op average
 [ "$(cat results.json)" = old ] || fail 'a run that failed has changed the file'
 rm results.json
 [ "$(ls -A)" = out ] || fail "files are left behind: $(ls -A)"

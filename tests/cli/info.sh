@@ -118,15 +118,15 @@ works '^forced by a setting \(ring\), which goes before the table table.json$' \
 bad() {
   ends 1 "DataError: $1" env FARANDOLE_TUNING=bad.json "$info" --explain allreduce 60 --size 4
   has_lines 1 .
-  [ $# = 1 ] || ends 1 "^farandole-info: DataError: $1" "${@:2}" env FARANDOLE_TUNING=bad.json "$info" --explain allreduce 60
+  [ $# = 1 ] || ends 1 "^farandole-info: DataError: rank [01]: $1" "${@:2}" env FARANDOLE_TUNING=bad.json "$info" --explain allreduce 60
 }
-bad "FARANDOLE_TUNING is 'bad.json', which rank 0 can not read: No such file" "$@"
+bad "FARANDOLE_TUNING is 'bad.json', which rank 0 cannot read: No such file" "$@"
 mkdir bad.json
-bad "FARANDOLE_TUNING is 'bad.json', which rank 0 can not read: Is a directory" "$@"
+bad "FARANDOLE_TUNING is 'bad.json', which rank 0 cannot read: Is a directory" "$@"
 rmdir bad.json
 : >bad.json; bad 'bad.json: line 1: this is not JSON, the file is empty'
 head -n 3 table.json >bad.json; bad 'bad.json: line 4: this is not JSON' "$@"
-head -c 2000000 /dev/zero >bad.json; bad '.*which rank 0 can not read: it has more than 1048576 bytes'
+head -c 2000000 /dev/zero >bad.json; bad '.*which rank 0 cannot read: it has more than 1048576 bytes'
 # broken SED_SCRIPT PATTERN
 broken() { sed "$1" table.json >bad.json; cmp -s table.json bad.json && fail "sed $1 changes nothing"; bad "bad.json: $2" "${@:3}"; }
 broken 's/double_tree/dubble_tree/' "allreduce, entry 2 .up to 2000 bytes, dubble_tree.: there is no algorithm .*did you mean 'double_tree'" "$@"

@@ -98,4 +98,11 @@ if [ -e "$build/bin/farandole-train" ]; then
   refused "no option '--epoch'.*mean '--epochs'" "$build/bin/farandole-train" --epoch 3
   refused "'stray' belongs to no option" "$build/bin/farandole-train" stray
 fi
+
+# farandole-run writes its own completion; the rest of its pages is tested with the Python package.
+if [ -e "$pages/farandole-run.1" ]; then
+  works "^farandole-run \(Farandole\) $version\$" "$build/bin/farandole-run" --version
+  "$build/bin/farandole-run" --man-page | cmp -s - "$pages/farandole-run.1" || fail 'farandole-run.1 is older than the program'
+  "$build/bin/farandole-run" --bash-completion | cmp -s - "$build/share/farandole-run.bash" || fail 'another completion'
+fi
 finish

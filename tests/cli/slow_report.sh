@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: slow_report.sh BUILD_DIRECTORY LAUNCHER...
-# Two processes of a program that fails, of which the one with the reason can not print it for a while: nobody reads its
+# Two processes of a program that fails, of which the one with the reason cannot print it for a while: nobody reads its
 # standard error. The reason is there all the same before any rank ends with a status that is not 0, because launchers
 # end the others then. LAUNCHER starts two processes, and leaves those that survive alone if it is local_job.sh.
 bin=$(cd "$1" && pwd)/bin; shift
@@ -73,25 +73,35 @@ bench=("$bin/farandole-bench" --max-bytes 64 --iterations 3)
 start 0 none '' "${bench[@]}" --json nowhere/x.json
 until_other_waits 0
 ended 1
-said 1 '^farandole-bench: The results can not be written to nowhere/x.json: '
+said 1 '^farandole-bench: DataError: rank 0: The results cannot be written to nowhere/x.json: '
 if [ -x "$bin/farandole-train" ]; then
   start 0 none '' "$bin/farandole-train" --data-dir nowhere
   until_other_waits 0
   ended 1
-  said 1 '^farandole-train: rank 0: nowhere/train-images'
+  said 1 '^farandole-train: DataError: rank 0: nowhere/train-images'
 fi
+start 0 none '' "${bench[@]}" --root 2
+until_other_waits 0
+ended 2
+said 1 '^farandole-bench: InvalidArgument: rank 0: --root is 2'
 
 # One rank's own error, before the job is told of it; the other rank has a status and a text of its own then.
 start 1 1 --root=5 "${bench[@]}"
 until_other_waits 1
-ended "1 2 $merged"
-said 1 '^farandole-bench: --root is 5'
+ended 2
+said 1 '^farandole-bench: InvalidArgument: rank 1: --root is 5'
 # The same of a call that the library refuses, which the other rank is told of by the call itself.
-start 1 1 --algorithm=rign "${bench[@]}"
+start 1 1 --dtype=bool "${bench[@]}" --op average
 until_other_waits 1
 ended "1 2 $merged"
-said 1 "^farandole-bench: .*'rign'"
-said 1 '^farandole-bench: rank 0 .* but rank 1 .* with arguments that it refuses'
+said 1 '^farandole-bench: InvalidArgument: rank 1: .*no average of bool'
+said 1 '^farandole-bench: Mismatch: rank 0: rank 0 .* but rank 1 .* with arguments that it refuses'
+# Different calls: rank 0 prints the difference, and the other rank that it is the same error.
+start 0 1 --dtype=i64 "${bench[@]}"
+until_other_waits 0
+ended "1 $merged"
+said 1 '^farandole-bench: Mismatch: rank 0: .* but rank 1 '
+said 1 "^farandole-bench: Mismatch: rank 1: the same error as rank 0's$"
 
 # Every rank has the error by itself, and whichever is first has printed it.
 each_says() { # STATUS PATTERN COMMAND...
@@ -100,22 +110,21 @@ each_says() { # STATUS PATTERN COMMAND...
   ended "$1 $merged"
   said '1 2' "$2"
 }
-each_says 2 '^farandole-bench: --root is 2' "${bench[@]}" --root 2
-each_says 1 '^farandole-info: DataError: FARANDOLE_TUNING is' \
+each_says 1 '^farandole-info: DataError: rank [01]: FARANDOLE_TUNING is' \
   env FARANDOLE_TUNING=missing "$bin/farandole-info" --explain allreduce 60
-each_says 2 '^farandole-schedule: There is no command' "$bin/farandole-schedule" shwo
-[ ! -x "$bin/farandole-train" ] || each_says 2 '^farandole-train: rank 1: .*--epochz' "$bin/farandole-train" --epochz 3
+each_says 2 '^farandole-schedule: InvalidArgument: rank [01]: There is no command' "$bin/farandole-schedule" shwo
+[ ! -x "$bin/farandole-train" ] || each_says 2 '^farandole-train: InvalidArgument: rank 1: .*--epochz' "$bin/farandole-train" --epochz 3
 
 # The rank with the reason dies instead, or has not printed it when a deadline has passed: the others know it.
 if [[ ${launcher[0]} = *local_job.sh ]]; then
   start 0 none '' "${bench[@]}" --json nowhere/x.json
   until_other_waits 0
   kill -KILL "$(cat slow_pid)"
-  until_other_says '^farandole-bench: The results can not be written to nowhere/x.json: '
+  until_other_says '^farandole-bench: DataError: rank 1: rank 0 reports: The results cannot be written to nowhere/x.json: '
   ended '1 137'
-  said 1 '^farandole-bench: The results can not be written to nowhere/x.json: '
+  said 1 '^farandole-bench: DataError: rank [01]: (rank 0 reports: )?The results cannot be written to nowhere/x.json: '
   start 0 none '' env FARANDOLE_TIMEOUT=5 "${bench[@]}" --json nowhere/x.json
-  until_other_says '^farandole-bench: The results can not be written to nowhere/x.json: '
+  until_other_says '^farandole-bench: DataError: rank 1: rank 0 reports: The results cannot be written to nowhere/x.json: '
   ended 1
 fi
 finish

@@ -6,9 +6,12 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "farandole/collectives/algorithms.h"
 #include "farandole/core/error.h"
 #include "farandole/internal/communicator_access.h"
 #include "groups.h"
@@ -120,11 +123,14 @@ TEST(CallOptions, UsedFieldIsAcceptedOrItsValueIsNamed) {
   });
 }
 
-TEST(CallOptions, NegativeSegmentsAreInvalid) {
+TEST(CallOptions, NumbersOfSegmentsOutOfRangeAreInvalid) {
   for_each_group({1, 2}, [](Communicator& ranks) {
     TrialCall call{ranks};
-    EXPECT_THAT(message_of<InvalidArgument>([&] { call.run(Collective::kBroadcast, {.segments = -1}); }),
-                AllOf(HasSubstr("segment"), HasSubstr("-1")));
+    for (const int segments : {-1, kMaxSegments + 1, std::numeric_limits<int>::max()}) {
+      EXPECT_THAT(message_of<InvalidArgument>([&] { call.run(Collective::kBroadcast, {.segments = segments}); }),
+                  AllOf(HasSubstr("segment"), HasSubstr(std::to_string(segments))));
+    }
+    call.run(Collective::kBroadcast, {.segments = kMaxSegments});
   });
 }
 
@@ -184,6 +190,16 @@ TEST(CallOptions, BarrierRunsByItsNamedAlgorithm) {
       ranks.barrier({.algorithm = algorithm});
       ranks.barrier_async({.algorithm = algorithm}).wait();
     }
+  });
+}
+
+TEST(CallOptions, BarriersOfDifferentAlgorithmsAreAMismatch) {
+  for_each_group({2, 3}, [](Communicator& ranks) {
+    const std::vector<std::string> names = algorithm_names(Collective::kBarrier, ranks);
+    if (names.size() < 2) return;
+    const std::string_view mine = ranks.rank() == 1 ? names[1] : names[0];
+    EXPECT_THAT(message_of<Mismatch>([&] { ranks.barrier({.algorithm = mine}); }), HasSubstr("algorithm"));
+    ranks.barrier();
   });
 }
 

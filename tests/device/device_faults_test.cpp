@@ -295,7 +295,7 @@ TEST(DeviceRefusals, DriverTooOld) {
 }
 
 TEST(DeviceRefusals, NcclTooOld) {
-  expect_refused<Unsupported>(2, AllOf(HasSubstr("can not take part"), HasSubstr("NCCL")));
+  expect_refused<Unsupported>(2, AllOf(HasSubstr("cannot take part"), HasSubstr("NCCL")));
 }
 
 /// Processes, of which the second has a newer one.

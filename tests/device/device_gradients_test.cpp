@@ -2,9 +2,15 @@
 // GradientAverager on device memory.
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "broken_device.h"
 #include "driver_function.h"
 #include "fake_device.h"
 #include "farandole/core/error.h"
@@ -237,6 +243,42 @@ TEST(DeviceGradients, MayBeAddedAndAbandoned) {
     averager.wait();
     EXPECT_EQ(gradients.read(0, options.stream), std::vector<float>(1000, 1));
     EXPECT_EQ(more.read(0, options.stream), std::vector<float>(1000, 3));
+  });
+}
+
+TEST(DeviceGradients, DestructorWaitsUntilTheDeviceIsDone) {
+  for_each_device_group({2}, [](Communicator& ranks) {
+    Gradients gradients(ranks);
+    GradientOptions options;
+    options.stream = device_of(ranks).make_stream();
+    options.communicate_as = DType::kF16;  // so that all buckets are packed
+    std::optional<GradientAverager> averager(std::in_place, ranks, gradients.spans(), options);
+    averager->ready_all();
+    averager->wait();  // the ranks are connected now
+    std::optional<StuckStream> stuck;
+    if (ranks.rank() == 0) stuck.emplace(device_of(ranks), options.stream);
+    averager->ready_all();
+    averager->wait();
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool is_destroyed = false, is_destroyed_too_early = false;
+    const auto release = [&] {
+      if (!stuck) return;
+      std::unique_lock lock(mutex);
+      // A destructor that waits lets this time out: the test passes however slow the threads are.
+      is_destroyed_too_early = changed.wait_for(lock, std::chrono::milliseconds(50), [&] { return is_destroyed; });
+      stuck.reset();
+    };
+    std::jthread releaser(release);
+    averager.reset();
+    {
+      const std::lock_guard lock(mutex);
+      is_destroyed = true;
+    }
+    changed.notify_all();
+    releaser.join();
+    EXPECT_FALSE(is_destroyed_too_early);
+    device_of(ranks).synchronize(options.stream);
   });
 }
 

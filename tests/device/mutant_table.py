@@ -83,7 +83,7 @@ ORDER = "collectives/src/device/device_order.cpp"
 PLAN = "collectives/src/device/device_plan.cpp"
 PROGRAM = "collectives/src/schedule/stream_program.cpp"
 SLOT = "collectives/src/device/device_slot.cpp"
-STREAM_WAIT = "collectives/src/communicator/stream_wait.cpp"
+QUEUE = "collectives/src/communicator/work_queue.cpp"
 DEVICE = "core/backends/cuda/cuda_device.cpp"
 EVENT = "core/backends/cuda/cuda_event.cpp"
 GROUP = "core/backends/cuda/nccl_group.cpp"
@@ -95,8 +95,8 @@ MUTANTS = [
     Mutant("event-of-another-stream", "the caller's stream: the event is recorded in the default one", OPERATION,
            "call_.stream.valid() ? call_.stream : StreamView(nullptr, device.space())",
            "StreamView(nullptr, device.space())", STREAM),
-    Mutant("stream-before-the-result", "the wait of the caller's stream for the collective", STREAM_WAIT,
-           "if (event_ != nullptr) devices_.context().device().wait(stream_, *event_);", "", STREAM),
+    Mutant("stream-before-the-result", "the wait of the caller's stream for the collective", QUEUE,
+           "if (enqueued != nullptr) devices_.context().device().wait(stream, *enqueued);", "", STREAM),
     # A dependency between rounds left out.
     Mutant("steps-wait-for-no-step", "what a local step depends on", PROGRAM,
            "for (const int before : step.after) latest = std::max(latest, places_[static_cast<std::size_t>(before)]);", "",
@@ -203,7 +203,7 @@ MUTANTS = [
     Mutant("copied-out-before-it-is-reduced", "the wait of copies out for what is done inside the host", HIERARCHY,
            "device.wait(stream, *after);", "", LAYOUTS),
     Mutant("one-pinned-slice", "a place of its own in pinned memory for each slice on its way", HIERARCHY,
-           "own_->pinned[step.place % own_->pinned.size()]->data()", "own_->pinned[0]->data()", LAYOUTS),
+           "own_->pinned[step.place % own_->pinned.size()].get()", "own_->pinned[0].get()", LAYOUTS),
     Mutant("done-before-the-last-copy-in", "the wait for copies in, of what completion comes after", HIERARCHY,
            "if (last != nullptr) device.wait(stream, *last);", "", HOSTS_AND_STREAM),
     Mutant("hierarchy-before-its-input", "the wait of what is done inside the host for the caller's stream", HIERARCHY,

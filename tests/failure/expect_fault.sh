@@ -126,7 +126,7 @@ left=
 for process in /proc/[0-9]*; do
   grep -qz "^FARANDOLE_HOST_ID=$tag" "$process/environ" 2>/dev/null || continue
   grep -qa faulty_rank "$process/cmdline" 2>/dev/null || continue
-  # A stopped rank can not end by itself, and not every launcher kills it; an orphan is there for the test.
+  # A stopped rank cannot end by itself, and not every launcher kills it; an orphan is there for the test.
   if [ "$fault" = stopped ] || [ "$fault" = orphans ]; then kill -KILL "${process#/proc/}"; else left="$left ${process#/proc/}"; fi
 done
 failed=

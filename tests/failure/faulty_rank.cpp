@@ -117,7 +117,7 @@ int main(int argc, char** argv) {
   try {
     run(fault, scene);
   } catch (const farandole::Error& error) {
-    std::fprintf(stderr, "%s: %s\n", std::string(name(error.kind())).c_str(), error.what());
+    std::fprintf(stderr, "%s\n", error.what());
     status = 1;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "exception: %s\n", error.what());

@@ -14,7 +14,7 @@ for attempt in 1 2 3 4 5 6; do
   status=$?
   cat "$work/output"
   for process in /proc/[0-9]*; do
-    # A rank that is still stopped can not end by itself, and not every launcher kills it.
+    # A rank that is still stopped cannot end by itself, and not every launcher kills it.
     grep -qz "^FARANDOLE_HOST_ID=$FARANDOLE_HOST_ID$" "$process/environ" 2>/dev/null || continue
     grep -qa stopped_writer "$process/cmdline" 2>/dev/null && kill -KILL "${process#/proc/}"
   done

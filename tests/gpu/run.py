@@ -132,7 +132,7 @@ class Machine:
         return report.is_double(self.devices)
 
     def why_not(self, needs):
-        """Why a step that needs this can not run here; nothing if it can."""
+        """Why a step that needs this cannot run here; nothing if it can."""
         if needs == "nothing":
             return ""
         if self.no_gpu or not self.devices:

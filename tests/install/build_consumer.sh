@@ -31,6 +31,16 @@ cuda=$(find "$prefix" -path '*/farandole/libfarandole_cuda.so')
 version=$(basename "$library"); version=${version#libfarandole.so.}
 grep -q "SONAME.*\[libfarandole.so.${version%.*}\]" <<<"$(readelf -d "$library")" || fail "the SONAME is not that of ${version%.*}"
 
+if [ -e "$build/bin/farandole-run" ]; then
+  # Isolated and without site-packages: the launcher needs Python alone, and finds the library of its own installation.
+  python3 -IS "$prefix/bin/farandole-run" --check-build >"$work/log" 2>&1 || fail "farandole-run does not start"
+  grep -q "^library  *$prefix/" "$work/log" || fail "farandole-run uses another library"
+  for file in man1/farandole-run.1 completions/farandole-run; do
+    find "$prefix/share" -path "*/$file" | grep -q . || fail "$file is not installed"
+  done
+  if python3 -IS "$prefix/bin/farandole-run" --as-horovod >"$work/log" 2>&1; then fail "horovodrun without the Python package"; fi
+fi
+
 flags=()
 [ -n "$sanitize" ] && flags=("-DCMAKE_CXX_FLAGS=-fsanitize=$sanitize")
 # consumer NAME COMPILER OPTIONS…: configures a consumer in $work/NAME

@@ -27,6 +27,8 @@ holds runtime '/libfarandole\.so\.[0-9.]+$|/doc/[^/]*/(LICENSE|NOTICE|THIRD_PART
 install_component development development
 holds development '/include/farandole/|/libfarandole\.so$|/cmake/farandole/|/farandole\.pc$'
 ! find "$work/development" -path '*trainer*' | grep . || fail 'development holds the trainer'
+install_component programs programs
+holds programs '/bin/farandole-(bench|info|run|schedule)$|/man1/|/completions/|/farandole/launch/farandole/'
 for flavour in openmpi mpich; do
   [ -e "$build/lib/farandole/libfarandole_mpi_$flavour.so" ] || continue
   install_component "mpi_$flavour" "mpi_$flavour"

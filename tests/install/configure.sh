@@ -52,7 +52,7 @@ configure without_trainer -DCMAKE_DISABLE_FIND_PACKAGE_dnnl=ON || fail "AUTO ins
 grep -q 'trainer .*not found: oneDNN' "$work/log" || fail "nothing says why there is no trainer"
 
 refused "there can be no kernels for GPUs: nvcc was not found. Install nvcc" -DFARANDOLE_WITH_CUDA=ON -DFARANDOLE_NVCC=
-refused "kernels for GPUs: $(type -P false) can not compile C++20" -DFARANDOLE_WITH_CUDA=ON "-DFARANDOLE_NVCC=$(type -P false)"
+refused "kernels for GPUs: $(type -P false) cannot compile C++20" -DFARANDOLE_WITH_CUDA=ON "-DFARANDOLE_NVCC=$(type -P false)"
 configure without_nvcc -DFARANDOLE_NVCC= || fail "AUTO insists on nvcc"
 grep -q 'CUDA .*no kernels for GPUs: nvcc was not found' "$work/log" || fail "nothing says why there are no kernels for GPUs"
 refused "there is no pmix.h in /nowhere" -DFARANDOLE_WITH_PMIX=ON -DFARANDOLE_PMIX_HEADERS=/nowhere

@@ -80,9 +80,14 @@ grep -q "^Version: $version$" farandole-*.dist-info/METADATA || fail "the wheel 
 
 # run_tests ENVIRONMENT [LAUNCHER…]: under no launcher and each of these; not beside the sources
 run_tests() {
-  local environment=$1 launcher
+  local environment=$1 launcher program
   shift
   cd "$source/tests/python"
+  for program in info run; do
+    "$work/$environment/bin/farandole-$program" --version | grep -qx "farandole-$program (Farandole) $version" ||
+      fail "farandole-$program does not come with $environment"
+  done
+  "$work/$environment/bin/farandole-info" | grep -q "^library  *$work/" || fail "farandole-info prints no table"
   "$work/$environment/bin/python" -c 'import farandole; print(farandole.__file__, farandole.info()["library"], farandole.info()["plugins"])'
   for launcher in "$@"; do
     # shellcheck disable=SC2086  # a command with its options

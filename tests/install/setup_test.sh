@@ -106,6 +106,13 @@ esac
 END
 chmod +x "$file"
 TEXT
+  double farandole-train <<'TEXT'
+echo "farandole-train $*" >>"$system/calls"
+while [ $# -gt 0 ]; do
+  [ "$1" != --json ] || printf '{"images_per_second":9.5}\n{"images_per_second":%s,"final":true}\n' "$(cat "$system/images_per_second")" >"$2"
+  shift
+done
+TEXT
   double python3 <<'TEXT'
 [ "$1 $2" = '-m venv' ] || exit 2
 mkdir -p "$3/bin"
@@ -363,6 +370,38 @@ for script in tests/run.sh examples/fashion_mnist.sh; do
   has "^cmake 3.31.6 --build --preset $preset .*CXX=g\+\+-12$" system/calls
   has_no '^cmake 3.22' system/calls
 done
+# trains RATE ARGUMENTS…: runs the example with a trainer that trains RATE images per second
+trains() {
+  echo "$1" >system/images_per_second
+  shift
+  ends 0 source/examples/fashion_mnist.sh "$@"
+}
+# trained ARGUMENTS: of the last call of farandole-train
+trained() {
+  local calls
+  mapfile -t calls < <(grep '^farandole-train ' system/calls)
+  checks=$((checks + 1))
+  [ "${calls[*]: -1}" = "farandole-train --model cnn --replicas 2$1" ] ||
+    fail "the last call is not farandole-train --model cnn --replicas 2$1"
+}
+mv bin/farandole-train source/build/release/bin/
+name='the example on a fast machine'
+trains 1500.25
+has '^  2. builds farandole-train in build/release: about .* minutes'
+has '^farandole-train --model cnn --replicas 2 --max-steps 20 --quiet --json ' system/calls
+trained ''
+has_no 'images per second'
+name='the example on a slow machine'
+trains 250.75
+trained ' --epochs 2'
+has ' 250 images per second, so the training takes 2 of 5 epochs: about 8 minutes. --epochs 5 trains all$'
+name='the example on a very slow machine'
+trains 20.5
+trained ' --epochs 1'
+name='the example with arguments'
+trains 20.5 --epochs 3
+trained ' --epochs 3'
+has_no 'max-steps' system/calls
 name='no trainer to build'
 : >system/targets
 ends 1 source/examples/fashion_mnist.sh
@@ -374,7 +413,7 @@ has "^  apt-get $install .* g\+\+-12 python3 python3-venv openmpi-bin"
 ubuntu_22 'Ubuntu 22.04 without PyPI'
 touch system/no-pip
 setup 1
-has 'cmake >= 3.25 is needed, and pip can not install it in .*/build/tools/environment$'
+has 'cmake >= 3.25 is needed, and pip cannot install it in .*/build/tools/environment$'
 ubuntu_22 'Ubuntu 22.04 without a newer compiler'
 forget 'g\+\+-12'
 setup 1

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # usage: bench_program.sh FARANDOLE_BENCH LAUNCHER -n PROCESSES [FLAGS...]
 # farandole-bench beside the blocking collectives of the launcher's MPI: every collective of both gives the expected
-# result, and the figures of both are written; what can not be compared is refused with the reason.
+# result, and the figures of both are written; what cannot be compared is refused with the reason.
 set -u
 bench=$1; shift
 launch=("$@")

@@ -142,7 +142,7 @@ int main(int argc, char** argv) {
   try {
     run(fault, world, start);
   } catch (const farandole::Error& error) {
-    text = std::string(name(error.kind())) + ": " + error.what();
+    text = error.what();
     is_lost = error.kind() == farandole::ErrorKind::kPeerLost;
   }
   const double took = std::chrono::duration<double>(Clock::now() - start).count();

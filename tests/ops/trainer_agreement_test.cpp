@@ -299,5 +299,71 @@ TEST(Misuse, ATrainerThatOutlivesItsJobRaises) {
   }
 }
 
+/// Reports of the ranks of a training of 20 steps, in which the last rank asks to stop in training step `step`.
+std::vector<EpochReport> stopped_in(std::int64_t step, const std::function<void(TrainerOptions&)>& alter) {
+  std::vector<EpochReport> reports(2);
+  run_replicas(2, [&](Communicator& replica) {
+    const Data data;
+    TrainerOptions options = options_for(20);
+    alter(options);
+    std::int64_t asked = 0;
+    if (replica.rank() == 1) options.stop_requested = [&] { return ++asked >= step; };
+    Trainer<double> trainer(replica, Model<double>(kImage, mlp<double>()), data.training, data.test, options);
+    reports[static_cast<std::size_t>(replica.rank())] = trainer.fit();
+  });
+  return reports;
+}
+
+TEST(StopRequested, AllRanksStopAfterTheStepOfTheFirstRequest) {
+  for (const bool deterministic : {false, true}) {
+    // An epoch has 8 training steps.
+    for (const std::int64_t step : {1, 5, 8}) {
+      const auto reports = stopped_in(step, [&](TrainerOptions& options) { options.deterministic = deterministic; });
+      for (const EpochReport& report : reports) {
+        EXPECT_TRUE(report.stopped);
+        EXPECT_EQ(report.training_steps, step);
+        EXPECT_FALSE(report.test);
+      }
+    }
+  }
+}
+
+TEST(StopRequested, TrainingGoesOnFromTheCheckpoint) {
+  const test::TemporaryDirectory directory;
+  const auto keep = [&](TrainerOptions& options) { options.checkpoints.directory = directory.path(); };
+  EXPECT_EQ(stopped_in(5, keep)[0].training_steps, 5);
+  const auto resumed = stopped_in(100, [&](TrainerOptions& options) {
+    keep(options);
+    options.checkpoints.resume = true;
+  });
+  const auto whole = stopped_in(100, [](TrainerOptions&) {});
+  for (const EpochReport& report : resumed) {
+    EXPECT_FALSE(report.stopped);
+    EXPECT_EQ(report.training_steps, 20);
+    EXPECT_EQ(report.parameters_checksum, whole[0].parameters_checksum);
+  }
+}
+
+TEST(StopRequested, InTheLastStepChangesNothing) {
+  for (const EpochReport& report : stopped_in(20, [](TrainerOptions&) {})) {
+    EXPECT_FALSE(report.stopped);
+    EXPECT_TRUE(report.test);
+  }
+}
+
+TEST(StopRequested, NeedsAveraging) {
+  run_replicas(2, [&](Communicator& replica) {
+    const Data data;
+    TrainerOptions options = options_for(3);
+    options.averaging = false;
+    options.stop_requested = [] { return false; };
+    EXPECT_TRUE(contains(message_of<InvalidArgument>([&] {
+                           const Trainer<double> trainer(replica, Model<double>(kImage, mlp<double>()), data.training,
+                                                         nullptr, options);
+                         }),
+                         "leave stop_requested empty"));
+  });
+}
+
 }  // namespace
 }  // namespace farandole::trainer

@@ -49,7 +49,7 @@ std::string hexadecimal(std::string_view bytes) {
   return text;
 }
 
-/// A child that destroys its copy of the client, and has ended when this returns. It can not join.
+/// A child that destroys its copy of the client, and has ended when this returns. It cannot join.
 void fork_child(std::unique_ptr<PmixClient>& client) {
   const pid_t child = fork();
   if (child == 0) {
@@ -109,9 +109,6 @@ int main(int argc, char** argv) try {
   came += share_twice(directory, mode, 2);
   std::printf("shared %s\n", hexadecimal(came).c_str());
   return 0;
-} catch (const Error& error) {
-  std::fprintf(stderr, "pmix_share: %s: %s\n", std::string(name(error.kind())).c_str(), error.what());
-  return 1;
 } catch (const std::exception& error) {
   std::fprintf(stderr, "pmix_share: %s\n", error.what());
   return 1;

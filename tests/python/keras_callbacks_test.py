@@ -2,13 +2,16 @@
 """Callbacks of Keras 3 under MirroredStrategy: which rank writes, which rank decides, and saved models."""
 
 import atexit
+import contextlib
 import importlib.util
+import io
 import json
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from unittest import mock
 
 import support
 
@@ -20,6 +23,7 @@ import tensorflow as tf
 from keras_support import KerasTest, X, Y, classifier, sgd, strategy
 
 import farandole.tensorflow as hvd
+from farandole.tensorflow.strategy import _verbosity
 
 WITHOUT_FARANDOLE = """
 import json, sys
@@ -46,6 +50,42 @@ class CallbacksTest(KerasTest):
     def fit(self, model, *callbacks, **arguments):
         options = {"batch_size": 16, "shuffle": False, "verbose": 0, **arguments}
         return model.fit(X, Y, callbacks=list(callbacks), **options)
+
+    # ---- Progress
+
+    def test_only_the_first_rank_shows_progress(self):
+        self.need_several_ranks()
+        model, is_first = self.model(), hvd.rank() == 0
+        calls = (
+            lambda **options: model.fit(X, Y, batch_size=16, epochs=2, **options),
+            lambda **options: model.evaluate(X, Y, batch_size=16, **options),
+            lambda **options: model.predict(X, batch_size=16, **options),
+        )
+        # Text of each output: a bar, which moves, on a terminal; a line otherwise.
+        for is_terminal, expected in ((True, "\x1b[1m4/4\x1b[0m"), (False, "\n4/4 - ")):
+            for call in calls:
+                with mock.patch.object(_verbosity, "_is_on_terminal", lambda is_terminal=is_terminal: is_terminal):
+                    shown = self.output_of(call)
+                    self.assertEqual(expected in f"\n{shown}", is_first, shown)
+                    self.assertEqual(shown == "", not is_first)
+                    self.assertIn("\n4/4 - ", f"\n{self.output_of(lambda: call(verbose=2))}")
+                    self.assertEqual(self.output_of(lambda: call(verbose=0)), "")
+
+    @staticmethod
+    def output_of(call):
+        with contextlib.redirect_stdout(io.StringIO()) as output:
+            call()
+        return output.getvalue()
+
+    def test_a_pipe_is_no_terminal(self):
+        """Also below a launcher that gives each rank a pseudo-terminal."""
+        with mock.patch("sys.stdout", mock.Mock(isatty=lambda: True)):
+            for target, expected in (("/dev/pts/3", True), ("pipe:[7]", False), ("/log", False)):
+                with mock.patch("os.readlink", lambda _, target=target: target):
+                    with mock.patch.dict("os.environ", {"OMPI_COMM_WORLD_RANK": "0"}):
+                        self.assertEqual(_verbosity._is_on_terminal(), expected)
+        with mock.patch("sys.stdout", io.StringIO()):
+            self.assertFalse(_verbosity._is_on_terminal())
 
     # ---- Files
 

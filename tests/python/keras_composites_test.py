@@ -41,7 +41,7 @@ class CompositesTest(KerasTest):
             model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
             model.compile("sgd", "mse")
         for use in (strategy().experimental_distribute_dataset, lambda batches: model.fit(batches, verbose=0)):
-            with self.assertRaisesRegex(errors.Unsupported, "has a Pair, which the ranks can not divide"):
+            with self.assertRaisesRegex(errors.Unsupported, "has a Pair, which the ranks cannot divide"):
                 use(self.batches(pair))
             with self.assertRaisesRegex(errors.Unsupported, "has a Pair"):
                 use(self.batches({"within": pair, "besides": tf.range(8)}))

@@ -10,11 +10,12 @@ import support
 support.need("numpy", "tensorflow", "keras")
 
 import keras
+import numpy as np
 import tensorflow as tf
 from keras_support import KerasTest, X, Y, classifier, sgd, strategy
 
 import farandole.tensorflow as hvd
-from farandole import errors
+from farandole import _uncaught, errors
 
 
 class ErrorsTest(KerasTest):
@@ -65,6 +66,29 @@ class ErrorsTest(KerasTest):
         keras.utils.set_random_seed(3)
         same = keras.layers.GaussianNoise(1.0)
         model.fit(rows.map(lambda x, y: (same(x, training=True), y)), epochs=2, verbose=0)
+
+    def test_random_data_from_before_the_strategy(self):
+        """The message says what to do, and is short when nobody catches it."""
+        self.need_several_ranks()
+        with strategy().scope():
+            model = classifier(sgd())()
+        x = np.random.default_rng(hvd.rank()).random((64, 6), np.float32)
+        try:
+            model.fit(x, Y, batch_size=16, verbose=0)
+        except errors.Mismatch as error:
+            arguments = type(error), error, error.__traceback__
+        advice = "make them after MirroredStrategy(), or call keras.utils.set_random_seed(1) first"
+        self.assertIn(advice, str(arguments[1]))
+        for rank in (0, 1):
+            lines = _uncaught.report(*arguments, rank).splitlines()
+            self.assertTrue(lines[0].startswith(f"rank {rank}: farandole.errors.Mismatch: The ranks read different data"))
+            if rank == 0:
+                self.assertIn(advice, lines[0])
+                self.assertRegex(lines[1], r'File ".*keras_errors_test.py", line \d+, in test_random')
+                self.assertEqual(lines[2:], ["    model.fit(x, Y, batch_size=16, verbose=0)"])
+            else:
+                self.assertRegex(lines[0], r" … \(\S*keras_errors_test.py:\d+\)$")
+                self.assertEqual(len(lines), 1)
 
     def test_models_that_differ(self):
         self.need_several_ranks()

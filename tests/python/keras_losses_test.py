@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """MirroredStrategy under Keras 3's fit: losses passed to compile(), compared with one process."""
 
+import contextlib
+
 import support
 
 support.need("numpy", "tensorflow", "keras")
@@ -9,6 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from keras import ops
+from keras.src.trainers.compile_utils import CompileLoss
 from keras_support import MASKS, ROWS, TARGETS, KerasTest, X, fit, mean_squared, own_step, strategy, with_loss
 
 import farandole.tensorflow as hvd
@@ -108,6 +111,16 @@ class LossesTest(KerasTest):
             ),
             train,
         )
+
+    def test_losses_of_arrays_outside_of_steps(self):
+        """As in plain Keras, which takes arrays as well as tensors, and divides losses in a scope by the ranks."""
+        for outputs in (1, 2):
+            for scope, ranks in ((strategy().scope(), hvd.size()), (contextlib.nullcontext(), 1)):
+                with self.subTest(outputs=outputs, ranks=ranks), scope:
+                    rows = [np.arange(6, dtype="float32").reshape(3, 2) + k for k in range(outputs)]
+                    loss = CompileLoss(["mse"] * outputs)
+                    value = loss([row * 0 for row in rows], rows)
+                    self.assertAlmostEqual(float(value), sum(np.mean(row**2) for row in rows) / ranks, places=4)
 
     def test_compute_loss_of_its_own(self):
         class Model(keras.Model):

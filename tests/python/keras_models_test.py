@@ -57,7 +57,7 @@ def of_layer(layer, shape=(6,)):
 
 
 class OwnActivation(layers.Layer):
-    """A layer that get_config() can not describe."""
+    """A layer that get_config() cannot describe."""
 
     def __init__(self, function, scales):
         super().__init__()

@@ -15,7 +15,7 @@ import support
 
 support.need("numpy")
 
-from farandole import errors
+from farandole import _quiet, errors
 from farandole._horovod import run_script
 from farandole.launch import _checks, _commands, _config, _hosts, _launchers, _options, _pages
 
@@ -179,7 +179,9 @@ class OptionsTest(unittest.TestCase):
     def test_errors(self):
         for options, text in ERRORS:
             with self.subTest(options=options):
-                self.assertIn(text, ended(options))
+                message = ended(options)
+                self.assertIn(text, message)
+                self.assertRegex(message, r"\Afarandole-run: [^\n]*\n\Z")
 
     def test_notes(self):
         for options, texts in NOTES.items():
@@ -190,10 +192,11 @@ class OptionsTest(unittest.TestCase):
                     self.assertIn(text, note)
 
     def test_the_program_keeps_its_options(self):
-        for options in ("-np 2", "-np=2 --", "-np 2 --mpi"):
+        for options in ("-np 2", "-np=2 --", "-n 2", "-n=2", "-np 2 --mpi"):
             request = _options.parse([*options.split(), "python", "train.py", "-np", "9", "--gloo"])
             self.assertEqual(request.program, ["python", "train.py", "-np", "9", "--gloo"])
             self.assertEqual((request.options.ranks, request.notes), (2, []))
+            self.assertEqual(request.arguments, [each for each in options.split() if each != "--"])
 
     def test_settings(self):
         request = _options.parse(
@@ -230,6 +233,41 @@ HOROVODRUN = """-h --help -v --version -np --num-proc -cb --check-build --disabl
 --num-nccl-streams --thread-affinity --gloo-timeout-seconds --log-level --log-with-timestamp --log-without-timestamp
 -prefix-timestamp --prefix-output-with-timestamp -H --hosts -hostfile --hostfile --host-discovery-script --gloo --mpi
 --jsrun"""
+
+
+class ProgramTest(unittest.TestCase):
+    """Programs that no launcher could start."""
+
+    def refused(self, *program):
+        with self.assertRaises(errors.InvalidArgument) as caught:
+            _checks.check_program(program, "farandole-run", ["-np", "2"])
+        return str(caught.exception)
+
+    def test_scripts_without_an_interpreter(self):
+        with tempfile.TemporaryDirectory() as directory:
+            self.addCleanup(os.chdir, os.getcwd())
+            os.chdir(directory)
+            for name, text in (("sum.py", "print(1)"), ("sum.sh", "echo"), ("data", "x"), ("good.py", "#!/bin/true")):
+                with open(name, "w") as file:
+                    file.write(text)
+            os.chmod("good.py", 0o755)
+            self.assertEqual(
+                self.refused("sum.py", "a b"),
+                "sum.py is not executable; did you mean: farandole-run -np 2 python sum.py 'a b'",
+            )
+            self.assertIn("farandole-run -np 2 bash ./sum.sh", self.refused("./sum.sh"))
+            self.assertEqual(self.refused("data"), "data is not executable; chmod +x data changes that")
+            os.chmod("sum.py", 0o755)
+            self.assertRegex(self.refused("sum.py"), r"^sum.py has no first line with #!.*python sum.py$")
+            self.assertIn("there is no program train.py,", self.refused("train.py"))
+            for program in ("./good.py", "good.py", "true", sys.executable):
+                _checks.check_program([program], "farandole-run", [])
+
+    def test_log_of_tensorflow(self):
+        self.assertEqual(_quiet.settings({}), {"TF_CPP_MIN_LOG_LEVEL": "2"})
+        self.assertEqual(_quiet.settings({"TF_CPP_MIN_LOG_LEVEL": "0"}), {})
+        for program, expected in (("python3.11 x.py", True), ("/env/bin/python", True), ("farandole-train", False)):
+            self.assertEqual(run_script.is_python(program.split()), expected)
 
 
 class HostsTest(unittest.TestCase):
@@ -432,8 +470,7 @@ class HorovodrunTest(unittest.TestCase):
                 self.assertIn(path, run_script.install(directory))
             done = subprocess.run([path, "-np", "2"], capture_output=True, text=True)
             self.assertEqual(done.returncode, 2)
-            self.assertIn("usage: horovodrun", done.stderr)
-            self.assertIn("the program is missing: horovodrun -np RANKS python train.py", done.stderr)
+            self.assertRegex(done.stderr, "^horovodrun: InvalidArgument: the program is missing: horovodrun -np RANKS python train.py\n$")
             os.remove(path)
             with open(path, "w") as file:
                 file.write("#!/usr/bin/python3\nfrom horovod.runner.launch import run_commandline\n")

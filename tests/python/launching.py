@@ -114,11 +114,11 @@ class CommandTest(unittest.TestCase):
             "import farandole, os, sys; farandole.init(); "
             "sys.stdout.write(f'{farandole.rank()} {os.environ[\"FARANDOLE_FUSION_BYTES\"]}\\n')"
         )
-        done = run("-np", "2", "-H", "localhost:2", "--fusion-threshold-mb", "2", "--verbose", sys.executable, "-c", program)
+        done = run("-n", "2", "-H", "localhost:2", "--fusion-threshold-mb", "2", "--verbose", sys.executable, "-c", program)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(sorted(done.stdout.split("\n")), ["", "0 2097152", "1 2097152"])
         self.assertRegex(done.stderr, r"2 ranks on localhost:2 by mpi(run|exec) of \S.*, because FARANDOLE_MPI is ")
-        self.assertRegex(done.stderr, r"env FARANDOLE_FUSION_BYTES=2097152 \S*mpi(run|exec)\S* .*-np 2 ")
+        self.assertRegex(done.stderr, r"env FARANDOLE_FUSION_BYTES=2097152 (TF_CPP_MIN_LOG_LEVEL=2 )?\S*mpi(run|exec)\S* .*-np 2 ")
 
     def test_printed_command_runs_in_a_shell(self):
         program = "import os, sys; print(os.environ['FARANDOLE_LOG'], sys.argv[1:])"
@@ -202,7 +202,43 @@ class CommandTest(unittest.TestCase):
         shown = run("--help").stdout
         for name in ("-np", "--hosts", "--timeline-filename", "--mpi-args"):
             self.assertIn(name, shown)
-        self.assertIn('"version"', run("--check-build").stdout)
+
+    def test_statuses(self):
+        for arguments, status, text in (
+            (["-np", "3", "-H", "localhost:1", "true"], 2, "3 processes were asked for"),
+            (["-np", "1", __file__], 2, "did you mean: python -m farandole.run -np 1 python "),
+            (["-np", "1", "no-such-program"], 2, "there is no program no-such-program"),
+            (["-np", "1", "-H", "elsewhere.invalid", "true"], 1, "elsewhere.invalid: "),
+        ):
+            done = run(*arguments)
+            self.assertEqual(done.returncode, status, done.stderr)
+            self.assertIn(text, done.stderr)
+            self.assertTrue(done.stderr.startswith("python -m farandole.run: "), done.stderr)
+
+    def test_check_build(self):
+        shown = run("--check-build").stdout
+        for label, text in (("version", farandole.__version__), ("plug-ins", ".*mpi_"), ("launcher", "mpi(run|exec) of ")):
+            self.assertRegex(shown, f"(?m)^{label} +{text}")
+        self.assertLessEqual(max(map(len, shown.splitlines())), 120)
+        given = subprocess.run(
+            [sys.executable, "-c", "from farandole._info import farandole_info; farandole_info()", "--json"],
+            env={**os.environ, "FARANDOLE_LOG": "error"}, capture_output=True, text=True, timeout=SECONDS,
+        )  # fmt: skip
+        self.assertEqual(json.loads(given.stdout)["settings"]["FARANDOLE_LOG"], "error")
+
+    def test_tensorflow_logs_errors_only_by_default(self):
+        environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
+        program = "import os; print(os.environ.get('TF_CPP_MIN_LOG_LEVEL'))"
+        for command_line, given, expected in (
+            (command("-np", "1", sys.executable, "-c", program), {}, "2"),
+            (command("-np", "1", sys.executable, "-c", program), {"TF_CPP_MIN_LOG_LEVEL": "0"}, "0"),
+            (command("-np", "1", "printenv", "TF_CPP_MIN_LOG_LEVEL"), {}, ""),
+        ):
+            done = subprocess.run(
+                command_line, env={**environment, **given}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+                timeout=SECONDS,
+            )  # fmt: skip
+            self.assertEqual(done.stdout.strip(), expected)
 
 
 class VersionTest(unittest.TestCase):

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rank and size, build information, Horovod's variables and module names, elastic states, and init after shutdown."""
 
+import contextlib
 import ctypes
 import importlib
+import io
 import json
 import os
 import sys
@@ -34,17 +36,23 @@ class PlaceTest(support.RankedTest):
         self.assertEqual(farandole.is_homogeneous(), len({len(host) for host in hosts}) == 1)
 
     def test_build_information(self):
+        backend = farandole.info()["backend"]
         if "FARANDOLE_RANK" in os.environ:
+            self.assertIn(backend, ("local", "tcp"))
             self.assertFalse(farandole.mpi_enabled())
             with self.assertRaises(errors.InvalidArgument):
                 farandole.mpi_threads_supported()
         else:
+            self.assertIn(backend, ("mpi_openmpi", "mpi_mpich"))
             self.assertTrue(farandole.mpi_built() and farandole.mpi_enabled())
             self.assertTrue(farandole.mpi_threads_supported())
         self.assertFalse(farandole.gloo_built() or farandole.gloo_enabled() or farandole.rocm_built())
         self.assertEqual(farandole.nccl_built(), 0)
         found = farandole.info()
         self.assertEqual((found["version"], found["size"]), (farandole.__version__, farandole.size()))
+        self.assertRegex(str(found), rf"(?m)^version +{farandole.__version__}$")
+        self.assertIn(f"rank {farandole.rank()} of {farandole.size()} on ", repr(found))
+        self.assertLessEqual(max(map(len, str(found).splitlines())), 140)
         places = [os.path.join(directory, "lib") for directory in farandole.__path__]
         library = os.path.realpath(os.path.dirname(found["library"]))
         self.assertIn(library, [os.path.realpath(place) for place in places])
@@ -197,8 +205,10 @@ class HorovodNamesTest(support.RankedTest):
             finally:
                 sys.argv, sys.path = before
         self.assertEqual(farandole.size.seen, ["--flag", "x"])
-        with self.assertRaisesRegex(SystemExit, "usage"):
+        with self.assertRaises(SystemExit) as ended, contextlib.redirect_stderr(io.StringIO()) as said:
             as_horovod.main([])
+        self.assertEqual(ended.exception.code, 2)
+        self.assertRegex(said.getvalue(), r"^farandole\.as_horovod: the program is missing\nusage: ")
 
 
 class ElasticTest(support.RankedTest):

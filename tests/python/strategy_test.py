@@ -379,7 +379,7 @@ class PrivateNamesTest(support.RankedTest):
         if owner is None:
             owner = getattr(module, attribute.split(".")[0])
         original = getattr(owner, last)
-        # An inherited attribute can not be taken from its class: it is looked up through one that has none.
+        # An inherited attribute cannot be taken from its class: it is looked up through one that has none.
         with mock.patch.object(_private_names, "getattr", _without(original), create=True):
             with self.assertRaisesRegex(ImportError, last):
                 check()

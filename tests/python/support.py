@@ -24,7 +24,7 @@ def _is_first() -> bool:
 
 
 def need(*modules: str) -> None:
-    """Skips the test program if one of the modules can not be imported by this interpreter."""
+    """Skips the test program if one of the modules cannot be imported by this interpreter."""
     for module in modules:
         if importlib.util.find_spec(module) is None:
             if _is_first():

@@ -3,6 +3,7 @@
 
 import importlib
 import importlib.util
+from unittest import mock
 
 from tensorflow_support import OpTest, main
 
@@ -10,7 +11,7 @@ import tensorflow as tf
 
 import farandole.numpy as collectives
 import farandole.tensorflow as hvd
-from farandole import _lifecycle, errors
+from farandole import _lifecycle, _uncaught, errors
 from farandole.tensorflow import _errors
 
 FAILED, INVALID = tf.errors.FailedPreconditionError, tf.errors.InvalidArgumentError
@@ -39,7 +40,7 @@ class TextTest(OpTest):
         try:
             call()
         except Exception as error:
-            return _lifecycle._described(type(error), error, error.__traceback__)
+            return _uncaught.described(type(error), error, error.__traceback__)
         raise AssertionError("raised nothing")
 
     def test_causes_in_functions(self):
@@ -54,6 +55,32 @@ class TextTest(OpTest):
         line = step.python_function.__code__.co_firstlineno + 3
         text = self.described(lambda: step(tf.ones(1)))
         self.assertEqual(text, f"ValueError: a cause\n\n  of several lines ({__file__}:{line})")
+
+    def test_reports_that_replace_tracebacks(self):
+        """Only those of this package's errors, which say what to do."""
+
+        def report(raise_error, rank=1):
+            try:
+                raise_error()
+            except Exception as error:
+                return _uncaught.report(type(error), error, error.__traceback__, rank)
+            raise AssertionError("raised nothing")
+
+        def raised(error):
+            raise error
+
+        def chained():
+            try:
+                raised(KeyError("a"))
+            except KeyError:
+                raised(errors.InvalidArgument("text"))
+
+        self.assertRegex(report(lambda: raised(errors.InvalidArgument("text"))), r"^rank 1: .*InvalidArgument: text\n  File")
+        self.assertEqual(report(lambda: raised(errors.Mismatch("text"))).count("\n"), 1)
+        for other in (lambda: raised(KeyError("a")), lambda: raised(errors.InternalError("text")), chained):
+            self.assertIsNone(report(other))
+        with mock.patch.dict("os.environ", {"FARANDOLE_LOG": "debug"}):
+            self.assertIsNone(report(lambda: raised(errors.Mismatch("text"))))
 
     def test_long_causes_keep_both_ends(self):
         text = _lifecycle._shortened(("begins " + "\u00e9" * 1000 + " ends").encode()).decode()

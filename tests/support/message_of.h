@@ -7,15 +7,18 @@
 #include <string>
 #include <utility>
 
+#include "farandole/core/error.h"
+
 namespace farandole::test {
 
-/// The text of the error of class `Kind` that `call` throws; another exception, or none, fails the test.
+/// The text, without the kind, of the error of class `Kind` that `call` throws; another exception, or none, fails the
+/// test.
 template <class Kind, class Call>
 std::string message_of(Call&& call) {
   try {
     std::forward<Call>(call)();
   } catch (const Kind& error) {
-    return error.what();
+    return farandole::message_of(error);
   } catch (const std::exception& error) {
     ADD_FAILURE() << "another exception: " << error.what();
     return {};

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 # Sourced by tests on several hosts: network namespaces of this machine, joined by a bridge, each with a name and /dev/shm of
-# its own. They share one /proc, so FARANDOLE_HOST_ID must tell them apart. Needs root and iproute2; where hosts can not be
+# its own. They share one /proc, so FARANDOLE_HOST_ID must tell them apart. Needs root and iproute2; where hosts cannot be
 # made, the test is skipped with the reason (exit status 77). Nothing is left behind.
 
 skip() {
@@ -107,7 +107,7 @@ start_sshds() {
   ssh=(-i "$directory/user_key" -o BatchMode=yes -o ConnectTimeout=10 -o ConnectionAttempts=10
     -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR)
   for host in "${hosts[@]}"; do
-    ip netns exec "$name-1" ssh "${ssh[@]}" "$net.$host" true || skip "root can not log in by ssh"
+    ip netns exec "$name-1" ssh "${ssh[@]}" "$net.$host" true || skip "root cannot log in by ssh"
   done
 }
 

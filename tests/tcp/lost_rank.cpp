@@ -20,7 +20,7 @@ int main() {
     std::fflush(stdout);
     for (;;) ranks.allreduce(data, farandole::ReduceOp::kMax);
   } catch (const farandole::Error& error) {
-    std::printf("%s: %s\n", std::string(name(error.kind())).c_str(), error.what());
+    std::printf("%s\n", error.what());
   }
   return 0;
 }

@@ -25,7 +25,7 @@
 
 #include "farandole/collectives/algorithms.h"
 #include "farandole/internal/stall_monitor.h"
-#include "messages/executor.h"
+#include "messages/scheduled_collective.h"
 #include "sanitizers.h"
 #include "schedule/layout.h"
 #include "schedule/schedule_cache.h"
@@ -59,7 +59,7 @@ std::string open_files_problem() {
                        kDescriptors, limit.rlim_max);
   }
   limit.rlim_cur = limit.rlim_max;
-  return setrlimit(RLIMIT_NOFILE, &limit) == 0 ? "" : "the soft limit of open files can not be raised";
+  return setrlimit(RLIMIT_NOFILE, &limit) == 0 ? "" : "the soft limit of open files cannot be raised";
 }
 
 /// One rank in a process, one process on a host.

@@ -11,22 +11,22 @@ Start the program with mpirun, or without MPI as docs/quickstart.md says. `faran
 Horovod's TensorFlow API. `farandole.numpy` needs no framework. The errors are in `farandole.errors`.
 """
 
-from . import _engine
 from ._built import (
     ccl_built,
     cuda_built,
     ddl_built,
     gloo_built,
     gloo_enabled,
-    info,
     mpi_built,
     mpi_enabled,
     mpi_threads_supported,
     nccl_built,
     rocm_built,
+    version,
 )
 from ._engine import Adasum, Average, Max, Min, Product, ReduceOp, Sum
 from ._horovod.modules import install_as_horovod
+from ._info import info
 from ._lifecycle import (
     abort,
     counters,
@@ -53,9 +53,4 @@ from .process_sets import (
     remove_process_set,
 )
 
-__version__ = _engine.lib.farandole_version().decode()
-
-
-def version() -> str:
-    """Version of Farandole's library, such as "0.1.0"."""
-    return __version__
+__version__ = version()

@@ -1,17 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Build options of this copy of Farandole, under the names of Horovod's queries."""
 
-import contextlib
 import ctypes
-import sys
-from importlib import metadata
-from typing import Any, Dict
 
 from . import _engine, errors
-
-_OTHER_DISTRIBUTIONS = {"tensorflow": ("tensorflow-cpu", "tensorflow-intel", "tf-nightly")}
-# Beginnings of `describe()["mpi"]` in jobs without MPI: of one process, of one host, of several hosts.
-_WITHOUT_MPI = ("none", "sockets of this host", "TCP connections")
 
 
 def _has_plugin(prefix: str) -> bool:
@@ -25,7 +17,7 @@ def mpi_built() -> bool:
 
 def mpi_enabled() -> bool:
     """True if the job was joined by MPI. False before `init`."""
-    return not _engine.describe().get("mpi", "none").startswith(_WITHOUT_MPI)
+    return _engine.describe().get("backend", "none").startswith("mpi_")
 
 
 def mpi_threads_supported() -> bool:
@@ -76,29 +68,11 @@ def rocm_built() -> bool:
     return False
 
 
+def version() -> str:
+    """Version of Farandole's library, such as "0.1.0"."""
+    return _engine.lib.farandole_version().decode()
+
+
 def version_line(program: str) -> str:
     """The output of --version, in the form that the C++ programs use."""
-    return f"{program} (Farandole) {_engine.lib.farandole_version().decode()}"
-
-
-def info() -> Dict[str, Any]:
-    """Facts about the build, the settings, Python, TensorFlow and, after `init`, the job. Local, non-blocking."""
-    described = dict(_engine.describe())
-    described["python"] = sys.version.split()[0]
-    for package in ("numpy", "tensorflow", "keras"):
-        described[package] = _version_of(package)
-    ops = sys.modules.get("farandole.tensorflow._library")
-    if ops is not None and hasattr(ops, "describe"):
-        described["tensorflow_ops"] = ops.describe()
-    return described
-
-
-def _version_of(package: str) -> Any:
-    # Prefer the imported module's version.
-    module = sys.modules.get(package)
-    if module is not None:
-        return getattr(module, "__version__", None)
-    for distribution in (package, *_OTHER_DISTRIBUTIONS.get(package, ())):
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            return metadata.version(distribution)
-    return None
+    return f"{program} (Farandole) {version()}"

@@ -4,28 +4,19 @@
 import atexit
 import contextlib
 import os
-import re
 import signal
 import sys
-import textwrap
 import threading
-import traceback
 from ctypes import byref
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
-from . import _engine, _missing_scope, _work, errors, objects
+from . import _engine, _missing_scope, _uncaught, _work, errors, objects
 from ._horovod import environment
 from .process_sets import ProcessSet, forget_all, register_all
 
 _warned: Set[str] = set()  # texts that warn_once has logged
 _hooks_of = 0  # id of the process that has installed the hooks below
 _MAX_ABORT_BYTES = 1900  # the message has 2019 bytes, which also hold the rank, the host and the process
-# Beginning of TensorFlow's message if an op of a function fails.
-_GRAPH_ERROR = "Graph execution error:"
-_FRAME = re.compile(r'^ *File "(.*)", line (\d+)', re.MULTILINE)
-_IN_USER_CODE = ": in user code:"
-# Parts of paths of files that are not the program's.
-_LIBRARIES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}", "__autograph_generated_file", "<")
 
 
 def init(
@@ -203,8 +194,10 @@ def _install_hooks() -> None:
         previous = sys.excepthook
 
         def hook(kind, value, trace):
-            _print_cause(kind, value, trace)
-            previous(kind, value, trace)
+            is_reported = _print_report(kind, value, trace)
+            # A hook of the program, such as one that sends errors to a server, gets every exception.
+            if not is_reported or not (previous is sys.__excepthook__ or hasattr(previous, "hides_starters")):
+                previous(kind, value, trace)
             _abort_for(kind, value, trace)
 
         sys.excepthook = hook
@@ -215,51 +208,19 @@ def _abort_for(kind: type, value: BaseException, trace: Any) -> None:
     # After a fault of the job, the other ranks know of the fault and its first cause already.
     if _hooks_of != os.getpid() or not _engine.is_initialized() or isinstance(value, errors.HorovodInternalError):
         return
-    abort(_described(kind, value, trace))
+    abort(_uncaught.described(kind, value, trace))
 
 
-def _print_cause(kind: type, value: BaseException, trace: Any) -> None:
-    """Prints the cause in one line before the traceback: tracebacks
-    of libraries are long, and several ranks may print."""
-    if _hooks_of == os.getpid() and _engine.is_initialized() and size() > 1:
-        print(f"rank {rank()}: {_described(kind, value, trace)}", file=sys.stderr)
-
-
-def _described(kind: type, value: BaseException, trace: Any) -> str:
-    """The exception in words, with the file and line of the program."""
-    text = "".join(traceback.format_exception_only(kind, value)).strip()
-    frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(trace)]
-    if f": {_GRAPH_ERROR}" in text:
-        frames += _frames_in(text)
-        text = f"{kind.__name__}: {_cause_in_graph(text)}"
-    elif _IN_USER_CODE in text:  # AutoGraph appends the traceback of the converted program
-        frames += _frames_in(text)
-        text = _cause_in_user_code(text)
-    # The last frame of the program, rather than of this package or of a library.
-    own = os.path.dirname(os.path.abspath(__file__)) + os.sep
-    outside = [frame for frame in frames if not frame[0].startswith(own)]
-    written = [frame for frame in outside if not any(part in frame[0] for part in _LIBRARIES)]
-    for name, line in (written or outside)[-1:]:
-        # The text of such an error may come from another rank, and name a place in that rank's program.
-        text += f"; raised at {name}:{line}" if isinstance(value, errors.Error) else f" ({name}:{line})"
-    return text
-
-
-def _frames_in(text: str) -> List[Tuple[str, int]]:
-    return [(name, int(line)) for name, line in _FRAME.findall(text)]
-
-
-def _cause_in_user_code(text: str) -> str:
-    """The error, with all of its lines, which AutoGraph writes below the lines of code."""
-    last = list(_FRAME.finditer(text))[-1:]
-    below = text[last[0].end() :].split("\n\n", 1) if last else []
-    return textwrap.dedent(below[1]).strip() if len(below) == 2 and below[1].strip() else text
-
-
-def _cause_in_graph(text: str) -> str:
-    """The message of an op, which TensorFlow writes between the graph's traceback and the name of the op."""
-    lines = text.split("\n\t [[", 1)[0].splitlines()
-    return next((line.strip() for line in reversed(lines) if line.strip()), text)
+def _print_report(kind: type, value: BaseException, trace: Any) -> bool:
+    """Prints what `_uncaught.report` returns, and returns True. Otherwise prints the cause in one line, for a traceback
+    that follows: tracebacks of libraries are long, and several ranks may print."""
+    if _hooks_of != os.getpid() or not _engine.is_initialized() or size() == 1:
+        return False
+    text = _uncaught.report(kind, value, trace, rank())
+    # One write, so that the lines of several ranks do not mix.
+    sys.stderr.write(text or f"rank {rank()}: {_uncaught.described(kind, value, trace)}\n")
+    sys.stderr.flush()
+    return text is not None
 
 
 def _at_exit() -> None:

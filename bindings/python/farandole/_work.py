@@ -33,7 +33,7 @@ def _number_of(dtype: np.dtype) -> int:
     if number is None or not dtype.isnative:
         known = ", ".join(_engine.DTYPES)
         raise errors.InvalidArgument(
-            f"arrays of {dtype.str} ({dtype}) can not be reduced or sent; convert to one of: {known}"
+            f"arrays of {dtype.str} ({dtype}) cannot be reduced or sent; convert to one of: {known}"
         )
     return number
 

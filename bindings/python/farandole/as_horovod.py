@@ -10,7 +10,7 @@ import runpy
 import sys
 from typing import List
 
-from . import _built, _frames
+from . import _built, _frames, _quiet
 from ._horovod import names
 from ._horovod.modules import install_as_horovod
 
@@ -37,7 +37,9 @@ def main(arguments: List[str]) -> None:
     as_module = bool(arguments) and arguments[0] == "-m"
     program = arguments[1:] if as_module else arguments
     if not program or program[0].startswith("-"):
-        sys.exit(_USAGE)
+        print(f"farandole.as_horovod: the program is missing\n{_USAGE}", file=sys.stderr)
+        sys.exit(2)
+    _quiet.before_import()
     install_as_horovod()
     _frames.hide_starters()
     sys.argv = program

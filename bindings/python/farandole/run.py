@@ -7,16 +7,17 @@ farandole-run --help
 `python -m farandole.run` is the same. From Python, `farandole.run(function, …)` runs a function on all ranks.
 """
 
-import json
 import os
 import sys
 import types
 from typing import Any, List
 
-from . import errors
-from ._built import info
+from . import _quiet, errors
+from ._info import Info, info
 from ._horovod import run_script
-from .launch import _checks, _commands, _function, _hosts, _options, _pages
+from .launch import _checks, _commands, _hosts, _launchers, _options, _pages
+
+_NOT_STARTED, _WRONG_USAGE = 1, 2  # exit statuses
 
 
 def main(arguments: List[str], name: str) -> None:
@@ -26,7 +27,7 @@ def main(arguments: List[str], name: str) -> None:
     """
     request = _options.parse(arguments, name)
     if request.action == "check-build":
-        print(json.dumps(info(), indent=2, default=str))
+        print(_with_launcher(info(), request.options))
     elif request.action == "man-page":
         print(_pages.manual_page(), end="")
     elif request.action == "bash-completion":
@@ -38,14 +39,28 @@ def main(arguments: List[str], name: str) -> None:
             else:
                 _start(request, name)
         except (errors.Error, OSError) as error:
-            sys.exit(f"{name}: {error}")
+            print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr)
+            sys.exit(_WRONG_USAGE if isinstance(error, errors.InvalidArgument) else _NOT_STARTED)
+
+
+def _with_launcher(facts: Info, options: _launchers.Options) -> Info:
+    """Adds the launcher that would start a job with these options, or why there is none."""
+    try:
+        facts["launcher"] = _checks.find(options).described()
+    except errors.Error as error:
+        facts["launcher"] = f"none: {error}"
+    return facts
 
 
 def _start(request: _options.Request, name: str) -> None:
     options, program = request.options, request.program
+    launcher = _checks.find(options)
+    if options.is_local() and not launcher.knows_hosts(os.environ):
+        _checks.check_program(program, name, request.arguments)
     if name == run_script.NAME:
         program = run_script.wrapped(program)
-    launcher = _checks.find(options)
+    if run_script.is_python(program):
+        options.settings.update(_quiet.settings({**os.environ, **options.settings}))
     command = _commands.make_command(launcher, options, program, os.environ)
     for note in [*request.notes, *command.notes]:
         print(f"{name}: {note}", file=sys.stderr)
@@ -74,6 +89,8 @@ class _CallableModule(types.ModuleType):
     """Makes the module callable: `import farandole.run` replaces the attribute `run`, a function, by this module."""
 
     def __call__(self, *arguments: Any, **named: Any) -> List[Any]:
+        from .launch import _function  # not with the module: an installation for C++ has farandole-run only
+
         return _function.run(*arguments, **named)
 
 

@@ -5,13 +5,9 @@
 #include <vector>
 
 #include "algorithms/families.h"
-#include "farandole/internal/choice.h"
 
 namespace farandole {
 namespace {
-
-constexpr Words<kCollectiveCount> kCollectiveNames = {
-    "allreduce", "broadcast", "reduce", "allgather", "reduce_scatter", "gather", "scatter", "alltoall", "barrier"};
 
 std::vector<Algorithm> rows_of_all_families() {
   std::vector<Algorithm> rows;
@@ -26,14 +22,6 @@ std::vector<Algorithm> rows_of_all_families() {
 
 }  // namespace
 
-std::string_view name(Collective collective) {
-  return word_of(collective, kCollectiveNames);
-}
-
-Collective parse_collective(std::string_view text) {
-  return parse_word<Collective>(text, "collective", kCollectiveNames);
-}
-
 std::span<const Algorithm> algorithms() {
   // Never destroyed: collectives may still run while static objects are destroyed.
   static const auto& rows = *new std::vector<Algorithm>(rows_of_all_families());
@@ -41,10 +29,10 @@ std::span<const Algorithm> algorithms() {
 }
 
 int segments_for_size(const Algorithm& algorithm, int ranks, std::size_t bytes, std::size_t segment_bytes) {
-  constexpr std::size_t kMaxSegments = 64;
+  constexpr std::size_t kMaxChosen = 64;
   if (!algorithm.pipelined) return 1;
   const std::size_t chunk_bytes = bytes / static_cast<std::size_t>(algorithm.chunks(ranks));
-  return static_cast<int>(std::clamp<std::size_t>((chunk_bytes + segment_bytes - 1) / segment_bytes, 1, kMaxSegments));
+  return static_cast<int>(std::clamp<std::size_t>((chunk_bytes + segment_bytes - 1) / segment_bytes, 1, kMaxChosen));
 }
 
 const Algorithm* find_algorithm(Collective collective, std::string_view name) {

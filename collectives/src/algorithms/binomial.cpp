@@ -50,8 +50,9 @@ struct BinomialTree {
 /// Reduces to the root. On level 0 the positions 1, 3, 5, … send to the position before, on level 1 the positions 2, 6,
 /// 10, … send two positions back, and so on: neighbours are combined first, then pairs of neighbours. The segments form
 /// a pipeline: each segment climbs one level in a round, and the next segment starts a round later. The root finishes
-/// each segment.
+/// each segment. Positions are counted from the root on, so the association depends on the root.
 /// Rounds: ⌈log₂P⌉ + segments - 1.  Sent per rank: N, by the root nothing.
+/// Source: Thakur, Rabenseifner & Gropp, IJHPCA 19(1), 2005.
 void binomial_reduce_phase(ScheduleBuilder& schedule, const Place& at, int segments, int first_round) {
   const BinomialTree tree(at);
   for (int round = 0; round < tree.levels + segments - 1; ++round) {
@@ -62,20 +63,17 @@ void binomial_reduce_phase(ScheduleBuilder& schedule, const Place& at, int segme
         schedule.send(tree.parent(level), piece);
       } else if (tree.has_child(level)) {
         schedule.recv_reduce(tree.child(level), piece);
-        if (tree.position == 0 && level == tree.levels - 1) {
-          schedule.finish(piece, 1);
-        }
+        if (tree.position == 0 && level == tree.levels - 1) schedule.finish(piece, 1);
       }
     }
   }
-  if (at.size == 1) {
-    schedule.finish({0, 0}, segments);
-  }
+  if (at.size == 1) schedule.finish({0, 0}, segments);
 }
 
 /// Broadcasts from the root: the reduce in reverse. Each segment descends one level in a round, from the highest level
 /// on, so that the child with the largest subtree receives first.
 /// Rounds: ⌈log₂P⌉ + segments - 1.  Sent per rank: up to N⌈log₂P⌉ (the root), by half of the ranks nothing.
+/// Source: Thakur, Rabenseifner & Gropp, IJHPCA 19(1), 2005.
 void binomial_broadcast_phase(ScheduleBuilder& schedule, const Place& at, int segments, int first_round) {
   const BinomialTree tree(at);
   for (int round = 0; round < tree.levels + segments - 1; ++round) {
@@ -109,21 +107,6 @@ AlgorithmCost binomial_tree_cost(const Place& at, int segments) {
   return cost;
 }
 
-/// Source: Thakur, Rabenseifner & Gropp, IJHPCA 19(1), 2005.
-Schedule binomial_broadcast(const Place& at, int segments) {
-  ScheduleBuilder schedule(at, /*chunks=*/1, segments);
-  binomial_broadcast_phase(schedule, at, segments, 0);
-  return std::move(schedule).build();
-}
-
-/// Positions are counted from the root on, so the association depends on the root.
-/// Source: Thakur, Rabenseifner & Gropp, IJHPCA 19(1), 2005.
-Schedule binomial_reduce(const Place& at, int segments) {
-  ScheduleBuilder schedule(at, /*chunks=*/1, segments);
-  binomial_reduce_phase(schedule, at, segments, 0);
-  return std::move(schedule).build();
-}
-
 /// Allreduce: reduces to rank 0 and broadcasts along the same tree. A segment that has arrived at rank 0 descends while
 /// later segments still climb. The association is the same for every element: if P is a power of two, a balanced
 /// binary tree over the ranks.
@@ -145,6 +128,7 @@ Schedule binomial_tree_allreduce(const Place& at, int segments) {
 /// subtree to its parent in one message. A subtree is a range of contiguous ranks, counted modulo P: a range that wraps
 /// round the last chunk is two messages.
 /// Rounds: ⌈log₂P⌉.  Received by the root: N(P-1)/P.
+/// Source: Thakur, Rabenseifner & Gropp, IJHPCA 19(1), 2005.
 void binomial_gather_phase(ScheduleBuilder& schedule, const Place& at, int segments, int first_round) {
   const BinomialTree tree(at);
   for (int level = 0; level < tree.levels; ++level) {
@@ -162,6 +146,7 @@ void binomial_gather_phase(ScheduleBuilder& schedule, const Place& at, int segme
 /// From the highest level down, each rank sends every child the chunks of the child's subtree: the root first sends
 /// half of the vector to the rank half way round, and so on.
 /// Rounds: ⌈log₂P⌉.  Sent by the root: N(P-1)/P.
+/// Source: Thakur, Rabenseifner & Gropp, IJHPCA 19(1), 2005.
 void binomial_scatter_phase(ScheduleBuilder& schedule, const Place& at, int segments, int first_round) {
   const BinomialTree tree(at);
   for (int depth = 0; depth < tree.levels; ++depth) {
@@ -190,24 +175,6 @@ AlgorithmCost binomial_gather_cost(const Place& at, int segments) {
   return {ceil_log2(at.size), at.size - 1 + wraps, edges * segments};
 }
 
-namespace {
-
-/// Source: Thakur, Rabenseifner & Gropp, IJHPCA 19(1), 2005.
-Schedule binomial_gather(const Place& at, int segments) {
-  ScheduleBuilder schedule(at, /*chunks=*/at.size, segments);
-  binomial_gather_phase(schedule, at, segments, 0);
-  return std::move(schedule).build();
-}
-
-/// Source: Thakur, Rabenseifner & Gropp, IJHPCA 19(1), 2005.
-Schedule binomial_scatter(const Place& at, int segments) {
-  ScheduleBuilder schedule(at, /*chunks=*/at.size, segments);
-  binomial_scatter_phase(schedule, at, segments, 0);
-  return std::move(schedule).build();
-}
-
-}  // namespace
-
 std::span<const Algorithm> binomial_family() {
   static constexpr Algorithm kRows[] = {
       {.collective = Collective::kAllreduce,
@@ -222,7 +189,7 @@ std::span<const Algorithm> binomial_family() {
       {.collective = Collective::kBroadcast,
        .name = "binomial",
        .title = "Binomial tree",
-       .make = binomial_broadcast,
+       .make = single_phase<binomial_broadcast_phase, one_chunk>,
        .cost = binomial_broadcast_cost,
        .chunks = one_chunk,
        .pipelined = true,
@@ -230,7 +197,7 @@ std::span<const Algorithm> binomial_family() {
       {.collective = Collective::kReduce,
        .name = "binomial",
        .title = "Binomial tree",
-       .make = binomial_reduce,
+       .make = single_phase<binomial_reduce_phase, one_chunk>,
        .cost = binomial_reduce_cost,
        .chunks = one_chunk,
        .pipelined = true,
@@ -239,13 +206,13 @@ std::span<const Algorithm> binomial_family() {
       {.collective = Collective::kGather,
        .name = "binomial",
        .title = "Binomial tree",
-       .make = binomial_gather,
+       .make = single_phase<binomial_gather_phase>,
        .cost = binomial_gather_cost,
        .logarithmic = true},
       {.collective = Collective::kScatter,
        .name = "binomial",
        .title = "Binomial tree",
-       .make = binomial_scatter,
+       .make = single_phase<binomial_scatter_phase>,
        .cost = binomial_gather_cost,
        .logarithmic = true},
   };

@@ -99,12 +99,6 @@ AlgorithmCost circulant_allreduce_cost(const Place& at, int segments) {
   return circulant_reduce_scatter_cost(at, segments) + circulant_cost(at, segments);
 }
 
-Schedule circulant_reduce_scatter(const Place& at, int segments) {
-  ScheduleBuilder schedule(at, /*chunks=*/at.size, segments);
-  circulant_reduce_scatter_phase(schedule, at, segments, 0);
-  return std::move(schedule).build();
-}
-
 /// Allreduce: reduce-scatter, then allgather; like halving-doubling, but for any P. The contributions to chunk c are
 /// combined along a tree that is turned by one rank from each chunk to the next.
 /// Rounds: 2⌈log₂P⌉.  Sent per rank: 2N(P-1)/P.  Source: Träff, arXiv 2410.14234, 2024.
@@ -144,7 +138,7 @@ std::span<const Algorithm> circulant_family() {
       {.collective = Collective::kReduceScatter,
        .name = "circulant",
        .title = "Circulant halving",
-       .make = circulant_reduce_scatter,
+       .make = single_phase<circulant_reduce_scatter_phase>,
        .cost = circulant_reduce_scatter_cost,
        .logarithmic = true},
   };

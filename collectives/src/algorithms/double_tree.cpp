@@ -31,9 +31,7 @@ int parent_of(int rank, int size) {
 TreeNode in_order_node(int rank, int size) {
   TreeNode node;
   if (rank == 0) {
-    if (size > 1) {
-      node.children.push_back(1 << (ceil_log2(size) - 1));
-    }
+    if (size > 1) node.children.push_back(1 << (ceil_log2(size) - 1));
     return node;
   }
   node.parent = parent_of(rank, size);
@@ -44,9 +42,7 @@ TreeNode in_order_node(int rank, int size) {
     while (reach > 0 && rank + reach >= size) {
       reach /= 2;
     }
-    if (reach > 0) {
-      node.children.push_back(rank + reach);
-    }
+    if (reach > 0) node.children.push_back(rank + reach);
   }
   for (int up = rank; up != 0; up = parent_of(up, size)) {
     ++node.depth;
@@ -57,9 +53,7 @@ TreeNode in_order_node(int rank, int size) {
 /// This rank in tree 0 or 1. Tree 1 is tree 0 mirrored (even P) or shifted by one rank (odd P), so that a rank that has
 /// two children in one tree is a leaf in the other tree.
 TreeNode node_of(int tree, const Place& at) {
-  if (tree == 0) {
-    return in_order_node(at.rank, at.size);
-  }
+  if (tree == 0) return in_order_node(at.rank, at.size);
   const bool mirror = at.size % 2 == 0;
   const auto swap = [&](int rank) { return mirror ? at.size - 1 - rank : (rank + 1) % at.size; };
   TreeNode node = in_order_node(mirror ? swap(at.rank) : at.previous(), at.size);
@@ -80,18 +74,12 @@ void add_round(ScheduleBuilder& schedule, const TreeNode& node, int tree, int de
     for (const int child : node.children) {
       schedule.recv_reduce(child, from_children);
     }
-    if (node.parent == kNoParent) {
-      schedule.finish(from_children, 1);
-    }
+    if (node.parent == kNoParent) schedule.finish(from_children, 1);
   }
   const Piece to_parent = piece_sent_at(depth - node.depth);
-  if (node.parent != kNoParent && exists(to_parent)) {
-    schedule.send(node.parent, to_parent);
-  }
+  if (node.parent != kNoParent && exists(to_parent)) schedule.send(node.parent, to_parent);
   const Piece from_parent = piece_sent_at(depth + node.depth - 1);
-  if (node.parent != kNoParent && exists(from_parent)) {
-    schedule.recv(node.parent, from_parent);
-  }
+  if (node.parent != kNoParent && exists(from_parent)) schedule.recv(node.parent, from_parent);
   const Piece to_children = piece_sent_at(depth + node.depth);
   if (exists(to_children)) {
     for (const int child : node.children) {
@@ -130,9 +118,7 @@ Schedule double_tree_allreduce(const Place& at, int segments) {
       add_round(schedule, nodes[static_cast<std::size_t>(tree)], tree, depth, round, segments);
     }
   }
-  if (at.size == 1) {
-    schedule.finish({0, 0}, 2 * segments);
-  }
+  if (at.size == 1) schedule.finish({0, 0}, 2 * segments);
   return std::move(schedule).build();
 }
 

@@ -18,8 +18,7 @@ Family double_tree_family;
 Family recursive_doubling_family;
 Family halving_doubling_family;
 Family circulant_family;
-Family scatter_allgather_family;
-Family reduce_scatter_gather_family;
+Family two_phase_family;
 Family linear_family;
 Family pairwise_family;
 Family dissemination_family;
@@ -27,17 +26,8 @@ Family dissemination_family;
 /// All families. The table is sorted by collective; within a collective it keeps this order. Users see the order in
 /// lists and error messages, and of two algorithms that the cost model predicts to be equally fast the first runs.
 inline constexpr Family* kFamilies[] = {
-    ring_family,
-    binomial_family,
-    double_tree_family,
-    recursive_doubling_family,
-    halving_doubling_family,
-    circulant_family,
-    scatter_allgather_family,
-    reduce_scatter_gather_family,
-    linear_family,
-    pairwise_family,
-    dissemination_family,
+    ring_family,      binomial_family,  double_tree_family, recursive_doubling_family, halving_doubling_family,
+    circulant_family, two_phase_family, linear_family,      pairwise_family,           dissemination_family,
 };
 
 }  // namespace farandole

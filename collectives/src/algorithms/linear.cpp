@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "algorithms/families.h"
-#include "algorithms/phases.h"
 
 namespace farandole {
 namespace {

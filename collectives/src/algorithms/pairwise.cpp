@@ -2,7 +2,6 @@
 #include <utility>
 
 #include "algorithms/families.h"
-#include "algorithms/phases.h"
 
 namespace farandole {
 namespace {

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdint>
 
 #include "farandole/collectives/algorithms.h"
 #include "farandole/collectives/schedule.h"
@@ -22,6 +21,22 @@ inline int ceil_log2(int size) {
 /// `Algorithm::chunks` of algorithms that leave the vector in one chunk.
 inline int one_chunk(int) {
   return 1;
+}
+
+/// `Algorithm::chunks` of algorithms with a chunk for each rank.
+inline int chunk_per_rank(int size) {
+  return size;
+}
+
+/// Appends the steps of a phase to a schedule; `first_round` is the phase's first round.
+using Phase = void(ScheduleBuilder& schedule, const Place& at, int segments, int first_round);
+
+/// `Algorithm::make` of an algorithm that consists of a single phase.
+template <Phase* phase, int (*chunks)(int size) = chunk_per_rank>
+Schedule single_phase(const Place& at, int segments) {
+  ScheduleBuilder schedule(at, chunks(at.size), segments);
+  phase(schedule, at, segments, 0);
+  return std::move(schedule).build();
 }
 
 /// Rounds of a pipeline of `levels` levels: the first segment takes `levels` rounds, each further segment one more.
@@ -48,9 +63,7 @@ void for_each_range(const Place& at, int first, int count, int segments, const A
   const int start = (first % at.size + at.size) % at.size;
   const int before_end = std::min(count, at.size - start);
   act(Piece{start, 0}, before_end * segments);
-  if (before_end < count) {
-    act(Piece{0, 0}, (count - before_end) * segments);
-  }
+  if (before_end < count) act(Piece{0, 0}, (count - before_end) * segments);
 }
 
 // ---- binomial.cpp. Chunks: P. Rounds: ⌈log₂P⌉.

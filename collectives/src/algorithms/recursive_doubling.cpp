@@ -58,9 +58,7 @@ Schedule recursive_doubling_allreduce(const Place& at, int segments) {
       schedule.reduce_scratch(slot, all, segments);
     }
   }
-  if (!second) {
-    schedule.finish(all, segments);
-  }
+  if (!second) schedule.finish(all, segments);
   schedule.round(round);
   if (second) {
     schedule.recv(at.rank - 1, all, segments);

@@ -20,7 +20,7 @@ namespace {
 ///
 /// All ranks send in every round, so all links are busy all the time. Each segment of a chunk is a message of its own:
 /// while a rank reduces one segment, the next segment is on its way.
-/// Rounds: P-1.  Sent per rank: N(P-1)/P.
+/// Rounds: P-1.  Sent per rank: N(P-1)/P.  Source: Patarasuk & Yuan, JPDC 69(2), 2009.
 void ring_reduce_scatter_phase(ScheduleBuilder& schedule, const Place& at, int segments, int first_round) {
   for (int round = 0; round < at.size - 1; ++round) {
     schedule.round(first_round + round);
@@ -36,7 +36,7 @@ void ring_reduce_scatter_phase(ScheduleBuilder& schedule, const Place& at, int s
 
 /// Allgather around the ring. Rank r begins with chunk r and sends it to the next rank; in every further round each
 /// rank passes on the chunk that it has just received. After P-1 rounds every chunk has visited every rank.
-/// Rounds: P-1.  Sent per rank: N(P-1)/P.
+/// Rounds: P-1.  Sent per rank: N(P-1)/P.  Source: Thakur, Rabenseifner & Gropp, IJHPCA 19(1), 2005.
 void ring_allgather_phase(ScheduleBuilder& schedule, const Place& at, int segments, int first_round) {
   for (int round = 0; round < at.size - 1; ++round) {
     schedule.round(first_round + round);
@@ -72,20 +72,6 @@ Schedule ring_allreduce(const Place& at, int segments) {
   return std::move(schedule).build();
 }
 
-/// Source: Thakur, Rabenseifner & Gropp, IJHPCA 19(1), 2005.
-Schedule ring_allgather(const Place& at, int segments) {
-  ScheduleBuilder schedule(at, /*chunks=*/at.size, segments);
-  ring_allgather_phase(schedule, at, segments, 0);
-  return std::move(schedule).build();
-}
-
-/// Source: Patarasuk & Yuan, JPDC 69(2), 2009.
-Schedule ring_reduce_scatter(const Place& at, int segments) {
-  ScheduleBuilder schedule(at, /*chunks=*/at.size, segments);
-  ring_reduce_scatter_phase(schedule, at, segments, 0);
-  return std::move(schedule).build();
-}
-
 }  // namespace
 
 std::span<const Algorithm> ring_family() {
@@ -99,13 +85,13 @@ std::span<const Algorithm> ring_family() {
       {.collective = Collective::kAllgather,
        .name = "ring",
        .title = "Ring",
-       .make = ring_allgather,
+       .make = single_phase<ring_allgather_phase>,
        .cost = ring_allgather_cost,
        .pipelined = true},
       {.collective = Collective::kReduceScatter,
        .name = "ring",
        .title = "Ring",
-       .make = ring_reduce_scatter,
+       .make = single_phase<ring_reduce_scatter_phase>,
        .cost = ring_reduce_scatter_cost,
        .pipelined = true},
   };

@@ -10,26 +10,31 @@
 #include <utility>
 
 namespace farandole {
-namespace {
 
-template <ErrorKind kKind>
-class ErrorOfAll : public ErrorOfKind<kKind>, public RaisedByAll {
+/// An error of class `Kind` that all ranks throw. Outside of the unnamed namespace, because the report of an uncaught
+/// exception shows the name: farandole::OnAllRanks<farandole::Mismatch>.
+template <class Kind>
+class OnAllRanks : public Kind, public RaisedByAll {
  public:
-  ErrorOfAll(const std::string& text, int origin) : ErrorOfKind<kKind>(text), RaisedByAll(origin) {}
+  OnAllRanks(const std::string& text, int origin) : Kind(text), RaisedByAll(origin) {}
 };
+
+namespace {
 
 [[noreturn]] void raise_as_all(ErrorKind kind, const std::string& text, int origin) {
   switch (kind) {
     case ErrorKind::kInvalidArgument:
-      throw ErrorOfAll<ErrorKind::kInvalidArgument>(text, origin);
+      throw OnAllRanks<InvalidArgument>(text, origin);
     case ErrorKind::kUnsupported:
-      throw ErrorOfAll<ErrorKind::kUnsupported>(text, origin);
+      throw OnAllRanks<Unsupported>(text, origin);
     case ErrorKind::kMismatch:
-      throw ErrorOfAll<ErrorKind::kMismatch>(text, origin);
+      throw OnAllRanks<Mismatch>(text, origin);
+    case ErrorKind::kDuplicateName:
+      throw OnAllRanks<DuplicateName>(text, origin);
     case ErrorKind::kDataError:
-      throw ErrorOfAll<ErrorKind::kDataError>(text, origin);
+      throw OnAllRanks<DataError>(text, origin);
     default:
-      throw ErrorOfAll<ErrorKind::kInternal>(text, origin);
+      throw OnAllRanks<InternalError>(text, origin);
   }
 }
 
@@ -44,13 +49,15 @@ std::optional<ActionFailure> run_action(const std::function<void()>& action) {
     return std::nullopt;
   } catch (const Error& error) {
     if (poisons_job(error.kind())) throw;
-    return ActionFailure{error.kind(), error.what()};
+    return ActionFailure{error.kind(), error.message()};
   } catch (const std::filesystem::filesystem_error& error) {
     return ActionFailure{ErrorKind::kDataError, error.what()};
   } catch (const std::bad_alloc&) {
     return ActionFailure{ErrorKind::kDataError, "out of memory"};
   } catch (const std::exception& error) {
     return ActionFailure{ErrorKind::kInternal, error.what()};
+  } catch (...) {
+    return ActionFailure{ErrorKind::kInternal, "an exception of an unknown type"};
   }
 }
 
@@ -62,6 +69,12 @@ std::string encode_facts(const std::vector<SharedFact>& facts) {
     for (const std::string* part : {&fact.what, &fact.value, &fact.advice}) (text += *part) += kEndOfText;
   }
   return text;
+}
+
+/// True if all properties are equal, in the same order. Advice is not compared.
+bool are_same(const std::vector<SharedFact>& left, const std::vector<SharedFact>& right) {
+  return std::equal(left.begin(), left.end(), right.begin(), right.end(),
+                    [](const SharedFact& a, const SharedFact& b) { return a.what == b.what && a.value == b.value; });
 }
 
 std::vector<SharedFact> decode_facts(const std::string& text) {
@@ -135,10 +148,17 @@ void require_same(Communicator& communicator, const std::vector<SharedFact>& fac
   if (communicator.size() == 1) return;
   const std::string mine = encode_facts(facts);
   const std::string of_root = broadcast_text(communicator, mine, 0);
-  const int different = lowest_rank_where(communicator, mine != of_root);
+  const bool differs = mine != of_root && !are_same(facts, decode_facts(of_root));
+  const int different = lowest_rank_where(communicator, differs);
   if (different == communicator.size()) return;
   const FactDifference found =
       compare_facts(decode_facts(of_root), decode_facts(broadcast_text(communicator, mine, different)));
+  if (found.first.what.empty()) {
+    raise_on_all(ErrorKind::kMismatch,
+                 fmt::format("ranks disagree on the order or the number of the properties that they compare: {} has "
+                             "others than {}; every rank must compare the same",
+                             communicator.describe(different), communicator.describe(0)));
+  }
   raise_on_all(ErrorKind::kMismatch,
                fmt::format("ranks disagree: {} is {} on {} and {} on {}; {}{}", found.first.what, found.first.value,
                            communicator.describe(0), found.other_value, communicator.describe(different),

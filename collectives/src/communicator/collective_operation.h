@@ -11,13 +11,11 @@
 #include "device/device_slot.h"
 #include "messages/hierarchy.h"
 #include "messages/prepared_plans.h"
-#include "messages/vendor_slot.h"
+#include "messages/vendor_allreduce.h"
 #include "operation/call.h"
-#include "operation/descriptor.h"
 #include "operation/group.h"
 #include "operation/method_inputs.h"
 #include "operation/operation.h"
-#include "selection/selection.h"
 #include "shared_memory/shm_group.h"
 
 namespace farandole {

@@ -224,8 +224,7 @@ std::int64_t digest(const TuningTable& table) {
 void check_options(int first_rank, const SplitArguments& first, int rank, const SplitArguments& member) {
   if (member.table_digest == first.table_digest && member.compares == first.compares) return;
   throw Mismatch(
-      fmt::format("making a communicator: rank {} and rank {} pass different {}; all of its ranks must pass the "
-                  "same",
+      fmt::format("making a communicator: rank {} and rank {} pass different {}; all of its ranks must pass the same",
                   first_rank, rank, member.table_digest == first.table_digest ? "values of `compare`" : "tables"));
 }
 

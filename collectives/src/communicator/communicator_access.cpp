@@ -60,6 +60,14 @@ Endpoint& CommunicatorAccess::endpoint() const {
 const Settings& CommunicatorAccess::settings() const {
   return state_.group().endpoint->settings();
 }
+Work CommunicatorAccess::refuse_allreduce(BufferView values, ReduceOp op, const std::string& why) const {
+  Call call;
+  call.collective = Collective::kAllreduce;
+  call.input = values;
+  call.output = values;
+  call.op = op;
+  return state_.start_refused(call, why);
+}
 bool CommunicatorAccess::peer_has_started_next() const {
   return state_.queue().peer_has_started_next();
 }

@@ -1,12 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "communicator/communicator_state.h"
 
+#include <array>
+
 #include "communicator/validate.h"
+#include "device/device_operation.h"
 #include "device/device_work.h"
 #include "farandole/core/error.h"
 #include "farandole/internal/forked_children.h"
+#include "messages/exchange.h"
+#include "messages/hierarchical_operation.h"
+#include "messages/scheduled_collective.h"
+#include "messages/vendor_allreduce.h"
+#include "shared_memory/shm_operation.h"
 
 namespace farandole {
+namespace {
+
+/// All methods, preferred methods first.
+constexpr std::array<const Method*, 8> kMethods{
+    &kShmMethod,      &kExchangeMethod,     &kHierarchicalMethod,       &kVendorMethod,
+    &kScheduleMethod, &kDeviceVendorMethod, &kDeviceHierarchicalMethod, &kDeviceScheduleMethod};
+
+}  // namespace
+
+std::span<const Method* const> methods() {
+  return kMethods;
+}
 
 Communicator::State::State(Group group) : group_(tuned(std::move(group))), queue_(std::make_shared<WorkQueue>(group_)) {
   group_.endpoint->communicator_ids().take(group_.id);
@@ -64,13 +84,17 @@ PreparedCall Communicator::State::prepare(const Call& call) {
     validate(prepared, group_.rank, group_.size(), queue_->devices());
     prepared.accept(select(prepared));
   } catch (const InvalidArgument& error) {
-    // A forked child and a job at fault raise their own error first, which no other argument would avoid.
-    group_.endpoint->faults().check();
-    // Where calls are compared, the other ranks learn of the refusal in their own call; else only this rank raises.
-    if (group_.size() == 1 || !group_.compares) throw;
-    prepared.refuse(error.what());
+    refuse(prepared, error.message());
   }
   return prepared;
+}
+
+void Communicator::State::refuse(PreparedCall& prepared, const std::string& why) const {
+  // A forked child and a job at fault raise their own error first, which no other argument would avoid.
+  group_.endpoint->faults().check();
+  // Where calls are compared, the other ranks learn of the refusal in their own call; else only this rank raises.
+  if (group_.size() == 1 || !group_.compares) throw InvalidArgument(why);
+  prepared.refuse(why);
 }
 
 }  // namespace farandole

@@ -11,7 +11,6 @@
 #include <set>
 #include <string>
 #include <tuple>
-#include <utility>
 
 #include "communicator/work_queue.h"
 #include "farandole/collectives/communicator.h"
@@ -88,16 +87,25 @@ class Communicator::State {
       queue_->run(prepared);
     }
   }
-  Work start(const Call& call) {
-    Work work(queue_->submit(prepare(call)));
-    queue_->advance();
-    if (group_.progress == CommunicatorOptions::Progress::kBackground) group_.endpoint->progress().wake();
-    return work;
+  Work start(const Call& call) { return start(prepare(call)); }
+  /// Starts a call that this rank refuses. @throws InvalidArgument  where no peer compares the call
+  Work start_refused(const Call& call, const std::string& why) {
+    PreparedCall prepared(call, group_.size());
+    refuse(prepared, why);
+    return start(prepared);
   }
 
  private:
   /// Validates the call and selects the method that runs it. @throws InvalidArgument  where no peer compares the call
   PreparedCall prepare(const Call& call);
+  /// Completes a call that this rank refuses. @throws InvalidArgument  with `why`, where no peer compares the call
+  void refuse(PreparedCall& prepared, const std::string& why) const;
+  Work start(const PreparedCall& prepared) {
+    Work work(queue_->submit(prepared));
+    queue_->advance();
+    if (group_.progress == CommunicatorOptions::Progress::kBackground) group_.endpoint->progress().wake();
+    return work;
+  }
   Selection select(const PreparedCall& prepared);
 
   const Group group_;

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "farandole/collectives/communicator.h"
-#include "farandole/core/error.h"
 #include "farandole/internal/endpoint.h"
 #include "farandole/internal/forked_children.h"
 #include "farandole/internal/log.h"
@@ -23,7 +22,7 @@ std::string describe_current_exception() {
   try {
     throw;
   } catch (const std::exception& error) {
-    return error.what();
+    return message_of(error);
   } catch (...) {
     return "an exception of an unknown type";
   }

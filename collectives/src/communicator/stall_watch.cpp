@@ -3,6 +3,9 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "farandole/internal/log.h"
 
 namespace farandole {
@@ -12,6 +15,8 @@ namespace {
 // answers also show whether a rank has left.
 constexpr auto kFirstQuestion = std::chrono::milliseconds(500);
 constexpr auto kNextQuestion = std::chrono::seconds(1);
+// Messages of a rank that shut down cleanly may still be on their way for this long.
+constexpr Seconds kGoodbye{1.0};
 
 }  // namespace
 
@@ -43,7 +48,7 @@ std::optional<Failure> StallWatch::check(Work::State& oldest, Clock::time_point 
   if (group_.watches && due == StallMonitor::Due::kError) {
     return Failure{ErrorKind::kTimeout, monitor_.describe_error(describe_stall(oldest, now))};
   }
-  if (now - oldest.moved > kGoodbye && peers_.waits_for_rank_that_left(oldest)) {
+  if (now - oldest.moved > kGoodbye && waits_for_rank_that_left(oldest)) {
     return Failure{ErrorKind::kPeerLost, describe_stall(oldest, now)};
   }
   if (group_.watches && due == StallMonitor::Due::kWarning) {
@@ -56,12 +61,28 @@ std::optional<Failure> StallWatch::check(Work::State& oldest, Clock::time_point 
 
 void StallWatch::ask(Work::State& work, Clock::time_point now, bool all) const {
   work.next_question = now + kNextQuestion;
-  peers_.ask(work, all);
+  std::vector<int> others;
+  if (all) {
+    // From the next rank on, so that every rank is asked by equally many.
+    others = group_.members;
+    std::rotate(others.begin(), others.begin() + group_.rank, others.end());
+  }
+  group_.endpoint->late_ranks().ask(group_.id, work.sequence, work.operation->waits_for(), others);
+}
+
+bool StallWatch::waits_for_rank_that_left(const Work::State& work) const {
+  const std::vector<int> ranks = work.operation->waits_for();
+  return std::any_of(ranks.begin(), ranks.end(),
+                     [&](int rank) { return group_.endpoint->late_ranks().has_left(rank, kGoodbye); });
+}
+
+std::string StallWatch::describe_missing(const Work::State& work) const {
+  return group_.endpoint->late_ranks().describe_missing(group_.id, work.sequence, group_.members);
 }
 
 std::string StallWatch::describe_stall(const Work::State& work, Clock::time_point now) const {
   std::string text = fmt::format("waiting for {:.1f} s", monitor_.waited(now).count());
-  const std::string missing = peers_.describe_missing(work);
+  const std::string missing = describe_missing(work);
   if (!missing.empty()) {
     text += "; not in it yet: " + missing;
   } else {
@@ -71,6 +92,21 @@ std::string StallWatch::describe_stall(const Work::State& work, Clock::time_poin
   for (const int rank : work.operation->waits_for()) peers += fmt::format(" {}", rank);
   if (!peers.empty()) text += "; this rank waits for messages from or to rank" + peers;
   return text;
+}
+
+bool StallWatch::has_peer_started(const ShmContext& host, std::uint64_t sequence) const {
+  if (host.group && host.group->peer_has_started_next(LaneLedger::first_number(sequence))) return true;
+  if (host.group_of_all() != nullptr) return false;
+  const auto lane = static_cast<std::uint8_t>(sequence % kLanes);
+  const Transport* asked = nullptr;
+  for (int peer = 0; peer < group_.size(); ++peer) {
+    if (peer == group_.rank) continue;
+    Transport& route = group_.route(peer);
+    if (&route == asked) continue;
+    asked = &route;
+    if (route.has_arrived(group_.id, lane, group_.endpoint->rank())) return true;
+  }
+  return false;
 }
 
 }  // namespace farandole

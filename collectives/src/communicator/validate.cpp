@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include "farandole/collectives/algorithms.h"
 #include "farandole/core/error.h"
 #include "farandole/internal/memory_range.h"
 #include "farandole/internal/shared_memory.h"
@@ -123,9 +124,9 @@ void validate_options(const Call& call) {
   for (const OptionRule& rule : kOptionRules) {
     if (rule.is_set(call) && !rule.is_used_by(call.collective)) refuse_option(call, rule);
   }
-  if (call.segments < 0) {
-    throw InvalidArgument(fmt::format("{}: expected 1 segment or more, or 0 for Farandole's choice, got {}",
-                                      name(call.collective), call.segments));
+  if (call.segments < 0 || call.segments > kMaxSegments) {
+    throw InvalidArgument(fmt::format("{}: expected 1 to {} segments, or 0 for Farandole's choice, got {}",
+                                      name(call.collective), kMaxSegments, call.segments));
   }
 }
 
@@ -182,15 +183,8 @@ std::size_t first_of(const Parts& parts, int rank) {
 
 /// Offset of the shorter buffer in the longer buffer, in elements, for a call in place.
 std::size_t in_place_offset(const PreparedCall& prepared, int rank) {
-  switch (prepared.call.collective) {
-    case Collective::kAllgather:
-    case Collective::kGather:
-    case Collective::kReduceScatter:
-    case Collective::kScatter:
-      return first_of(prepared.parts, rank);
-    default:
-      return 0;
-  }
+  const Collective collective = prepared.call.collective;
+  return has_parts(collective) && collective != Collective::kAlltoall ? first_of(prepared.parts, rank) : 0;
 }
 
 [[noreturn]] void refuse_overlap(const Call& call, const MemoryRange& input, const MemoryRange& output,

@@ -8,9 +8,7 @@
 #include <thread>
 #include <utility>
 
-#include "communicator/stream_wait.h"
 #include "farandole/core/error.h"
-#include "farandole/core/reduce.h"
 #include "shared_memory/shm_operation.h"
 
 namespace farandole {
@@ -99,9 +97,7 @@ void WorkQueue::run(const PreparedCall& prepared) {
     const bool is_inline = pending_.empty();
     Attempt attempt = Attempt::kNotBegun;
     std::optional<FlightRecorder::Id> record;
-    if (is_inline && is_one_shot(prepared)) {
-      attempt = run_one_shot(prepared, sequence, record);
-    }
+    if (is_inline && is_one_shot(prepared)) attempt = run_one_shot(prepared, sequence, record);
     if (attempt == Attempt::kDone) return;
     auto operation = make_operation(prepared, sequence, attempt == Attempt::kArrived);
     std::optional<Failure> failure;
@@ -111,7 +107,7 @@ void WorkQueue::run(const PreparedCall& prepared) {
       try {
         if (advance_inline(*operation)) return recorder.finish_inline(*record);
       } catch (const Error& error) {
-        failure = Failure{error.kind(), error.what()};
+        failure = Failure{error.kind(), error.message()};
       } catch (const std::exception& error) {
         failure = Failure{ErrorKind::kInternal, error.what()};
       }
@@ -179,15 +175,25 @@ void WorkQueue::wait(const Work::State& work) {
 }
 
 void WorkQueue::wait_on(const Work::State& work, StreamView stream) {
-  StreamWait stream_wait(work, stream, devices_);
+  if (work.descriptor.memory == MemoryKind::kHost) {
+    throw InvalidArgument(fmt::format("a stream can wait for collectives on devices only, not for {}; use wait()",
+                                      describe(work.descriptor)));
+  }
+  if (const MemorySpace own = devices_.context().space(); stream.space != own) {
+    throw InvalidArgument(fmt::format("wait_on: expected a stream in {}, the device of this rank, got one in {}",
+                                      describe(own), describe(stream.space)));
+  }
+  std::shared_ptr<DeviceEvent> enqueued;
   advance_until(
       [&] {
         if (work.done.load(std::memory_order_acquire)) return true;
         const std::lock_guard lock(mutex_);
-        return stream_wait.find_event();
+        if (work.operation) enqueued = work.operation->enqueued();
+        return enqueued != nullptr;
       },
       [] {});
-  stream_wait.enqueue();
+  // A collective that has ended has ended on the device, too.
+  if (enqueued != nullptr) devices_.context().device().wait(stream, *enqueued);
 }
 
 void WorkQueue::poll() {
@@ -208,12 +214,12 @@ bool WorkQueue::is_empty() {
 
 bool WorkQueue::peer_has_started_next() {
   const std::lock_guard lock(mutex_);
-  return pending_.empty() && peers_.have_started(host_, next_sequence_);
+  return pending_.empty() && stall_.has_peer_started(host_, next_sequence_);
 }
 
 std::string WorkQueue::describe_missing() {
   const std::lock_guard lock(mutex_);
-  return pending_.empty() ? std::string() : peers_.describe_missing(*pending_.front());
+  return pending_.empty() ? std::string() : stall_.describe_missing(*pending_.front());
 }
 
 void WorkQueue::give_up() {
@@ -248,7 +254,7 @@ bool WorkQueue::advance_locked() {
   try {
     group_.endpoint->faults().check();
   } catch (const Error& fault) {
-    fail_all({fault.kind(), fault.what()});
+    fail_all({fault.kind(), fault.message()});
     return true;
   }
   bool moved = false;
@@ -274,7 +280,7 @@ bool WorkQueue::advance_one(Work::State& work) {
     stall_.note_progress(work, pending_.front()->started, Clock::now());
     if (state == Operation::State::kDone) end(work, std::nullopt);
   } catch (const Error& error) {
-    fail(work, {error.kind(), error.what()});
+    fail(work, {error.kind(), error.message()});
   } catch (const std::exception& error) {
     fail(work, {ErrorKind::kInternal, error.what()});
   }
@@ -319,7 +325,7 @@ void WorkQueue::fail(Work::State& work, const Failure& failure) {
   try {
     endpoint.faults().check();
   } catch (const Error& fault) {
-    fail_all({fault.kind(), fault.what()});
+    fail_all({fault.kind(), fault.message()});
   }
 }
 
@@ -346,7 +352,7 @@ void WorkQueue::poll_health() {
     if (const auto failure = stall_.check(*oldest, Clock::now())) fail(*oldest, *failure);
   } catch (const std::exception& error) {
     // The transport failed; threads that wait raise the fault of the job.
-    group_.endpoint->faults().poison(ErrorKind::kTransportError, error.what());
+    group_.endpoint->faults().poison(ErrorKind::kTransportError, message_of(error));
   }
 }
 

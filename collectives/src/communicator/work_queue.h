@@ -9,10 +9,8 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "communicator/collective_operation.h"
-#include "communicator/peer_queries.h"
 #include "communicator/stall_watch.h"
 #include "communicator/work_state.h"
 #include "farandole/collectives/communicator.h"
@@ -40,7 +38,7 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   /// Blocks until `work` is done; advances the queue meanwhile.
   void wait(const Work::State& work);
   /// Makes work that is enqueued in `stream` later wait for `work`. Blocks until `work` is enqueued on the device.
-  /// @throws InvalidArgument  as StreamWait
+  /// @throws InvalidArgument  `work` is on host memory, or `stream` belongs to another device than this rank's
   void wait_on(const Work::State& work, StreamView stream);
   DeviceSlot& devices() { return devices_; }
   /// False while owners of completed collectives must not be notified yet, see Endpoint::is_quiet.
@@ -102,10 +100,9 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
 
   const Group group_;  // a copy: the progress thread may hold the queue longer than the communicator lives
   const std::string label_ = group_.describe();  // text for messages; made once, because threads that sleep refer to it
-  const PeerQueries peers_{group_};
-  std::mutex mutex_;  // guards everything below, and the operations
+  std::mutex mutex_;                             // guards everything below, and the operations
   std::deque<std::shared_ptr<Work::State>> pending_;
-  StallWatch stall_{group_, label_, peers_};  // of the oldest pending collective
+  StallWatch stall_{group_, label_};  // of the oldest pending collective
   std::uint64_t next_sequence_ = group_.first_sequence;
   std::uint64_t in_flight_ = kLanes;                                       // operations that run at a time
   std::atomic<Clock::time_point> next_health_check_{Clock::time_point()};  // in poll()

@@ -8,17 +8,8 @@
 namespace farandole {
 namespace {
 
-DeviceTask task_of(DeviceTask::Kind kind, DType dtype, DType output_dtype, void* output, const void* input,
-                   std::size_t count, double factor = 1.0) {
-  DeviceTask task;
-  task.kind = kind;
-  task.dtype = dtype;
-  task.output_dtype = output_dtype;
-  task.output = output;
-  task.left = input;
-  task.count = count;
-  task.factor = factor;
-  return task;
+DeviceTask cast(DType from, const void* input, DType to, void* output, std::size_t count) {
+  return {DeviceTask::Kind::kCast, from, to, ReduceOp::kSum, output, input, nullptr, count, 1.0};
 }
 
 std::size_t wide_bytes(const ConstBufferView& elements) {
@@ -28,9 +19,9 @@ std::size_t wide_bytes(const ConstBufferView& elements) {
 }  // namespace
 
 DeviceAverageRun::Memory::Memory(Device& device, const Call& call)
-    : scaled(device, call.prescale == 1.0 ? 0 : call.input.size_in_bytes()),
-      input(device, wide_bytes(call.input)),
-      output(device, call.collective == Collective::kAllreduce ? 0 : wide_bytes(call.output)) {}
+    : scaled(device_scratch(device, call.prescale == 1.0 ? 0 : call.input.size_in_bytes())),
+      input(device_scratch(device, wide_bytes(call.input))),
+      output(device_scratch(device, call.collective == Collective::kAllreduce ? 0 : wide_bytes(call.output))) {}
 
 DeviceAverageRun::DeviceAverageRun(DeviceContext& context, const Call& call, const DeviceEvents& events, MakeRun make)
     : context_(context),
@@ -56,23 +47,20 @@ void DeviceAverageRun::widen(Device& device, const Call& call, const Memory& mem
   const void* from = call.input.data;
   // Two launches: the cast reads the memory that the scaling writes.
   const auto launch = [&](const DeviceTask& task) { device.launch({&task, 1}, stream); };
-  if (memory.scaled.data() != nullptr) {
-    launch(
-        task_of(DeviceTask::Kind::kScale, dtype, dtype, memory.scaled.data(), from, call.input.count, call.prescale));
-    from = memory.scaled.data();
+  if (memory.scaled != nullptr) {
+    launch(DeviceTask::scale(dtype, memory.scaled.get(), from, call.input.count, call.prescale));
+    from = memory.scaled.get();
   }
-  launch(task_of(DeviceTask::Kind::kCast, dtype, sum_type(dtype), memory.input.data(), from, call.input.count));
+  launch(cast(dtype, from, sum_type(dtype), memory.input.get(), call.input.count));
 }
 
 std::vector<DeviceTask> DeviceAverageRun::narrowing_tasks() const {
   const BufferView& sums = sum_call_->output;
   std::vector<DeviceTask> tasks;
   if (call_.final_scale != 1.0) {
-    tasks.push_back(
-        task_of(DeviceTask::Kind::kScale, sums.dtype, sums.dtype, sums.data, sums.data, sums.count, call_.final_scale));
+    tasks.push_back(DeviceTask::scale(sums.dtype, sums.data, sums.data, sums.count, call_.final_scale));
   }
-  tasks.push_back(
-      task_of(DeviceTask::Kind::kCast, sums.dtype, call_.output.dtype, call_.output.data, sums.data, sums.count));
+  tasks.push_back(cast(sums.dtype, sums.data, call_.output.dtype, call_.output.data, sums.count));
   return tasks;
 }
 
@@ -80,7 +68,7 @@ Operation::State DeviceAverageRun::advance() {
   if (sum_ == nullptr) {
     if (!widening_->is_done()) return State::kWaiting;
     widening_->check();
-    sum_call_.emplace(wide_sum(call_, (*memory_)->input.data(), (*memory_)->sums()));
+    sum_call_.emplace(wide_sum(call_, (*memory_)->input.get(), (*memory_)->sums()));
     sum_ = make_(*sum_call_, sum_events_);
     return State::kMoved;
   }

@@ -33,7 +33,7 @@ class DeviceAverageRun final : public DeviceRun {
   struct Memory {
     Memory(Device& device, const Call& call);
     /// Memory of the sums. An allreduce sums in place, in the memory of the wide input.
-    void* sums() const { return output.data() != nullptr ? output.data() : input.data(); }
+    void* sums() const { return output != nullptr ? output.get() : input.get(); }
     const DeviceScratch scaled, input, output;
   };
   static void widen(Device& device, const Call& call, const Memory& memory, StreamView stream);

@@ -36,7 +36,7 @@ Device& open_device(DeviceRuntime& runtime, const Endpoint& endpoint) {
         device_of_rank(endpoint.settings().devices.ordinals, self.local_rank, self.local_size, devices));
   } catch (const DeviceError& error) {
     throw InvalidArgument(
-        fmt::format("{} cannot open its device: {}", endpoint.topology().describe(endpoint.rank()), error.what()));
+        fmt::format("{} cannot open its device: {}", endpoint.topology().describe(endpoint.rank()), error.message()));
   }
 }
 
@@ -149,15 +149,16 @@ Buffer DeviceContext::allocate(std::size_t count, DType dtype) {
         nullptr, 0, dtype, [](void*) {}, space());
   const std::size_t bytes = allocated_bytes(count, dtype);
   // The buffer may outlive this context: the device, which the deleter uses, lives until the process ends.
-  const auto memory = std::make_shared<std::unique_ptr<DeviceScratch>>();
+  const auto memory = std::make_shared<DeviceScratch>();
   run_now(fmt::format("to allocate {} bytes", bytes),
           [memory, bytes, &device = device(), zeroing_stream = opened_.zeroing_stream] {
-            auto zeroed = std::make_unique<DeviceScratch>(device, bytes);
-            device.fill_zero(zeroed->data(), bytes, zeroing_stream);
+            DeviceScratch zeroed = device_scratch(device, bytes);
+            device.fill_zero(zeroed.get(), bytes, zeroing_stream);
             device.synchronize(zeroing_stream);
             *memory = std::move(zeroed);
           });
-  return Buffer((*memory)->data(), count, dtype, [memory](void*) { memory->reset(); }, space());
+  return Buffer(
+      memory->get(), count, dtype, [memory](void*) { memory->reset(); }, space());
 }
 
 DeviceOrder::Time DeviceContext::propose(DeviceOrder::Ticket ticket) {

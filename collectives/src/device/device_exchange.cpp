@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/device_exchange.h"
 
-#include <algorithm>
-
 namespace farandole {
 
 DeviceExchange::DeviceExchange(DeviceContext& context, StreamView stream, const Group& group, const Call& call,
@@ -13,10 +11,10 @@ DeviceExchange::DeviceExchange(DeviceContext& context, StreamView stream, const 
       lane_(static_cast<std::uint8_t>(sequence % kLanes)),
       call_(call),
       execution_(plan_execution(call, selection, group.rank, group.size())),
-      memory_(std::make_shared<std::unique_ptr<DeviceScratch>>()),
+      memory_(std::make_shared<DeviceScratch>()),
       preparing_(context.thread().run(
           [memory = memory_, &device = context.device(), bytes = device_memory_needed(execution_, call.input.dtype)] {
-            *memory = std::make_unique<DeviceScratch>(device, bytes);
+            *memory = device_scratch(device, bytes);
           })),
       computed_(context.device().make_event(DeviceEvent::Use::kHost)) {}
 
@@ -25,7 +23,7 @@ Operation::State DeviceExchange::advance() {
   if (phase_ == Phase::kPrepare) {
     if (!preparing_->is_done()) return State::kWaiting;
     preparing_->check();
-    plan_ = make_device_plan(execution_, call_, (*memory_)->data());
+    plan_ = make_device_plan(execution_, call_, memory_->get());
     phase_ = Phase::kBegin;
   }
   while (stage_ < plan_.stages.size()) {

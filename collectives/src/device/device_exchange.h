@@ -51,7 +51,7 @@ class DeviceExchange final : public Operation {
   const std::uint8_t lane_;
   const Call call_;
   const ExecutionPlan execution_;
-  const std::shared_ptr<std::unique_ptr<DeviceScratch>> memory_;  // set by the device's thread in `preparing_`
+  const std::shared_ptr<DeviceScratch> memory_;  // set by the device's thread in `preparing_`
   std::shared_ptr<const DeviceJob> preparing_;
   DevicePlan plan_;                              // set when `preparing_` is done
   const std::shared_ptr<DeviceEvent> computed_;  // recorded after the kernels of each stage

@@ -7,7 +7,6 @@
 #include "device/device_exchange.h"
 #include "device/device_plan.h"
 #include "device/device_scratch.h"
-#include "farandole/internal/device_collective.h"
 #include "messages/scheduled_collective.h"
 
 namespace farandole {
@@ -68,26 +67,9 @@ HierarchicalQuery device_hierarchical_query(const Call& call, const Hierarchy& h
   return query;
 }
 
-/// Pinned host memory.
-class HierarchicalDeviceRun::Pinned {
- public:
-  Pinned(Device& device, std::size_t bytes)
-      : device_(device), memory_(bytes > 0 ? device.allocate_pinned(bytes) : nullptr) {}
-  ~Pinned() {
-    if (memory_ != nullptr) device_.release_pinned(memory_);
-  }
-  Pinned(const Pinned&) = delete;
-  Pinned& operator=(const Pinned&) = delete;
-  std::byte* data() const { return static_cast<std::byte*>(memory_); }
-
- private:
-  Device& device_;
-  void* const memory_;
-};
-
 struct HierarchicalDeviceRun::OwnMemory {
-  std::unique_ptr<DeviceScratch> scratch;
-  std::vector<std::unique_ptr<Pinned>> pinned;  ///< one per slice in flight; without memory if no copies are needed
+  DeviceScratch scratch;
+  std::vector<DeviceScratch> pinned;  ///< one per slice in flight; without memory if no copies are needed
 };
 
 /// State of one phase of the plan.
@@ -128,9 +110,9 @@ HierarchicalDeviceRun::HierarchicalDeviceRun(DeviceSlot& slot, const Call& call,
       [own = own_, &context = slot.context(), slices = std::min(kPinnedSlices, static_cast<std::size_t>(across)),
        pinned = pinned_bytes(), scratch = plan_.scratch_count * memory_.element_bytes] {
         (void)context.copy_streams();
-        own->scratch = std::make_unique<DeviceScratch>(context.device(), scratch);
+        own->scratch = device_scratch(context.device(), scratch);
         for (std::size_t i = 0; i < slices; ++i) {
-          own->pinned.push_back(std::make_unique<Pinned>(context.device(), pinned));
+          own->pinned.push_back(pinned_scratch(context.device(), pinned));
         }
       });
 }
@@ -154,7 +136,7 @@ bool HierarchicalDeviceRun::is_prepared() {
   if (!preparing_->is_done()) return false;
   preparing_->check();
   preparing_.reset();
-  memory_.scratch = own_->scratch->data();
+  memory_.scratch = own_->scratch.get();
   make_steps();
   return true;
 }
@@ -237,9 +219,9 @@ bool HierarchicalDeviceRun::begin_across() {
   if (across_track_.is_begun() || across_track_.begun == across_track_.ended + own_->pinned.size()) return false;
   Step& step = *across_track_.steps[across_track_.begun];
   if (step.after != nullptr && !step.after->fully_enqueued) return false;
-  if (std::byte* const pinned = own_->pinned[step.place % own_->pinned.size()]->data(); pinned != nullptr) {
-    step.sent = pinned;
-    step.received = is_in_place(*step.phase) ? pinned : pinned + device_aligned(step.call.input.size_in_bytes());
+  if (void* const pinned = own_->pinned[step.place % own_->pinned.size()].get(); pinned != nullptr) {
+    step.sent = static_cast<std::byte*>(pinned);
+    step.received = is_in_place(*step.phase) ? step.sent : step.sent + device_aligned(step.call.input.size_in_bytes());
   }
   // Wait until the previous contents of this pinned memory have been copied in.
   const bool is_reused = step.place >= own_->pinned.size();
@@ -321,7 +303,7 @@ void HierarchicalDeviceRun::release_before(const Step& step) {
 MakeDeviceWork HierarchicalDeviceRun::inside_maker(const Call& call) {
   Device& device = slot_.context().device();
   const int rank = slot_.hierarchy()->local, size = slot_.hierarchy()->local_size();
-  if (device_collective_of(call.collective) && device_vendor_agrees(call)) {
+  if (has_device_collective(call.collective) && device_vendor_agrees(call)) {
     return [&device, rank, size, &call] { return make_vendor_work(device, rank, size, call); };
   }
   const Selection selection = select_inside(call, size, slot_.group().endpoint->settings());
@@ -332,11 +314,7 @@ std::vector<DeviceTask> HierarchicalDeviceRun::tasks_of(const std::vector<PlanCo
   std::vector<DeviceTask> tasks;
   for (const PlanCopy& copy : copies) {
     if (copy.count == 0) continue;
-    DeviceTask& task = tasks.emplace_back();
-    task.dtype = task.output_dtype = call_.input.dtype;
-    task.output = memory_.at(copy.to);
-    task.left = memory_.at(copy.from);
-    task.count = copy.count;
+    tasks.push_back(DeviceTask::scale(call_.input.dtype, memory_.at(copy.to), memory_.at(copy.from), copy.count));
   }
   return tasks;
 }

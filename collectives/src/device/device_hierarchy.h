@@ -49,7 +49,6 @@ class HierarchicalDeviceRun final : public DeviceRun {
 
  private:
   struct Step;
-  class Pinned;
   /// Scratch and pinned memory. Belongs to the device's thread until `preparing_` is done.
   struct OwnMemory;
   /// The phases of a kind (inside or across), in order.

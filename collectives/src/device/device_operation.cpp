@@ -3,11 +3,8 @@
 
 #include <fmt/core.h>
 
-#include <utility>
-
 #include "device/device_average.h"
 #include "device/device_hierarchy.h"
-#include "farandole/internal/device_collective.h"
 #include "messages/scheduled_collective.h"
 #include "operation/average.h"
 
@@ -27,10 +24,6 @@ std::string explain_hierarchical_devices(Collective, std::size_t, const Group& g
       group.endpoint->settings().devices.slice_bytes);
 }
 
-bool has_vendor_collective(Collective collective) {
-  return device_collective_of(collective).has_value();
-}
-
 template <DeviceOperation::Way kWay>
 std::unique_ptr<Operation> make_device_operation(const MethodInputs& inputs) {
   return std::make_unique<DeviceOperation>(inputs, kWay);
@@ -45,7 +38,7 @@ constinit const Method kDeviceVendorMethod{
     .memory = MemoryKind::kCuda,
     .is_preferred = true,
     .created_before_comparison = true,
-    .supports = has_vendor_collective,
+    .supports = has_device_collective,
     .fits = [](const TuningShape& shape) { return shape.ranks > 1; },
     .is_available = [](const SelectionQuery& query, bool) { return query.size > 1 && query.vendor_agrees; },
     .make = make_device_operation<DeviceOperation::Way::kVendor>,
@@ -108,7 +101,7 @@ DeviceOperation::~DeviceOperation() {
 
 Operation::State DeviceOperation::advance() {
   const Phase before = phase_;
-  if (failure_) throw_error(failure_->kind(), failure_->what());
+  if (failure_) throw_error(failure_->kind(), failure_->message());
   switch (phase_) {
     case Phase::kAgree:
       if (group_.size() > 1) {
@@ -130,9 +123,7 @@ Operation::State DeviceOperation::advance() {
       phase_ = Phase::kEnqueue;
       [[fallthrough]];
     case Phase::kEnqueue:
-      if (const State state = advance_run(); state != State::kDone) {
-        return phase_ == before ? state : State::kMoved;
-      }
+      if (const State state = advance_run(); state != State::kDone) return phase_ == before ? state : State::kMoved;
       phase_ = Phase::kRun;
       [[fallthrough]];
     case Phase::kRun:
@@ -202,9 +193,7 @@ void DeviceOperation::check_group(Clock::time_point now) {
   if (now < next_check_ || devices == nullptr) return;
   next_check_ = now + kGroupCheckInterval;
   const std::string error = devices->asynchronous_error();
-  if (!error.empty()) {
-    throw DeviceError(fmt::format("device {}: {}", slot_.context().device().info().ordinal, error));
-  }
+  if (!error.empty()) throw DeviceError(fmt::format("device {}: {}", slot_.context().device().info().ordinal, error));
 }
 
 std::vector<int> DeviceOperation::waits_for() const {

@@ -96,19 +96,11 @@ class DevicePlanner {
     return {begin + plan_.offsets[static_cast<std::size_t>(region.first)] * element_bytes_, own_.count_of(region)};
   }
 
-  DeviceTask copy(const DeviceExtent& to, const DeviceExtent& from) const { return scaled(to, from, 1.0); }
-  DeviceTask scaled(const DeviceExtent& to, const DeviceExtent& from, double factor) const {
-    DeviceTask task;
-    task.kind = factor == 1.0 ? DeviceTask::Kind::kCopy : DeviceTask::Kind::kScale;
-    task.dtype = task.output_dtype = call_.input.dtype;
-    task.output = to.pointer();
-    task.left = from.pointer();
-    task.count = to.count;
-    task.factor = factor;
-    return task;
+  DeviceTask scaled(const DeviceExtent& to, const DeviceExtent& from, double factor = 1.0) const {
+    return DeviceTask::scale(call_.input.dtype, to.pointer(), from.pointer(), to.count, factor);
   }
   DeviceTask reduced(const DeviceExtent& to, const DeviceExtent& left, const DeviceExtent& right) const {
-    DeviceTask task = scaled(to, left, 1.0);
+    DeviceTask task = scaled(to, left);
     task.kind = DeviceTask::Kind::kReduce;
     task.right = right.pointer();
     task.op = call_.op;
@@ -144,7 +136,7 @@ class DevicePlanner {
         launch.push_back(reduced(to, locate(step.operand), bounce));
         break;
       case StepKind::kRecv:
-        launch.push_back(copy(to, bounce));
+        launch.push_back(scaled(to, bounce));
         break;
       case StepKind::kReduce:
         launch.push_back(reduced(to, locate(step.operand), locate(step.other)));
@@ -178,7 +170,7 @@ class DevicePlanner {
       for (int piece = plan_.first_result; piece < plan_.first_result + plan_.result_pieces; ++piece) {
         if (!schedule_.untouched[static_cast<std::size_t>(piece)]) continue;
         const DeviceExtent from = locate({Space::kInput, 0, piece, 1});
-        if (from.count > 0) untouched.push_back(copy(locate({Space::kData, 0, piece, 1}), from));
+        if (from.count > 0) untouched.push_back(scaled(locate({Space::kData, 0, piece, 1}), from));
       }
     }
     DevicePlan::Stage last;
@@ -186,7 +178,7 @@ class DevicePlanner {
     if (plan_.delivered_bytes > 0) {
       const std::size_t count = plan_.delivered_bytes / element_bytes_;
       last.launches.push_back(
-          {copy({base(Memory::kOutput), count}, {base(Memory::kFullVector) + plan_.result_byte, count})});
+          {scaled({base(Memory::kOutput), count}, {base(Memory::kFullVector) + plan_.result_byte, count})});
     }
     if (!last.launches.empty()) made_.stages.push_back(std::move(last));
   }

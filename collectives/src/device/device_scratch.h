@@ -1,29 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// Temporary device memory of an operation.
+// Temporary memory of a device operation.
 #pragma once
 
 #include <cstddef>
+#include <functional>
+#include <memory>
 
 #include "farandole/sdk/device.h"
 
 namespace farandole {
 
-/// Owner of memory from the device's pool. Construct on the device's thread, because the driver may block; destroy on
-/// any thread.
-class DeviceScratch {
- public:
-  DeviceScratch(Device& device, std::size_t bytes)
-      : device_(device), memory_(bytes > 0 ? device.allocate(bytes) : nullptr) {}
-  ~DeviceScratch() {
-    if (memory_ != nullptr) device_.release(memory_);
-  }
-  DeviceScratch(const DeviceScratch&) = delete;
-  DeviceScratch& operator=(const DeviceScratch&) = delete;
-  void* data() const { return memory_; }
+/// Owner of memory that a device can access; null if it has no bytes. Make it on the device's thread, because the
+/// driver may block; destroy it on any thread.
+using DeviceScratch = std::unique_ptr<void, std::function<void(void*)>>;
 
- private:
-  Device& device_;
-  void* const memory_;
-};
+/// Memory of the device, from its pool.
+inline DeviceScratch device_scratch(Device& device, std::size_t bytes) {
+  if (bytes == 0) return nullptr;
+  return {device.allocate(bytes), [&device](void* memory) { device.release(memory); }};
+}
+/// Pinned memory of the host.
+inline DeviceScratch pinned_scratch(Device& device, std::size_t bytes) {
+  if (bytes == 0) return nullptr;
+  return {device.allocate_pinned(bytes), [&device](void* memory) { device.release_pinned(memory); }};
+}
 
 }  // namespace farandole

@@ -5,9 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <numeric>
-#include <string>
 #include <utility>
 
 #include "farandole/core/error.h"
@@ -153,7 +151,7 @@ void DeviceSlot::begin_claiming(DeviceReach reach) {
     try {
       shared->id = device.make_group_id();
     } catch (const Error& error) {
-      write_text(shared->problem, error.what());
+      write_text(shared->problem, error.message());
     }
   });
 }
@@ -167,7 +165,7 @@ void DeviceSlot::check(const std::vector<Claim>& claims, DeviceReach reach) cons
     const Claim& claim = claims[rank];
     if (claim.problem[0] != '\0') {
       throw Unsupported(
-          fmt::format("{} can not take part in collectives on devices: {}", describe(rank), claim.problem.data()));
+          fmt::format("{} cannot take part in collectives on devices: {}", describe(rank), claim.problem.data()));
     }
     const auto first = static_cast<std::size_t>(ranks_with(static_cast<int>(rank), reach).front());
     if (claim.collectives != claims[first].collectives) {

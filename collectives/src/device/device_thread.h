@@ -17,7 +17,7 @@ class DeviceJob {
   bool is_done() const { return done_.load(std::memory_order_acquire); }
   /// To be called once the job is done. @throws Error  the job's work has thrown it
   void check() const {
-    if (failure_) throw_error(failure_->kind(), failure_->what());
+    if (failure_) throw_error(failure_->kind(), failure_->message());
   }
 
  private:

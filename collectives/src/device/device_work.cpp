@@ -18,8 +18,8 @@ class ScheduledWork final : public DeviceWork {
  public:
   ScheduledWork(Device& device, int rank, int size, const Call& call, const Selection& selection)
       : execution_(plan_execution(call, selection, rank, size)),
-        memory_(device, device_memory_needed(execution_, call.input.dtype)),
-        plan_(make_device_plan(execution_, call, memory_.data())),
+        memory_(device_scratch(device, device_memory_needed(execution_, call.input.dtype))),
+        plan_(make_device_plan(execution_, call, memory_.get())),
         size_(size) {}
 
   void enqueue(Device& device, DeviceGroup* devices, StreamView stream) override {
@@ -44,10 +44,10 @@ class VendorWork final : public DeviceWork {
         factor_(call.final_scale),
         is_staged_(call.prescale != 1.0 ||
                    (call.collective == Collective::kAlltoall && call.input.data == call.output.data)),
-        staged_(device, is_staged_ ? call.input.size_in_bytes() : 0),
+        staged_(device_scratch(device, is_staged_ ? call.input.size_in_bytes() : 0)),
         is_root_(call.root < 0 || call.root == rank) {
-    collective_.kind = *device_collective_of(call.collective);
-    collective_.input = is_staged_ ? staged_.data() : call.input.data;
+    collective_.collective = call.collective;
+    collective_.input = is_staged_ ? staged_.get() : call.input.data;
     collective_.output = call.output.data;
     collective_.count = call.input.count;
     if (call.collective == Collective::kReduceScatter) collective_.count = call.output.count;
@@ -58,20 +58,14 @@ class VendorWork final : public DeviceWork {
   }
 
   void enqueue(Device& device, DeviceGroup* devices, StreamView stream) override {
-    if (is_staged_) scale(device, staged_.data(), call_.input, call_.prescale, stream);
+    if (is_staged_) scale(device, staged_.get(), call_.input, call_.prescale, stream);
     devices->run(collective_, stream);
     if (factor_ != 1.0 && is_root_) scale(device, call_.output.data, call_.output, factor_, stream);
   }
 
  private:
   static void scale(Device& device, void* output, const ConstBufferView& input, double factor, StreamView stream) {
-    DeviceTask task;
-    task.kind = factor == 1.0 ? DeviceTask::Kind::kCopy : DeviceTask::Kind::kScale;
-    task.dtype = task.output_dtype = input.dtype;
-    task.output = output;
-    task.left = input.data;
-    task.count = input.count;
-    task.factor = factor;
+    const DeviceTask task = DeviceTask::scale(input.dtype, output, input.data, input.count, factor);
     device.launch({&task, 1}, stream);
   }
 
@@ -80,7 +74,7 @@ class VendorWork final : public DeviceWork {
   const bool is_staged_;  // the input is copied first: it is scaled, or the output overwrites it
   const DeviceScratch staged_;
   const bool is_root_;
-  DeviceCollective collective_;
+  VendorCall collective_;
 };
 
 /// A run that queues a single job, which makes the work and enqueues all of it. Since the device's thread runs jobs in

@@ -9,15 +9,9 @@ namespace {
 /// True for algorithms that forward data through other ranks, so that a byte may be sent to the same host more than
 /// once.
 bool forwards(const Algorithm& algorithm) {
-  switch (algorithm.collective) {
-    case Collective::kBroadcast:
-      return algorithm.name == "scatter_allgather";
-    case Collective::kGather:
-    case Collective::kScatter:
-      return algorithm.name == "binomial";
-    default:
-      return false;
-  }
+  if (algorithm.collective == Collective::kBroadcast) return algorithm.name == "scatter_allgather";
+  const bool is_tree = algorithm.collective == Collective::kGather || algorithm.collective == Collective::kScatter;
+  return is_tree && algorithm.name == "binomial";
 }
 
 }  // namespace
@@ -41,16 +35,10 @@ HierarchicalQuery query_of(const Call& call, int size) {
   HierarchicalQuery query;
   query.collective = call.collective;
   query.root = call.root;
-  switch (call.collective) {
-    case Collective::kAllreduce:
-    case Collective::kBroadcast:
-    case Collective::kReduce:
-      query.count = call.input.count;
-      break;
-    case Collective::kBarrier:
-      break;
-    default:
-      query.counts = parts_of(call, size).to_vector();
+  if (has_parts(call.collective)) {
+    query.counts = parts_of(call, size).to_vector();
+  } else {
+    query.count = call.input.count;
   }
   return query;
 }

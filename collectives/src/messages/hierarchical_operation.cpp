@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "messages/hierarchical_operation.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
 #include <cstring>
 

@@ -11,9 +11,7 @@
 #include "messages/hierarchical_call.h"
 #include "messages/prepared_plans.h"
 #include "operation/call.h"
-#include "operation/descriptor.h"
 #include "operation/operation.h"
-#include "operation/scratch.h"
 #include "selection/method.h"
 #include "shared_memory/shm_group.h"
 

@@ -1,17 +1,105 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives that run a schedule over messages, in host memory.
+// Collectives that run a schedule over messages, in host memory, and the executor that runs the schedule.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
+#include "farandole/core/buffer.h"
 #include "messages/execution_plan.h"
-#include "messages/executor.h"
+#include "operation/group.h"
 #include "operation/operation.h"
+#include "schedule/layout.h"
+#include "schedule/schedule_cache.h"
 #include "selection/method.h"
 
 namespace farandole {
+
+/// Arguments of an Executor: a prepared schedule, and the memory and types that it runs on.
+///
+/// `input` and `data` are the addresses at which element 0 of the layout would lie. There may be no memory at that
+/// address: a rank whose buffer holds only chunk c passes the buffer's address minus the offset of chunk c. Hence
+/// integers, not pointers.
+struct Execution {
+  std::shared_ptr<const PreparedSchedule> prepared;
+  Offsets offsets;           ///< boundaries of the schedule's pieces, in elements of the layout
+  std::uintptr_t input = 0;  ///< base address of Space::kInput
+  std::uintptr_t data = 0;   ///< base address of Space::kData; equal to `input` in an in-place collective
+  DType dtype = DType::kU8;
+  ReduceOp op = ReduceOp::kSum;
+  double final_scale = 1.0;  ///< factor of the schedule's `finish` steps, which run on fully reduced pieces
+  int first_result = 0;      ///< first piece of the result
+  int result_pieces = 0;     ///< pieces of the result; at the end those that no step writes are copied from the input
+  std::uint8_t lane = 0;
+  Traffic traffic = Traffic::kShort;
+};
+
+/// Runs this rank's schedule over messages, without blocking: an interpreter that follows the dependencies of the
+/// steps.
+///
+/// A step is ready when all steps that it depends on are complete. Local steps (reduce, copy, finish) are then done
+/// immediately. Sends and receives are posted to the transport, and tested on every `advance`. Messages of a channel
+/// (peer and direction) are posted in program order: channels are first in, first out and carry no tags, so this order
+/// is what matches a send with its receive. A message of no elements is skipped by both ends.
+///
+/// If the transport can reduce while it receives, a receive-and-reduce step is a single call (`recv_reduce`). Otherwise
+/// the message is received into bounce memory and reduced on arrival; a limit per peer bounds that memory.
+///
+/// On a fault `advance` throws the transport's error; the owner then calls `withdraw`, which withdraws all pending
+/// messages, and reports whether a transport may still access their memory.
+class Executor final : public Operation {
+ public:
+  Executor(const Group& group, Execution execution);
+  ~Executor() override;
+
+  State advance() override;
+  std::vector<int> waits_for() const override;
+  BufferHazard withdraw() override;
+
+ private:
+  struct Pending {
+    int step;
+    Scratch bounce;  ///< memory of an unfused receive-and-reduce; outlives `transfer`
+    std::unique_ptr<Transfer> transfer;
+  };
+  struct AddressRange {
+    std::uintptr_t address;
+    std::size_t count;
+  };
+  AddressRange locate(const Region& region) const;
+  /// Starts the steps that are ready. Returns true if any was started.
+  bool start_ready();
+  /// Tests the pending messages. Returns true if any was complete.
+  bool test_pending();
+  /// Returns false, with nothing started, if the step must wait until bounce memory is free.
+  bool start(int step);
+  void start_message(int index, const Step& step);
+  void run_locally(const Step& step);
+  void finish(const Step& step);
+  void complete(int step);
+  void resolve_dependency(int step);
+  /// Copies the pieces of the result that no step has written from the input.
+  void copy_untouched() const;
+
+  const Group& group_;
+  const Execution execution_;
+  const Schedule& schedule_;
+  const std::size_t element_bytes_;
+  std::vector<Scratch> scratch_;
+  std::vector<int> unmet_dependencies_;  // dependencies of each step that are not complete
+  std::deque<int> ready_;                // steps without unmet dependencies that have not started
+  std::vector<Pending> pending_;         // messages in flight, in the order in which they were posted
+  // In test_pending: (peer, is a send) of channels with an incomplete message.
+  std::vector<std::pair<int, bool>> blocked_channels_;
+  std::map<int, int> bounces_in_flight_;  // unfused receive-and-reduces in flight, by peer
+  std::vector<Scratch> spare_bounces_;    // bounce memory for reuse
+  std::size_t incomplete_steps_;          // number of steps that are not complete
+};
 
 extern const Method kScheduleMethod;
 
@@ -34,8 +122,5 @@ class ScheduledCollective final : public Operation {
   const Scratch staged_, full_vector_;
   std::unique_ptr<Executor> executor_;  // declared last: destroyed, with its messages, before their memory is freed
 };
-
-/// Writes `input` times `factor` to `output`, which may be the input's memory.
-void copy_scaled(void* output, const ConstBufferView& input, double factor);
 
 }  // namespace farandole

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "messages/slice_phases.h"
 
-#include <utility>
-
 #include "operation/call.h"
 
 namespace farandole {

@@ -4,15 +4,57 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
+#include <thread>
 #include <vector>
 
-#include "messages/vendor_slot.h"
+#include "farandole/sdk/backend.h"
 #include "operation/call.h"
 #include "operation/group.h"
 #include "operation/operation.h"
 #include "selection/method.h"
 
 namespace farandole {
+
+/// Owns a communicator's VendorCollectives (for MPI: an MPI communicator), and orders the operations that use them.
+///
+/// The vendor makes its collectives in a call that blocks until all ranks have made that call. If any thread may call
+/// the vendor, the first allreduce starts a thread that waits in that call. If only the main thread may call the
+/// vendor, the constructor makes the call, if the settings or the tuning table name `vendor`; the constructor then
+/// blocks as `split` does.
+///
+/// Used by one thread at a time (the work queue's lock).
+class VendorSlot {
+ public:
+  explicit VendorSlot(const Group& group);
+  ~VendorSlot();
+  VendorSlot(const VendorSlot&) = delete;
+  VendorSlot& operator=(const VendorSlot&) = delete;
+
+  /// Returns the collectives, or null while they are being made. Non-blocking.
+  /// @throws Unsupported  the vendor has no collectives for these ranks, or can make them only with the communicator
+  /// @throws TransportError  the vendor failed to make them
+  VendorCollectives* collectives();
+  /// Frees the collectives; called when the communicator ends.
+  void close();
+
+  // Operations start in the order of their sequence numbers, which all ranks share.
+  void announce(std::uint64_t sequence) { pending_.insert(sequence); }
+  /// True if all announced operations with lower numbers have started.
+  bool is_next(std::uint64_t sequence) const { return *pending_.begin() == sequence; }
+  /// Removes an operation that starts or is given up. No-op for an operation that was never announced or has started.
+  void withdraw(std::uint64_t sequence) { pending_.erase(sequence); }
+
+ private:
+  struct Creation;
+  void begin();
+
+  const Group& group_;
+  std::shared_ptr<Creation> creation_;        // null until the collectives are being made
+  std::jthread thread_;                       // runs `creation_`, if any thread may call the vendor
+  VendorCollectives* collectives_ = nullptr;  // the finished collectives, owned by `creation_`
+  std::set<std::uint64_t> pending_;           // sequence numbers announced but not started
+};
 
 extern const Method kVendorMethod;
 

@@ -10,7 +10,6 @@
 #include "operation/group.h"
 #include "operation/method_inputs.h"
 #include "operation/operation.h"
-#include "operation/scratch.h"
 
 namespace farandole {
 

@@ -2,6 +2,7 @@
 // Operations: collectives in progress, as small state machines that any thread advances.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <vector>
 
@@ -35,5 +36,18 @@ BufferHazard give_up(std::unique_ptr<Transfer>& message);
 
 /// Keeps an operation until the process ends, because a transport may still use the operation's memory.
 void keep_until_exit(std::unique_ptr<Operation> operation);
+
+/// Owner of temporary memory of an operation, not initialised.
+class Scratch {
+ public:
+  Scratch() = default;
+  explicit Scratch(std::size_t bytes) : bytes_(bytes), memory_(std::make_unique_for_overwrite<std::byte[]>(bytes)) {}
+  std::byte* data() const { return memory_.get(); }
+  std::size_t size() const { return bytes_; }
+
+ private:
+  std::size_t bytes_ = 0;
+  std::unique_ptr<std::byte[]> memory_;
+};
 
 }  // namespace farandole

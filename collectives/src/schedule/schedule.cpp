@@ -150,9 +150,7 @@ void ScheduleBuilder::add(Step step) {
   const int index = static_cast<int>(schedule_.steps.size());
   step.round = round_;
   depend_on_reads_and_writes(step, index);
-  if (step.target.space == Space::kData) {
-    std::fill_n(written_.begin() + step.target.first, step.target.count, true);
-  }
+  if (step.target.space == Space::kData) std::fill_n(written_.begin() + step.target.first, step.target.count, true);
   schedule_.steps.push_back(std::move(step));
 }
 
@@ -231,9 +229,7 @@ void ScheduleBuilder::depend_on_reads_and_writes(Step& step, int index) {
   for (const Region* read : {&step.operand, &step.other}) {
     for (int i = 0; i < read->count; ++i) {
       const PieceAccess& access = access_of(*read, i);
-      if (access.last_write >= 0) {
-        step.after.push_back(access.last_write);
-      }
+      if (access.last_write >= 0) step.after.push_back(access.last_write);
     }
   }
   for (int i = 0; i < step.target.count; ++i) {

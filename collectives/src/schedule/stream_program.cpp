@@ -4,16 +4,13 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <compare>
 #include <utility>
 
 #include "farandole/core/error.h"
 
 namespace farandole {
 namespace {
-
-bool is_message(StepKind kind) {
-  return kind == StepKind::kSend || kind == StepKind::kRecv || kind == StepKind::kRecvReduce;
-}
 
 /// Places the steps in program order, each as early as its dependencies allow.
 class StreamPlanner {
@@ -27,7 +24,7 @@ class StreamPlanner {
     // In program order a step comes after its dependencies, whatever their rounds.
     for (std::size_t index = 0; index < schedule_.steps.size(); ++index) {
       const Step& step = schedule_.steps[index];
-      if (is_message(step.kind)) {
+      if (step.is_message()) {
         place_message(static_cast<int>(index));
       } else {
         places_[index] = after_all(step, 0);
@@ -43,9 +40,7 @@ class StreamPlanner {
   struct Point {
     int stage = 0;
     int batch = -1;
-    bool operator<(const Point& other) const {
-      return stage < other.stage || (stage == other.stage && batch < other.batch);
-    }
+    auto operator<=>(const Point&) const = default;
   };
 
   /// First batch, in `stage` or later, that comes after all dependencies of the step.

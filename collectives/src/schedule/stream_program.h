@@ -2,7 +2,6 @@
 // Schedules as programs for a device's stream: which steps form one group of messages, and which form one launch.
 #pragma once
 
-#include <cstdint>
 #include <vector>
 
 #include "farandole/collectives/schedule.h"

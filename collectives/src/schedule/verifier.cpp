@@ -15,9 +15,7 @@ void count_cost(const std::vector<Schedule>& schedules, Verdict& verdict) {
   for (const Schedule& schedule : schedules) {
     for (const Step& step : schedule.steps) {
       verdict.max_dependencies = std::max(verdict.max_dependencies, static_cast<int>(step.after.size()));
-      if (verification::is_message(step)) {
-        verdict.rounds = std::max(verdict.rounds, step.round + 1);
-      }
+      if (step.is_message()) verdict.rounds = std::max(verdict.rounds, step.round + 1);
       if (step.kind == StepKind::kSend) {
         ++verdict.messages;
         verdict.pieces_sent += step.operand.count;
@@ -58,9 +56,7 @@ Verdict verify(const Algorithm& algorithm, int size, int root, int segments) {
   }
   Verdict verdict = verify(algorithm.collective, schedules);
   const AlgorithmCost cost = algorithm.cost({0, size, root}, segments);
-  if (!verdict.correct) {
-    return verdict;
-  }
+  if (!verdict.correct) return verdict;
   if (schedules.front().chunks != algorithm.chunks(size)) {
     verdict.fault =
         fmt::format("the schedule has {} chunks, the table says {}", schedules.front().chunks, algorithm.chunks(size));

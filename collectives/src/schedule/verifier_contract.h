@@ -26,10 +26,6 @@ inline std::size_t index(int number) {
   return static_cast<std::size_t>(number);
 }
 
-inline bool is_message(const Step& step) {
-  return step.kind == StepKind::kSend || step.kind == StepKind::kRecv || step.kind == StepKind::kRecvReduce;
-}
-
 inline std::string piece_text(const Schedule& schedule, int piece) {
   return describe(schedule, Region{Space::kData, 0, piece, 1});
 }
@@ -70,26 +66,15 @@ inline bool must_hold(Collective collective, const Place& at, int chunk) {
 
 /// Number of chunks that a schedule of the collective must have: any number if chunks do not belong to ranks.
 inline int chunks_of(Collective collective, const Schedule& schedule) {
-  switch (collective) {
-    case Collective::kAllgather:
-    case Collective::kReduceScatter:
-    case Collective::kGather:
-    case Collective::kScatter:
-      return schedule.place.size;
-    case Collective::kAlltoall:
-      return 2 * schedule.place.size;
-    default:
-      return schedule.chunks;
-  }
+  if (collective == Collective::kAlltoall) return 2 * schedule.place.size;
+  return has_parts(collective) ? schedule.place.size : schedule.chunks;
 }
 
 /// True if a piece of the sender and a piece of the receiver stand for the same elements: pieces of the same number,
 /// and in an alltoall the sender's block for the receiver and the receiver's block from the sender.
 inline bool same_elements(Collective collective, const Schedule& from, int from_piece, const Schedule& to,
                           int to_piece) {
-  if (collective != Collective::kAlltoall) {
-    return from_piece == to_piece;
-  }
+  if (collective != Collective::kAlltoall) return from_piece == to_piece;
   const int segments = from.segments;
   return from_piece % segments == to_piece % segments && from_piece / segments == to.place.rank &&
          to_piece / segments == to.place.size + from.place.rank;

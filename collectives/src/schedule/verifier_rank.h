@@ -18,9 +18,7 @@ inline void check_region(const Schedule& schedule, int step, const Region& regio
   if (region.space == Space::kScratch && (region.slot < 0 || region.slot >= schedule.scratch_slots)) {
     throw_fault(schedule, step, fmt::format("names scratch slot {} of {}", region.slot, schedule.scratch_slots));
   }
-  if (region.count != pieces) {
-    throw_fault(schedule, step, "its regions have different numbers of pieces");
-  }
+  if (region.count != pieces) throw_fault(schedule, step, "its regions have different numbers of pieces");
 }
 
 inline void check_regions(Collective collective, const Schedule& schedule, int number) {
@@ -37,10 +35,8 @@ inline void check_regions(Collective collective, const Schedule& schedule, int n
   check(step.target, !sends);
   check(step.operand, step.kind != StepKind::kRecv);
   check(step.other, step.kind == StepKind::kReduce);
-  if (!sends && step.target.space == Space::kInput) {
-    throw_fault(schedule, number, "writes to the input");
-  }
-  if (is_message(step) && (step.peer < 0 || step.peer >= schedule.place.size || step.peer == schedule.place.rank)) {
+  if (!sends && step.target.space == Space::kInput) throw_fault(schedule, number, "writes to the input");
+  if (step.is_message() && (step.peer < 0 || step.peer >= schedule.place.size || step.peer == schedule.place.rank)) {
     throw_fault(schedule, number, "its peer must be another rank");
   }
   const bool moves = step.kind == StepKind::kCopy && collective == Collective::kAlltoall;
@@ -68,7 +64,7 @@ inline void check_rounds(const Schedule& schedule) {
       if (other.round > step.round) {
         throw_fault(schedule, i, "waits for a later round, that of " + describe(schedule, before));
       }
-      late[index(i)] = late[index(i)] || (other.round == step.round && (is_message(other) || late[index(before)]));
+      late[index(i)] = late[index(i)] || (other.round == step.round && (other.is_message() || late[index(before)]));
     }
     if (step.posted_after >= 0 && schedule.steps[index(step.posted_after)].round > step.round) {
       throw_fault(schedule, i, "is posted after a later round, that of " + describe(schedule, step.posted_after));
@@ -86,12 +82,8 @@ class CompletionOrder {
 
   bool ordered(int earlier, int later) {
     const std::vector<int>& after = schedule_.steps[index(later)].after;
-    if (std::find(after.begin(), after.end(), earlier) != after.end()) {
-      return true;
-    }
-    if (ancestors_.empty()) {
-      close();
-    }
+    if (std::find(after.begin(), after.end(), earlier) != after.end()) return true;
+    if (ancestors_.empty()) close();
     return (ancestors_[index(later) * words_ + index(earlier) / 64] >> (earlier % 64) & 1) != 0;
   }
 
@@ -165,9 +157,7 @@ class HazardScan {
 
   void check_read(int step, const Region& region, int offset) {
     const PieceAccess& last = access(region, offset);
-    if (last.last_write < 0) {
-      return;
-    }
+    if (last.last_write < 0) return;
     if (region.space == Space::kInput) {
       throw_fault(schedule_, step,
                   fmt::format("reads the input of {}, which {} has overwritten in a call that is in place",
@@ -181,9 +171,7 @@ class HazardScan {
     for (const int read : last.reads) {
       require(read, step, region, offset);
     }
-    if (last.last_write >= 0) {
-      require(last.last_write, step, region, offset);
-    }
+    if (last.last_write >= 0) require(last.last_write, step, region, offset);
   }
 
   const Schedule& schedule_;
@@ -210,7 +198,7 @@ inline void check_rank(Collective collective, const Schedule& schedule, const Sc
       }
     }
     check_regions(collective, schedule, i);
-    if (is_message(step)) {
+    if (step.is_message()) {
       auto& last = step.kind == StepKind::kSend ? last_send : last_recv;
       const auto [entry, is_first] = last.try_emplace(step.peer, i);
       if (step.posted_after != (is_first ? -1 : entry->second)) {

@@ -59,9 +59,7 @@ class Simulation {
   /// Contribution of one rank: a bit, or with more than 64 ranks a random number. The sum over a set represents the
   /// set.
   std::uint64_t weight(int rank) const {
-    if (exact()) {
-      return rank / 64 == window_ ? std::uint64_t{1} << (rank % 64) : 0;
-    }
+    if (exact()) return rank / 64 == window_ ? std::uint64_t{1} << (rank % 64) : 0;
     std::uint64_t hash = (static_cast<std::uint64_t>(rank) + 1) * 0x9e3779b97f4a7c15U;  // splitmix64
     hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9U;
     hash = (hash ^ (hash >> 27)) * 0x94d049bb133111ebU;
@@ -104,9 +102,7 @@ inline void Simulation::run_window() {
   prepare();
   for (int rank = 0; rank < size_; ++rank) {
     for (int i = 0; i < static_cast<int>(schedules_[index(rank)].steps.size()); ++i) {
-      if (pending_[id(rank, i)] == 0) {
-        ready_.push_back({rank, i});
-      }
+      if (pending_[id(rank, i)] == 0) ready_.push_back({rank, i});
     }
   }
   while (!ready_.empty()) {
@@ -128,9 +124,7 @@ inline void Simulation::match_messages() {
   for (int rank = 0; rank < size_; ++rank) {
     const std::vector<Step>& steps = schedules_[index(rank)].steps;
     for (int i = 0; i < static_cast<int>(steps.size()); ++i) {
-      if (steps[index(i)].kind == StepKind::kSend) {
-        sends[channel(rank, steps[index(i)].peer)].push_back({rank, i});
-      }
+      if (steps[index(i)].kind == StepKind::kSend) sends[channel(rank, steps[index(i)].peer)].push_back({rank, i});
     }
   }
   std::unordered_map<std::uint64_t, std::size_t> taken;
@@ -138,9 +132,7 @@ inline void Simulation::match_messages() {
     const std::vector<Step>& steps = schedules_[index(rank)].steps;
     for (int i = 0; i < static_cast<int>(steps.size()); ++i) {
       const Step& recv = steps[index(i)];
-      if (recv.kind != StepKind::kRecv && recv.kind != StepKind::kRecvReduce) {
-        continue;
-      }
+      if (recv.kind != StepKind::kRecv && recv.kind != StepKind::kRecvReduce) continue;
       const std::uint64_t key = channel(recv.peer, rank);
       const auto found = sends.find(key);
       std::size_t& next = taken[key];
@@ -168,12 +160,8 @@ inline void Simulation::check_pair(At send, At recv) const {
     throw_fault(schedule(send), send.step,
                 fmt::format("meets {} of rank {}: {}", describe(schedule(recv), recv.step), recv.rank, what));
   };
-  if (from.round != to.round) {
-    mismatch("the rounds differ");
-  }
-  if (from.operand.count != to.target.count) {
-    mismatch("the numbers of pieces differ");
-  }
+  if (from.round != to.round) mismatch("the rounds differ");
+  if (from.operand.count != to.target.count) mismatch("the numbers of pieces differ");
   for (int i = 0; i < to.target.count; ++i) {
     if (!same_elements(collective_, schedule(send), from.operand.first + i, schedule(recv), to.target.first + i)) {
       mismatch("the pieces differ");
@@ -210,10 +198,8 @@ inline void Simulation::prepare() {
 
 inline void Simulation::start(At at) {
   started_[id(at)] = true;
-  if (on_start_[id(at)] >= 0) {
-    release({at.rank, on_start_[id(at)]});
-  }
-  if (!is_message(step(at))) {
+  if (on_start_[id(at)] >= 0) release({at.rank, on_start_[id(at)]});
+  if (!step(at).is_message()) {
     run_local(at);
     complete(at);
     return;
@@ -234,9 +220,7 @@ inline void Simulation::complete(At at) {
 }
 
 inline void Simulation::release(At at) {
-  if (--pending_[id(at)] == 0) {
-    ready_.push_back(at);
-  }
+  if (--pending_[id(at)] == 0) ready_.push_back(at);
 }
 
 inline Value& Simulation::slot(int rank, const Region& region, int offset) {
@@ -297,9 +281,7 @@ inline void Simulation::run_message(At send, At recv) {
   const Step& to = step(recv);
   for (int i = 0; i < to.target.count; ++i) {
     Value value = read(send, from.operand, i);
-    if (to.kind == StepKind::kRecvReduce) {
-      value = reduce(recv, to.target.first + i, read(recv, to.operand, i), value);
-    }
+    if (to.kind == StepKind::kRecvReduce) value = reduce(recv, to.target.first + i, read(recv, to.operand, i), value);
     slot(recv.rank, to.target, i) = value;
   }
 }
@@ -318,9 +300,7 @@ inline void Simulation::check_progress() const {
                            started_[id(at)] ? "" : ", not started");
     }
   }
-  if (ranks > 0) {
-    throw Fault(fmt::format("deadlock of {} ranks: {}", ranks, stuck));
-  }
+  if (ranks > 0) throw Fault(fmt::format("deadlock of {} ranks: {}", ranks, stuck));
 }
 
 inline void Simulation::check_results() {
@@ -331,9 +311,7 @@ inline void Simulation::check_results() {
                                 piece_text(schedule, piece),
                                 schedule.untouched[index(piece)] ? "never written" : "written"));
       }
-      if (must_hold(collective_, schedule.place, piece / schedule.segments)) {
-        check_result(schedule, piece);
-      }
+      if (must_hold(collective_, schedule.place, piece / schedule.segments)) check_result(schedule, piece);
     }
   }
 }
@@ -342,9 +320,7 @@ inline void Simulation::check_result(const Schedule& schedule, int piece) {
   const Place& at = schedule.place;
   const int chunk = piece / schedule.segments;
   Value value = values_[index(at.rank)][index(piece)];
-  if (value.piece < 0 && has_input(collective_, at, chunk)) {
-    value = {weight(at.rank), piece, 0};
-  }
+  if (value.piece < 0 && has_input(collective_, at, chunk)) value = {weight(at.rank), piece, 0};
   Value expected{full_, piece, reduces(collective_) ? 1 : 0};
   if (collective_ == Collective::kBroadcast || collective_ == Collective::kScatter) {
     expected.contributions = weight(at.root);

@@ -20,7 +20,8 @@ struct SelectionQuery;
 class Operation;
 
 /// One way of running a collective. To add a method, write its row in the file of its operation and list the row in
-/// communicator/methods.cpp: selection, tables of measured choices, compared descriptors and messages use the list.
+/// communicator/communicator_state.cpp: selection, tables of measured choices, compared descriptors and messages use
+/// the list.
 ///
 /// Two methods run schedules, one on host memory and one on device memory. They have no name of their own: users name
 /// the schedule's algorithm instead.

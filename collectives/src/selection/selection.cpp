@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 
 #include "farandole/core/error.h"
 #include "farandole/core/float_mode.h"

@@ -207,7 +207,7 @@ TuningTable TuningTable::parse(std::string_view text, const std::string& file) {
     table.file = file;
     return table;
   } catch (const Error& error) {
-    throw DataError(fmt::format("{}: {}", file, error.what()));
+    throw DataError(fmt::format("{}: {}", file, error.message()));
   }
 }
 

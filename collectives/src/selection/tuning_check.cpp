@@ -6,6 +6,7 @@
 #include <cmath>
 #include <vector>
 
+#include "farandole/collectives/algorithms.h"
 #include "farandole/collectives/tuning.h"
 #include "farandole/core/error.h"
 #include "farandole/core/settings.h"
@@ -15,7 +16,6 @@ namespace farandole {
 namespace {
 
 constexpr int kMaxRanks = 1 << 20;
-constexpr int kMaxSegments = 1024;
 
 /// Reason why `algorithm` cannot run `collective` in a communicator of this shape; empty if it can.
 std::string objection(Collective collective, MemoryKind memory, const std::string& algorithm,

@@ -10,7 +10,6 @@
 
 #include "farandole/core/buffer.h"
 #include "operation/call.h"
-#include "operation/descriptor.h"
 #include "operation/group.h"
 #include "shared_memory/shm_group.h"
 

@@ -39,9 +39,15 @@ class PeerBuffers {
   /// the buffer; windows stay mapped.
   bool by_address() const { return by_address_; }
   /// Location of a buffer of this rank, for `resolve` on the peers, or kUnreachable.
-  std::uint64_t locate(const void* data, std::size_t bytes) const;
+  std::uint64_t locate(const void* data, std::size_t bytes) const {
+    if (by_address_) return reinterpret_cast<std::uintptr_t>(data);
+    return memory_.offset_of(data, bytes).value_or(kUnreachable);
+  }
   /// Address in this process of the buffer that `local` has located. @param location  not kUnreachable
-  std::byte* resolve(int local, std::uint64_t location) const;
+  std::byte* resolve(int local, std::uint64_t location) const {
+    if (by_address_) return reinterpret_cast<std::byte*>(location);  // NOLINT(performance-no-int-to-ptr)
+    return memory_.at(processes_[static_cast<std::size_t>(local)], location);
+  }
 
   /// True if chunks of this size in ordinary memory of another process are copied by cross-memory attach. The same on
   /// all ranks of the host.

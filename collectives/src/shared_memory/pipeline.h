@@ -9,7 +9,6 @@
 #include "operation/call.h"
 #include "operation/group.h"
 #include "operation/operation.h"
-#include "operation/scratch.h"
 #include "shared_memory/arrival.h"
 #include "shared_memory/shm_group.h"
 #include "shared_memory/shm_plan.h"

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
 #include <limits>
 #include <thread>
 
@@ -114,7 +113,7 @@ bool ShmGroup::connect() {
     } catch (const InvalidArgument& error) {
       // A TransportError ends the job on all ranks: peers that have the memory would otherwise wait for this rank.
       throw TransportError(
-          fmt::format("memory that the ranks of this host share for a communicator: {}", error.what()));
+          fmt::format("memory that the ranks of this host share for a communicator: {}", error.message()));
     }
     const Peer& self = peers_[static_cast<std::size_t>(rank_)];
     memory_.header().blocks[static_cast<std::size_t>(self.replica)][id_].store(block_offset_,

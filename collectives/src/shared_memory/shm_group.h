@@ -12,7 +12,6 @@
 #include "shared_memory/lane_ledger.h"
 #include "shared_memory/peer_buffers.h"
 #include "shared_memory/recent_outputs.h"
-#include "shared_memory/shm_block.h"
 #include "shared_memory/shm_layout.h"
 
 namespace farandole {

@@ -1,15 +1,97 @@
 // SPDX-License-Identifier: Apache-2.0
-// Addresses of control blocks, slots and buffers in the memory that the ranks of a host share.
+// The records that the ranks of a host share, and the addresses of control blocks, slots and buffers.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
-#include "shared_memory/shm_block.h"
+#include "farandole/sdk/transport.h"
 
 namespace farandole {
+
+/// Distance in bytes between words of different writers: two cache lines, because processors also fetch the
+/// neighbouring line.
+inline constexpr std::size_t kLineBytes = 128;
+
+/// A rank's arrival in an operation. The first cache line holds everything that peers read while the calls of all ranks
+/// agree; the second cache line is written only when the calls differ.
+///
+/// The record's owner is the only writer. `number` and `described` only grow, and are stored after the words that they
+/// publish (release): a peer that has read the new number (acquire) sees those words.
+struct ArrivalRecord {
+  static constexpr std::size_t kPayloadWords = 5;
+  std::atomic<std::uint64_t> number;     ///< the operation in which the rank has arrived
+  std::atomic<std::uint64_t> digest;     ///< of the rank's descriptor, which ranks compare
+  std::atomic<std::uint64_t> completed;  ///< the rank has completed all operations up to this number
+  /// The data of a one-shot collective if they fit; otherwise the locations of the rank's buffers.
+  std::array<std::atomic<std::uint64_t>, kPayloadWords> payload;
+  std::atomic<std::uint64_t> described;  ///< the operation to which `descriptor` belongs
+  std::array<std::atomic<std::uint64_t>, 3> descriptor;
+
+  /// Locations of the buffers for PeerBuffers::resolve, or PeerBuffers::kUnreachable.
+  std::atomic<std::uint64_t>& input() { return payload[0]; }
+  std::atomic<std::uint64_t>& output() { return payload[1]; }
+  /// Address of the input in the owner's process, for PeerBuffers::copy_from, or PeerBuffers::kUnreachable.
+  std::atomic<std::uint64_t>& address() { return payload[2]; }
+};
+static_assert(offsetof(ArrivalRecord, described) == 64);
+
+/// Number of steps that a rank has taken in the lane's current operation. Operation and steps have a 64-bit word each:
+/// a single word for both would overflow within the life of a job.
+///
+/// `number_` changes with the first step of an operation, after `steps_`, so that peers do not count the steps of an
+/// earlier operation.
+class StepCounter {
+ public:
+  /// Called by the owner only. @param order  memory order of the store that makes the steps visible to the peers
+  void publish(std::uint64_t number, std::uint64_t steps, std::memory_order order) {
+    if (number_.load(std::memory_order_relaxed) == number) {
+      steps_.store(steps, order);
+    } else {
+      steps_.store(steps, std::memory_order_relaxed);
+      number_.store(number, order);
+    }
+  }
+  /// True once the owner has published at least `steps` steps of operation `number`. Valid for a caller that has not
+  /// completed operation `number` itself: until then the owner cannot go on to a later operation of the lane.
+  bool has_reached(std::uint64_t number, std::uint64_t steps) const {
+    return number_.load(std::memory_order_acquire) == number && steps_.load(std::memory_order_acquire) >= steps;
+  }
+
+ private:
+  // The release store to either word pairs with the acquire loads in `has_reached`.
+  std::atomic<std::uint64_t> number_, steps_;
+};
+
+/// A rank's record in a HostGather: the rank's contribution and, in the root's record, the result for all ranks. Both
+/// numbers only grow.
+struct GatherRecord {
+  static constexpr std::size_t kContributionWords = 4, kResultWords = 8;
+  std::atomic<std::uint64_t> contribution_number;  ///< the gather to which `contribution` belongs
+  std::array<std::atomic<std::uint64_t>, kContributionWords> contribution;
+  std::atomic<std::uint64_t> result_number;  ///< the gather to which `result` belongs; used in the root's record only
+  std::array<std::atomic<std::uint64_t>, kResultWords> result;
+};
+
+/// A rank's control block in a communicator. Members are kLineBytes apart, so that no cache line has two writers. A
+/// block of zero bytes is a valid new block. ShmLayout describes the memory behind the block.
+struct ShmBlock {
+  struct alignas(kLineBytes) Lane {
+    ArrivalRecord arrival;
+    alignas(kLineBytes) StepCounter steps;
+    /// 1 while this rank reads or writes buffers of peers in place; 0 otherwise.
+    std::atomic<std::uint64_t> touching;
+    alignas(kLineBytes) GatherRecord gather;
+  };
+  struct alignas(kLineBytes) Word {
+    std::atomic<std::uint64_t> value;
+  };
+  std::array<Lane, kLanes> lanes;
+  Word completed;  ///< as ArrivalRecord::completed, but always up to date
+};
 
 /// Turns (local rank, lane, slice) into an address in the memory of a communicator on one host. Use this class to find
 /// records, slots and buffers; it never accesses the memory itself.

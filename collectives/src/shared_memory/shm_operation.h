@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "operation/call.h"
-#include "operation/descriptor.h"
 #include "operation/operation.h"
 #include "shared_memory/arrival.h"
 #include "shared_memory/one_shot.h"

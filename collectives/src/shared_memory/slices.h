@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "operation/call.h"
-#include "shared_memory/shm_block.h"
+#include "shared_memory/shm_layout.h"
 
 namespace farandole {
 

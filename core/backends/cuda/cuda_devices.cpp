@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "cuda/cuda_error.h"
-#include "cuda/nccl_versions.h"
 #include "farandole/core/error.h"
 #include "farandole/internal/library_thread.h"
 

@@ -11,7 +11,7 @@
 
 #include "cuda/cuda_device.h"
 #include "cuda/kernel_image.h"
-#include "cuda/nccl_versions.h"
+#include "cuda/nccl_support.h"
 #include "cuda/vendor_libraries.h"
 #include "farandole/sdk/device.h"
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "cuda/nccl_types.h"
+#include "cuda/nccl_support.h"
 #include "cuda/scopes.h"
 #include "farandole/core/error.h"
 #include "farandole/internal/log.h"
@@ -37,11 +37,6 @@ std::string nccl_error_text(const NcclApi& api, ncclResult_t error) {
 
 std::byte* part_of(void* vector, std::size_t part, std::size_t part_bytes) {
   return static_cast<std::byte*>(vector) + part * part_bytes;
-}
-
-bool reduces(DeviceCollective::Kind kind) {
-  return kind == DeviceCollective::Kind::kAllreduce || kind == DeviceCollective::Kind::kReduce ||
-         kind == DeviceCollective::Kind::kReduceScatter;
 }
 
 }  // namespace
@@ -131,68 +126,71 @@ void NcclGroup::exchange(std::span<const DeviceMessage> messages, StreamView str
   });
 }
 
-bool NcclGroup::supports(DeviceCollective::Kind kind, DType dtype, ReduceOp op) const {
-  return !reduces(kind) || nccl_reduction(dtype, op).has_value();
+bool NcclGroup::supports(Collective collective, DType dtype, ReduceOp op) const {
+  return has_device_collective(collective) && (!reduces(collective) || nccl_reduction(dtype, op).has_value());
 }
 
-void NcclGroup::run(const DeviceCollective& collective, StreamView stream) {
-  if (collective.count == 0) return;
-  if (collective.kind == DeviceCollective::Kind::kAlltoall) {
-    exchange_parts(collective, stream);
-  } else if (reduces(collective.kind)) {
-    enqueue_reduction(collective, static_cast<CUstream>(stream.handle));
+void NcclGroup::run(const VendorCall& vendor_call, StreamView stream) {
+  if (!has_device_collective(vendor_call.collective)) {
+    throw Unsupported(fmt::format("NCCL has no {}; use an algorithm other than vendor", name(vendor_call.collective)));
+  }
+  if (vendor_call.count == 0) return;
+  if (vendor_call.collective == Collective::kAlltoall) {
+    exchange_parts(vendor_call, stream);
+  } else if (reduces(vendor_call.collective)) {
+    enqueue_reduction(vendor_call, static_cast<CUstream>(stream.handle));
   } else {
-    enqueue_movement(collective, static_cast<CUstream>(stream.handle));
+    enqueue_movement(vendor_call, static_cast<CUstream>(stream.handle));
   }
 }
 
-void NcclGroup::enqueue_reduction(const DeviceCollective& collective, CUstream stream) {
-  const std::optional<NcclReduction> reduction = nccl_reduction(collective.dtype, collective.op);
+void NcclGroup::enqueue_reduction(const VendorCall& vendor_call, CUstream stream) {
+  const std::optional<NcclReduction> reduction = nccl_reduction(vendor_call.dtype, vendor_call.op);
   if (!reduction) {
-    throw Unsupported(fmt::format("NCCL has no {} of {}; use an algorithm other than vendor", name(collective.op),
-                                  name(collective.dtype)));
+    throw Unsupported(fmt::format("NCCL has no {} of {}; use an algorithm other than vendor", name(vendor_call.op),
+                                  name(vendor_call.dtype)));
   }
   const auto [type, op] = *reduction;
-  const auto& [kind, input, output, count, dtype, reduce_op, root] = collective;
+  const auto& [collective, input, output, count, dtype, reduce_op, root] = vendor_call;
   const CallScope call(*this);
   const ncclComm_t communicator = call.communicator;
   const ContextScope scope(device_.context().api, device_.context().context);
-  if (kind == DeviceCollective::Kind::kAllreduce) {
+  if (collective == Collective::kAllreduce) {
     check(api_.ncclAllReduce(input, output, count, type, op, communicator, stream), "ncclAllReduce");
-  } else if (kind == DeviceCollective::Kind::kReduce) {
+  } else if (collective == Collective::kReduce) {
     check(api_.ncclReduce(input, output, count, type, op, root, communicator, stream), "ncclReduce");
   } else {
     check(api_.ncclReduceScatter(input, output, count, type, op, communicator, stream), "ncclReduceScatter");
   }
 }
 
-void NcclGroup::enqueue_movement(const DeviceCollective& collective, CUstream stream) {
-  const std::size_t bytes = collective.count * size_in_bytes(collective.dtype);
+void NcclGroup::enqueue_movement(const VendorCall& vendor_call, CUstream stream) {
+  const std::size_t bytes = vendor_call.count * size_in_bytes(vendor_call.dtype);
   const CallScope call(*this);
   const ncclComm_t communicator = call.communicator;
   const ContextScope scope(device_.context().api, device_.context().context);
-  if (collective.kind == DeviceCollective::Kind::kBroadcast) {
-    check(api_.ncclBroadcast(collective.input, collective.output, bytes, ncclUint8, collective.root, communicator,
+  if (vendor_call.collective == Collective::kBroadcast) {
+    check(api_.ncclBroadcast(vendor_call.input, vendor_call.output, bytes, ncclUint8, vendor_call.root, communicator,
                              stream),
           "ncclBroadcast");
   } else {
-    check(api_.ncclAllGather(collective.input, collective.output, bytes, ncclUint8, communicator, stream),
+    check(api_.ncclAllGather(vendor_call.input, vendor_call.output, bytes, ncclUint8, communicator, stream),
           "ncclAllGather");
   }
 }
 
-void NcclGroup::exchange_parts(const DeviceCollective& collective, StreamView stream) {
-  if (collective.input == collective.output) {
+void NcclGroup::exchange_parts(const VendorCall& vendor_call, StreamView stream) {
+  if (vendor_call.input == vendor_call.output) {
     throw InvalidArgument(fmt::format("{}: an alltoall of devices needs an output of its own", name_));
   }
-  const std::size_t bytes = collective.count * size_in_bytes(collective.dtype);
+  const std::size_t bytes = vendor_call.count * size_in_bytes(vendor_call.dtype);
   std::vector<DeviceMessage> messages;
   messages.reserve(2 * static_cast<std::size_t>(size_));
   for (int peer = 0; peer < size_; ++peer) {
     const auto part = static_cast<std::size_t>(peer);
     messages.push_back(
-        {DeviceMessage::Kind::kSend, peer, part_of(const_cast<void*>(collective.input), part, bytes), bytes});
-    messages.push_back({DeviceMessage::Kind::kReceive, peer, part_of(collective.output, part, bytes), bytes});
+        {DeviceMessage::Kind::kSend, peer, part_of(const_cast<void*>(vendor_call.input), part, bytes), bytes});
+    messages.push_back({DeviceMessage::Kind::kReceive, peer, part_of(vendor_call.output, part, bytes), bytes});
   }
   exchange(messages, stream);
 }

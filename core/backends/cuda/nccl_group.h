@@ -30,8 +30,8 @@ class NcclGroup final : public DeviceGroup {
   ~NcclGroup() override;
 
   void exchange(std::span<const DeviceMessage> messages, StreamView stream) override;
-  bool supports(DeviceCollective::Kind kind, DType dtype, ReduceOp op) const override;
-  void run(const DeviceCollective& collective, StreamView stream) override;
+  bool supports(Collective collective, DType dtype, ReduceOp op) const override;
+  void run(const VendorCall& vendor_call, StreamView stream) override;
   void connect(StreamView stream) override;
   std::string asynchronous_error() override;
   void abort() override;
@@ -43,9 +43,9 @@ class NcclGroup final : public DeviceGroup {
   std::string error_text(ncclResult_t error) const;
   /// Runs `enqueue` between ncclGroupStart and ncclGroupEnd.
   void run_grouped(const std::function<void()>& enqueue);
-  void enqueue_reduction(const DeviceCollective& collective, CUstream stream);
-  void enqueue_movement(const DeviceCollective& collective, CUstream stream);
-  void exchange_parts(const DeviceCollective& collective, StreamView stream);
+  void enqueue_reduction(const VendorCall& vendor_call, CUstream stream);
+  void enqueue_movement(const VendorCall& vendor_call, CUstream stream);
+  void exchange_parts(const VendorCall& vendor_call, StreamView stream);
 
   CudaDevice& device_;
   const NcclApi& api_;

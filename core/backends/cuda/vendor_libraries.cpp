@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cuda/cuda_error.h"
-#include "cuda/nccl_versions.h"
+#include "cuda/nccl_support.h"
 #include "farandole/internal/loaded_libraries.h"
 #include "farandole/internal/vendor_functions.h"
 
@@ -70,21 +70,17 @@ NcclLibrary load_nccl(const std::string& path) {
   void* const library = load_vendor_library(file);
   if (library == nullptr) {
     nccl.problem = fmt::format(
-        "{}: {}; install NCCL (libnccl2, or nvidia-nccl-cu13 by pip), or name its file in "
-        "FARANDOLE_NCCL_LIBRARY",
+        "{}: {}; install NCCL (libnccl2, or nvidia-nccl-cu13 by pip), or name its file in FARANDOLE_NCCL_LIBRARY",
         path.empty() ? "no NCCL" : "FARANDOLE_NCCL_LIBRARY", dlerror());
     return nccl;
   }
   const std::string missing = fill(nccl.api, library);
   if (nccl.api.ncclGetVersion == nullptr || nccl.api.ncclGetVersion(&nccl.version) != ncclSuccess) {
     nccl.problem = fmt::format(
-        "{} is no NCCL: it has no ncclGetVersion that works; name NCCL's file in "
-        "FARANDOLE_NCCL_LIBRARY",
-        file);
+        "{} is no NCCL: it has no ncclGetVersion that works; name NCCL's file in FARANDOLE_NCCL_LIBRARY", file);
   } else if (nccl.version < kOldestNccl) {
     nccl.problem = fmt::format(
-        "NCCL {} ({}) is too old: {} or newer is needed; install one, or name its file in "
-        "FARANDOLE_NCCL_LIBRARY",
+        "NCCL {} ({}) is too old: {} or newer is needed; install one, or name its file in FARANDOLE_NCCL_LIBRARY",
         nccl_version_text(nccl.version), file, nccl_version_text(kOldestNccl));
   } else if (!missing.empty()) {
     nccl.problem = fmt::format("NCCL {} ({}) has no {}; name NVIDIA's own NCCL in FARANDOLE_NCCL_LIBRARY",

@@ -4,8 +4,6 @@
 
 #include <functional>
 #include <memory>
-#include <mutex>
-#include <unordered_map>
 #include <vector>
 
 #include "farandole/sdk/transport.h"

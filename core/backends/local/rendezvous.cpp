@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -20,13 +21,37 @@
 
 #include "farandole/core/error.h"
 #include "farandole/internal/deadline.h"
+#include "farandole/internal/fixed_text.h"
 #include "farandole/internal/log.h"
 #include "farandole/internal/stall_monitor.h"
 #include "farandole/sdk/backend.h"
-#include "local/hello.h"
 #include "sockets/open_files.h"
 
 namespace farandole::local {
+
+Hello make_hello(int process, int processes) {
+  Hello hello;
+  hello.process = process;
+  hello.processes = processes;
+  hello.pid = getpid();
+  write_text(hello.layout, layout_id());
+  return hello;
+}
+
+Hello parse_hello(std::span<const std::byte> packet) {
+  Hello hello;
+  if (packet.size() != sizeof hello) {
+    throw TransportError(
+        fmt::format("{} bytes instead of {}; is it of another version of Farandole?", packet.size(), sizeof hello));
+  }
+  std::memcpy(&hello, packet.data(), sizeof hello);
+  if (hello.process < 0 || hello.process >= hello.processes || hello.pid <= 0) {
+    throw TransportError(fmt::format("process {} of {} with pid {}", hello.process, hello.processes, hello.pid));
+  }
+  if (!is_text(hello.layout)) throw TransportError("a layout that is no text");
+  return hello;
+}
+
 namespace {
 
 constexpr std::size_t kMaxNameBytes = 64;
@@ -212,7 +237,7 @@ class JobConnector {
       (void)recv(socket.get(), packet.data(), bytes, 0);
       return parse_hello(std::span(packet).first(bytes));
     } catch (const TransportError& error) {
-      warn_refused(error.what());
+      warn_refused(error.message());
       is_gone = true;
       return std::nullopt;
     }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Entry point of the MPI plug-ins.
 #include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <string>
 

@@ -7,8 +7,7 @@
 #include <span>
 #include <utility>
 
-#include "farandole/core/error.h"
-#include "mpi_error.h"
+#include "mpi_runtime.h"
 
 namespace farandole::mpi {
 

@@ -10,10 +10,9 @@
 #include <cstring>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "farandole/core/error.h"
-#include "mpi_error.h"
+#include "mpi_runtime.h"
 #include "mpi_vendor.h"
 
 namespace farandole::mpi {

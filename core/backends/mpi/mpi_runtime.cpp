@@ -8,10 +8,8 @@
 
 #include "farandole/core/error.h"
 #include "farandole/internal/library_thread.h"
-#include "mpi_error.h"
 
 namespace farandole::mpi {
-
 namespace {
 
 MPI_Comm parent_communicator(const std::optional<int>& handle) {
@@ -19,16 +17,16 @@ MPI_Comm parent_communicator(const std::optional<int>& handle) {
   MPI_Comm communicator = MPI_Comm_f2c(static_cast<MPI_Fint>(*handle));
   if (communicator == MPI_COMM_NULL) {
     throw InvalidArgument(
-        "joining MPI: the communicator that was passed is MPI_COMM_NULL; pass MPI_Comm_c2f(comm) of a "
-        "communicator that this process belongs to");
+        "joining MPI: the communicator that was passed is MPI_COMM_NULL; pass MPI_Comm_c2f(comm) of a communicator "
+        "that this process belongs to");
   }
   int is_intercommunicator = 0;
   check(MPI_Comm_test_inter(communicator, &is_intercommunicator),
         "MPI_Comm_test_inter of the communicator that was passed");
   if (is_intercommunicator != 0) {
     throw InvalidArgument(
-        "joining MPI: the communicator that was passed is an intercommunicator; merge it with "
-        "MPI_Intercomm_merge first");
+        "joining MPI: the communicator that was passed is an intercommunicator; merge it with MPI_Intercomm_merge "
+        "first");
   }
   return communicator;
 }
@@ -50,8 +48,8 @@ Runtime start_runtime(const std::optional<int>& communicator, bool many_threads)
   MPI_Finalized(&finalized);
   if (finalized != 0) {
     throw Unsupported(
-        "joining MPI: MPI was finalised in this process already, and it cannot be initialised twice; keep one "
-        "World alive, or call MPI_Init and MPI_Finalize yourself around all of them");
+        "joining MPI: MPI was finalised in this process already, and it cannot be initialised twice; keep one World "
+        "alive, or call MPI_Init and MPI_Finalize yourself around all of them");
   }
   Runtime runtime;
   if (initialized == 0) {
@@ -103,6 +101,17 @@ std::string_view thread_level_name(int level) {
     default:
       return "MPI_THREAD_MULTIPLE";
   }
+}
+
+std::string error_text(int code) {
+  char text[MPI_MAX_ERROR_STRING] = {};
+  int length = 0;
+  if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) return fmt::format("MPI error code {}", code);
+  return {text, static_cast<std::size_t>(length)};
+}
+
+void throw_mpi_error(int code, std::string_view what) {
+  throw TransportError(fmt::format("{}: {}", what, error_text(code)));
 }
 
 }  // namespace farandole::mpi

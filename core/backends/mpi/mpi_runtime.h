@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The MPI library of this process: initialisation and properties.
+// The MPI library of this process: initialisation, properties and errors.
 #pragma once
 
 #include <mpi.h>
@@ -28,5 +28,16 @@ Runtime start_runtime(const std::optional<int>& communicator, bool many_threads)
 std::string library_version();
 /// "MPI_THREAD_FUNNELED"
 std::string_view thread_level_name(int level);
+
+/// MPI_Error_string of `code`.
+std::string error_text(int code);
+
+/// @throws TransportError  "<what>: <error_text>"
+[[noreturn]] void throw_mpi_error(int code, std::string_view what);
+
+/// Throws if `code` is an error. @param what  names the call and its purpose, for the message
+inline void check(int code, std::string_view what) {
+  if (code != MPI_SUCCESS) throw_mpi_error(code, what);
+}
 
 }  // namespace farandole::mpi

@@ -4,15 +4,40 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
+#include <utility>
 
 #include "farandole/core/error.h"
 #include "farandole/internal/deadline.h"
 #include "farandole/internal/log.h"
-#include "mpi_error.h"
+#include "mpi_runtime.h"
 
 namespace farandole::mpi {
+
+MPI_Comm CommunicatorPool::take(const CommunicatorKey& key) {
+  const std::lock_guard lock(mutex_);
+  const auto found = std::find_if(kept_.begin(), kept_.end(), [&](const Kept& kept) { return kept.key == key; });
+  if (found == kept_.end()) return MPI_COMM_NULL;
+  const MPI_Comm communicator = found->communicator;
+  kept_.erase(found);
+  return communicator;
+}
+
+void CommunicatorPool::put(CommunicatorKey key, MPI_Comm communicator) {
+  const std::lock_guard lock(mutex_);
+  kept_.push_back({std::move(key), communicator});
+  if (kept_.size() <= kMaxKept) return;
+  MPI_Comm_free(&kept_.front().communicator);
+  kept_.pop_front();
+}
+
+void CommunicatorPool::free_all() {
+  const std::lock_guard lock(mutex_);
+  for (Kept& kept : kept_) MPI_Comm_free(&kept.communicator);
+  kept_.clear();
+}
 
 namespace {
 
@@ -101,8 +126,7 @@ std::unique_lock<std::mutex> MpiSession::enter(std::string_view call) const {
   const State state = state_.load(std::memory_order_relaxed);
   if (state == State::kFinalized) {
     throw TransportError(
-        fmt::format("process {}: {}: MPI was finalised while a World was alive: destroy the World before "
-                    "MPI_Finalize",
+        fmt::format("process {}: {}: MPI was finalised while a World was alive: destroy the World before MPI_Finalize",
                     process_, call));
   }
   if (state == State::kLeft) {

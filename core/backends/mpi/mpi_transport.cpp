@@ -10,11 +10,10 @@
 #include <algorithm>
 #include <bit>
 #include <climits>
-#include <utility>
 
 #include "farandole/core/error.h"
 #include "farandole/internal/log.h"
-#include "mpi_error.h"
+#include "mpi_runtime.h"
 
 namespace farandole::mpi {
 

@@ -15,7 +15,7 @@
 #include "farandole/core/reduce.h"
 #include "farandole/internal/log.h"
 #include "mpi_control_messages.h"
-#include "mpi_error.h"
+#include "mpi_runtime.h"
 
 namespace farandole::mpi {
 
@@ -30,16 +30,10 @@ void combine(void* in, void* inout, int* count, MPI_Datatype*) {
 
 template <DType kDType>
 MPI_User_function* combiner(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kProduct:
-      return combine<kDType, ReduceOp::kProduct>;
-    case ReduceOp::kMin:
-      return combine<kDType, ReduceOp::kMin>;
-    case ReduceOp::kMax:
-      return combine<kDType, ReduceOp::kMax>;
-    default:
-      return combine<kDType, ReduceOp::kSum>;
-  }
+  const std::array<MPI_User_function*, kAllReduceOps.size()> of_ops{
+      combine<kDType, ReduceOp::kSum>, combine<kDType, ReduceOp::kProduct>, combine<kDType, ReduceOp::kMin>,
+      combine<kDType, ReduceOp::kMax>, combine<kDType, ReduceOp::kSum>};
+  return of_ops[static_cast<std::size_t>(op)];
 }
 
 bool needs_own_type(DType dtype) {
@@ -104,35 +98,35 @@ struct BlockingCall {
   MPI_Comm communicator;
 };
 
-std::function<void()> bind(VendorCall::Kind kind, const BlockingCall& c) {
-  switch (kind) {
-    case VendorCall::Kind::kAllreduce:
+std::function<void()> bind(Collective collective, const BlockingCall& c) {
+  switch (collective) {
+    case Collective::kAllreduce:
       return [c] { check(MPI_Allreduce(c.from, c.to, c.count, c.type, c.op, c.communicator), "MPI_Allreduce"); };
-    case VendorCall::Kind::kBroadcast:
+    case Collective::kBroadcast:
       return [c] { check(MPI_Bcast(c.to, c.count, c.type, c.root, c.communicator), "MPI_Bcast"); };
-    case VendorCall::Kind::kReduce:
+    case Collective::kReduce:
       return [c] { check(MPI_Reduce(c.from, c.to, c.count, c.type, c.op, c.root, c.communicator), "MPI_Reduce"); };
-    case VendorCall::Kind::kAllgather:
+    case Collective::kAllgather:
       return [c] {
         check(MPI_Allgather(c.from, c.count, c.type, c.to, c.count, c.type, c.communicator), "MPI_Allgather");
       };
-    case VendorCall::Kind::kReduceScatter:
+    case Collective::kReduceScatter:
       return [c] {
         check(MPI_Reduce_scatter_block(c.from, c.to, c.count, c.type, c.op, c.communicator),
               "MPI_Reduce_scatter_block");
       };
-    case VendorCall::Kind::kGather:
+    case Collective::kGather:
       return [c] {
         check(MPI_Gather(c.from, c.count, c.type, c.to, c.count, c.type, c.root, c.communicator), "MPI_Gather");
       };
-    case VendorCall::Kind::kScatter:
+    case Collective::kScatter:
       return [c] {
         check(MPI_Scatter(c.from, c.count, c.type, c.to, c.count, c.type, c.root, c.communicator), "MPI_Scatter");
       };
-    case VendorCall::Kind::kAlltoall:
+    case Collective::kAlltoall:
       return
           [c] { check(MPI_Alltoall(c.from, c.count, c.type, c.to, c.count, c.type, c.communicator), "MPI_Alltoall"); };
-    case VendorCall::Kind::kBarrier:
+    case Collective::kBarrier:
       break;
   }
   return [c] { check(MPI_Barrier(c.communicator), "MPI_Barrier"); };
@@ -140,33 +134,18 @@ std::function<void()> bind(VendorCall::Kind kind, const BlockingCall& c) {
 
 /// If the call is in place, replaces `from` (in scatter: `to`) by MPI_IN_PLACE. In rooted collectives only the root
 /// does so.
-void mark_in_place(VendorCall::Kind kind, std::size_t slice_bytes, int rank, BlockingCall& c) {
+void mark_in_place(Collective collective, std::size_t slice_bytes, int rank, BlockingCall& c) {
   const std::size_t place = slice_bytes * static_cast<std::size_t>(rank);
   const auto is_inside = [place](const void* part, const void* whole) {
     return part == static_cast<const std::byte*>(whole) + place;
   };
-  const bool is_root = rank == c.root;
-  switch (kind) {
-    case VendorCall::Kind::kAllreduce:
-    case VendorCall::Kind::kReduceScatter:
-    case VendorCall::Kind::kAlltoall:
-      if (c.from == c.to) c.from = MPI_IN_PLACE;
-      break;
-    case VendorCall::Kind::kReduce:
-      if (is_root && c.from == c.to) c.from = MPI_IN_PLACE;
-      break;
-    case VendorCall::Kind::kAllgather:
-      if (is_inside(c.from, c.to)) c.from = MPI_IN_PLACE;
-      break;
-    case VendorCall::Kind::kGather:
-      if (is_root && is_inside(c.from, c.to)) c.from = MPI_IN_PLACE;
-      break;
-    case VendorCall::Kind::kScatter:
-      if (is_root && is_inside(c.to, c.from)) c.to = MPI_IN_PLACE;
-      break;
-    case VendorCall::Kind::kBroadcast:
-    case VendorCall::Kind::kBarrier:
-      break;
+  if (is_rooted(collective) && rank != c.root) return;
+  if (collective == Collective::kScatter) {
+    if (is_inside(c.to, c.from)) c.to = MPI_IN_PLACE;
+  } else if (collective == Collective::kAllgather || collective == Collective::kGather) {
+    if (is_inside(c.from, c.to)) c.from = MPI_IN_PLACE;
+  } else if (collective != Collective::kBroadcast && collective != Collective::kBarrier && c.from == c.to) {
+    c.from = MPI_IN_PLACE;
   }
 }
 
@@ -218,8 +197,7 @@ class MpiVendorCollectives final : public VendorCollectives {
     if (call.count > INT_MAX) {
       throw InvalidArgument(
           fmt::format("a blocking collective of MPI takes at most {} elements per rank, and the call has {}; use "
-                      "fewer, or a larger "
-                      "type",
+                      "fewer, or a larger type",
                       INT_MAX, call.count));
     }
     int rank = 0;
@@ -227,8 +205,8 @@ class MpiVendorCollectives final : public VendorCollectives {
     BlockingCall bound{
         call.input, call.output,  static_cast<int>(call.count), type_of(call.dtype), operation_of(call.dtype, call.op),
         call.root,  communicator_};
-    mark_in_place(call.kind, call.count * size_in_bytes(call.dtype), rank, bound);
-    return bind(call.kind, bound);
+    mark_in_place(call.collective, call.count * size_in_bytes(call.dtype), rank, bound);
+    return bind(call.collective, bound);
   }
 
  private:

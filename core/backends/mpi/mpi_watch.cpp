@@ -49,7 +49,7 @@ void Watch::run(const std::stop_token& stop, const Times& times) {
       });
     }
   } catch (const Timeout& error) {
-    log(LogLevel::kError, error.what());
+    log(LogLevel::kError, error.message());
     std::_Exit(1);
   }
 }

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstddef>
 #include <cstring>
 #include <optional>
 #include <string_view>
@@ -89,7 +88,7 @@ Arena::Arena(const ArenaPlan& plan) : plan_(plan), extents_(0, 0) {
     const std::string why = reason(errno);
     if (descriptor_ >= 0) close(descriptor_);
     throw InvalidArgument(
-        fmt::format("{} bytes of address space for the memory of a rank can not be had ({}); raise the limits on "
+        fmt::format("{} bytes of address space for the memory of a rank cannot be had ({}); raise the limits on "
                     "address space (ulimit -v) and locked memory (ulimit -l)",
                     size_, why));
   }
@@ -165,7 +164,7 @@ bool Arena::grow(std::uint64_t end) {
 std::uint64_t Arena::allocate(std::size_t bytes, std::uint64_t in_use_elsewhere) {
   if (is_in_child_) {
     throw InvalidArgument(
-        "memory that ranks share can not be allocated in a process that was forked from a rank: it is no rank itself");
+        "memory that ranks share cannot be allocated in a process that was forked from a rank: it is no rank itself");
   }
   const std::lock_guard lock(mutex_);
   const std::uint64_t own = header().allocated_bytes.load(std::memory_order_relaxed);

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Framing of the messages on a connection between two processes.
+// Framing of the messages on a connection between two processes, and errors as messages.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
+
+#include "farandole/core/error.h"
 
 namespace farandole::sockets {
 
@@ -37,5 +40,12 @@ inline constexpr std::uint64_t kMaxMessageBytes = std::uint64_t{1} << 48;
 /// Decodes a header and checks that the payload lies inside the message.
 /// @throws TransportError  no process of the job sends such a header; the text says why
 FrameHeader parse_frame_header(std::span<const std::byte, sizeof(FrameHeader)> bytes);
+
+/// Returns the error's kind, followed by at most 4 KiB of the error's text.
+std::string encode_error(const Error& error);
+/// Throws the error that `encode_error` has encoded in the sending process.
+/// @param sender  for messages: "process 0"   @throws Error  the decoded error   @throws TransportError  `bytes` is not
+/// an encoded error
+[[noreturn]] void throw_encoded_error(std::span<const std::byte> bytes, const std::string& sender);
 
 }  // namespace farandole::sockets

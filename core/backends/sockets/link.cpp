@@ -13,7 +13,6 @@
 #include <cstring>
 #include <new>
 #include <system_error>
-#include <utility>
 
 #include "farandole/core/error.h"
 
@@ -274,7 +273,7 @@ std::size_t Link::receive(bool& has_more) {
     if (target_bytes > 0) inbox_.filled(target_bytes);
     parse_frames(std::span(read_ahead_).first(header_bytes_ + bytes - target_bytes));
   } catch (const TransportError& error) {
-    violation_ = fmt::format("{} has sent what no process of this job sends: {}", peer_, error.what());
+    violation_ = fmt::format("{} has sent what no process of this job sends: {}", peer_, error.message());
     end_reason_ = violation_;
     is_closed_ = true;
     throw TransportError(violation_);

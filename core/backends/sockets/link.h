@@ -16,7 +16,6 @@
 #include "sockets/descriptor.h"
 #include "sockets/frame.h"
 #include "sockets/inbox.h"
-#include "sockets/kept_bytes.h"
 #include "sockets/outbox.h"
 
 namespace farandole::sockets {

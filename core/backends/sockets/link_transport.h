@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <span>
 
 #include "farandole/core/topology.h"
 #include "farandole/internal/deadline.h"

@@ -9,14 +9,13 @@
 #include <cstring>
 #include <list>
 #include <map>
-#include <string_view>
 #include <utility>
 
 #include "farandole/core/error.h"
 #include "farandole/internal/deadline.h"
 #include "farandole/internal/log.h"
 #include "sockets/announcement_interval.h"
-#include "sockets/error_message.h"
+#include "sockets/frame.h"
 
 namespace farandole::sockets {
 namespace {
@@ -85,7 +84,7 @@ void SocketProcessGroup::flush_at_end() {
   try {
     while (!is_flushed() && !deadline.passed()) rest();
   } catch (const Error& error) {
-    log(LogLevel::kError, fmt::format("closing the connections of the job: {}", error.what()));
+    log(LogLevel::kError, fmt::format("closing the connections of the job: {}", error.message()));
   }
 }
 
@@ -172,9 +171,7 @@ void SocketProcessGroup::check_while_waiting(Gathering& gathering) {
 void SocketProcessGroup::read_messages_of(Gathering& gathering, int neighbour) {
   Link* const link = find_link(neighbour);
   if (link == nullptr) return;
-  if (const auto fault = link->take(kGatheringFault)) {
-    throw_encoded_error(*fault, fmt::format("process {}", neighbour));
-  }
+  if (const auto fault = link->take(kGatheringFault)) throw_encoded_error(*fault, fmt::format("process {}", neighbour));
   while (const auto bytes = link->take(kWaitAnnouncement)) {
     WaitAnnouncement announcement;
     if (bytes->size() != sizeof announcement) continue;
@@ -210,7 +207,7 @@ void SocketProcessGroup::send_error_to_neighbours(const Error& error) {
     try {
       link_with(neighbour).post(kGatheringFault, message.data(), message.size());
     } catch (const Error& problem) {
-      log(LogLevel::kDebug, fmt::format("process {} was not told of a fault: {}", neighbour, problem.what()));
+      log(LogLevel::kDebug, fmt::format("process {} was not told of a fault: {}", neighbour, problem.message()));
     }
   }
 }
@@ -250,7 +247,7 @@ void SocketProcessGroup::forward_fault(ControlMessage fault) {
     try {
       post(p, fault);
     } catch (const Error& error) {
-      log(LogLevel::kDebug, fmt::format("process {} was not told of a fault: {}", p, error.what()));
+      log(LogLevel::kDebug, fmt::format("process {} was not told of a fault: {}", p, error.message()));
     }
   }
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// IPv4 and IPv6 addresses: the addresses of this host, and the order in which to try the addresses of a peer.
+// IPv4 and IPv6 addresses: the addresses of this host, the order in which to try the addresses of a peer, and the
+// rendezvous address of a job, as users and launchers write it.
 #pragma once
 
 #include <array>
@@ -57,5 +58,18 @@ std::vector<Address> choose_own_addresses(std::span<const InterfaceAddress> all,
 /// Sorts the addresses of a peer in the order in which this host should try them: first addresses in a network of this
 /// host, last addresses that this host has itself (a container bridge has the same address on every host).
 std::vector<Address> order_by_reach(std::span<const Address> of_peer, std::span<const InterfaceAddress> own);
+
+/// A host name or address, and a port.
+struct RendezvousPoint {
+  std::string host;
+  std::uint16_t port = 0;
+};
+
+/// Parses "node1:29500", "10.0.0.1:29500" or "[2001:db8::1]:29500". @throws InvalidArgument  `text` is not of this
+/// form; the message shows what is expected
+RendezvousPoint parse_rendezvous(std::string_view text);
+/// Looks up the host's addresses and gives each the port; link-local addresses are left out. Blocks for as long as the
+/// name service takes. @param problem  set if there is no address: "Name or service not known"
+std::vector<Address> resolve(const RendezvousPoint& point, std::string& problem);
 
 }  // namespace farandole::tcp

@@ -9,7 +9,6 @@
 
 #include <cerrno>
 #include <cstring>
-#include <span>
 #include <system_error>
 #include <type_traits>
 
@@ -103,20 +102,10 @@ bool Handshake::flush() {
 }
 
 std::size_t Handshake::awaited_bytes() const {
-  switch (awaited_part_) {
-    case AwaitedPart::kOpening:
-      return sizeof(Opening);
-    case AwaitedPart::kProof:
-      return sizeof(Proof);
-    case AwaitedPart::kAnswer:
-      return sizeof(Answer);
-    case AwaitedPart::kConfirmation:
-      return sizeof kConfirmation;
-    case AwaitedPart::kDecision:
-    case AwaitedPart::kNothing:
-      break;
-  }
-  return 0;
+  // By AwaitedPart.
+  constexpr std::array<std::size_t, 6> kBytes{sizeof(Opening), sizeof(Proof),        0,
+                                              sizeof(Answer),  sizeof kConfirmation, 0};
+  return kBytes[static_cast<std::size_t>(awaited_part_)];
 }
 
 /// Returns true once the awaited part is complete; reads no byte beyond it.
@@ -202,9 +191,7 @@ void Handshake::decide(Verdict verdict) {
 void Handshake::process_answer() {
   const auto answer = parse_received<Answer>();
   const Proof right = make_proof(/*by_initiator=*/false, answer.verdict);
-  if (crypto_verify_32(answer.proof.data(), right.data()) != 0) {
-    return fail(kWrongProofText, /*is_stranger=*/true);
-  }
+  if (crypto_verify_32(answer.proof.data(), right.data()) != 0) return fail(kWrongProofText, /*is_stranger=*/true);
   is_proven_ = true;
   verdict_ = answer.verdict;
   if (verdict_ == Verdict::kAccepted) enqueue(kConfirmation);

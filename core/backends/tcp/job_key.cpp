@@ -9,11 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <optional>
 #include <span>
 #include <string_view>
 #include <system_error>
@@ -67,7 +65,7 @@ JobKey read_key(const sockets::UniqueDescriptor& from, std::string_view source) 
   while (size < kDigits && (size == 0 || text[size - 1] != '\n')) {
     const ssize_t got = read_at(from, size, std::span(text).subspan(size));
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) refuse(source, fmt::format("can not be read: {}", std::generic_category().message(errno)));
+    if (got < 0) refuse(source, fmt::format("cannot be read: {}", std::generic_category().message(errno)));
     if (got == 0) break;
     size += static_cast<std::size_t>(got);
   }
@@ -81,7 +79,7 @@ JobKey read_key_file(const std::string& name) {
   // O_NONBLOCK: if the file is a pipe, open does not wait for a writer.
   const sockets::UniqueDescriptor file(open(name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (!file && errno == ELOOP) refuse(source, "is a symbolic link; it must be the file itself");
-  if (!file) refuse(source, fmt::format("can not be opened: {}", std::generic_category().message(errno)));
+  if (!file) refuse(source, fmt::format("cannot be opened: {}", std::generic_category().message(errno)));
   struct stat status {};
   if (fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) refuse(source, "is no regular file");
   if (status.st_uid != geteuid()) {
@@ -142,8 +140,7 @@ std::array<unsigned char, 32> random_256_bits() {
   while (getrandom(bits.data(), bits.size(), 0) != static_cast<ssize_t>(bits.size())) {
     if (errno == EINTR) continue;
     throw TransportError(
-        fmt::format("the kernel gives no random numbers, without which no process can prove that it is of "
-                    "the job: {}",
+        fmt::format("the kernel gives no random numbers, without which no process can prove that it is of the job: {}",
                     std::generic_category().message(errno)));
   }
   return bits;

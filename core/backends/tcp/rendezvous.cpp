@@ -16,9 +16,9 @@
 #include "farandole/internal/log.h"
 #include "farandole/internal/stall_monitor.h"
 #include "sockets/open_files.h"
+#include "tcp/address.h"
 #include "tcp/rendezvous_client.h"
 #include "tcp/rendezvous_messages.h"
-#include "tcp/rendezvous_point.h"
 #include "tcp/rendezvous_server.h"
 #include "tcp/stream.h"
 
@@ -44,7 +44,7 @@ UniqueDescriptor listen_for(const Slot& slot, const std::optional<Address>& at) 
     try {
       return listen_at(at, static_cast<std::uint16_t>(port));
     } catch (const TransportError& error) {
-      problem = error.what();
+      problem = error.message();
       log(LogLevel::kDebug, fmt::format("the rendezvous {}: {}", slot.rendezvous, problem));
     }
   }

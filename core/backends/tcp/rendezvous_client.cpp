@@ -9,7 +9,7 @@
 
 #include "farandole/core/error.h"
 #include "sockets/binomial_tree.h"
-#include "sockets/error_message.h"
+#include "sockets/frame.h"
 
 namespace farandole::tcp::rendezvous {
 namespace {
@@ -97,8 +97,7 @@ bool Client::receive_answer() {
   constexpr sockets::Key kAll = ~sockets::Key{0};
   if (link_->has_arrived(kRefusal, kAll) || link_->has_arrived(kNeighbours, kAll)) return false;
   throw PeerLost(fmt::format(
-      "joining the job: process 0 at {} has gone before all had met ({}; {}); its own output may "
-      "say why",
+      "joining the job: process 0 at {} has gone before all had met ({}; {}); its own output may say why",
       to_text(address_), link_->end_reason(), missing_text_.empty() ? "no process was missing" : missing_text_));
 }
 

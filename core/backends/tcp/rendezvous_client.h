@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "farandole/internal/deadline.h"
-#include "sockets/kept_bytes.h"
+#include "sockets/inbox.h"
 #include "sockets/link.h"
 #include "tcp/connector.h"
 #include "tcp/rendezvous.h"

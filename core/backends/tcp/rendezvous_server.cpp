@@ -10,11 +10,10 @@
 #include <iterator>
 #include <utility>
 
-#include "farandole/core/error.h"
 #include "farandole/internal/log.h"
 #include "sockets/announcement_interval.h"
 #include "sockets/binomial_tree.h"
-#include "sockets/error_message.h"
+#include "sockets/frame.h"
 #include "tcp/job_key.h"
 
 namespace farandole::tcp::rendezvous {
@@ -74,7 +73,7 @@ bool Server::receive_request(Member& member) {
     if (const auto bytes = member.link->take(kRequest)) request = parse_request(*bytes);
   } catch (const TransportError& error) {
     log(LogLevel::kWarning, fmt::format("the rendezvous has no use for what process {} says: {}",
-                                        member.introduction.process, error.what()));
+                                        member.introduction.process, error.message()));
     return false;
   }
   if (!request) return !member.link->is_closed();
@@ -179,7 +178,7 @@ void Server::refuse(const Error& error) {
     }
   } catch (const TransportError& problem) {
     log(LogLevel::kError,
-        fmt::format("not all processes of the job were told why it does not start: {}", problem.what()));
+        fmt::format("not all processes of the job were told why it does not start: {}", problem.message()));
   }
 }
 

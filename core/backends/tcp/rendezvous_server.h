@@ -2,7 +2,6 @@
 // Rendezvous, in process 0.
 #pragma once
 
-#include <functional>
 #include <list>
 #include <memory>
 #include <optional>
@@ -11,7 +10,7 @@
 
 #include "farandole/core/error.h"
 #include "farandole/internal/deadline.h"
-#include "sockets/kept_bytes.h"
+#include "sockets/inbox.h"
 #include "sockets/link.h"
 #include "tcp/acceptor.h"
 #include "tcp/rendezvous.h"

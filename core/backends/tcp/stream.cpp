@@ -72,7 +72,7 @@ UniqueDescriptor listen_at(const std::optional<Address>& at, std::uint16_t port)
   }
   if (!socket) {
     throw TransportError(
-        fmt::format("this process can not listen at {}{}: {}", at ? to_text(*at) : "any address",
+        fmt::format("this process cannot listen at {}{}: {}", at ? to_text(*at) : "any address",
                     port == 0 ? "" : fmt::format(", port {}", port),
                     port == 0 ? describe_socket_problem(error) : std::generic_category().message(error)));
   }

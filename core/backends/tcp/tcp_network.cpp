@@ -5,14 +5,12 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <array>
 #include <mutex>
 #include <utility>
 
 #include "farandole/core/error.h"
 #include "farandole/internal/log.h"
 #include "sockets/open_files.h"
-#include "tcp/stream.h"
 
 namespace farandole::tcp {
 namespace {

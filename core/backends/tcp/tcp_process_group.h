@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Process group of jobs over several hosts without MPI.
+// Process group and backend of jobs over several hosts without MPI.
 #pragma once
 
 #include <string>
@@ -39,5 +39,8 @@ class TcpProcessGroup final : public sockets::SocketProcessGroup {
   TcpTransport transport_{network_};
   std::vector<bool> is_on_this_host_;  // by process: true if on this host; written by `set_topology`, const afterwards
 };
+
+/// Returns the backend "tcp", which is part of the library.
+Backend& tcp_backend();
 
 }  // namespace farandole::tcp

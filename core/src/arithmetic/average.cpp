@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cassert>
-#include <cstdint>
 #include <type_traits>
 
 #include "farandole/core/float_mode.h"

@@ -17,6 +17,8 @@
 #include "farandole/core/float_mode.h"
 #include "farandole/core/settings.h"
 #include "farandole/internal/average.h"
+#include "farandole/internal/choice.h"
+#include "farandole/internal/float16.h"
 
 namespace farandole {
 namespace {
@@ -164,15 +166,7 @@ Isa choose_isa() {
 }  // namespace
 
 std::string_view name(Isa isa) {
-  switch (isa) {
-    case Isa::kBaseline:
-      return "baseline";
-    case Isa::kAvx2:
-      return "avx2";
-    case Isa::kAvx512:
-      return "avx512";
-  }
-  return "unknown";
+  return word_of(isa, Words<3>{"baseline", "avx2", "avx512"});
 }
 
 bool is_supported(Isa isa) {
@@ -233,31 +227,25 @@ void reduce_and_scale(void* out, std::span<const void* const> inputs, std::size_
 
 void scale(void* out, const void* in, std::size_t count, DType dtype, double factor) {
   const FloatMode mode;
-  switch (dtype) {
-    case DType::kBool:
-      return scale_bools(out, in, count, factor);
-    case DType::kU8:
-      return scale_integers<std::uint8_t>(out, in, count, factor);
-    case DType::kI8:
-      return scale_integers<std::int8_t>(out, in, count, factor);
-    case DType::kU16:
-      return scale_integers<std::uint16_t>(out, in, count, factor);
-    case DType::kI16:
-      return scale_integers<std::int16_t>(out, in, count, factor);
-    case DType::kI32:
-      return scale_integers<std::int32_t>(out, in, count, factor);
-    case DType::kI64:
-      return scale_integers<std::int64_t>(out, in, count, factor);
-    case DType::kU32:
-      return scale_integers<std::uint32_t>(out, in, count, factor);
-    case DType::kU64:
-      return scale_integers<std::uint64_t>(out, in, count, factor);
-    case DType::kF16:
-    case DType::kBF16:
-    case DType::kF32:
-    case DType::kF64:
-      return table_of(active_isa()).scale[static_cast<std::size_t>(dtype)](out, in, count, factor);
+  if (dtype == DType::kBool) return scale_bools(out, in, count, factor);
+  if (is_floating_point(dtype)) {
+    return table_of(active_isa()).scale[static_cast<std::size_t>(dtype)](out, in, count, factor);
   }
+  with_stored_type(dtype, [&](auto zero) {
+    using T = decltype(zero);
+    if constexpr (std::is_integral_v<T>) scale_integers<T>(out, in, count, factor);
+  });
+}
+
+void widen_all(float* out, const Half* in, std::size_t count) {
+  const FloatMode mode;
+  const void* const input = in;
+  kernels_of(active_isa(), DType::kF16, ReduceOp::kSum).widen(out, &input, 0, count);
+}
+
+void narrow_all(Half* out, const float* in, std::size_t count) {
+  const FloatMode mode;
+  table_of(active_isa()).narrow_halves(out, in, count);
 }
 
 void fill_neutral(void* out, std::size_t count, DType dtype, ReduceOp op) {

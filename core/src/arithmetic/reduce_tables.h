@@ -56,11 +56,20 @@ constexpr OpTable op_table() {
           kernel_set<isa, T, Max>()};
 }
 
+template <Isa isa>
+void narrow_halves(Half* out, const float* in, std::size_t count) {
+#if defined(__x86_64__)
+  if constexpr (isa != Isa::kBaseline) return HalfConversion<isa>::narrow_all(out, in, count);
+#endif
+  for (std::size_t i = 0; i < count; ++i) out[i] = narrow_to_half(in[i]);
+}
+
 /// All kernels of an instruction set, indexed by DType.
 struct IsaTable {
   std::array<OpTable, kDTypeCount> combine;
   std::array<ScaleKernel, kDTypeCount> scale;  ///< null for bool and integers
   ScaleKernel scale_half_sums;                 ///< multiplies sums in f32 and narrows them to f16
+  void (*narrow_halves)(Half* out, const float* in, std::size_t count);
 };
 
 template <Isa isa>
@@ -89,7 +98,8 @@ constexpr IsaTable isa_table() {
           {nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, half_scale<isa>(),
            Run::template scale<Scale<BFloat16>>, Run::template scale<Scale<float>>, Run::template scale<Scale<double>>,
            nullptr, nullptr},
-          half_sums_scale<isa>()};
+          half_sums_scale<isa>(),
+          narrow_halves<isa>};
 }
 
 }  // namespace farandole::kernels

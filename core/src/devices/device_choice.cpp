@@ -45,10 +45,10 @@ void check_device_setting(std::string_view setting) {
 int device_of_rank(std::string_view setting, int local_rank, int local_size, int device_count) {
   if (setting == kAutomatic) {
     if (device_count == 1 || local_rank < device_count) return device_count == 1 ? 0 : local_rank;
-    throw InvalidArgument(fmt::format(
-        "this host has {} ranks and {} devices, so that there is none for local rank {}; start one rank for "
-        "each device, or say with FARANDOLE_DEVICE which rank uses which",
-        local_size, device_count, local_rank));
+    throw InvalidArgument(
+        fmt::format("this host has {} ranks and {} devices, so that there is none for local rank {}; start one rank "
+                    "for each device, or say with FARANDOLE_DEVICE which rank uses which",
+                    local_size, device_count, local_rank));
   }
   const std::vector<int> ordinals = parse_ordinals(setting);
   const auto entry = ordinals.size() == 1 ? 0 : static_cast<std::size_t>(local_rank);
@@ -60,9 +60,8 @@ int device_of_rank(std::string_view setting, int local_rank, int local_size, int
   }
   if (ordinals[entry] >= device_count) {
     throw InvalidArgument(
-        fmt::format("FARANDOLE_DEVICE is '{}', which gives local rank {} device {}, but this process "
-                    "sees {}",
-                    setting, local_rank, ordinals[entry], device_count));
+        fmt::format("FARANDOLE_DEVICE is '{}', which gives local rank {} device {}, but this process sees {}", setting,
+                    local_rank, ordinals[entry], device_count));
   }
   return ordinals[entry];
 }

@@ -41,7 +41,7 @@ DeviceAvailability load_devices(const Settings& settings) {
     }
     return devices;
   } catch (const std::exception& error) {
-    return {nullptr, error.what()};
+    return {nullptr, message_of(error)};
   }
 }
 

@@ -13,7 +13,6 @@
 #include <cerrno>
 #include <charconv>
 #include <system_error>
-#include <utility>
 #include <vector>
 
 #include "farandole/internal/standard_descriptors.h"
@@ -23,10 +22,6 @@ namespace {
 
 constexpr std::string_view kTooManyFiles =
     "this process has too many open files: raise the limit (ulimit -n), one more per process of the host is needed";
-
-std::string text_of(int error) {
-  return std::generic_category().message(error);
-}
 
 bool is_short_of_files(int error) {
   return error == EMFILE || error == ENFILE;
@@ -100,9 +95,7 @@ std::string Liveness::watch(int process, const ProcessIdentity& identity) {
   const bool are_known = identity.pid_namespace != 0 && own_namespace != 0;
   if (is_other || (are_known && identity.pid_namespace != own_namespace)) {
     return "it lives in another PID namespace, where the same number means another process: start the ranks of a host "
-           "in "
-           "one "
-           "(docker run --pid=host, shareProcessNamespace in Kubernetes)";
+           "in one (docker run --pid=host, shareProcessNamespace in Kubernetes)";
   }
   std::string by_pidfd, by_proc;
   if (tries_pidfd_) by_pidfd = watch_by_pidfd(process, identity);
@@ -117,7 +110,8 @@ std::string Liveness::watch_by_pidfd(int process, const ProcessIdentity& identit
   if (descriptor < 0) {
     if (errno == ESRCH) return dead_.insert(process), std::string();
     if (is_short_of_files(errno)) return std::string(kTooManyFiles);
-    return fmt::format("pidfd_open is refused ({}): allow it in the sandbox's system calls", text_of(errno));
+    return fmt::format("pidfd_open is refused ({}): allow it in the sandbox's system calls",
+                       std::generic_category().message(errno));
   }
   by_pidfd_.emplace(process, Watched{descriptor, 0});
   // The kernel may have reused the number before pidfd_open.
@@ -137,13 +131,14 @@ std::string Liveness::watch_by_proc(int process, const ProcessIdentity& identity
     if (is_short_of_files(error)) return std::string(kTooManyFiles);
     // /proc may be hidden although the process exists; kill(pid, 0) tells.
     if (kill(identity.pid, 0) != 0 && errno == ESRCH) return dead_.insert(process), std::string();
-    return fmt::format("/proc/{}/stat can not be read ({}): mount /proc without hidepid", identity.pid, text_of(error));
+    return fmt::format("/proc/{}/stat cannot be read ({}): mount /proc without hidepid", identity.pid,
+                       std::generic_category().message(error));
   }
   int error = 0;
   const auto stat = read_stat(descriptor, error);
   if (!stat && error != ESRCH) {
     close(descriptor);
-    return fmt::format("/proc/{}/stat can not be understood: mount the kernel's own /proc", identity.pid);
+    return fmt::format("/proc/{}/stat cannot be understood: mount the kernel's own /proc", identity.pid);
   }
   by_proc_.emplace(process, Watched{descriptor, stat ? stat->start_time : 1});
   if (!stat || is_reused(*stat, identity)) mark_dead(process);

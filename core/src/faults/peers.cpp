@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstring>
 #include <exception>
 #include <set>
@@ -193,7 +192,7 @@ void Peers::announce_fault(int rank, ErrorKind kind, const std::string& text) {
   try {
     post_to_all(control);
   } catch (const Error& error) {
-    log(LogLevel::kError, std::string("the other ranks could not be told of a fault: ") + error.what());
+    log(LogLevel::kError, std::string("the other ranks could not be told of a fault: ") + error.message());
   }
 }
 

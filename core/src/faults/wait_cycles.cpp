@@ -3,9 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
 #include <optional>
-#include <string_view>
 
 #include "farandole/internal/fixed_text.h"
 

@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
-#include <cstring>
 #include <memory>
 #include <system_error>
 #include <vector>
@@ -30,7 +29,7 @@ struct CloseFile {
 /// @throws DataError  the file cannot be read, or is too long
 std::string read_file(const std::string& path) {
   const auto refuse = [&](const std::string& why) {
-    throw DataError(fmt::format("FARANDOLE_TUNING is '{}', which rank 0 can not read: {}", path, why));
+    throw DataError(fmt::format("FARANDOLE_TUNING is '{}', which rank 0 cannot read: {}", path, why));
   };
   const std::unique_ptr<std::FILE, CloseFile> file(std::fopen(path.c_str(), "rb"));
   if (!file) refuse(std::generic_category().message(errno));
@@ -50,7 +49,7 @@ Agreement make_agreement(const Settings& settings) {
   try {
     if (!settings.collectives.tuning.empty()) agreement.tuning = read_file(settings.collectives.tuning);
   } catch (const DataError& error) {
-    agreement.problem = error.what();
+    agreement.problem = error.message();
   }
   return agreement;
 }
@@ -64,7 +63,7 @@ std::string encode(const Agreement& agreement) {
 Agreement decode_agreement(std::string_view text) {
   const auto refuse = [] {
     throw Mismatch(
-        "what rank 0 says about the settings can not be read; all ranks must run the same version of Farandole.");
+        "what rank 0 says about the settings cannot be read; all ranks must run the same version of Farandole.");
   };
   std::array<std::size_t, 3> lengths{};
   for (std::size_t& length : lengths) {

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string_view>
@@ -133,7 +132,7 @@ class NetworkSetup {
           [topology = topology_](int process) { return topology.describe(topology.first_rank_of(process)); }});
       mine.addresses = network_->listens_at();
     } catch (const Error& error) {
-      write_text(mine.problem, error.what());
+      write_text(mine.problem, error.message());
     }
     return gather_parts(group_, mine);
   }
@@ -146,7 +145,7 @@ class NetworkSetup {
     const std::string why = reach(*network_, neighbour);
     if (!why.empty()) {
       write_text(mine.problem,
-                 fmt::format("{} can not be reached: {}", topology_.describe(topology_.first_rank_of(neighbour)), why));
+                 fmt::format("{} cannot be reached: {}", topology_.describe(topology_.first_rank_of(neighbour)), why));
     }
     auto before = group_.while_waiting({});
     group_.while_waiting([this, &before] {
@@ -165,21 +164,19 @@ class NetworkSetup {
 
   HostNetwork refuse(const std::string& problem) {
     if (!is_auto()) {
-      throw Unsupported(
-          fmt::format("FARANDOLE_NETWORK is {}, but not all processes of this job can use it; {}; "
-                      "FARANDOLE_NETWORK_INTERFACE chooses "
-                      "another network of the hosts, FARANDOLE_NETWORK=mpi the one of MPI",
-                      settings_.network.transport, problem));
+      throw Unsupported(fmt::format(
+          "FARANDOLE_NETWORK is {}, but not all processes of this job can use it; {}; FARANDOLE_NETWORK_INTERFACE "
+          "chooses another network of the hosts, FARANDOLE_NETWORK=mpi the one of MPI",
+          settings_.network.transport, problem));
     }
     if (group_.process() == 0) {
       log(LogLevel::kWarning,
           fmt::format(
-              "messages between hosts go by {}, because not all processes can use TCP; {}; "
-              "FARANDOLE_NETWORK_INTERFACE chooses another network of the hosts, FARANDOLE_NETWORK=mpi ends this "
-              "attempt and warning",
+              "messages between hosts go by {}, because not all processes can use TCP; {}; FARANDOLE_NETWORK_INTERFACE "
+              "chooses another network of the hosts, FARANDOLE_NETWORK=mpi ends this attempt and warning",
               group_name(), problem));
     }
-    return HostNetwork(fmt::format("{} (auto: tcp can not be used; {})", group_name(), problem));
+    return HostNetwork(fmt::format("{} (auto: tcp cannot be used; {})", group_name(), problem));
   }
 
   const Settings& settings_;

@@ -5,9 +5,6 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <exception>
-#include <utility>
-#include <vector>
 
 #include "farandole/internal/forked_children.h"
 #include "farandole/internal/log.h"
@@ -70,7 +67,7 @@ void Job::end() {
     progress_.reset();
     if (group() != nullptr && !fault_.exists()) peers_->leave();
   } catch (const std::exception& error) {
-    log(LogLevel::kError, std::string("leaving the job failed: ") + error.what());
+    log(LogLevel::kError, std::string("leaving the job failed: ") + message_of(error));
   }
   retire();
 }

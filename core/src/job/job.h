@@ -2,15 +2,12 @@
 // A job as one process sees it: owned by a World, and shared by its endpoints and communicators.
 #pragma once
 
-#include <atomic>
 #include <exception>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "farandole/core/world.h"
@@ -51,6 +48,7 @@ class Job : public std::enable_shared_from_this<Job> {
   const Settings& settings() const { return settings_; }
   const std::string& tuning_text() const { return tuning_text_; }
   const Topology& topology() const { return *topology_; }
+  const std::string& backend_name() const { return connection_.backend; }
   const std::string& backend_description() const { return connection_.description; }
   /// Transport between hosts, and why it was chosen: "tcp (auto: …)".
   std::string network_description() const;
@@ -90,6 +88,7 @@ class Job : public std::enable_shared_from_this<Job> {
   struct HostProbe;
   /// Connections of this process with its peers.
   struct Connection {
+    std::string backend = "none";         // name, as World::backend_name
     std::string description;              // of the backend
     std::unique_ptr<ProcessGroup> group;  // null if this process is alone, or the World has ended; thread-safe
     int process = 0;

@@ -50,6 +50,7 @@ void Job::join(const WorldOptions& options) {
     connection_.group = backend.join(settings_, join_options);
     mark_joined(choice.launched);
     connection_.process = group()->process();
+    connection_.backend = choice.plugin;
     connection_.description = fmt::format("{} ({})", backend.version(), choice.reason);
     const bool is_meant = settings_.launch.mpi != "auto" || options.mpi_communicator;
     const std::string foreign = is_meant ? std::string() : describe_foreign_launcher(getenv, backend.version());

@@ -62,8 +62,7 @@ std::string describe_forked_child(std::string_view place) {
   return fmt::format(
       "this process (pid {}) was forked from {}, and is no rank itself: call Farandole in the rank, or start this "
       "process as a program of its own (exec; in Python multiprocessing's 'spawn' or 'forkserver'); with "
-      "FARANDOLE_RANK, "
-      "FARANDOLE_SIZE and FARANDOLE_JOB of its own it may join another job",
+      "FARANDOLE_RANK, FARANDOLE_SIZE and FARANDOLE_JOB of its own it may join another job",
       getpid(), place);
 }
 

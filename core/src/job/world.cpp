@@ -42,6 +42,9 @@ const Settings& World::settings() const {
 std::string World::network_description() const {
   return job().network_description();
 }
+const std::string& World::backend_name() const {
+  return job().backend_name();
+}
 const std::string& World::backend_description() const {
   return job().backend_description();
 }

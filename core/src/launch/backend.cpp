@@ -12,7 +12,6 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
-#include <utility>
 
 #include "farandole/core/error.h"
 #include "farandole/internal/loaded_libraries.h"
@@ -20,7 +19,7 @@
 #include "launch/plugin.h"
 #include "local/local_process_group.h"
 #include "pmix/pmix_backend.h"
-#include "tcp/tcp_backend.h"
+#include "tcp/tcp_process_group.h"
 
 namespace farandole {
 

@@ -5,7 +5,6 @@
 
 #include <bit>
 #include <cstring>
-#include <string_view>
 
 #include "farandole/core/error.h"
 #include "farandole/internal/digest.h"

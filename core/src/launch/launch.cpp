@@ -156,13 +156,12 @@ Launch launch_by_settings(const Settings& settings, const LaunchFacts& facts) {
   if (settings.launch.rank < 0 || settings.launch.size < 0 || (settings.launch.job.empty() && !has_rendezvous)) {
     const auto shown = [](const std::string& text) { return text.empty() ? "not set" : fmt::format("'{}'", text); };
     const auto number = [](std::int64_t value) { return value < 0 ? "not set" : std::to_string(value); };
-    throw InvalidArgument(fmt::format(
-        "FARANDOLE_RANK is {}, FARANDOLE_SIZE {}, FARANDOLE_RENDEZVOUS {} and FARANDOLE_JOB {}: a job that no MPI "
-        "starts "
-        "needs the first two, and FARANDOLE_RENDEZVOUS=host:port over several hosts or FARANDOLE_JOB on one; or start "
-        "the program with mpirun or torchrun, without them",
-        number(settings.launch.rank), number(settings.launch.size), shown(settings.launch.rendezvous),
-        shown(settings.launch.job)));
+    throw InvalidArgument(
+        fmt::format("FARANDOLE_RANK is {}, FARANDOLE_SIZE {}, FARANDOLE_RENDEZVOUS {} and FARANDOLE_JOB {}: a job that "
+                    "no MPI starts needs the first two, and FARANDOLE_RENDEZVOUS=host:port over several hosts or "
+                    "FARANDOLE_JOB on one; or start the program with mpirun or torchrun, without them",
+                    number(settings.launch.rank), number(settings.launch.size), shown(settings.launch.rendezvous),
+                    shown(settings.launch.job)));
   }
   if (facts.has_communicator || is_forced(settings)) {
     throw InvalidArgument(

@@ -88,9 +88,8 @@ PluginLibrary load_plugin(std::string_view name, const PluginKind& kind, const S
   void* handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
     throw Unsupported(
-        fmt::format("no plug-in {}: looked for {} in {}and the loader's path; {}, or set "
-                    "FARANDOLE_PLUGIN_DIR",
-                    name, file, looked, kind.how_to_get));
+        fmt::format("no plug-in {}: looked for {} in {}and the loader's path; {}, or set FARANDOLE_PLUGIN_DIR", name,
+                    file, looked, kind.how_to_get));
   }
   return check_plugin(name, kind, file, handle);
 }

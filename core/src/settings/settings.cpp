@@ -151,10 +151,9 @@ bool is_service_link(std::string_view variable) {
   constexpr std::size_t kMaxBytes = 512;
   if (variable.size() > kMaxBytes) return false;
   static const std::regex form(
-      "FARANDOLE(_[A-Z0-9_]+)?_("
-      "SERVICE_HOST=[0-9a-fA-F.:]+|SERVICE_PORT(_[A-Z0-9_]+)?=[0-9]+|"
-      "PORT(_[0-9]+_(TCP|UDP|SCTP))?=(tcp|udp|sctp)://[0-9a-fA-F.:\\[\\]]+|"
-      "PORT_[0-9]+_(TCP|UDP|SCTP)_(PROTO=(tcp|udp|sctp)|PORT=[0-9]+|ADDR=[0-9a-fA-F.:]+))");
+      "FARANDOLE(_[A-Z0-9_]+)?_(SERVICE_HOST=[0-9a-fA-F.:]+|SERVICE_PORT(_[A-Z0-9_]+)?=[0-9]+|PORT(_[0-9]+_(TCP|UDP|"
+      "SCTP))?=(tcp|udp|sctp)://"
+      "[0-9a-fA-F.:\\[\\]]+|PORT_[0-9]+_(TCP|UDP|SCTP)_(PROTO=(tcp|udp|sctp)|PORT=[0-9]+|ADDR=[0-9a-fA-F.:]+))");
   return std::regex_match(variable.begin(), variable.end(), form);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "farandole/core/error.h"
 
-#include <utility>
+#include <string>
 
 #include "farandole/core/version.h"
 #include "farandole/internal/choice.h"
@@ -13,16 +13,7 @@ constexpr Words<10> kErrorNames{"InvalidArgument", "Unsupported",    "Mismatch",
                                 "PeerLost",        "TransportError", "DeviceError", "DataError",     "Internal"};
 static_assert(kErrorNames.size() == static_cast<std::size_t>(ErrorKind::kInternal) + 1);
 
-template <ErrorKind kKind>
-void throw_if(ErrorKind kind, const std::string& message) {
-  if (kind == kKind) throw ErrorOfKind<kKind>(message);
-}
-
-template <std::size_t... kKinds>
-[[noreturn]] void throw_one_of(ErrorKind kind, const std::string& message, std::index_sequence<kKinds...>) {
-  (throw_if<static_cast<ErrorKind>(kKinds)>(kind, message), ...);
-  throw InternalError(message);
-}
+constexpr std::string_view kAfterKind = ": ";
 
 }  // namespace
 
@@ -39,8 +30,42 @@ bool poisons_job(ErrorKind kind) {
          kind == ErrorKind::kDeviceError;
 }
 
+Error::Error(ErrorKind kind, const std::string& message)
+    : std::runtime_error(std::string(name(kind)) + std::string(kAfterKind) + message), kind_(kind) {}
+
+const char* Error::message() const noexcept {
+  return what() + name(kind_).size() + kAfterKind.size();
+}
+
+const char* message_of(const std::exception& error) noexcept {
+  const auto* const known = dynamic_cast<const Error*>(&error);
+  return known != nullptr ? known->message() : error.what();
+}
+
 void throw_error(ErrorKind kind, const std::string& message) {
-  throw_one_of(kind, message, std::make_index_sequence<kErrorNames.size()>());
+  switch (kind) {
+    case ErrorKind::kInvalidArgument:
+      throw InvalidArgument(message);
+    case ErrorKind::kUnsupported:
+      throw Unsupported(message);
+    case ErrorKind::kMismatch:
+      throw Mismatch(message);
+    case ErrorKind::kDuplicateName:
+      throw DuplicateName(message);
+    case ErrorKind::kTimeout:
+      throw Timeout(message);
+    case ErrorKind::kPeerLost:
+      throw PeerLost(message);
+    case ErrorKind::kTransportError:
+      throw TransportError(message);
+    case ErrorKind::kDeviceError:
+      throw DeviceError(message);
+    case ErrorKind::kDataError:
+      throw DataError(message);
+    case ErrorKind::kInternal:
+      break;
+  }
+  throw InternalError(message);
 }
 
 }  // namespace farandole

@@ -9,7 +9,6 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <utility>
 
 #include "farandole/internal/choice.h"
 #include "farandole/internal/forked_children.h"

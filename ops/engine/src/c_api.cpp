@@ -66,7 +66,7 @@ int guarded(farandole_error** error, const Body& body) noexcept {
     body();
     return 0;
   } catch (const Error& caught) {
-    failure = {caught.kind(), caught.what()};
+    failure = {caught.kind(), caught.message()};
   } catch (const std::exception& caught) {
     failure = {ErrorKind::kInternal, caught.what()};
   } catch (...) {
@@ -158,6 +158,7 @@ nlohmann::json description() {
   text["rank"] = place.rank;
   text["size"] = place.size;
   text["hosts"] = place.host_count;
+  text["backend"] = process->world.backend_name();
   text["mpi"] = process->world.backend_description();
   text["transport"] = internals(process->communicator).transport();
   text["shares_memory"] = process->communicator.shares_memory();
@@ -320,7 +321,7 @@ int farandole_submit(const farandole_request* request, farandole_error** error) 
     try {
       checked = checked_request(known, *ranks);
     } catch (const Error& refused) {
-      engine.refuse(refusal_of(known, refused.what()));
+      engine.refuse(refusal_of(known, refused.message()));
       throw;
     }
     engine.submit(std::move(checked));

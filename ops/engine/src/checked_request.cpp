@@ -143,7 +143,7 @@ bool sum_is(const std::vector<std::int64_t>& parts, std::int64_t total) {
 void check_splits(const LocalTensor& tensor, const RequestSpec& spec, std::size_t size) {
   if (tensor.splits.empty()) {
     if (tensor.rows() % static_cast<std::int64_t>(size) == 0) return;
-    refuse(spec, fmt::format("{} rows can not be dealt out equally to {} ranks; pass splits", tensor.rows(), size));
+    refuse(spec, fmt::format("{} rows cannot be dealt out equally to {} ranks; pass splits", tensor.rows(), size));
   }
   if (!sum_is(tensor.splits, tensor.rows())) {
     refuse(spec, fmt::format("splits [{}] must be {} numbers, none negative, with the sum {} (the rows of the tensor)",

@@ -25,7 +25,7 @@ void EngineHealth::poll_peers() {
   try {
     endpoint_.faults().poll();
   } catch (const std::exception& error) {
-    endpoint_.faults().poison(ErrorKind::kTransportError, error.what());
+    endpoint_.faults().poison(ErrorKind::kTransportError, message_of(error));
   }
 }
 
@@ -49,7 +49,7 @@ void EngineHealth::check_stall(const ProcessSets& sets, Clock::time_point now) {
         },
         now);
   } catch (const Timeout& error) {
-    endpoint_.faults().poison(error.kind(), error.what());
+    endpoint_.faults().poison(error.kind(), error.message());
   }
 }
 

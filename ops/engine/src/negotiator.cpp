@@ -23,7 +23,7 @@ std::vector<Announcements> decode(std::span<const std::string> all, const std::v
       announcements.push_back(bytes.empty() ? Announcements() : Announcements::decode(bytes));
     } catch (const TransportError& error) {
       throw TransportError(
-          fmt::format("{} has sent what no rank of this job sends: {}", names[announcements.size()], error.what()));
+          fmt::format("{} has sent what no rank of this job sends: {}", names[announcements.size()], error.message()));
     }
   }
   return announcements;

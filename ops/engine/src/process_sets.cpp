@@ -36,7 +36,7 @@ SetCommunicators split(Communicator& all, const std::vector<int>& ranks, bool is
     try {
       return all.split(is_member ? 0 : -1, all.rank(), options);
     } catch (const InvalidArgument& error) {
-      problem = error.what();
+      problem = error.message();
       return Communicator();
     }
   };
@@ -45,7 +45,7 @@ SetCommunicators split(Communicator& all, const std::vector<int>& ranks, bool is
   std::vector<std::uint8_t> is_made{problem.empty() ? std::uint8_t{1} : std::uint8_t{0}};
   all.allreduce(is_made, ReduceOp::kMin);
   if (is_made.front() == 0) {
-    throw InvalidArgument(fmt::format("the process set of ranks [{}] can not be made: {}", fmt::join(ranks, ", "),
+    throw InvalidArgument(fmt::format("the process set of ranks [{}] cannot be made: {}", fmt::join(ranks, ", "),
                                       problem.empty() ? "its members have no room for it" : problem));
   }
   return made;
@@ -211,7 +211,7 @@ int ProcessSets::add_set(const std::vector<int>& ranks) {
   // Ids are not reused: a late request must not reach another set of the same id.
   if (next_set_ == kNoMoreSets) {
     throw InvalidArgument(
-        fmt::format("the process set of ranks [{}] can not be made: {} have been in this job, and "
+        fmt::format("the process set of ranks [{}] cannot be made: {} have been in this job, and "
                     "there are no ids for more; keep sets instead of making them anew",
                     fmt::join(ranks, ", "), kNoMoreSets - 1));
   }

@@ -161,7 +161,7 @@ std::string describe(const RequestSpec& spec) {
 
 RequestError as_request_error(const std::exception& error) {
   const auto* known = dynamic_cast<const Error*>(&error);
-  return {known != nullptr ? known->kind() : ErrorKind::kInternal, error.what()};
+  return {known != nullptr ? known->kind() : ErrorKind::kInternal, message_of(error)};
 }
 
 std::string Announcements::encode() const {
@@ -175,7 +175,7 @@ std::string Announcements::encode() const {
 Announcements Announcements::decode(std::string_view bytes) {
   try {
     DepthLimit limit;
-    if (!json::sax_parse(bytes, &limit, json::input_format_t::cbor)) refuse("bytes that can not be read");
+    if (!json::sax_parse(bytes, &limit, json::input_format_t::cbor)) refuse("bytes that cannot be read");
     const json fields = json::from_cbor(bytes);
     Announcements announcements;
     for (const json& announcement : fields.at(0)) announcements.requests.push_back(from_json(announcement));
@@ -184,7 +184,7 @@ Announcements Announcements::decode(std::string_view bytes) {
     announcements.waits_for = fields.at(3).get<std::vector<std::string>>();
     return announcements;
   } catch (const json::exception& error) {
-    refuse(fmt::format("bytes that can not be read: {}", error.what()));
+    refuse(fmt::format("bytes that cannot be read: {}", error.what()));
   }
 }
 

@@ -94,7 +94,7 @@ void TensorEngine::start_timeline_of_settings() {
   try {
     start_timeline(settings.engine.timeline, settings.engine.timeline_cycles);
   } catch (const InvalidArgument& error) {
-    log(LogLevel::kWarning, error.what());
+    log(LogLevel::kWarning, error.message());
   }
 }
 
@@ -343,7 +343,7 @@ int TensorEngine::add_process_set(std::vector<int> ranks) {
 
 void TensorEngine::remove_process_set(int process_set) {
   if (process_set == FARANDOLE_GLOBAL_SET || !ranks_of(process_set)) {
-    refuse_set_change(fmt::format("process set {} can not be removed: {}", process_set,
+    refuse_set_change(fmt::format("process set {} cannot be removed: {}", process_set,
                                   process_set == FARANDOLE_GLOBAL_SET ? "it is that of all ranks" : "there is none"));
   }
   (void)run_set_request(RequestKind::kRemoveSet, {process_set});

@@ -36,7 +36,7 @@ void Timeline::start(const std::string& path, bool mark_cycles) {
   if (!file_) {
     const int reason = errno;
     file_.clear();
-    throw InvalidArgument(fmt::format("the timeline '{}' can not be written: {}", path, std::strerror(reason)));
+    throw InvalidArgument(fmt::format("the timeline '{}' cannot be written: {}", path, std::strerror(reason)));
   }
   path_ = path;
   rows_.clear();

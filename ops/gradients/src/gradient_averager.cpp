@@ -9,9 +9,11 @@
 #include <exception>
 #include <iterator>
 #include <list>
+#include <memory>
 #include <string_view>
 #include <utility>
 
+#include "device_use.h"
 #include "farandole/collectives/agreement.h"
 #include "farandole/core/error.h"
 #include "farandole/internal/communicator_access.h"
@@ -63,8 +65,11 @@ class GradientAverager::State {
       communicator_.abort("an exception ended the training step while gradients were being reduced");
     }
     // Buckets in flight write to memory that is about to be released.
-    if (is_in_training_step()) refuse_rest();
-    finish_all();
+    if (is_in_training_step()) {
+      refuse_rest();
+      finish_all();
+    }
+    device_use_.wait_for_end(internals(communicator_).endpoint().faults());
   }
 
   void add(std::vector<GradientSpan> more) {
@@ -79,7 +84,10 @@ class GradientAverager::State {
     require_same(communicator_, shared_facts(gradients, tied, options_));
     open_device(gradients);
     if (device_ != nullptr && bucket_count() > 0) device_->synchronize(options_.stream);  // may use the old buckets
-    plan_ = GradientBuckets(communicator_, gradients, std::move(tied), options_);
+    GradientBuckets plan;
+    const auto make_plan = [&] { plan = GradientBuckets(communicator_, gradients, std::move(tied), options_); };
+    throw_if_refused(communicator_, refusal_of(make_plan));  // a rank may have no memory left for packed buckets
+    plan_ = std::move(plan);
     spans_ = std::move(gradients);
     memory_.splice(memory_.end(), claim);
     begin_training_step();
@@ -139,6 +147,7 @@ class GradientAverager::State {
     }
     if (error) rethrow(error);
     for (const Bucket& bucket : plan_.buckets) unpack(bucket);
+    device_use_.record(options_.stream);
     if (waits_for_device_) device_->synchronize(options_.stream);
   }
 
@@ -164,20 +173,24 @@ class GradientAverager::State {
                        [](Bucket& bucket) { return bucket.work.valid() && !bucket.work.test(); });
   }
 
-  /// Waits until no allreduce is in flight. Returns the first error.
+  /// Waits until no allreduce is in flight, or until the stream waits for those on the device. Returns the first error.
   std::exception_ptr finish_all() {
     std::exception_ptr first = step_error_;
-    const auto finish = [&](Work& work, bool is_host_memory) {
+    const auto attempt = [&](const auto& action) {
       try {
-        if (!work.valid()) return;
-        // Without a stream of the caller the host waits anyway; `Work::wait` does so up to the deadline.
-        is_host_memory || waits_for_device_ ? work.wait() : work.wait_on(options_.stream);
+        action();
       } catch (...) {
         if (!first) first = std::current_exception();
       }
     };
+    const auto finish = [&](Work& work, bool is_host_memory) {
+      if (!work.valid()) return;
+      // Without a stream of the caller the host waits anyway; `Work::wait` does so up to the deadline.
+      attempt([&] { is_host_memory || waits_for_device_ ? work.wait() : work.wait_on(options_.stream); });
+    };
     finish(weights_.sum, true);
     for (Bucket& bucket : plan_.buckets) finish(bucket.work, device_ == nullptr || bucket.refused);
+    attempt([&] { device_use_.record(options_.stream); });
     return first;
   }
 
@@ -189,20 +202,28 @@ class GradientAverager::State {
       throw Mismatch(
           fmt::format("gradients were not reduced, because a rank has left gradients unmarked, has abandoned "
                       "the training step, or has made another call: {}",
-                      mismatch.what()));
+                      mismatch.message()));
     }
   }
 
   /// Finds tied gradients, and claims the memory of those that are new. Returns why this rank cannot take part; empty
   /// if it can.
   std::string check(const std::vector<GradientSpan>& gradients, std::vector<std::size_t>& tied, ClaimedMemory& claim) {
-    try {
+    return refusal_of([&] {
       check_gradients(communicator_, gradients, options_);
       tied = find_tied(gradients, options_.tied_spans);
       claim.claim(gradients, tied, spans_.size(), communicator_.describe(communicator_.rank()));
+    });
+  }
+
+  /// Runs `action`. Returns the text of its InvalidArgument; empty if it throws none.
+  template <class Action>
+  static std::string refusal_of(const Action& action) {
+    try {
+      action();
       return {};
     } catch (const InvalidArgument& error) {
-      return error.what();
+      return error.message();
     }
   }
 
@@ -210,6 +231,7 @@ class GradientAverager::State {
     if (device_ != nullptr || gradients.empty() || gradients.front().values.space.is_host()) return;
     const MemorySpace space = gradients.front().values.space;
     device_ = &device_runtime(internals(communicator_).settings()).runtime->open(space.ordinal);
+    device_use_.open(*device_);
     waits_for_device_ = !options_.stream.valid();
     if (waits_for_device_) options_.stream = StreamView(nullptr, space);
   }
@@ -319,9 +341,8 @@ class GradientAverager::State {
   Work refused_call(const BufferView& view, ReduceOp op) {
     if (communicator_.size() == 1) return {};
     try {
-      CallOptions options;
-      options.segments = -1;  // invalid on purpose
-      return communicator_.allreduce_async(view, op, options);
+      return internals(communicator_)
+          .refuse_allreduce(view, op, "this rank has left gradients unmarked, or has abandoned the training step");
     } catch (const Error&) {
       communicator_.abort(
           "a rank has left gradients unmarked or has abandoned a training step, and FARANDOLE_CHECK=off "
@@ -343,6 +364,7 @@ class GradientAverager::State {
   std::list<ClaimedMemory> memory_;
   Device* device_ = nullptr;  // null: gradients are in host memory
   bool waits_for_device_ = false;
+  DeviceUse device_use_;
   GradientBuckets plan_;
   std::vector<bool> is_ready_;      // per gradient
   std::size_t next_to_launch_ = 0;  // in the order of buckets

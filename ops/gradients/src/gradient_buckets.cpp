@@ -5,8 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "farandole/core/float_mode.h"
-#include "farandole/internal/arithmetic.h"
+#include "farandole/internal/float16.h"
 
 namespace farandole {
 namespace {
@@ -60,27 +59,21 @@ void prepare(Bucket& bucket, const std::vector<BufferView>& reduced, Communicato
   }
 }
 
-template <class To, class From>
-void convert_elements(const BufferView& to, const BufferView& from) {
-  const FloatMode mode;
-  auto* const output = static_cast<To*>(to.data);
-  const auto* const input = static_cast<const From*>(from.data);
-  for (std::size_t i = 0; i < to.count; ++i) output[i] = kernels::convert<To>(input[i]);
-}
-
 /// Copies host memory; converts between f32 and f16 or bf16 if the types differ.
 void copy_elements(const BufferView& to, const BufferView& from) {
   if (to.count == 0) return;
   if (to.dtype == from.dtype) {
     std::memcpy(to.data, from.data, to.size_in_bytes());
   } else if (to.dtype == DType::kF16) {
-    convert_elements<Half, float>(to, from);
+    narrow_all(static_cast<Half*>(to.data), static_cast<const float*>(from.data), to.count);
   } else if (to.dtype == DType::kBF16) {
-    convert_elements<BFloat16, float>(to, from);
+    std::transform(static_cast<const float*>(from.data), static_cast<const float*>(from.data) + to.count,
+                   static_cast<BFloat16*>(to.data), [](float value) { return narrow_to_bfloat16(value); });
   } else if (from.dtype == DType::kF16) {
-    convert_elements<float, Half>(to, from);
+    widen_all(static_cast<float*>(to.data), static_cast<const Half*>(from.data), to.count);
   } else {
-    convert_elements<float, BFloat16>(to, from);
+    std::transform(static_cast<const BFloat16*>(from.data), static_cast<const BFloat16*>(from.data) + to.count,
+                   static_cast<float*>(to.data), [](BFloat16 value) { return widen(value); });
   }
 }
 

@@ -200,7 +200,7 @@ void CheckpointStore::prepare() {
   } catch (const InvalidArgument&) {
     throw;
   } catch (const std::exception& error) {
-    throw DataError(fmt::format("checkpoint directory {} cannot be used: {}", directory_.string(), error.what()));
+    throw DataError(fmt::format("checkpoint directory {} cannot be used: {}", directory_.string(), message_of(error)));
   }
 }
 
@@ -240,7 +240,7 @@ void CheckpointStore::save(const CheckpointState& state, Tensors model, Tensors 
     synchronize_directory(directory_);
   } catch (const std::exception& error) {
     throw DataError(fmt::format("checkpoint {} could not be written: {}. Older checkpoints are untouched",
-                                target.string(), error.what()));
+                                target.string(), message_of(error)));
   }
   remove_old();
 }
@@ -275,7 +275,7 @@ LoadedCheckpoint CheckpointStore::load_newest(const Options& options, Tensors mo
     try {
       loaded.state = load(loaded.path, options, model, optimizer);
     } catch (const DataError& error) {
-      damaged.emplace_back(loaded.path, error.what());
+      damaged.emplace_back(loaded.path, error.message());
       continue;
     }
     for (const auto& [path, reason] : damaged) {

@@ -101,7 +101,7 @@ Manifest parse_manifest(std::string_view text, const std::string& file) {
   } catch (const nlohmann::json::exception& error) {
     throw DataError(fmt::format("{}: cut or altered: {}", file, error.what()));
   } catch (const Error& error) {
-    throw_error(error.kind(), fmt::format("{}: {}", file, error.what()));
+    throw_error(error.kind(), fmt::format("{}: {}", file, error.message()));
   }
 }
 

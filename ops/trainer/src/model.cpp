@@ -88,7 +88,7 @@ void Model<Scalar>::State::add(std::unique_ptr<Layer<Scalar>> layer) {
   try {
     stage.output_shape = layer->prepare(place == 0 ? input_shape : stages.back().output_shape);
   } catch (const InvalidArgument& error) {
-    throw InvalidArgument(fmt::format("model: layer {} does not fit {}: {}", place, before, error.what()));
+    throw InvalidArgument(fmt::format("model: layer {} does not fit {}: {}", place, before, error.message()));
   }
   check_names(place, *layer);
   const std::string prefix = fmt::format("{}.{}.", place, kind_of(layer->name()));

@@ -113,7 +113,7 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& file) : bytes_(rea
   } catch (const nlohmann::json::exception& error) {
     throw DataError(fmt::format("{}: the header is altered: {}", file.string(), error.what()));
   } catch (const DataError& error) {
-    throw DataError(fmt::format("{}: {}", file.string(), error.what()));
+    throw DataError(fmt::format("{}: {}", file.string(), error.message()));
   }
 }
 

@@ -97,9 +97,9 @@ void add_layout(std::vector<SharedFact>& facts, const char* kind, const std::vec
 std::vector<SharedFact> facts_of(const TrainerOptions& options) {
   const auto& [global_batch, epochs, max_steps, optimizer, learning_rate, clip_norm, accumulate, seed, initialize,
                deterministic, micro_batches, synchronized_layers, averaging, kernel_threads, evaluate_every,
-               evaluation_batch, checkpoints, on_step, on_epoch] = options;
+               evaluation_batch, checkpoints, on_step, on_epoch, stop_requested] = options;
   // Options that may differ from rank to rank: the machine's cores, and the program's callbacks.
-  (void)kernel_threads, (void)on_step, (void)on_epoch;
+  (void)kernel_threads, (void)on_step, (void)on_epoch, (void)stop_requested;
   std::vector<SharedFact> facts;
   OptionFacts group(facts, "");
   group.add("global_batch", global_batch);

@@ -89,7 +89,8 @@ struct Trainer<Scalar>::State {
   std::int64_t last_step() const {
     return options.max_steps > 0 ? std::min(options.max_steps, total_steps()) : total_steps();
   }
-  void train_one_step(Totals& epoch);
+  /// Returns true if a replica asks to stop.
+  bool train_one_step(Totals& epoch);
   void update(const StepResult& result);
   void report_step(const StepResult& result, const Totals& epoch, Seconds taken) const;
   void finish_epoch(const Totals& epoch);
@@ -140,7 +141,7 @@ Trainer<Scalar>::State::State(Communicator world, Model<Scalar> network, std::sh
 }
 
 template <class Scalar>
-void Trainer<Scalar>::State::train_one_step(Totals& epoch) {
+bool Trainer<Scalar>::State::train_one_step(Totals& epoch) {
   const auto start = Clock::now();
   loader.start_epoch(steps_done / loader.batches_per_epoch());
   const auto batch = loader.batch(steps_done % loader.batches_per_epoch());
@@ -156,6 +157,7 @@ void Trainer<Scalar>::State::train_one_step(Totals& epoch) {
   epoch.samples += result.samples;
   epoch.trained += static_cast<std::int64_t>(batch.size());
   report_step(result, epoch, taken);
+  return result.stop_requested;
 }
 
 template <class Scalar>
@@ -277,23 +279,26 @@ EpochReport Trainer<Scalar>::fit() {
   const KernelThreads threads(kernel_threads(state.options, state.communicator));
   const std::int64_t per_epoch = state.loader.batches_per_epoch();
   Totals epoch = std::exchange(state.resumed, {}), all;
-  while (state.steps_done < state.last_step()) {
+  bool stopped = false;
+  while (state.steps_done < state.last_step() && !stopped) {
     if (state.steps_done % per_epoch == 0) epoch = {};
-    state.train_one_step(epoch);
-    if (state.steps_done % per_epoch != 0 && state.steps_done != state.last_step()) continue;
+    stopped = state.train_one_step(epoch) && state.steps_done < state.last_step();
+    if (state.steps_done % per_epoch != 0 && state.steps_done != state.last_step() && !stopped) continue;
     all.training += epoch.training;
     all.exposed += epoch.exposed;
     all.trained += epoch.trained;
-    if (state.steps_done % per_epoch == 0) state.finish_epoch(epoch);
+    if (state.steps_done % per_epoch == 0 && !stopped) state.finish_epoch(epoch);
   }
   state.save(epoch);
-  if (state.test && !state.last_evaluation) state.last_evaluation = state.evaluate_test();
+  if (state.test && !state.last_evaluation && !stopped) state.last_evaluation = state.evaluate_test();
   all.loss_sum = epoch.loss_sum;
   all.correct = epoch.correct;
   all.samples = epoch.samples;
   // If this epoch is not complete, a later `fit` of this object continues the epoch from these sums.
   state.resumed = {.loss_sum = epoch.loss_sum, .correct = epoch.correct, .samples = epoch.samples};
-  return state.make_report(all);
+  EpochReport report = state.make_report(all);
+  report.stopped = stopped;
+  return report;
 }
 
 template <class Scalar>

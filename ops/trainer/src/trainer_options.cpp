@@ -110,6 +110,11 @@ void check(const TrainerOptions& options, const TrainingFacts& facts) {
   if (checkpoints.resume && checkpoints.directory.empty()) {
     throw InvalidArgument("resuming needs a checkpoint directory");
   }
+  if (!options.averaging && facts.replicas > 1 && options.stop_requested) {
+    throw InvalidArgument(
+        "without averaging the replicas share nothing in a training step, so they cannot stop together; "
+        "leave stop_requested empty");
+  }
   if (!options.averaging && !checkpoints.directory.empty()) {
     throw InvalidArgument("without averaging each replica has a model of its own, which checkpoints cannot keep");
   }

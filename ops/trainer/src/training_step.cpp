@@ -55,7 +55,8 @@ StepResult TrainingStep<Scalar>::run_overlapped(std::span<const std::uint32_t> b
   const auto all = static_cast<std::int64_t>(batch.size());
   const Range own = part_of(all, communicator_.size(), communicator_.rank());
   const double scale = 1.0 / static_cast<double>(options_.averaging ? all : std::max<std::int64_t>(own.count, 1));
-  std::array<double, 3> result{0, 0, static_cast<double>(own.count)};  // loss, right answers, samples
+  // Loss, right answers, samples, votes to stop.
+  std::array<double, 4> result{0, 0, static_cast<double>(own.count), 0};
   bool accumulated = false;
   for (std::int64_t index = 0; index < options_.accumulate; ++index) {
     Range part = part_of(own.count, options_.accumulate, index);
@@ -79,9 +80,10 @@ StepResult TrainingStep<Scalar>::run_overlapped(std::span<const std::uint32_t> b
   if (averager_) {
     averager_->wait();
     exposed_ = averager_->exposed();
-    communicator_.allreduce(result, ReduceOp::kSum);
   }
-  return {result[0], static_cast<std::int64_t>(result[1]), static_cast<std::int64_t>(result[2])};
+  result[3] = stop_vote();
+  if (averager_) communicator_.allreduce(result, ReduceOp::kSum);
+  return {result[0], static_cast<std::int64_t>(result[1]), static_cast<std::int64_t>(result[2]), result[3] > 0};
 }
 
 template <class Scalar>
@@ -129,14 +131,15 @@ StepResult TrainingStep<Scalar>::run_deterministic(std::span<const std::uint32_t
     gradient_tree_.add(model_.reducible());
     result_tree_.add(result);
   }
+  std::array<double, 3> total{result[0], result[1], stop_vote()};
   if (reducing_) {
     const auto start = Clock::now();
     const CallOptions tree{.algorithm = "recursive_doubling"};
     communicator_.allreduce(model_.reducible(), ReduceOp::kSum, tree);
-    communicator_.allreduce(result, ReduceOp::kSum, tree);
+    communicator_.allreduce(total, ReduceOp::kSum, tree);
     exposed_ = Clock::now() - start;
   }
-  return {result[0], static_cast<std::int64_t>(result[1]), all};
+  return {total[0], static_cast<std::int64_t>(total[1]), all, total[2] > 0};
 }
 
 template <class Scalar>

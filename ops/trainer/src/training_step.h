@@ -20,6 +20,7 @@ struct StepResult {
   double loss_sum = 0;
   std::int64_t correct = 0;
   std::int64_t samples = 0;
+  bool stop_requested = false;  ///< on any replica
 };
 
 /// Runs forward and backward on this replica's part of each global batch, and sums gradients and batch statistics over
@@ -62,6 +63,8 @@ class TrainingStep {
   /// Adds `reducible` to `accumulated_`. @param first  overwrite `accumulated_` instead
   void accumulate(bool first);
   void make_averager();
+  /// 1 if this replica is to stop, else 0: an addend of the result.
+  double stop_vote() const { return options_.stop_requested && options_.stop_requested() ? 1 : 0; }
 
   Communicator& communicator_;
   Model<Scalar>& model_;

@@ -1,24 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "progress_line.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
-#include <filesystem>
+#include <limits>
+#include <sstream>
 #include <system_error>
+#include <vector>
 
 namespace farandole::trainer {
 namespace {
 
 constexpr auto kBetweenUpdates = std::chrono::milliseconds(100);
+constexpr auto kBetweenLines = std::chrono::seconds(30);
+constexpr const char* kToStartAndErase = "\r\x1b[K";
+constexpr std::size_t kAnyWidth = std::numeric_limits<std::size_t>::max();
 
-void print(const std::string& text) {
-  std::fputs(text.c_str(), stdout);
-  std::fflush(stdout);
+/// Width of the terminal; 80 if it does not say.
+std::size_t columns_of(int terminal) {
+  winsize size{};
+  const bool is_known = ioctl(terminal, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return is_known ? size.ws_col : 80;
 }
 
 /// A duration as "3:07" or "1:02:45".
@@ -33,63 +41,118 @@ std::string test_text(const EpochReport& report) {
   return fmt::format(", test loss {:.4f}, test accuracy {:.2f} %", report.test->loss, 100 * report.test->accuracy);
 }
 
-/// True if standard output goes to a terminal. Under Open MPI every rank has a pseudo-terminal of its own, wherever the
-/// launcher sends the rank's output, so the launcher's standard output is tested instead.
-bool on_terminal() {
-  if (isatty(STDOUT_FILENO) != 1) return false;
-  if (std::getenv("OMPI_COMM_WORLD_RANK") == nullptr) return true;
-  std::error_code unreadable;
-  const auto output = std::filesystem::read_symlink(fmt::format("/proc/{}/fd/1", getppid()), unreadable).string();
-  return output.starts_with("/dev/pts/") || output.starts_with("/dev/tty");
+/// The text in lines of at most `columns` characters, broken at blanks; continued lines are indented.
+std::string wrapped(const std::string& text, std::size_t columns) {
+  std::string lines;
+  std::istringstream source(text);
+  for (std::string line; std::getline(source, line);) {
+    if (!lines.empty()) lines += '\n';
+    std::size_t width = 0;
+    std::istringstream words(line);
+    for (std::string word; words >> word;) {
+      const bool fits = width + 1 + word.size() <= columns;
+      if (width > 0) lines += fits ? " " : "\n  ";
+      width = (width == 0 ? 0 : fits ? width + 1 : 2) + word.size();
+      lines += word;
+    }
+  }
+  return lines;
+}
+
+/// As many of the parts, from the first on, as fit into `columns` characters.
+std::string joined(const std::vector<std::string>& parts, std::size_t columns) {
+  std::string text = parts.front().substr(0, std::min(columns, parts.front().size()));
+  for (std::size_t i = 1; i < parts.size() && text.size() + 2 + parts[i].size() <= columns; ++i)
+    text += "  " + parts[i];
+  return text;
 }
 
 }  // namespace
 
-ProgressLine::ProgressLine(std::int64_t global_batch, std::int64_t epochs, std::int64_t max_steps)
-    : moving_(on_terminal()), global_batch_(global_batch), epochs_(epochs), max_steps_(max_steps) {}
-
-void ProgressLine::start(const std::string& text) {
-  print(text + "\n");
+ProgressOutput standard_output() {
+  if (isatty(STDOUT_FILENO) != 1) return {};
+  if (std::getenv("OMPI_COMM_WORLD_RANK") == nullptr) return {stdout, STDOUT_FILENO};
+  std::error_code unreadable;
+  const auto shown = std::filesystem::read_symlink(fmt::format("/proc/{}/fd/1", getppid()), unreadable).string();
+  if (!shown.starts_with("/dev/pts/") && !shown.starts_with("/dev/tty")) return {};
+  // Kept open until the process ends. A terminal that cannot be opened has an unknown width.
+  const int terminal = open(shown.c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC);
+  return {stdout, terminal >= 0 ? terminal : STDOUT_FILENO};
 }
 
-void ProgressLine::step(const StepReport& report) {
-  const auto now = Clock::now();
-  if (first_step_ < 0) {
-    first_step_ = report.training_step;
-    begin_ = now;
-  }
-  if (!moving_ || now - last_shown_ < kBetweenUpdates) return;
-  last_shown_ = now;
+ProgressLine::ProgressLine(const TrainerOptions& options, bool shows_steps, ProgressOutput output)
+    : output_(output),
+      shows_steps_(shows_steps),
+      global_batch_(options.global_batch),
+      epochs_(options.epochs),
+      max_steps_(options.max_steps) {}
+
+void ProgressLine::print_line(const std::string& text) {
+  const std::string lines = is_moving() ? kToStartAndErase + wrapped(text, columns_of(output_.terminal)) : text;
+  std::fprintf(output_.file, "%s\n", lines.c_str());
+  std::fflush(output_.file);
+}
+
+void ProgressLine::start(const std::string& text) {
+  print_line(text);
+}
+
+std::string ProgressLine::step_text(const StepReport& report, Clock::time_point now, std::size_t columns) const {
   const double elapsed = Seconds(now - begin_).count();
   const auto done = static_cast<double>(report.training_step - first_step_);
   const std::int64_t total = epochs_ * report.steps_per_epoch;
   const std::int64_t last = max_steps_ > 0 ? std::min(max_steps_, total) : total;
-  const double left = done > 0 ? elapsed / done * static_cast<double>(last - report.training_step) : 0;
-  const double rate = elapsed > 0 ? done * static_cast<double>(global_batch_) / elapsed : 0;
-  clear();
-  print(fmt::format("epoch {}/{} [{}/{}]  loss {:.4f}  accuracy {:.2f} %  {:.0f} images/s  {} left", report.epoch,
-                    epochs_, report.step_of_epoch, report.steps_per_epoch, report.epoch_loss,
-                    100 * report.epoch_accuracy, rate, duration(left)));
+  std::vector<std::string> parts{
+      fmt::format("epoch {}/{} [{}/{}]", report.epoch, epochs_, report.step_of_epoch, report.steps_per_epoch),
+      fmt::format("loss {:.4f}", report.epoch_loss), fmt::format("accuracy {:.2f} %", 100 * report.epoch_accuracy)};
+  // The first step's duration is unknown here, and longer than that of the others.
+  if (done > 0 && elapsed > 0) {
+    parts.push_back(duration(elapsed / done * static_cast<double>(last - report.training_step)) + " left");
+    parts.push_back(fmt::format("{:.0f} images/s", done * static_cast<double>(global_batch_) / elapsed));
+  } else {
+    parts.emplace_back("--:-- left");
+  }
+  return joined(parts, columns);
+}
+
+void ProgressLine::step(const StepReport& report, Clock::time_point now) {
+  const bool is_first = first_step_ < 0;
+  if (is_first) {
+    first_step_ = report.training_step;
+    begin_ = last_shown_ = now;
+  }
+  if (!shows_steps_) return;
+  if (is_moving()) {
+    if (!is_first && now - last_shown_ < kBetweenUpdates) return;
+    // The last column stays empty: some terminals begin a new line when it is filled.
+    const std::string text = step_text(report, now, columns_of(output_.terminal) - 1);
+    std::fprintf(output_.file, "%s%s", kToStartAndErase, text.c_str());
+  } else {
+    if (now - last_shown_ < kBetweenLines) return;
+    std::fprintf(output_.file, "%s\n", step_text(report, now, kAnyWidth).c_str());
+  }
+  std::fflush(output_.file);
+  last_shown_ = now;
 }
 
 void ProgressLine::epoch(const EpochReport& report) {
-  if (moving_) clear();
-  print(fmt::format("epoch {}/{}: loss {:.4f}, accuracy {:.2f} %{}, {:.0f} images/s, {:.1f} s\n", report.epoch, epochs_,
-                    report.loss, 100 * report.accuracy, test_text(report), report.images_per_second, report.seconds));
+  print_line(fmt::format("epoch {}/{}: loss {:.4f}, accuracy {:.2f} %{}, {:.0f} images/s, {:.1f} s", report.epoch,
+                         epochs_, report.loss, 100 * report.accuracy, test_text(report), report.images_per_second,
+                         report.seconds));
+}
+
+void ProgressLine::interrupted(const EpochReport& report, const std::filesystem::path& checkpoints) {
+  const std::string kept =
+      checkpoints.empty() ? "" : fmt::format("; --resume goes on from the checkpoint in {}", checkpoints.string());
+  print_line(fmt::format("interrupted at step {}{}", report.training_steps, kept));
 }
 
 void ProgressLine::finish(const EpochReport& report) {
-  if (moving_) clear();
-  print(
+  print_line(
       fmt::format("done: {} training steps{}, {:.0f} images/s, {:.1f} s, {:.1f} % of it waiting for communication, "
-                  "parameters {:08x}\n",
+                  "checksum {:08x}",
                   report.training_steps, test_text(report), report.images_per_second, report.seconds,
                   100 * report.exposed_communication_share, report.parameters_checksum));
-}
-
-void ProgressLine::clear() {
-  constexpr const char* kToStartAndErase = "\r\x1b[K";
-  print(kToStartAndErase);
 }
 
 }  // namespace farandole::trainer

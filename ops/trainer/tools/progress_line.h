@@ -2,8 +2,9 @@
 // Rank 0's progress reports on standard output.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
+#include <cstdio>
+#include <filesystem>
 #include <string>
 
 #include "farandole/internal/deadline.h"
@@ -11,23 +12,39 @@
 
 namespace farandole::trainer {
 
-/// Shows progress: on a terminal a line that is overwritten, elsewhere a plain line per epoch.
+/// Where progress is printed.
+struct ProgressOutput {
+  std::FILE* file = stdout;
+  int terminal = -1;  ///< descriptor of the terminal that shows the file's text; -1: none does
+};
+/// Standard output. Under Open MPI every rank has a pseudo-terminal of its own, wherever the launcher sends the rank's
+/// output, so the launcher's standard output decides.
+ProgressOutput standard_output();
+
+/// Shows progress: on a terminal a line that is overwritten ten times a second, elsewhere a line every 30 seconds.
+/// Whole lines are wrapped to the terminal's width; of the line that is overwritten the last parts are left out.
 class ProgressLine {
  public:
-  /// @param global_batch, epochs, max_steps  for images per second and the remaining time
-  ProgressLine(std::int64_t global_batch, std::int64_t epochs, std::int64_t max_steps);
+  /// @param options  for images per second and the remaining time
+  /// @param shows_steps  false: print nothing between the ends of epochs
+  ProgressLine(const TrainerOptions& options, bool shows_steps, ProgressOutput output);
 
   void start(const std::string& text);
-  void step(const StepReport& report);
+  void step(const StepReport& report, Clock::time_point now = Clock::now());
   void epoch(const EpochReport& report);
+  /// The training ended by a signal. @param checkpoints  directory of the checkpoints; may be empty
+  void interrupted(const EpochReport& report, const std::filesystem::path& checkpoints);
   void finish(const EpochReport& report);
 
  private:
-  void clear();
+  bool is_moving() const { return output_.terminal >= 0; }
+  void print_line(const std::string& text);
+  std::string step_text(const StepReport& report, Clock::time_point now, std::size_t columns) const;
 
-  const bool moving_;  // standard output is a terminal
+  const ProgressOutput output_;
+  const bool shows_steps_;
   const std::int64_t global_batch_, epochs_, max_steps_;
-  Clock::time_point begin_ = Clock::now(), last_shown_{};
+  Clock::time_point begin_{}, last_shown_{};
   std::int64_t first_step_ = -1;  // before the first training step of this run
 };
 

@@ -3,37 +3,24 @@
 #include <fmt/format.h>
 
 #include <atomic>
-#include <cstdlib>
+#include <cstdint>
 #include <exception>
 #include <mutex>
 #include <optional>
 
-#include "error_report.h"
 #include "farandole/collectives/agreement.h"
 #include "farandole/core/error.h"
 #include "farandole/internal/communicator_access.h"
+#include "farandole/internal/error_report.h"
 #include "farandole/trainer/strategy.h"
 #include "farandole/trainer/trainer.h"
+#include "interrupts.h"
 #include "json_log.h"
 #include "progress_line.h"
 #include "train_options.h"
 
 namespace farandole::trainer {
 namespace {
-
-using tools::ErrorReport;
-
-/// The rank that the launcher gave this process, for errors before the job is joined.
-int launched_rank() {
-  for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "FARANDOLE_RANK", "RANK"}) {
-    if (const char* value = std::getenv(variable)) return std::atoi(value);
-  }
-  return 0;
-}
-
-std::string describe_error(const std::exception& error, std::optional<int> rank) {
-  return fmt::format("rank {}: {}", rank.value_or(launched_rank()), error.what());
-}
 
 std::string describe_start(const TrainCommand& command, const World& world, const Communicator& replica,
                            std::size_t parameters, const std::filesystem::path& resumed_from, std::int64_t steps) {
@@ -55,9 +42,17 @@ std::string describe_start(const TrainCommand& command, const World& world, cons
   return text;
 }
 
-/// The training of a replica.
+/// 128 + the signal that ended the training, as shells have it; the same on all ranks. Collective.
+int interrupted_status(Communicator& replica) {
+  std::int64_t signal = Interrupts::received();
+  replica.allreduce(BufferView(&signal, 1, DType::kI64), ReduceOp::kMax);
+  return 128 + static_cast<int>(signal);
+}
+
+/// The training of a replica. Returns its exit status.
 template <class Scalar>
-void train(const TrainCommand& command, const TrainingData& data, const World& world, Communicator& replica) {
+int train(const TrainCommand& command, const TrainingData& data, const World& world, Communicator& replica,
+          Interrupts& interrupts) {
   const bool speaks = replica.rank() == 0;
   std::optional<ProgressLine> progress;
   std::optional<JsonLog> json;
@@ -67,7 +62,9 @@ void train(const TrainCommand& command, const TrainingData& data, const World& w
       json.emplace(command.json_file, command.training.checkpoints.resume);
     }
     if (!command.quiet) {
-      progress.emplace(command.training.global_batch, command.training.epochs, command.training.max_steps);
+      // JSON lines on standard output leave no place for a line that moves.
+      const bool shows_steps = !command.log_steps || !command.json_file.empty();
+      progress.emplace(command.training, shows_steps, standard_output());
     }
   });
   TrainerOptions options = command.training;
@@ -81,6 +78,9 @@ void train(const TrainCommand& command, const TrainingData& data, const World& w
     if (progress) progress->epoch(report);
     if (json && !command.json_file.empty()) json->epoch(report, false);
   };
+  // Replicas without averaging share nothing in a training step and could not stop together.
+  const bool stops_on_signals = options.averaging || replica.size() == 1;
+  if (stops_on_signals) options.stop_requested = [] { return Interrupts::received() != 0; };
   Model<Scalar> model(data.training->shape(),
                       layers_of<Scalar>(command.model, command.synchronized_batch_normalization));
   const std::size_t parameters = model.parameters().size();
@@ -89,9 +89,16 @@ void train(const TrainCommand& command, const TrainingData& data, const World& w
     progress->start(
         describe_start(command, world, replica, parameters, trainer.resumed_from(), trainer.training_steps()));
   }
+  const SignalStack for_handlers;
+  if (stops_on_signals) interrupts.watch(speaks);
   const EpochReport report = trainer.fit();
+  if (report.stopped) {
+    if (progress) progress->interrupted(report, command.training.checkpoints.directory);
+    return interrupted_status(replica);
+  }
   if (progress) progress->finish(report);
   if (json && !command.json_file.empty()) json->epoch(report, true);
+  return kExitDone;
 }
 
 /// The data, read once per process. An error becomes the error of each replica of the process.
@@ -115,24 +122,6 @@ class SharedData {
   std::exception_ptr error_;
 };
 
-/// Trains on a replica. Returns false after an error that all ranks raise together: the error is printed, and the job
-/// is shut down cleanly.
-bool run_replica(const TrainCommand& command, const World& world, Communicator& replica, SharedData& shared,
-                 ErrorReport& errors) {
-  try {
-    require_same(replica, command.shared);
-    TrainingData data;
-    agree(replica, [&] { data = shared.load(command.data_directory); });
-    command.double_precision ? train<double>(command, data, world, replica)
-                             : train<float>(command, data, world, replica);
-    return true;
-  } catch (const RaisedByAll& error) {
-    errors.print_of_all(replica, error.origin(),
-                        describe_error(dynamic_cast<const std::exception&>(error), replica.rank()));
-    return false;
-  }
-}
-
 /// Joins the job and trains on the replicas of this process.
 int run(const TrainCommand& command, ErrorReport& errors) {
   WorldOptions options;
@@ -140,26 +129,29 @@ int run(const TrainCommand& command, ErrorReport& errors) {
   options.expected_size = command.expected_ranks;
   MirroredStrategy strategy(options);
   SharedData shared;
-  std::atomic<bool> failed = false;
+  Interrupts interrupts;
+  std::atomic<int> status{kExitDone};
   strategy.run([&](Communicator& replica) {
-    errors.print_errors_of(replica, [&] {
-      if (!run_replica(command, strategy.world(), replica, shared, errors)) failed = true;
+    int of_replica = kExitDone;
+    const int of_error = errors.print_errors_of(replica, [&] {
+      require_same(replica, command.shared);
+      TrainingData data;
+      agree(replica, [&] { data = shared.load(command.data_directory); });
+      of_replica = command.double_precision ? train<double>(command, data, strategy.world(), replica, interrupts)
+                                            : train<float>(command, data, strategy.world(), replica, interrupts);
     });
+    // Every replica has the same status.
+    status = of_error != kExitDone ? of_error : of_replica;
   });
-  return failed ? tools::kExitError : tools::kExitDone;
+  return status;
 }
 
 int main(int argc, char** argv) {
-  ErrorReport errors("farandole-train", describe_error);
-  std::optional<TrainCommand> command;
-  const int status = errors.exit_status([&] {
-    command = parse_command_line({argv + 1, argv + argc});
-    return tools::kExitDone;
+  ErrorReport errors("farandole-train");
+  return errors.exit_status([&] {
+    const std::optional<TrainCommand> command = parse_command_line({argv + 1, argv + argc});
+    return command ? run(*command, errors) : kExitDone;
   });
-  if (!command) return status;
-  // After parsing, an InvalidArgument is not the command line's fault: the status is kExitError, not kExitUsage.
-  return errors.exit_status([&] { return run(*command, errors); }) == tools::kExitDone ? tools::kExitDone
-                                                                                       : tools::kExitError;
 }
 
 }  // namespace

@@ -243,7 +243,10 @@ tools::Program describe_program(Raw& raw, TrainCommand& command) {
       "same training step with their average. The result does not depend on how the replicas are spread over processes "
       "and threads.",
       "Checkpoints are written whole or not at all, and training goes on from the newest with --resume, on any number "
-      "of replicas."};
+      "of replicas.",
+      "SIGINT (Ctrl-C) and SIGTERM end training after the training step at hand, on all ranks: with a checkpoint if "
+      "--checkpoint-dir is given, and with the exit status 130 or 143. A second signal ends the process at once. With "
+      "--no-averaging the first signal does."};
   const auto add_group = [&program](const char* title) -> tools::OptionGroup& {
     return program.options.emplace_back(title);
   };
@@ -252,11 +255,32 @@ tools::Program describe_program(Raw& raw, TrainCommand& command) {
   add_job_options(add_group("Replicas").options.add_options(), raw, command);
   add_output_options(add_group("Checkpoints and output").options.add_options(), raw, command);
   tools::add_common_options(program.options.back());
+  program.foreign_names = {{"--batch-size", "--global-batch"},
+                           {"--batch", "--global-batch"},
+                           {"--bs", "--global-batch"},
+                           {"--lr", "--learning-rate"},
+                           {"--wd", "--weight-decay"},
+                           {"--output", "--checkpoint-dir"},
+                           {"--output-dir", "--checkpoint-dir"},
+                           {"--save-dir", "--checkpoint-dir"},
+                           {"--log-file", "--json"},
+                           {"--data", "--data-dir"},
+                           {"--data-path", "--data-dir"},
+                           {"--num-epochs", "--epochs"},
+                           {"--steps", "--max-steps"},
+                           {"--num-steps", "--max-steps"},
+                           {"--num-threads", "--threads"},
+                           {"--num-workers", "--threads"},
+                           {"--np", "--replicas"},
+                           {"--num-replicas", "--replicas"},
+                           {"--dtype", "--precision"},
+                           {"--gradient-accumulation-steps", "--accumulate"},
+                           {"--grad-clip", "--clip-norm"},
+                           {"--max-grad-norm", "--clip-norm"}};
   program.examples = {
       {"mpirun -np 2 farandole-train --model cnn --epochs 5 --checkpoint-dir run1", "Two processes, with checkpoints:"},
-      {"mpirun -np 4 farandole-train --model cnn --epochs 8 --checkpoint-dir run1 --resume", "Go on, with four:"},
+      {"mpirun -np 4 farandole-train --epochs 8 --checkpoint-dir run1 --resume", "Go on, with four:"},
       {"farandole-train --model mlp --replicas 2 --deterministic", "Two threads, and the bits of any number of them:"}};
-  program.when_1 = "an error";
   program.see_also = {"farandole-bench", "farandole-info", "mpirun"};
   return program;
 }
@@ -267,7 +291,7 @@ std::optional<TrainCommand> parse_command_line(const std::vector<std::string>& a
   TrainCommand command;
   Raw raw{};
   const tools::Program program = describe_program(raw, command);
-  po::variables_map values = tools::parse_options(arguments, program.options);
+  po::variables_map values = tools::parse_options(arguments, program.options, {}, program.foreign_names);
   if (tools::answer(values, program)) return std::nullopt;
   po::notify(values);
   command.shared = shared_options(program.options, values);

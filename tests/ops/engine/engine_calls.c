@@ -113,7 +113,7 @@ static void check_errors(void) {
   CHECK(r.output[0] == (float)place.size, "the job does not go on: %s", r.text);
 }
 
-/* Requests that rank 1 can not make, by its own word and by the engine's, fail on the ranks that make them. */
+/* Requests that rank 1 cannot make, by its own word and by the engine's, fail on the ranks that make them. */
 static void check_refusals(void) {
   static struct client_request r;
   static const struct {
@@ -337,6 +337,7 @@ int main(void) {
   CHECK(counters.requests > 100 && counters.buckets > 0, "%lu requests", (unsigned long)counters.requests);
   char* text = farandole_describe();
   CHECK(strstr(text, "\"version\"") != NULL, "%s", text);
+  CHECK(strstr(text, "\"backend\":\"") != NULL, "%s", text);
   farandole_text_free(text);
   farandole_error* error = NULL;
   CHECK(farandole_shutdown(&error) == 0, "%s", farandole_error_text(error));

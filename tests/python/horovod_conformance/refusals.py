@@ -91,7 +91,7 @@ def reducescatter_of_other_types():
     return hvd.reducescatter(types(), op=hvd.Sum, name="other_scattered_types")
 
 
-# ---- Arguments that can not work
+# ---- Arguments that cannot work
 
 
 @case()

@@ -11,7 +11,7 @@ BATCH = 8
 X = RANDOM.normal(size=(41, 6)).astype("float32")
 Y = (X @ RANDOM.normal(size=(6, 3))).argmax(axis=1)
 NUMBERS = (X @ RANDOM.normal(size=(6, 1))).astype("float32")
-# TensorFlow's convolutions can not do without rows (with oneDNN the result has the channels of the input): each of 3
+# TensorFlow's convolutions cannot do without rows (with oneDNN the result has the channels of the input): each of 3
 # ranks has one of the last batch.
 IMAGES = RANDOM.uniform(size=(43, 8, 8, 2)).astype("float32")
 SERIES = RANDOM.normal(size=(43, 12, 2)).astype("float32")

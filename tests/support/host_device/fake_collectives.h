@@ -31,7 +31,7 @@ struct CollectiveArguments {
 
 /// Bytes of an element; 0 if NCCL has no such type.
 std::size_t bytes_of_type(int type);
-/// Why the double can not reduce so; empty if it can.
+/// Why the double cannot reduce so; empty if it can.
 std::string why_no_reduction(int type, int op);
 /// @param arguments  of a collective that it can do, with a count above 0
 PlannedCall plan_collective(const CollectiveArguments& arguments);

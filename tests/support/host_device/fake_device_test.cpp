@@ -28,7 +28,7 @@ CUevent recorded_in(CUstream stream) {
   return event;
 }
 
-// False as soon as the event is complete; true if it is not for a while. Can not fail by chance where it must be true.
+// False as soon as the event is complete; true if it is not for a while. Cannot fail by chance where it must be true.
 bool stays_incomplete(CUevent event) {
   for (int look = 0; look < 200; ++look) {
     if (cuda_api().cuEventQuery(event) == CUDA_SUCCESS) return false;

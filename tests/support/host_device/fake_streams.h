@@ -67,7 +67,7 @@ struct Position {
 struct Item {
   const char* call = "";                   ///< the function that enqueued it
   std::function<void(Random&)> work = {};  ///< may be empty
-  std::function<void()> skipped = {};      ///< instead of work, where that can not be done
+  std::function<void()> skipped = {};      ///< instead of work, where that cannot be done
   const Mark* wait_for = nullptr;
   Mark* reach = nullptr;
   std::vector<Position> after = {};  ///< the rule of the legacy default stream

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The number up to which all collectives of a communicator are completed, with several collectives in flight.
-#include "shared_memory/completion_count.h"
+#include "shared_memory/lane_ledger.h"
 
 #include <gtest/gtest.h>
 

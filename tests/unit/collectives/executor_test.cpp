@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "farandole/collectives/algorithms.h"
-#include "messages/executor.h"
+#include "messages/scheduled_collective.h"
 #include "schedule/layout.h"
 #include "schedule/schedule_cache.h"
 #include "scripted_network.h"

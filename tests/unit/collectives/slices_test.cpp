@@ -62,13 +62,13 @@ TEST(Slices, AlltoallChunksFollowTheReceiveCounts) {
 }
 
 TEST(Slices, SlicesCoverAChunkAndFitTheirSlot) {
-  constexpr std::size_t kSlotBytes = 4096;
+  constexpr std::size_t kFittedSlot = 4096;
   for (const bool share_slot : {false, true}) {
     const int size = 3;
     Slices slices(PreparedCall(floats_call(Collective::kAllreduce, 20'000), size), size, {});
-    slices.fit(kSlotBytes, share_slot);
+    slices.fit(kFittedSlot, share_slot);
     const std::size_t in_slot = share_slot ? 3 : 1;
-    EXPECT_LE(slices.bytes(slices.granularity()) * in_slot, kSlotBytes);
+    EXPECT_LE(slices.bytes(slices.granularity()) * in_slot, kFittedSlot);
     EXPECT_EQ(slices.bytes(slices.granularity()) % kLineBytes, 0U);
     const Extent chunk = slices.chunk(2);
     std::size_t end = chunk.first;

@@ -204,7 +204,7 @@ TEST_F(ChoiceFromATable, DependsOnTheKindOfMemory) {
   EXPECT_EQ(name(500), "hierarchical");
   EXPECT_EQ(name(1000), "vendor");
   query_.vendor_agrees = false;
-  EXPECT_EQ(name(1000), "pairwise") << "an entry that can not run is passed over";
+  EXPECT_EQ(name(1000), "pairwise") << "an entry that cannot run is passed over";
   EXPECT_EQ(name(kUnknownBytes), "pairwise") << "no rank knows the size";
 }
 

@@ -13,10 +13,6 @@
 namespace farandole {
 namespace {
 
-bool is_message(const Step& step) {
-  return step.kind == StepKind::kSend || step.kind == StepKind::kRecv || step.kind == StepKind::kRecvReduce;
-}
-
 /// Whether `earlier` is complete before `later` starts.
 bool ordered(const Schedule& schedule, int earlier, int later) {
   const std::vector<int>& after = schedule.steps[static_cast<std::size_t>(later)].after;
@@ -126,7 +122,7 @@ TEST_P(EveryMutant, WithBothEndsOfAMessageDroppedIsRefused) {
     }
     for (std::size_t i = 0; i < schedules[to].steps.size(); ++i) {
       const Step& other = schedules[to].steps[i];
-      if (is_message(other) && other.kind != StepKind::kSend && other.peer == rank && position-- == 0) {
+      if (other.is_message() && other.kind != StepKind::kSend && other.peer == rank && position-- == 0) {
         schedules[to] = without_step(schedules[to], i);
         break;
       }
@@ -141,7 +137,7 @@ TEST_P(EveryMutant, WithBothEndsOfAMessageDroppedIsRefused) {
 TEST_P(EveryMutant, WithASwappedPeerIsRefused) {
   for_each_step([&](Schedules& schedules, Schedule& schedule, std::size_t step) {
     const int size = schedule.place.size;
-    if (size > 2 && is_message(schedule.steps[step])) {
+    if (size > 2 && schedule.steps[step].is_message()) {
       expect_step_refused(schedules, schedule, step, "peer swapped", [&](Step& changed) {
         do {
           changed.peer = (changed.peer + 1) % size;
@@ -185,7 +181,7 @@ TEST_P(EveryMutant, WithAShiftedPieceIsRefused) {
 
 TEST_P(EveryMutant, WithAllRegionsOfALocalStepShiftedIsRefused) {
   for_each_step([&](Schedules& schedules, Schedule& schedule, std::size_t step) {
-    if (!is_message(schedule.steps[step])) {
+    if (!schedule.steps[step].is_message()) {
       expect_step_refused(schedules, schedule, step, "local step shifted", [](Step& changed) {
         ++changed.target.first;
         ++changed.operand.first;
@@ -198,7 +194,7 @@ TEST_P(EveryMutant, WithAllRegionsOfALocalStepShiftedIsRefused) {
 TEST_P(EveryMutant, WithAnotherRoundIsRefused) {
   for_each_step([&](Schedules& schedules, Schedule& schedule, std::size_t step) {
     for (const int change : {-1, 1}) {
-      if (is_message(schedule.steps[step])) {
+      if (schedule.steps[step].is_message()) {
         expect_step_refused(schedules, schedule, step, "round changed",
                             [&](Step& changed) { changed.round += change; });
       }

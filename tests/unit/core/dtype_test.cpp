@@ -5,9 +5,13 @@
 
 #include <bit>
 #include <cmath>
+#include <cstdint>
 #include <limits>
+#include <random>
+#include <vector>
 
 #include "farandole/core/error.h"
+#include "farandole/internal/float16.h"
 
 namespace farandole {
 namespace {
@@ -60,6 +64,27 @@ TEST(Half, OverflowGivesInfinityAndUnderflowZero) {
   EXPECT_EQ(to_half(-std::numeric_limits<float>::infinity()).bits, 0xfc00);
   EXPECT_EQ(to_half(std::numeric_limits<float>::denorm_min()).bits, 0);
   EXPECT_EQ(to_half(-1e-30F).bits, 0x8000);
+}
+
+TEST(Half, ManyAreConvertedAsOneIs) {
+  std::vector<Half> halves;
+  std::vector<float> floats;
+  std::mt19937 random(1);
+  for (unsigned bits = 0; bits < 65536; ++bits) {
+    halves.push_back({static_cast<std::uint16_t>(bits)});
+    floats.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(random())));
+    floats.push_back(std::ldexp(static_cast<float>(bits), -30));  // subnormal and short halves, and ties
+  }
+  for (const std::size_t shorter : {0, 1, 9}) {  // the last elements are no whole vector
+    std::vector<float> wide(halves.size() - shorter, 7);
+    widen_all(wide.data(), halves.data(), wide.size());
+    for (std::size_t i = 0; i < wide.size(); ++i) {
+      ASSERT_EQ(std::bit_cast<std::uint32_t>(wide[i]), std::bit_cast<std::uint32_t>(widen(halves[i]))) << i;
+    }
+    std::vector<Half> narrow(floats.size() - shorter);
+    narrow_all(narrow.data(), floats.data(), narrow.size());
+    for (std::size_t i = 0; i < narrow.size(); ++i) ASSERT_EQ(narrow[i].bits, narrow_to_half(floats[i]).bits) << i;
+  }
 }
 
 TEST(BFloat16, EveryValueIsTheUpperHalfOfAFloatAndComesBack) {
@@ -127,12 +152,19 @@ TEST(Error, EachKindIsThrownAsItsClass) {
       throw_error(kind, "the text");
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), kind);
-      EXPECT_STREQ(error.what(), "the text");
+      EXPECT_STREQ(error.message(), "the text");
+      EXPECT_EQ(error.what(), std::string(name(kind)) + ": the text");
+      EXPECT_STREQ(message_of(error), "the text");
       EXPECT_NE(name(kind), "unknown");
       const bool poisons = kind >= ErrorKind::kTimeout && kind <= ErrorKind::kDeviceError;
       EXPECT_EQ(poisons_job(kind), poisons) << name(kind);
     }
   }
+}
+
+TEST(Error, UncaughtNamesItsClassAndKind) {
+  EXPECT_DEATH([]() noexcept { throw_error(ErrorKind::kMismatch, "rank 0 called an allreduce"); }(),
+               "'farandole::Mismatch'\n.*what\\(\\): +Mismatch: rank 0 called an allreduce");
 }
 
 TEST(DType, HasTheStoredTypeOfItsSizeAndKind) {

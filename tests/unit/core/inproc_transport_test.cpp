@@ -96,7 +96,7 @@ TEST_F(InprocTransportTest, AnotherLengthThanExpectedIsAnError) {
     receive->test();
     FAIL() << "no exception";
   } catch (const TransportError& error) {
-    EXPECT_STREQ(error.what(), "rank 11 expected a message of 4 bytes from rank 10 and got one of 8 bytes");
+    EXPECT_STREQ(error.message(), "rank 11 expected a message of 4 bytes from rank 10 and got one of 8 bytes");
   }
 }
 

@@ -158,7 +158,7 @@ TEST(StallMonitor, ChecksByLoggingAndThrowing) {
     stall.check([] { return "rank 1 waits for rank 2"; }, at(20));
     FAIL() << "the deadline has passed";
   } catch (const Timeout& error) {
-    EXPECT_STREQ(error.what(), "the deadline of 20 s (FARANDOLE_TIMEOUT) has passed: rank 1 waits for rank 2");
+    EXPECT_STREQ(error.message(), "the deadline of 20 s (FARANDOLE_TIMEOUT) has passed: rank 1 waits for rank 2");
   }
 }
 

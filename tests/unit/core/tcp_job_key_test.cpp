@@ -89,7 +89,7 @@ TEST_F(TcpJobKey, AFileThatIsNotSafeIsRefused) {
   EXPECT_THAT(refusal_of(directory_.string()), HasSubstr("no regular file"));
   ASSERT_EQ(mkfifo((directory_ / "pipe").c_str(), 0600), 0);
   EXPECT_THAT(refusal_of((directory_ / "pipe").string()), HasSubstr("no regular file"));
-  EXPECT_THAT(refusal_of((directory_ / "missing").string()), HasSubstr("can not be opened"));
+  EXPECT_THAT(refusal_of((directory_ / "missing").string()), HasSubstr("cannot be opened"));
   if (geteuid() == 0) {
     const std::string foreign = put_file("foreign", kDigits);
     ASSERT_EQ(chown(foreign.c_str(), 12345, 12345), 0);

@@ -36,9 +36,9 @@ class NcclGroupTest : public testing::Test {
     group_ = device_->join_group(device_->make_group_id(), 1, 4);
     vendor().nccl_calls.clear();
   }
-  void run(DeviceCollective::Kind kind, DType dtype, ReduceOp op = ReduceOp::kSum) {
-    DeviceCollective collective;
-    collective.kind = kind;
+  void run(Collective kind, DType dtype, ReduceOp op = ReduceOp::kSum) {
+    VendorCall collective;
+    collective.collective = kind;
     collective.input = bytes_.data();
     collective.output = bytes_.data() + 1;
     collective.count = 10;
@@ -121,17 +121,16 @@ TEST_F(NcclGroupTest, ConnectsOnceAndFreesMemoryWithTheGroup) {
 }
 
 TEST_F(NcclGroupTest, RunsItsOwnCollectives) {
-  using Kind = DeviceCollective::Kind;
-  run(Kind::kAllreduce, DType::kBF16, ReduceOp::kAverage);
-  run(Kind::kReduce, DType::kBool, ReduceOp::kProduct);
-  run(Kind::kReduceScatter, DType::kI8, ReduceOp::kMax);
-  run(Kind::kBroadcast, DType::kI16);
-  run(Kind::kAllgather, DType::kF64);
+  run(Collective::kAllreduce, DType::kBF16, ReduceOp::kAverage);
+  run(Collective::kReduce, DType::kBool, ReduceOp::kProduct);
+  run(Collective::kReduceScatter, DType::kI8, ReduceOp::kMax);
+  run(Collective::kBroadcast, DType::kI16);
+  run(Collective::kAllgather, DType::kF64);
   EXPECT_THAT(vendor().nccl_calls, ElementsAre("ncclAllReduce 10 type=9 op=0", "ncclReduce 10 type=1 op=3 root=2",
                                                "ncclReduceScatter 10 type=0 op=2", "ncclBroadcast 20 type=1 root=2",
                                                "ncclAllGather 80 type=1"));
   vendor().nccl_calls.clear();
-  run(Kind::kAlltoall, DType::kU16);
+  run(Collective::kAlltoall, DType::kU16);
   ASSERT_EQ(vendor().nccl_calls.size(), 10U) << "a group of a message to and from each rank";
   EXPECT_EQ(vendor().nccl_calls[0], "ncclGroupStart");
   EXPECT_EQ(vendor().nccl_calls[7], "ncclSend 3 bytes=20 type=1");
@@ -139,14 +138,15 @@ TEST_F(NcclGroupTest, RunsItsOwnCollectives) {
 }
 
 TEST_F(NcclGroupTest, ReportsUnsupportedReductions) {
-  using Kind = DeviceCollective::Kind;
-  EXPECT_FALSE(group_->supports(Kind::kAllreduce, DType::kI16, ReduceOp::kSum));
-  EXPECT_FALSE(group_->supports(Kind::kReduceScatter, DType::kU16, ReduceOp::kMin));
-  EXPECT_TRUE(group_->supports(Kind::kAllgather, DType::kU16, ReduceOp::kSum));
-  EXPECT_TRUE(group_->supports(Kind::kReduce, DType::kF16, ReduceOp::kMin));
-  EXPECT_THROW(run(Kind::kAllreduce, DType::kI16), Unsupported);
-  DeviceCollective in_place;
-  in_place.kind = Kind::kAlltoall;
+  EXPECT_FALSE(group_->supports(Collective::kAllreduce, DType::kI16, ReduceOp::kSum));
+  EXPECT_FALSE(group_->supports(Collective::kReduceScatter, DType::kU16, ReduceOp::kMin));
+  EXPECT_TRUE(group_->supports(Collective::kAllgather, DType::kU16, ReduceOp::kSum));
+  EXPECT_TRUE(group_->supports(Collective::kReduce, DType::kF16, ReduceOp::kMin));
+  EXPECT_FALSE(group_->supports(Collective::kGather, DType::kF32, ReduceOp::kSum));
+  EXPECT_THROW(run(Collective::kAllreduce, DType::kI16), Unsupported);
+  EXPECT_THROW(run(Collective::kGather, DType::kF32), Unsupported);
+  VendorCall in_place;
+  in_place.collective = Collective::kAlltoall;
   in_place.input = bytes_.data();
   in_place.output = bytes_.data();
   in_place.count = 1;

@@ -8,8 +8,7 @@
 
 #include "cuda/cuda_error.h"
 #include "cuda/kernel_image.h"
-#include "cuda/nccl_types.h"
-#include "cuda/nccl_versions.h"
+#include "cuda/nccl_support.h"
 #include "fake_api.h"
 #include "farandole/core/error.h"
 #include "message_of.h"

@@ -264,7 +264,7 @@ class Model {
     if (ticket == 0) {
       if (!rank.joined) fail("others do what a rank that has not joined did not submit: " + state());
       if (agreed != nullptr && agreed->kind != RequestKind::kAllreduce && agreed->kind != RequestKind::kBarrier) {
-        fail("a collective that a joined rank can not take part in");
+        fail("a collective that a joined rank cannot take part in");
       }
       return;
     }

@@ -14,7 +14,7 @@
 #include "faults/peer_message_checks.h"
 #include "fuzz.h"
 #include "job/agreement.h"
-#include "local/hello.h"
+#include "local/rendezvous.h"
 #include "request.h"
 #include "socket_pair.h"
 #include "sockets/link.h"

@@ -13,6 +13,7 @@
 
 #include "farandole/core/error.h"
 #include "message_of.h"
+#include "variable.h"
 
 namespace farandole {
 namespace {
@@ -239,6 +240,28 @@ TEST(GradientAverager, RanksThatShareMemoryAreRefused) {
   });
   EXPECT_EQ(invalid, 2);
   EXPECT_EQ(mismatches, 1);
+}
+
+TEST(GradientAverager, MemoryThatOneRankLacksFailsOnAllRanks) {
+  const test::Variable limit("FARANDOLE_WINDOW_BYTES", "36MiB");
+  std::atomic<int> refused{0}, mismatched{0};
+  run_replicas(2, [&](Communicator& ranks) {
+    std::vector<std::vector<float>> gradients(2, std::vector<float>(std::size_t{2} << 20));
+    GradientOptions options;
+    options.bucket_bytes = options.last_bucket_bytes = std::size_t{64} << 20;  // a packed bucket of 16 MiB
+    try {
+      const GradientAverager averager(ranks, spans_of(gradients), options);
+    } catch (const InvalidArgument& error) {
+      EXPECT_THAT(error.what(), HasSubstr("does not fit"));
+      ++refused;
+    } catch (const Mismatch& error) {
+      EXPECT_THAT(error.what(), HasSubstr("does not fit"));
+      ++mismatched;
+    }
+    ranks.barrier();
+  });
+  EXPECT_EQ(refused, 1);
+  EXPECT_EQ(mismatched, 1);
 }
 
 TEST(GradientAverager, MovedFromOrRanklessAveragerRaises) {

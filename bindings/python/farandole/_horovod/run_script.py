@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Installs farandole-run under the name horovodrun, on request only, for scripts that call horovodrun."""
 
+import importlib.util
 import os
 import re
 import sys
@@ -21,8 +22,11 @@ def install(directory: str = "") -> str:
     """Writes horovodrun beside farandole-run, or into `directory`. Returns a message that says where, and how to undo
     it.
 
-    Raises InvalidArgument if there is another horovodrun, OSError if the file cannot be written.
+    Raises InvalidArgument if there is another horovodrun, Unsupported if the Python package is not installed, OSError if
+    the file cannot be written.
     """
+    if importlib.util.find_spec("farandole.as_horovod") is None:
+        raise errors.Unsupported("this farandole-run comes without the Python package; install that (pip install .) first")
     path = os.path.join(directory or sysconfig.get_path("scripts"), NAME)
     if os.path.lexists(path) and not _is_ours(path):
         raise errors.InvalidArgument(
@@ -45,11 +49,16 @@ def _is_ours(path: str) -> bool:
         return False
 
 
+def is_python(program: Sequence[str]) -> bool:
+    """True if the program is started by a Python interpreter."""
+    return bool(program) and _PYTHON.fullmatch(os.path.basename(program[0])) is not None
+
+
 def wrapped(program: Sequence[str]) -> List[str]:
     """`python train.py …` with a prefix that makes `import horovod`
     find Farandole. Any other program is returned unchanged."""
     words = list(program)
-    if not words or not _PYTHON.fullmatch(os.path.basename(words[0])):
+    if not is_python(words):
         return words
     at = 1
     while at < len(words) and _FLAG.fullmatch(words[at]) or words[at : at + 1] and words[at] in _WITH_WORD:

@@ -4,12 +4,13 @@ respond to an unreachable host with a prompt, a hang or a page of text."""
 
 import os
 import shlex
+import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
-from typing import List, Mapping, Optional
+from typing import List, Mapping, Optional, Sequence
 
 from .. import errors
-from .._built import info
+from .._info import info
 from . import _hosts
 from ._commands import ssh_arguments
 from ._launchers import Launcher, Options, find_launcher, refuse_ranks
@@ -30,6 +31,37 @@ def find(options: Options) -> Launcher:
     environment = {**os.environ, **options.settings}
     refuse_ranks(environment)
     return find_launcher(environment, options.launcher, lambda: info()["plugins"])
+
+
+_INTERPRETERS = {".py": "python", ".sh": "bash"}
+
+
+def check_program(program: Sequence[str], name: str, options: Sequence[str]) -> None:
+    """Checks the program of a job on this host, because launchers answer with a page of text.
+
+    name, options: the words of the command line before `program`, for messages.
+
+    Raises InvalidArgument for a program that does not exist, or that needs an interpreter.
+    """
+    path = shutil.which(program[0]) or program[0]
+    if not os.path.isfile(path):
+        raise errors.InvalidArgument(f"there is no program {program[0]}, neither on PATH nor in this directory")
+    interpreter = _INTERPRETERS.get(os.path.splitext(path)[1])
+    problem = _why_not_executable(path, interpreter)
+    if problem and interpreter:
+        meant = f"{name} {shlex.join([*options, interpreter, *program])}"
+        raise errors.InvalidArgument(f"{program[0]} {problem}; did you mean: {meant}")
+    if problem:
+        raise errors.InvalidArgument(f"{program[0]} {problem}; chmod +x {shlex.quote(path)} changes that")
+
+
+def _why_not_executable(path: str, interpreter: Optional[str]) -> str:
+    if not os.access(path, os.X_OK):
+        return "is not executable"
+    if interpreter is None:
+        return ""
+    with open(path, "rb") as file:
+        return "" if file.read(2) == b"#!" else "has no first line with #! and its interpreter"
 
 
 def prepare(launcher: Launcher, options: Options, environment: Mapping[str, str]) -> None:

@@ -12,7 +12,7 @@ import warnings
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from .. import errors
+from .. import _quiet, errors
 from . import _checks, _commands, _options, _task
 
 _SECONDS_TO_END = 10  # for the launcher to end its ranks
@@ -92,7 +92,7 @@ def run(
         hosts=hosts,
         hostfile=hostfile,
         ranks=ranks,
-        settings=dict(env or {}),
+        settings={**_quiet.settings({**os.environ, **(env or {})}), **(env or {})},
         ssh_port=ssh_port,
         ssh_identity_file=ssh_identity_file,
         network_interfaces=[each for each in _names(network_interface or network_interfaces) if each],

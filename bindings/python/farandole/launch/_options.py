@@ -24,7 +24,7 @@ EXAMPLES = (
 )
 NOTES = (
     "The ranks inherit the environment; values of variables are never on a command line. The job's exit status, signals and "
-    "output are the launcher's, which takes the place of this process. Exit status 2 means wrong options, and 1 that the job "
+    "output are the launcher's, which takes the place of this process. Exit status 2 means wrong usage, and 1 that the job "
     "could not be started."
 )
 
@@ -91,7 +91,7 @@ _REASONS = {
 }
 # Options that are rejected, with an alternative.
 _REFUSED = {
-    "--host-discovery-script": f"{_FIXED}, so hosts can not come and go; name them with -H or --hostfile, keep checkpoints, "
+    "--host-discovery-script": f"{_FIXED}, so hosts cannot come and go; name them with -H or --hostfile, keep checkpoints, "
     "and start again from the newest one when a host is lost (docs/clusters.md)",
     "--jsrun": "start the program with jsrun itself, or leave the option out",
 }
@@ -102,8 +102,16 @@ _ACTIONS = ("print", "check-build", "as-horovod", "man-page", "bash-completion")
 class Request(NamedTuple):
     options: _launchers.Options
     program: List[str]
+    arguments: List[str]  # the command line before the program
     action: str  # one of _ACTIONS, or "run"
     notes: List[str]  # options that have no effect, and why
+
+
+class _Parser(argparse.ArgumentParser):
+    """Reports errors in one line, as the programs in C++ do."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}\n")
 
 
 class _Refuse(argparse.Action):
@@ -192,8 +200,14 @@ def _wrapped(text: str) -> str:
     return textwrap.fill(text, shutil.get_terminal_size().columns - 2)
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Exits as all programs of Farandole do: "farandole-run: InvalidArgument: …", status 2, without the usage."""
+        self.exit(2, f"{self.prog}: InvalidArgument: {message}\n")
+
+
 def make_parser(name: str = "farandole-run") -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog=name,
         usage=f"{name} -np RANKS [-H HOST:SLOTS,…] [options] PROGRAM [ARGUMENT …]",
         description=_wrapped(DESCRIPTION),
@@ -206,7 +220,7 @@ def make_parser(name: str = "farandole-run") -> argparse.ArgumentParser:
     add("-h", "--help", action="help", help="print this text and leave")
     program = name.replace("python -m ", "")
     add("-v", "--version", action="version", version=_built.version_line(program), help="print the version and leave")
-    add("-np", "--num-proc", dest="ranks", type=int, metavar="RANKS", help="number of processes")
+    add("-np", "-n", "--num-proc", dest="ranks", type=int, metavar="RANKS", help="number of processes")
     add("--print", action="store_true", help="print the command for a shell instead of running it")
     add("--verbose", action="store_true", help="say which launcher starts the job and why, and print its command")
     add("-cb", "--check-build", action="store_true", help="show what is built, found and chosen, and leave")
@@ -236,7 +250,7 @@ def parse(arguments: Sequence[str], name: str = "farandole-run") -> Request:
         options = _options(given)
     except (errors.Error, OSError) as error:
         parser.error(str(error))
-    return Request(options, program, action, _notes(given))
+    return Request(options, program, own, action, _notes(given))
 
 
 def _split(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> Tuple[List[str], List[str]]:

@@ -57,7 +57,7 @@ def manual_page() -> str:
         for action in actions:
             lines += _option_lines(action)
     lines += [".SH EXIT STATUS", "That of the launcher, or:"]
-    for status, text in ((1, "the job could not be started"), (2, "wrong options")):
+    for status, text in ((1, "the job could not be started"), (2, "wrong usage")):
         lines += [".TP", str(status), text]
     lines += [".SH EXAMPLES"]
     for text, command in _options.EXAMPLES:

@@ -35,7 +35,7 @@ def write_call(directory: str, func: Callable[..., Any], args: Sequence[Any], kw
     except ImportError as error:
         raise errors.Unsupported("farandole.run sends functions with cloudpickle: pip install cloudpickle") from error
     except Exception as error:
-        raise errors.InvalidArgument(f"the function or its arguments can not be pickled for the ranks: {error}") from error
+        raise errors.InvalidArgument(f"the function or its arguments cannot be pickled for the ranks: {error}") from error
     call = {"path": sys.path, "as_horovod": modules.is_installed(), "call": pickled}
     _write(os.path.join(directory, _CALL), pickle.dumps(call))
 

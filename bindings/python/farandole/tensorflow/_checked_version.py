@@ -5,10 +5,12 @@ Raises ImportError for a version that is too old, and logs a warning for a versi
 versions.
 """
 
-import tensorflow as tf
-
-from .. import _engine, _files
+from .. import _engine, _files, _quiet
 from ._op_library import why_not_tested
+
+_quiet.before_import()
+
+import tensorflow as tf  # noqa: E402
 
 _doubt = why_not_tested(tf.version.VERSION)
 if _doubt is not None and _files.is_first_rank():

@@ -69,7 +69,7 @@ def _broadcast_bytes(variable: Any, root_rank: int, process_set: ProcessSet) -> 
     """Broadcasts a variable of a type that the ops do not support, such as complex numbers, as bytes."""
     dtype = variable.dtype.base_dtype
     if not (dtype.is_integer or dtype.is_complex):
-        raise errors.InvalidArgument(f"variable {variable.name} of {dtype.name} can not be sent")
+        raise errors.InvalidArgument(f"variable {variable.name} of {dtype.name} cannot be sent")
     payload = tf.bitcast(variable, tf.uint8) if not dtype.is_complex else tf.bitcast(tf.math.real(variable), tf.uint8)
     if dtype.is_complex:
         payload = tf.stack([payload, tf.bitcast(tf.math.imag(variable), tf.uint8)])

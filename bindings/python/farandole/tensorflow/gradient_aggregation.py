@@ -128,7 +128,7 @@ class LocalGradientAggregationHelper:
             return as_tensor(gradient)
         if not self.sparse_as_dense:
             raise errors.InvalidArgument(
-                "IndexedSlices can not be summed up over several backward passes; pass sparse_as_dense=True"
+                "IndexedSlices cannot be summed up over several backward passes; pass sparse_as_dense=True"
             )
         return tf.convert_to_tensor(gradient)
 

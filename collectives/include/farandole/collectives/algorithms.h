@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives, and the table of the algorithms that run them by point-to-point messages.
+// The table of the algorithms that run collectives by point-to-point messages.
 #pragma once
 
 #include <cstddef>
@@ -8,36 +8,10 @@
 #include <string_view>
 
 #include "farandole/collectives/schedule.h"
+#include "farandole/core/collective.h"
 #include "farandole/core/export.h"
 
 namespace farandole FARANDOLE_API {
-
-enum class Collective : std::uint8_t {
-  kAllreduce,
-  kBroadcast,
-  kReduce,
-  kAllgather,
-  kReduceScatter,
-  kGather,
-  kScatter,
-  kAlltoall,
-  kBarrier,
-};
-inline constexpr int kCollectiveCount = 9;
-/// "allreduce", "reduce_scatter", …
-std::string_view name(Collective collective);
-/// Reverse of `name`. @throws InvalidArgument  lists the valid names
-Collective parse_collective(std::string_view text);
-/// True if the collective has a root: broadcast, reduce, gather, scatter.
-inline bool is_rooted(Collective collective) {
-  return collective == Collective::kBroadcast || collective == Collective::kReduce ||
-         collective == Collective::kGather || collective == Collective::kScatter;
-}
-/// True if the collective combines values: allreduce, reduce, reduce_scatter.
-inline bool reduces(Collective collective) {
-  return collective == Collective::kAllreduce || collective == Collective::kReduce ||
-         collective == Collective::kReduceScatter;
-}
 
 /// Cost of running an algorithm once, counted over all ranks together except for `rounds`.
 struct AlgorithmCost {
@@ -96,6 +70,9 @@ const Algorithm* find_algorithm(Collective collective, std::string_view name);
 /// Names that a call, a setting and a table of measured choices accept for this collective: its algorithms, then the
 /// methods that do not run a schedule, such as "shared_memory".
 std::vector<std::string_view> algorithm_names(Collective collective);
+
+/// Most segments per chunk that a call or a table of measured choices may ask for: a schedule takes memory for each.
+inline constexpr int kMaxSegments = 1024;
 
 /// Number of segments per chunk, so that a segment has about `segment_bytes` bytes: 1 … 64; 1 if the algorithm is not
 /// pipelined. @param bytes  of the whole vector

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
@@ -43,9 +42,9 @@ struct CallOptions {
   /// (FARANDOLE_ALLREDUCE and its like), then the tuning table, then Farandole's own choice.
   std::string_view algorithm = {};
   /// Number of segments that each chunk is cut into, so that a pipelined algorithm sends one segment while it reduces
-  /// the segment before. Default: 0, chosen from the size of the vector. Methods without a schedule ("shared_memory",
-  /// "vendor") ignore it. Used by allreduce, broadcast, reduce, allgather and reduce_scatter, which have pipelined
-  /// algorithms.
+  /// the segment before: 1 … kMaxSegments (1024). Default: 0, chosen from the size of the vector. Methods without a
+  /// schedule ("shared_memory", "vendor") ignore it. Used by allreduce, broadcast, reduce, allgather and
+  /// reduce_scatter, which have pipelined algorithms.
   int segments = 0;
   /// Stream whose earlier work the collective waits for, and whose later work waits for the collective: see "Devices"
   /// at Communicator. Default: none; the call returns when the result is there. For buffers in device memory only, so

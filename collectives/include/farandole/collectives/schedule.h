@@ -72,6 +72,10 @@ struct Step {
   Region target, operand, other;  ///< which of them a step uses, see StepKind
   std::vector<int> after;         ///< indices of steps, all smaller than this step's
   int posted_after = -1;          ///< previous message in the same direction with the same peer; -1: none
+  /// True for sends and receives, false for local steps.
+  bool is_message() const {
+    return kind == StepKind::kSend || kind == StepKind::kRecv || kind == StepKind::kRecvReduce;
+  }
 };
 
 /// The part of a rank in a collective. Made by ScheduleBuilder or by `Algorithm::make`; not changed afterwards.

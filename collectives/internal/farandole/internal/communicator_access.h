@@ -30,6 +30,13 @@ class CommunicatorAccess {
   /// Settings of the job, as its ranks have agreed on them.
   const Settings& settings() const;
 
+  /// Takes part in an allreduce that this rank cannot contribute to, so that no peer waits for this rank: the peers'
+  /// allreduce fails with Mismatch before data is touched, whatever it is, and `Work::wait` of the result throws
+  /// InvalidArgument with `why`. Collective. Non-blocking. @param values, op  for the peers' message; not accessed
+  /// @throws InvalidArgument  with `why`, where the ranks do not compare their calls (FARANDOLE_CHECK=off), or this
+  /// rank is the only one   @throws Error  the fault of the job
+  Work refuse_allreduce(BufferView values, ReduceOp op, const std::string& why) const;
+
   /// True if another rank has begun the next collective of this communicator and this rank has not. Non-blocking. Known
   /// after the first collective of the communicator. With FARANDOLE_CHECK=off some algorithms do not reach every rank;
   /// make the communicator with `CommunicatorOptions::compare` then.

@@ -8,6 +8,7 @@
 //   }
 #pragma once
 
+#include <exception>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -38,33 +39,65 @@ std::string_view name(ErrorKind kind);
 /// True for the kinds that poison the job.
 bool poisons_job(ErrorKind kind);
 
-/// Base class of Farandole's exceptions.
+/// Base class of Farandole's exceptions. `what()` begins with the kind, "Mismatch: rank 0 …", so that the report of an
+/// uncaught exception names it too. Code that adds words of its own or names the kind by itself uses `message()`.
 class Error : public std::runtime_error {
  public:
-  Error(ErrorKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}
+  /// @param message  without the kind
+  Error(ErrorKind kind, const std::string& message);
   ErrorKind kind() const { return kind_; }
+  /// `what()` without the kind. Valid as long as `what()`.
+  const char* message() const noexcept;
 
  private:
   ErrorKind kind_;
 };
 
-/// Exception class of one kind; use the aliases below.
-template <ErrorKind kKind>
-class ErrorOfKind : public Error {
- public:
-  explicit ErrorOfKind(const std::string& message) : Error(kKind, message) {}
-};
+/// `message()` of an Error, `what()` of any other exception.
+const char* message_of(const std::exception& error) noexcept;
 
-using InvalidArgument = ErrorOfKind<ErrorKind::kInvalidArgument>;
-using Unsupported = ErrorOfKind<ErrorKind::kUnsupported>;
-using Mismatch = ErrorOfKind<ErrorKind::kMismatch>;
-using DuplicateName = ErrorOfKind<ErrorKind::kDuplicateName>;
-using Timeout = ErrorOfKind<ErrorKind::kTimeout>;
-using PeerLost = ErrorOfKind<ErrorKind::kPeerLost>;
-using TransportError = ErrorOfKind<ErrorKind::kTransportError>;
-using DeviceError = ErrorOfKind<ErrorKind::kDeviceError>;
-using DataError = ErrorOfKind<ErrorKind::kDataError>;
-using InternalError = ErrorOfKind<ErrorKind::kInternal>;
+// One class per kind; ErrorKind says what each kind means.
+
+class InvalidArgument : public Error {
+ public:
+  explicit InvalidArgument(const std::string& message) : Error(ErrorKind::kInvalidArgument, message) {}
+};
+class Unsupported : public Error {
+ public:
+  explicit Unsupported(const std::string& message) : Error(ErrorKind::kUnsupported, message) {}
+};
+class Mismatch : public Error {
+ public:
+  explicit Mismatch(const std::string& message) : Error(ErrorKind::kMismatch, message) {}
+};
+class DuplicateName : public Error {
+ public:
+  explicit DuplicateName(const std::string& message) : Error(ErrorKind::kDuplicateName, message) {}
+};
+class Timeout : public Error {
+ public:
+  explicit Timeout(const std::string& message) : Error(ErrorKind::kTimeout, message) {}
+};
+class PeerLost : public Error {
+ public:
+  explicit PeerLost(const std::string& message) : Error(ErrorKind::kPeerLost, message) {}
+};
+class TransportError : public Error {
+ public:
+  explicit TransportError(const std::string& message) : Error(ErrorKind::kTransportError, message) {}
+};
+class DeviceError : public Error {
+ public:
+  explicit DeviceError(const std::string& message) : Error(ErrorKind::kDeviceError, message) {}
+};
+class DataError : public Error {
+ public:
+  explicit DataError(const std::string& message) : Error(ErrorKind::kDataError, message) {}
+};
+class InternalError : public Error {
+ public:
+  explicit InternalError(const std::string& message) : Error(ErrorKind::kInternal, message) {}
+};
 
 /// Throws the exception class of `kind`.
 [[noreturn]] void throw_error(ErrorKind kind, const std::string& message);

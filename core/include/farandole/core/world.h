@@ -86,6 +86,9 @@ class World {
   const Topology& topology() const;
   /// Settings of this process. Settings that must be the same on all ranks have rank 0's values.
   const Settings& settings() const;
+  /// Name of the backend that joined the job: "mpi_openmpi", "mpi_mpich", "pmix", "tcp", "local", or "none" for a job
+  /// of this process alone.
+  const std::string& backend_name() const;
   /// How the job was joined, and why: "Open MPI 4.1.4 …", or "none …" for a job of one process.
   const std::string& backend_description() const;
   /// Transport between hosts, and why it was chosen: "tcp (auto: …; connections: 3 of 7 peers)".

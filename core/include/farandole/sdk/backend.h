@@ -23,6 +23,7 @@
 #include "farandole/core/settings.h"
 #include "farandole/core/topology.h"
 #include "farandole/sdk/transport.h"
+#include "farandole/sdk/vendor_call.h"
 
 namespace farandole FARANDOLE_API {
 
@@ -65,32 +66,6 @@ enum class ThreadUse {
   kAnyThread,         ///< thread-safe
 };
 
-/// Arguments of a blocking collective of the vendor, with equal counts. In allgather, gather, reduce_scatter, scatter
-/// and alltoall, `input` or `output` or both hold a part per rank.
-///
-/// In place if `input` equals `output`; in allgather, gather and scatter also if the rank's part lies at its place in
-/// the vector of all parts.
-struct VendorCall {
-  enum class Kind : std::uint8_t {
-    kAllreduce,
-    kBroadcast,  ///< `output` only
-    kReduce,
-    kAllgather,
-    kReduceScatter,  ///< in place, the result is at the beginning of the vector
-    kGather,
-    kScatter,
-    kAlltoall,
-    kBarrier,
-  };
-  Kind kind = Kind::kBarrier;
-  const void* input = nullptr;
-  void* output = nullptr;
-  std::size_t count = 0;  ///< elements of a part, in collectives with parts; else elements of the vector
-  DType dtype = DType::kU8;
-  ReduceOp op = ReduceOp::kSum;  ///< kAverage: the sum
-  int root = 0;                  ///< index among the processes of the VendorCollectives
-};
-
 /// The vendor's own collectives among some processes (the algorithm `vendor`). Collective: all processes make the same
 /// calls in the same order.
 class VendorCollectives {
@@ -104,6 +79,7 @@ class VendorCollectives {
   /// Returns a function that calls the vendor's blocking function once with these arguments and does nothing else, for
   /// benchmarks that compare with the vendor. That function ignores deadlines and faults of the job, and must not
   /// outlive this object or the job.
+  /// The result of an in-place reduce_scatter is at the beginning of the vector.
   /// @throws InvalidArgument  the count is too large for the vendor's function
   virtual std::function<void()> blocking(const VendorCall& call) = 0;
 };

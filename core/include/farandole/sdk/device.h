@@ -15,7 +15,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -26,6 +25,7 @@
 #include "farandole/core/export.h"
 #include "farandole/core/settings.h"
 #include "farandole/core/stream.h"
+#include "farandole/sdk/vendor_call.h"
 
 namespace farandole FARANDOLE_API {
 
@@ -57,6 +57,12 @@ struct DeviceTask {
   const void* right = nullptr;
   std::size_t count = 0;
   double factor = 1.0;
+
+  /// output = left * factor; a copy if `factor` is 1.
+  static DeviceTask scale(DType dtype, void* output, const void* left, std::size_t count, double factor = 1.0) {
+    const Kind kind = factor == 1.0 ? Kind::kCopy : Kind::kScale;
+    return {kind, dtype, dtype, ReduceOp::kSum, output, left, nullptr, count, factor};
+  }
 };
 
 /// A send to, or receive from, a peer of a DeviceGroup.
@@ -68,18 +74,10 @@ struct DeviceMessage {
   std::size_t bytes = 0;
 };
 
-/// Arguments of a collective of the vendor, with equal parts. In place if `input` equals `output`; in allgather and
-/// reduce_scatter also if the rank's part lies at its place in the vector of all parts. Alltoall is never in place.
-struct DeviceCollective {
-  enum class Kind : std::uint8_t { kAllreduce, kBroadcast, kReduce, kAllgather, kReduceScatter, kAlltoall };
-  Kind kind = Kind::kAllreduce;
-  const void* input = nullptr;
-  void* output = nullptr;
-  std::size_t count = 0;  ///< elements of a part, in collectives with parts; else elements of the vector
-  DType dtype = DType::kU8;
-  ReduceOp op = ReduceOp::kSum;  ///< kAverage: the sum
-  int root = 0;
-};
+/// True for the collectives that a DeviceGroup runs by itself, if it has the type and the reduction.
+inline bool has_device_collective(Collective collective) {
+  return collective != Collective::kGather && collective != Collective::kScatter && collective != Collective::kBarrier;
+}
 
 /// An event recorded in a stream, on which other streams and the host can wait. May be destroyed while streams still
 /// wait for the event.
@@ -107,9 +105,10 @@ class DeviceGroup {
   /// between the same two ranks match in order. No-op if `messages` is empty. @throws DeviceError
   virtual void exchange(std::span<const DeviceMessage> messages, StreamView stream) = 0;
   /// True if `run` supports this collective.
-  virtual bool supports(DeviceCollective::Kind kind, DType dtype, ReduceOp op) const = 0;
-  /// Enqueues the vendor's own collective. @throws DeviceError   @throws Unsupported  see `supports`
-  virtual void run(const DeviceCollective& collective, StreamView stream) = 0;
+  virtual bool supports(Collective collective, DType dtype, ReduceOp op) const = 0;
+  /// Enqueues the vendor's own collective. An alltoall is never in place.
+  /// @throws DeviceError   @throws Unsupported  see `supports`
+  virtual void run(const VendorCall& call, StreamView stream) = 0;
   /// Connects to all peers, in both directions; no-op if connected. Blocks until all ranks call it. @throws DeviceError
   virtual void connect(StreamView stream) = 0;
   /// Description of an error that occurred outside all calls of this object; empty if there was none. Thread-safe.

@@ -2,7 +2,6 @@
 // The collectives in which threads of a rank are blocked; used to find ranks that wait for each other.
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <mutex>

@@ -1,24 +1,162 @@
 // SPDX-License-Identifier: Apache-2.0
-// An endpoint is a rank's interface to the job.
+// An endpoint is a rank's interface to the job. Its parts: faults, waiting and progress, late ranks, communicator ids.
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
+#include "farandole/core/error.h"
 #include "farandole/core/export.h"
+#include "farandole/core/settings.h"
+#include "farandole/internal/blocked_calls.h"
 #include "farandole/internal/communicator_ids.h"
-#include "farandole/internal/endpoint_faults.h"
-#include "farandole/internal/endpoint_progress.h"
 #include "farandole/internal/flight_recorder.h"
-#include "farandole/internal/late_ranks.h"
+#include "farandole/internal/progress.h"
 #include "farandole/internal/shared_memory.h"
+#include "farandole/internal/waiter.h"
 #include "farandole/sdk/backend.h"
 
 namespace farandole FARANDOLE_API {
 
 class Job;
+
+/// Faults of a rank's job, reached as `endpoint.faults()`. The first fault poisons the job: every rank raises it from
+/// then on. Thread-safe.
+class EndpointFaults {
+ public:
+  EndpointFaults(Job& job, int rank) : job_(job), rank_(rank) {}
+
+  /// Returns if calls may go on. Costs one load while there is no fault.
+  /// @throws Error  the job's fault   @throws InvalidArgument  the World has ended, or as check_process
+  void check() const;
+  /// @throws InvalidArgument  the World has ended, or as check_process. For functions that work despite a fault.
+  void check_world() const;
+  /// @throws InvalidArgument  this process was forked from the rank's process
+  void check_process() const;
+  /// True in a process that was forked from the rank's process. Such a process must neither use nor destroy anything of
+  /// the rank.
+  bool is_forked_child() const;
+  /// True if `check` would throw. Sequentially consistent with `poison`.
+  bool exist() const;
+
+  /// Poisons the job on all ranks. The first caller's fault counts. Returns once the flight records are written and the
+  /// fault can be raised; waits for no other rank.
+  void poison(ErrorKind kind, const std::string& text);
+  /// Poisons the job with a PeerLost of this rank, which takes no further part. @param how  "failed with an exception"
+  void give_up(std::string_view how);
+  /// Reads control messages, and checks whether local peers are alive; poisons the job if a peer has died. For slow
+  /// paths. Non-blocking.
+  void poll();
+
+ private:
+  Job& job_;
+  const int rank_;
+};
+
+/// Waiting and progress of one rank, reached as `endpoint.progress()`. A thread that waits for a collective sleeps on
+/// the rank's doorbell and advances the attached work; while the program computes, the progress thread advances the
+/// work. Thread-safe.
+class EndpointProgress {
+ public:
+  EndpointProgress(Job& job, Doorbell& doorbell) : job_(job), doorbell_(doorbell) {}
+
+  // Waiting.
+  Doorbell& doorbell() { return doorbell_; }
+  /// Wakes the threads that wait for this rank: the rank's own threads and the progress thread.
+  void ring();
+  /// Options of a Waiter that waits on the doorbell.
+  Waiter::Options waiting() const;
+  /// Limits sleeps of waiting threads to 50 µs from now on, because completion on a device is seen by polling only.
+  void set_polled() { is_polled_.store(true, std::memory_order_relaxed); }
+
+  // Attached work.
+  /// Adds work until its owner releases it. The progress thread advances the work, and so does every call that waits.
+  /// If the vendor allows only the main thread, only such calls advance the work.
+  void attach(const std::weak_ptr<Progressable>& work);
+  /// Advances all work of this rank. No-op if the only work is the caller's.
+  void advance_attached();
+  /// Closes all work of this rank, because the World ends.
+  void close_attached();
+
+  // The progress thread.
+  /// False if the vendor allows only the main thread; then there is no progress thread.
+  bool usable_from_any_thread() const;
+  /// Tells the progress thread, if there is one, that there is work to advance.
+  void wake();
+  /// True once the progress thread runs. It checks the health of all pending work at least every 100 ms.
+  bool is_running() const;
+
+  // The vendor's library, if one thread at a time may call it (MPI_THREAD_SERIALIZED): see ProgressGate.
+  /// Call when an asynchronous operation begins that the progress thread may advance.
+  void begin_operation();
+  /// Call when such an operation has ended, before its owner is notified.
+  void end_operation();
+  /// False while nothing is pending and the progress thread is still inside the library. The owner of an operation is
+  /// notified of its end only once this is true, because the program may then call MPI.
+  bool is_quiet() const;
+  /// Waits until `is_quiet`, which is soon.
+  void wait_until_quiet() const;
+  /// True if one thread at a time may call the vendor's library, and the program's threads may be among the callers.
+  bool shares_vendor_with_program() const;
+
+ private:
+  /// Locks all attached work that still exists; returns nothing if fewer than `at_least` items are attached.
+  std::vector<std::shared_ptr<Progressable>> attached(std::size_t at_least);
+
+  Job& job_;
+  Doorbell& doorbell_;
+  std::atomic<bool> is_polled_{false};  // orders nothing
+  std::mutex attached_mutex_;
+  std::vector<std::weak_ptr<Progressable>> attached_;  // guarded by attached_mutex_
+};
+
+/// Progress of ranks in collectives, reached as `endpoint.late_ranks()`. A rank publishes each collective that it
+/// enters; a rank that has waited for long asks its peers, and describes the missing ranks in a warning or an error.
+/// Thread-safe.
+class LateRanks {
+ public:
+  LateRanks(Job& job, int rank);
+
+  /// Publishes that this rank has entered collective `sequence` of `communicator`.
+  void enter(std::uint16_t communicator, std::uint64_t sequence) {
+    entered_[communicator].store(sequence, std::memory_order_relaxed);
+  }
+  /// Sequence number of the collective of `communicator` that this rank has entered last; 0 for an invalid id.
+  std::uint64_t entered(std::uint32_t communicator) const;
+  /// Asks at most 16 other processes how far their ranks are: first the processes of `awaited`, the ranks that
+  /// collective `sequence` waits for; then the processes of ranks that earlier answers name; then the processes of
+  /// `others`. Answers arrive through `EndpointFaults::poll`.
+  void ask(std::uint16_t communicator, std::uint64_t sequence, std::span<const int> awaited,
+           std::span<const int> others);
+  /// Describes the ranks of `members` that have not entered `sequence`; empty if all ranks have entered it.
+  std::string describe_missing(std::uint16_t communicator, std::uint64_t sequence, std::span<const int> members) const;
+
+  /// The collectives in which threads of this rank are blocked.
+  BlockedCalls& blocked() { return blocked_; }
+  /// Call when this rank has waited for long: finds out whether the awaited ranks wait for this rank. If so, poisons
+  /// the job with a Mismatch that describes the cycle, or warns if the cycle may still resolve. Answers arrive through
+  /// `EndpointFaults::poll`.
+  void search_cycle();
+
+  /// Publishes whether this rank has entered its last collective. Ranks that wait in vain for a rank that has left
+  /// raise PeerLost.
+  void set_left(bool left);
+  /// True if `rank` left at least `ago` ago: long enough for its last messages to have arrived.
+  bool has_left(int rank, Seconds ago) const;
+
+ private:
+  Job& job_;
+  const int rank_;
+  BlockedCalls blocked_;
+  std::vector<std::atomic<std::uint64_t>> entered_;  // by communicator id; written by this rank, read by any thread
+};
 
 /// A rank's interface to the job: who the rank is and how to reach its peers, and parts for everything else. The World
 /// makes an endpoint for each rank of the process:

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 
 #include "farandole/core/dtype.h"
@@ -76,5 +77,10 @@ FARANDOLE_HOST_DEVICE inline BFloat16 narrow_to_bfloat16(float value) {
   const bool is_nan = (bits & 0x7fffffffU) > 0x7f800000U;
   return BFloat16{static_cast<std::uint16_t>(is_nan ? (bits >> 16) | 0x40U : rounded)};
 }
+
+/// widen() of `count` elements in host memory, by the processor's conversion instructions where it has them.
+void widen_all(float* out, const Half* in, std::size_t count);
+/// narrow_to_half() of `count` elements, likewise.
+void narrow_all(Half* out, const float* in, std::size_t count);
 
 }  // namespace farandole

@@ -192,8 +192,9 @@ typedef struct farandole_place {
 /* Fills `*place` up to its `struct_bytes`. Non-blocking. */
 FARANDOLE_ENGINE_API void farandole_get_place(farandole_place* place);
 
-/* Version, build, plug-ins, settings and, after farandole_init, the job and its transports, as a JSON object. The
- * caller frees the text with farandole_text_free. Non-blocking. */
+/* Version, build, plug-ins, settings and, after farandole_init, the job and its transports, as a JSON object. "backend"
+ * names how the job was joined: "mpi_openmpi", "mpi_mpich", "pmix", "tcp", "local", or "none" for a job of this process
+ * alone. The caller frees the text with farandole_text_free. Non-blocking. */
 FARANDOLE_ENGINE_API char* farandole_describe(void);
 /* Frees a text of farandole_describe; no-op for NULL. */
 FARANDOLE_ENGINE_API void farandole_text_free(char* text);

@@ -173,7 +173,7 @@ class ComputeService:
         self._check(dispatcher)
         known = self._dispatchers[dispatcher]
         if known not in (None, address):
-            raise ValueError(f"dispatcher {dispatcher} is {known} already; {address} can not be it too")
+            raise ValueError(f"dispatcher {dispatcher} is {known} already; {address} cannot be it too")
         self._dispatchers[dispatcher] = address
         self._changed.notify_all()
 

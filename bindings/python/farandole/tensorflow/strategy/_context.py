@@ -100,7 +100,7 @@ class ReplicaContext(tf.distribute.ReplicaContext):
             return contextlib.nullcontext()
         if self._graph is None:
             raise errors.Unsupported(
-                "a function of TensorFlow that is called in a step that runs eagerly can not tell how many samples the "
+                "a function of TensorFlow that is called in a step that runs eagerly cannot tell how many samples the "
                 "step has: remove the @tf.function from it, or run_eagerly from compile()"
             )
         return self._graph.as_default()

@@ -57,7 +57,7 @@ def _check_batched(spec: Any) -> None:
     for leaf in tf.nest.flatten(spec):
         if not _is_divisible(leaf):
             raise errors.Unsupported(
-                f"a batch of the dataset has a {leaf.value_type.__qualname__}, which the ranks can not divide by rows as they do "
+                f"a batch of the dataset has a {leaf.value_type.__qualname__}, which the ranks cannot divide by rows as they do "
                 "tensors, RaggedTensors and SparseTensors. Let the dataset give its parts in a tuple or dictionary, or give each "
                 "rank data of its own by distribute_datasets_from_function()"
             )

@@ -8,7 +8,7 @@ Every function below replaces the function of Keras or TensorFlow that is passed
 a step of a model it only calls `base`, unless its docstring says otherwise.
 """
 
-from typing import Any, Callable
+from typing import Any, Callable, List
 from unittest import mock
 
 import tensorflow as tf
@@ -50,13 +50,17 @@ def losses_of_outputs(
     """Outside of a step of a model: Keras weights the losses of several outputs by the number of rows if that number is
     static. Otherwise all batches have the same weight. In that case, the value of each rank is left scaled by its
     share and the number of ranks. The metric's average over the ranks is then the mean over all samples."""
-    has_static_rows = tf.nest.flatten(y_pred)[0].shape[:1].is_fully_defined()
-    if own_context() is None or step_context() is not None or has_static_rows:
+    if own_context() is None or step_context() is not None or _has_static_rows(tf.nest.flatten(y_pred)):
         return base(self, y_true, y_pred, sample_weight)
     from keras.src.losses import loss
 
     with mock.patch.object(loss, "unscale_loss_for_distribution", loss.unscale_loss_for_distribution.__wrapped__):
         return base(self, y_true, y_pred, sample_weight)
+
+
+def _has_static_rows(outputs: List[Any]) -> bool:
+    """True if the number of rows of the first output is known before the step runs, as that of an array is."""
+    return not outputs or tf.TensorShape(outputs[0].shape)[:1].is_fully_defined()
 
 
 def reduce_values(

@@ -87,7 +87,7 @@ def _combine_as_assigned(metric: Any, variable: Any, combined: CombinedVariable,
         raise errors.InvalidArgument(
             f"the metric '{metric.name}' ({type(metric).__qualname__}) gives its variable '{variable.path}' a new value "
             "that is neither a sum with the old one nor a maximum or minimum of both, or now one and now the other; so "
-            f"the values of the ranks can not be combined. {_ADVICE}"
+            f"the values of the ranks cannot be combined. {_ADVICE}"
         )
 
 

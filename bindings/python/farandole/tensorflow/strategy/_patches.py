@@ -33,6 +33,7 @@ from . import (
     _optimizers,
     _private_names,
     _tapes,
+    _verbosity,
 )
 from ._private_names import KERAS, TENSORFLOW, Library
 
@@ -240,6 +241,14 @@ PATCHES = (
         "keras.src.callbacks.callback_list", "CallbackList.set_model", _callbacks.set_model,
         why="every rank would write the same files, and a rank that stops alone would leave the other ranks waiting",
         test="keras_callbacks_test.py",
+    ),
+    *(
+        Patch(
+            _TF_TRAINER, f"TensorFlowTrainer.{name}", _verbosity.show_on_first_rank,
+            why="every rank would show a progress bar, also in a file",
+            test="keras_callbacks_test.py",
+        )
+        for name in ("fit", "evaluate", "predict")
     ),
     # ---- Optimizers that were made outside of the scope ----
     Patch(

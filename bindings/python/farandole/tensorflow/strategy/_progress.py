@@ -36,9 +36,10 @@ _DIFFERENT_PROGRAM = (
 )
 _DIFFERENT_NUMBER = "give all ranks the same number of rows or set {steps}"
 _DIFFERENT_DATA = (
-    "The ranks read different data: every rank makes the whole batch and takes its own part of it, so that their "
-    "datasets must be equal, in the same order. Shuffle with a seed; make layers with random numbers that are called in "
-    "map() outside of scope(), or put them into the model; for datasets that hold only one rank's data use "
+    "The ranks read different data: every rank makes the whole batch and takes its own rows of it, so all ranks need equal "
+    "data in the same order. Data that are random or shuffled: make them after MirroredStrategy(), or call "
+    "keras.utils.set_random_seed(1) first; np.random.default_rng needs a seed. Layers with random numbers in map(): make "
+    "them outside of scope(), or put them into the model. Datasets of one rank's rows: "
     "distribute_datasets_from_function(), or AutoShardPolicy.OFF"
 )
 

@@ -23,7 +23,7 @@ from ._private_names import DistributedVariable
 from ._progress import progress
 
 _ADVICE = (
-    "so that the ranks can not be weighted by their rows. Pass the batch to run(), and name it: strategy.run(step, "
+    "so that the ranks cannot be weighted by their rows. Pass the batch to run(), and name it: strategy.run(step, "
     "args=(priors, x, y), batch=(x, y)); batch=() lets all ranks count alike"
 )
 _named: contextvars.ContextVar = contextvars.ContextVar("farandole_batch", default=None)

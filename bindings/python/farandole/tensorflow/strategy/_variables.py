@@ -28,7 +28,7 @@ def from_first_rank(value: tf.Tensor) -> tf.Tensor:
         parts = from_first_rank(tf.stack([tf.math.real(value), tf.math.imag(value)]))
         return tf.complex(tf.cast(parts[0], part), tf.cast(parts[1], part))
     if dtype in (tf.string, tf.variant, tf.resource):
-        raise errors.Unsupported(f"a variable of {dtype.name} can not be sent to the ranks; make it outside of scope()")
+        raise errors.Unsupported(f"a variable of {dtype.name} cannot be sent to the ranks; make it outside of scope()")
     return mpi_ops.broadcast(value, 0, **named("first_value"))
 
 

@@ -138,13 +138,15 @@ class GradientAverager {
   /// compared them.
   /// @throws InvalidArgument  the communicator is empty; gradients overlap (see GradientOptions::tied_spans); a
   /// gradient overlaps a gradient of another averager of this process; the gradients are not all in host memory, or
-  /// all in the memory of this rank's device; or options do not fit each other
+  /// all in the memory of this rank's device; options do not fit each other; or `Communicator::allocate` has no memory
+  /// for packed buckets
   /// @throws Mismatch  ranks differ in their gradients or options, or another rank throws InvalidArgument
   GradientAverager(Communicator communicator, std::vector<GradientSpan> gradients, const GradientOptions& options = {});
-  /// Destroy an averager between training steps. Blocks until no allreduce uses the gradients' memory; errors are
-  /// dropped. If this rank has started some buckets of a training step and not all, the destructor abandons the step
-  /// as `abandon` does. During the unwinding of an exception the destructor instead aborts the job if allreduces are in
-  /// flight or not started: the peers would wait for this rank's other buckets, and this rank for theirs.
+  /// Destroy an averager between training steps. Blocks until no allreduce uses the gradients' memory, and until a
+  /// device has done what `wait` has enqueued, also if the stream has been destroyed since; errors are dropped. If this
+  /// rank has started some buckets of a training step and not all, the destructor abandons the step as `abandon` does.
+  /// During the unwinding of an exception the destructor instead aborts the job if allreduces are in flight or not
+  /// started: the peers would wait for this rank's other buckets, and this rank for theirs.
   ~GradientAverager();
   GradientAverager(GradientAverager&&) noexcept;
   GradientAverager& operator=(GradientAverager&&) noexcept;

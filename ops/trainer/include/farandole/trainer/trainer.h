@@ -48,6 +48,7 @@ struct EpochReport {
   double exposed_communication_share = 0;  ///< fraction of `seconds` that this replica waited for communication
   std::uint32_t parameters_checksum = 0;   ///< CRC-32 of this replica's parameters; equal on all with averaging
   int replicas = 0;
+  bool stopped = false;  ///< `TrainerOptions::stop_requested` ended the call before its last training step
 };
 
 /// When and where the trainer writes checkpoints.
@@ -86,6 +87,11 @@ struct TrainerOptions {
   CheckpointOptions checkpoints;
   std::function<void(const StepReport&)> on_step;    ///< called on this replica after each training step
   std::function<void(const EpochReport&)> on_epoch;  ///< called on this replica after each epoch
+  /// Called on this replica once in each training step. After a step in which the function returned true on any
+  /// replica, `fit` ends on all replicas: it writes a checkpoint if there is a directory, and evaluates nothing more.
+  /// Use it to end on a signal. The replicas agree by the allreduce of the loss, at no further cost. Needs `averaging`
+  /// if there are several replicas.
+  std::function<bool()> stop_requested;
 };
 
 /// Trains a model on all ranks of a communicator. Each training step splits a global batch over the ranks, sums the
@@ -103,7 +109,7 @@ template <class Scalar>
 class Trainer {
  public:
   /// Compares options, data (by size, shape, classes and checksum), model and precision across ranks; only
-  /// `kernel_threads`, `on_step` and `on_epoch` may differ. Every rank needs the complete data, because the trainer
+  /// `kernel_threads` and the functions may differ. Every rank needs the complete data, because the trainer
   /// gives each rank its part of each global batch. Then copies rank 0's parameters to all ranks; rank 0 reads them
   /// from a checkpoint (`resume`), draws them from the seed (`initialize`), or takes them from its model. Only rank 0
   /// reads and writes checkpoints.
@@ -122,7 +128,8 @@ class Trainer {
   ~Trainer();
   Trainer(Trainer&&) noexcept;
 
-  /// Trains until the last epoch or `max_steps`. Returns a report over all training steps of this call.
+  /// Trains until the last epoch, `max_steps` or `stop_requested`. Returns a report over all training steps of this
+  /// call.
   /// @throws DataError  the loss is not a number, or a checkpoint could not be written
   /// @throws InternalError  replicas have different parameters
   EpochReport fit();

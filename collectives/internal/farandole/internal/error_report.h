@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a program reports its failure, and its exit status. Programs outside Farandole use run_main.
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "farandole/collectives/communicator.h"
+#include "farandole/core/error.h"
+#include "farandole/core/export.h"
+
+namespace farandole FARANDOLE_API {
+
+inline constexpr int kExitDone = 0;
+inline constexpr int kExitError = 1;
+inline constexpr int kExitUsage = 2;
+
+/// Prints why this process fails, exactly once, before any rank of the job can end because of the failure.
+///
+/// A launcher ends all ranks as soon as one rank ends with a status other than 0, even a rank that is about to print
+/// the reason. So a rank prints while it is still in the job, before the other ranks learn of its failure. If the
+/// library raises an error on several ranks, none of these ranks ends before each of them, or the rank that caused the
+/// error, has printed. A rank waits for other ranks only inside collectives, which end when a peer dies or fails.
+///
+///     int main(int argc, char** argv) {
+///       ErrorReport errors("farandole-example");
+///       return errors.exit_status([&] {
+///         World world;
+///         return errors.print_errors_of([&] { return run_in(world); });
+///       });
+///     }
+///
+/// A line is "PROGRAM: KIND: TEXT", or "PROGRAM: KIND: rank 1: TEXT" in a job. The kind of an exception that is no
+/// Error is Internal. The exit status is kExitUsage for an InvalidArgument, which a wrong option or setting causes, and
+/// kExitError for every other kind.
+class ErrorReport {
+ public:
+  /// @param program  name of the program
+  explicit ErrorReport(std::string program);
+
+  /// Prints the line of an error on standard error. Later calls are no-ops, because later errors of the process follow
+  /// from the first. Returns after the first error is printed, also if another thread prints it. Thread-safe.
+  /// @param rank  the rank that has the error; empty: the one that the launcher gave this process, if any
+  void print(const std::exception& error, std::optional<int> rank = {});
+
+  /// Runs a part of the program; prints an exception of the part and rethrows it. Use it for everything inside a job.
+  template <class Part>
+  auto print_errors_of(const Part& part) {
+    try {
+      return part();
+    } catch (const std::exception& error) {
+      print(error);
+      throw;
+    }
+  }
+  /// Does the same for the work of one rank, inside the function that `run_replicas` calls. Returns kExitDone, or the
+  /// exit status of an error that all ranks raise together (RaisedByAll): the job is intact then, and every rank leaves
+  /// it in order. Rethrows every other error.
+  /// An error of all ranks is printed once: a RaisedByAll by the rank that caused it, or by every rank if that rank
+  /// dies before it has printed; a Mismatch by rank 0, while each rank with the same text prints only that it has the
+  /// same error. A rank returns after its peers have printed.
+  int print_errors_of(Communicator& ranks, const std::function<void()>& part);
+
+  /// Runs the whole program. Returns the result of `body`; if `body` throws, prints the exception and returns its exit
+  /// status.
+  int exit_status(const std::function<int()>& body);
+
+ private:
+  void print_line(std::string_view text);
+  void print_mismatch(Communicator& ranks, const Mismatch& error);
+  void print_of_all(Communicator& ranks, int origin, const std::exception& error);
+
+  const std::string program_;
+  std::mutex mutex_;
+  bool has_printed_ = false;  // guarded by mutex_
+};
+
+}  // namespace FARANDOLE_API

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "farandole/internal/error_report.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+#include "farandole/collectives/agreement.h"
+
+namespace farandole {
+namespace {
+
+/// "rank 1: ", by the variables of the launcher that started this process; empty if no launcher did.
+std::string launched_rank() {
+  for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "FARANDOLE_RANK", "RANK"}) {
+    if (const char* value = std::getenv(variable)) return fmt::format("rank {}: ", value);
+  }
+  return "";
+}
+
+std::string_view kind_of(const std::exception& error) {
+  const auto* const known = dynamic_cast<const Error*>(&error);
+  return name(known != nullptr ? known->kind() : ErrorKind::kInternal);
+}
+
+int status_of(const std::exception& error) {
+  return dynamic_cast<const InvalidArgument*>(&error) != nullptr ? kExitUsage : kExitError;
+}
+
+std::optional<int> rank_in(const Communicator& ranks) {
+  return ranks.size() > 1 ? std::optional(ranks.rank()) : std::nullopt;
+}
+
+}  // namespace
+
+ErrorReport::ErrorReport(std::string program) : program_(std::move(program)) {}
+
+void ErrorReport::print_line(std::string_view text) {
+  // Locked while the text is printed: a thread that returned before could tell other ranks of the failure too early.
+  const std::lock_guard lock(mutex_);
+  if (std::exchange(has_printed_, true)) return;
+  // Written by one call, so that the lines of several ranks do not mix. A failure to print cannot be reported.
+  const std::string line = fmt::format("{}: {}\n", program_, text);
+  (void)std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+void ErrorReport::print(const std::exception& error, std::optional<int> rank) {
+  print_line(fmt::format("{}: {}{}", kind_of(error), rank ? fmt::format("rank {}: ", *rank) : launched_rank(),
+                         message_of(error)));
+}
+
+int ErrorReport::print_errors_of(Communicator& ranks, const std::function<void()>& part) {
+  try {
+    part();
+    return kExitDone;
+  } catch (const std::exception& error) {
+    if (const auto* const of_all = dynamic_cast<const RaisedByAll*>(&error)) {
+      print_of_all(ranks, of_all->origin(), error);
+      return status_of(error);
+    }
+    if (const auto* const mismatch = dynamic_cast<const Mismatch*>(&error)) {
+      print_mismatch(ranks, *mismatch);
+    } else {
+      print(error, rank_in(ranks));
+    }
+    throw;
+  }
+}
+
+void ErrorReport::print_mismatch(Communicator& ranks, const Mismatch& error) {
+  // Each peer raises a Mismatch too and comes here, or has caused it, has printed its own error and leaves the job.
+  if (ranks.rank() == 0) print(error, rank_in(ranks));
+  try {
+    if (broadcast_text(ranks, error.message(), 0) == error.message()) {
+      print_line(fmt::format("{}: rank {}: the same error as rank 0's", kind_of(error), ranks.rank()));
+    }
+    print(error, rank_in(ranks));
+    ranks.barrier();
+  } catch (const Error&) {
+    print(error, rank_in(ranks));
+  }
+}
+
+void ErrorReport::print_of_all(Communicator& ranks, int origin, const std::exception& error) {
+  if (ranks.rank() == origin) print(error, rank_in(ranks));
+  try {
+    ranks.barrier();
+  } catch (const Error&) {
+    print(error, rank_in(ranks));
+    throw;
+  }
+}
+
+int ErrorReport::exit_status(const std::function<int()>& body) {
+  try {
+    return print_errors_of(body);
+  } catch (const std::exception& error) {
+    return status_of(error);
+  }
+}
+
+}  // namespace farandole

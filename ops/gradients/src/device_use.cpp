@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device_use.h"
+
+#include <chrono>
+#include <exception>
+#include <optional>
+#include <thread>
+
+#include "farandole/internal/deadline.h"
+
+namespace farandole {
+
+void DeviceUse::wait_for_end(EndpointFaults& faults) {
+  if (device_ == nullptr) return;
+  std::optional<Deadline> deadline;
+  try {
+    while (!end_->is_complete()) {
+      faults.poll();
+      if (faults.exist() && !deadline) deadline = Deadline::after(std::chrono::seconds(1));
+      if (deadline && deadline->passed()) return;
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  } catch (const std::exception&) {
+    // The device has failed, and uses no memory any more.
+  }
+}
+
+}  // namespace farandole
