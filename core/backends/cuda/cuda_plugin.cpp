@@ -8,6 +8,7 @@
 #include "cuda/kernel_image.h"
 #include "cuda/kernels_fatbin.h"
 #include "cuda/vendor_libraries.h"
+#include "farandole/core/error.h"
 #include "farandole/sdk/device.h"
 #include "farandole/sdk/plugin_build.h"
 
