@@ -42,7 +42,7 @@ farandole::DeviceRuntime* farandole_device_v1(const farandole::DeviceHostApi* ho
   try {
     return farandole::cuda::find_devices(*host, *reason);
   } catch (const std::exception& error) {
-    *reason = message_of(error);
+    *reason = farandole::message_of(error);
     return nullptr;
   }
 }
