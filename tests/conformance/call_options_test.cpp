@@ -195,8 +195,8 @@ TEST(CallOptions, BarrierRunsByItsNamedAlgorithm) {
 
 TEST(CallOptions, BarriersOfDifferentAlgorithmsAreAMismatch) {
   for_each_group({2, 3}, [](Communicator& ranks) {
+    if (!ranks.shares_memory()) return;  // all barriers by messages run by one algorithm
     const std::vector<std::string> names = algorithm_names(Collective::kBarrier, ranks);
-    if (names.size() < 2) return;
     const std::string_view mine = ranks.rank() == 1 ? names[1] : names[0];
     EXPECT_THAT(message_of<Mismatch>([&] { ranks.barrier({.algorithm = mine}); }), HasSubstr("algorithm"));
     ranks.barrier();

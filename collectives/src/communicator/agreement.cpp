@@ -9,6 +9,8 @@
 #include <optional>
 #include <utility>
 
+#include "farandole/internal/communicator_access.h"
+
 namespace farandole {
 
 /// An error of class `Kind` that all ranks throw. Outside of the unnamed namespace, because the report of an uncaught
@@ -43,12 +45,16 @@ struct ActionFailure {
   std::string text;
 };
 
-std::optional<ActionFailure> run_action(const std::function<void()>& action) {
+std::optional<ActionFailure> run_action(const Communicator& communicator, const std::function<void()>& action) {
   try {
     action();
     return std::nullopt;
   } catch (const Error& error) {
-    if (poisons_job(error.kind())) throw;
+    if (poisons_job(error.kind())) {
+      // No-op if the job's own fault was raised; else the other ranks would wait for this rank's comparison.
+      internals(communicator).endpoint().faults().poison(error.kind(), error.message());
+      throw;
+    }
     return ActionFailure{error.kind(), error.message()};
   } catch (const std::filesystem::filesystem_error& error) {
     return ActionFailure{ErrorKind::kDataError, error.what()};
@@ -134,7 +140,7 @@ int lowest_rank_where(Communicator& communicator, bool holds) {
 }
 
 void agree(Communicator& communicator, const std::function<void()>& action) {
-  const std::optional<ActionFailure> failure = run_action(action);
+  const std::optional<ActionFailure> failure = run_action(communicator, action);
   const int origin = lowest_rank_where(communicator, failure.has_value());
   if (origin == communicator.size()) return;
   const bool is_mine = origin == communicator.rank();

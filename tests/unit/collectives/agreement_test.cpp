@@ -35,6 +35,20 @@ TEST(Agree, RaisesExceptionsOfUnknownTypesOnAllRanks) {
   });
 }
 
+TEST(Agree, AnErrorThatPoisonsTheJobReachesAllRanks) {
+  // For example a device without memory left, of which the job knows nothing yet.
+  EXPECT_THROW(run_replicas(3,
+                            [](Communicator& ranks) {
+                              const auto fail_on_rank_1 = [&] {
+                                if (ranks.rank() == 1) throw DeviceError("out of memory");
+                              };
+                              EXPECT_THAT(message_of<DeviceError>([&] { agree(ranks, fail_on_rank_1); }),
+                                          HasSubstr("out of memory"));
+                              ranks.barrier();
+                            }),
+               DeviceError);
+}
+
 TEST(Agree, KeepsTheKindOfEveryErrorThatPoisonsNothing) {
   run_replicas(2, [](Communicator& ranks) {
     for (const ErrorKind kind : {ErrorKind::kInvalidArgument, ErrorKind::kUnsupported, ErrorKind::kMismatch,

@@ -59,7 +59,7 @@ class SocketsFrames : public testing::TestWithParam<Connect> {
       try {
         (void)link_->is_closed();
       } catch (const TransportError& error) {
-        text = error.what();
+        text = error.message();
       }
     }
     EXPECT_EQ(link_->end_reason(), text);

@@ -34,8 +34,9 @@ class RaisedByAll {
 ///
 /// If `action` threw on any rank, every rank throws an error of the same kind: the lowest such rank with its own text,
 /// the other ranks with that text and that rank's number. std::filesystem's exceptions and std::bad_alloc become
-/// DataError, other foreign exceptions InternalError. Errors that poison the job pass through without the comparison.
-/// Collective; blocks. Cost: an allreduce of 8 bytes, and after a failure a broadcast of the text.
+/// DataError, other foreign exceptions InternalError. An error of a kind that poisons the job passes through without
+/// the comparison and poisons the job, so that every other rank raises the error, too. Collective; blocks. Cost: an
+/// allreduce of 8 bytes, and after a failure a broadcast of the text.
 void agree(Communicator& communicator, const std::function<void()>& action);
 
 /// Returns the lowest rank on which `holds` is true; the communicator's size if there is none. Collective; blocks.
