@@ -55,7 +55,7 @@ done <<'TABLE'
 2|InvalidArgument|the environment variable FARANDOLE_ALREDUCE .*mean FARANDOLE_ALLREDUCE|env FARANDOLE_ALREDUCE=ring farandole-train
 1|DataError|The results cannot be written to nowhere/x.json: |farandole-bench --max-bytes 4 --json nowhere/x.json
 1|DataError|FARANDOLE_TUNING is 'missing'|env FARANDOLE_TUNING=missing farandole-info --explain allreduce 60
-1|DataError|Cannot write 'nowhere/x.svg'|farandole-schedule svg ring --output nowhere/x.svg
+1|DataError|The results cannot be written to nowhere/x.svg: |farandole-schedule svg ring --output nowhere/x.svg
 1|DataError|nowhere/train-images|farandole-train --data-dir nowhere
 TABLE
 # An error of a rank of a job names the rank, once for all ranks.

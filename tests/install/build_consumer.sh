@@ -36,7 +36,7 @@ if [ -e "$build/bin/farandole-run" ]; then
   python3 -IS "$prefix/bin/farandole-run" --check-build >"$work/log" 2>&1 || fail "farandole-run does not start"
   grep -q "^library  *$prefix/" "$work/log" || fail "farandole-run uses another library"
   for file in man1/farandole-run.1 completions/farandole-run; do
-    find "$prefix/share" -path "*/$file" | grep -q . || fail "$file is not installed"
+    [ -n "$(find "$prefix/share" -path "*/$file")" ] || fail "$file is not installed"
   done
   if python3 -IS "$prefix/bin/farandole-run" --as-horovod >"$work/log" 2>&1; then fail "horovodrun without the Python package"; fi
 fi

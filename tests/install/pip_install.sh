@@ -84,10 +84,10 @@ run_tests() {
   shift
   cd "$source/tests/python"
   for program in info run; do
-    "$work/$environment/bin/farandole-$program" --version | grep -qx "farandole-$program (Farandole) $version" ||
+    grep -qx "farandole-$program (Farandole) $version" <<<"$("$work/$environment/bin/farandole-$program" --version)" ||
       fail "farandole-$program does not come with $environment"
   done
-  "$work/$environment/bin/farandole-info" | grep -q "^library  *$work/" || fail "farandole-info prints no table"
+  grep -q "^library  *$work/" <<<"$("$work/$environment/bin/farandole-info")" || fail "farandole-info prints no table"
   "$work/$environment/bin/python" -c 'import farandole; print(farandole.__file__, farandole.info()["library"], farandole.info()["plugins"])'
   for launcher in "$@"; do
     # shellcheck disable=SC2086  # a command with its options
