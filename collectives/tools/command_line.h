@@ -48,7 +48,7 @@ boost::program_options::variables_map parse_options(const std::vector<std::strin
                                                     boost::program_options::positional_options_description words = {},
                                                     const std::vector<ForeignName>& foreign = {});
 
-/// An option with a text as its value. @param default_value  null: the option has none
+/// Describes an option whose value is any text. @param value_name  see OptionGroup   @param default_value  null: none
 boost::program_options::typed_value<std::string>* word(const char* value_name, const char* default_value = nullptr);
 
 /// " Did you mean 'show'?" if a candidate resembles `word`, else empty.

@@ -16,7 +16,7 @@ def mpi_built() -> bool:
 
 
 def mpi_enabled() -> bool:
-    """True if the job was joined by MPI. False before `init`."""
+    """True if this process joined the job through MPI. False before `init`."""
     return _engine.describe().get("backend", "none").startswith("mpi_")
 
 

@@ -71,8 +71,8 @@ def refuse(name: str, process_set: int, why: BaseException, by_order: bool = Fal
     lib.farandole_refuse(ctypes.byref(request), f"{type(why).__name__}: {why}".encode())
 
 
-# Contains the version of the interface. The op library and the
-# plug-ins find the library that is loaded here by this name.
+# Contains the version of the interface. The op library and the plug-ins name the library by its SONAME, so the loader
+# gives them the copy that is loaded here.
 SONAME = "libfarandole.so.0.1"
 
 
@@ -119,7 +119,7 @@ def exception_of(error: int) -> errors.Error:
 def call(name: str, *arguments: Any) -> None:
     """Calls a function of engine.h that can fail, and raises its error as an exception.
 
-    arguments: without the last argument of the function, the error.
+    arguments: all except the function's last argument, through which the function returns its error.
     """
     error = c_void_p()
     if getattr(lib, name)(*arguments, ctypes.byref(error)) == 0:

@@ -5,8 +5,9 @@ A thread that waits in C code does not run Python's signal handlers. While the m
 for signals on Python's wake-up file descriptor and ends the wait. The handler then runs, and the wait continues unless
 the handler has raised.
 
-A thread that is in the library also runs callbacks, which are Python code. A handler that raised within a callback
-would lose the exception and the callback. Handlers are therefore deferred until the thread has left the callbacks.
+A thread that is in the library also runs callbacks, which are Python code. If a handler raised within a callback,
+ctypes would drop the exception, and the rest of the callback would not run. Handlers are therefore deferred until the
+thread has left the callbacks.
 """
 
 import _signal  # `signal` wraps this module in lookups of enumerations, which take ten times as long
@@ -34,7 +35,7 @@ def _call_all(calls: Sequence[Tuple[Callable[..., Any], Tuple[Any, ...]]]) -> No
 class _Handlers:
     """Defers the program's signal handlers while the main thread is in the library. May be nested."""
 
-    # Signals whose handlers usually raise in programs.
+    # Signals for which programs usually install handlers that raise.
     _NUMBERS = tuple(map(int, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM, signal.SIGUSR1, signal.SIGUSR2)))
 
     def __init__(self):
@@ -122,7 +123,7 @@ class _Listener:
                 try:
                     os.write(previous, signals)
                 except OSError:
-                    pass  # the owner's pipe is full or closed; the owner's problem
+                    pass  # the program's own wake-up descriptor is full or closed, as may happen without Farandole
             if end_wait is not None:
                 end_wait()
 
@@ -155,7 +156,7 @@ def _get_listener() -> _Listener:
 
 
 def _leave_parents_listener() -> None:
-    """In a forked child: stops receiving the parent's signals."""
+    """In a forked child: stops writing the child's signals to the pipe from which the parent's listener reads."""
     global _listener
     if _listener is None:
         return
@@ -187,7 +188,8 @@ def is_only_thread() -> bool:
 
 
 def waiting_of_caller() -> _engine.Waiting:
-    """The farandole_waiting of a thread that does nothing else until its request is done."""
+    """The farandole_waiting of a request for which this thread waits: Caller if no other thread can submit a request
+    meanwhile, else Program."""
     return _engine.Waiting.Caller if is_only_thread() else _engine.Waiting.Program
 
 

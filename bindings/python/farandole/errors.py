@@ -20,7 +20,8 @@ class HorovodInternalError(Error):
 
 
 class InvalidArgument(Error, ValueError):
-    """The call cannot work, whatever the other ranks do. Nothing was sent."""
+    """The call cannot work, whatever the other ranks do. No data was sent; peers that make the same collective
+    correctly raise Mismatch."""
 
 
 class Unsupported(Error, NotImplementedError):
@@ -87,6 +88,6 @@ _CLASSES = {
 
 
 def class_of(kind_name: str) -> type:
-    """The class for a kind of error of the core, by name ("Mismatch",
-    …). `InternalError` for unknown names of newer versions."""
+    """The class for a kind of error of the core, by name ("Mismatch", …). `InternalError` for a name that this version
+    does not know."""
     return _CLASSES.get(kind_name, InternalError)

@@ -89,7 +89,8 @@ class _CallableModule(types.ModuleType):
     """Makes the module callable: `import farandole.run` replaces the attribute `run`, a function, by this module."""
 
     def __call__(self, *arguments: Any, **named: Any) -> List[Any]:
-        from .launch import _function  # not with the module: an installation for C++ has farandole-run only
+        # Imported at the first call, because an installation for C++ has only the modules of farandole-run.
+        from .launch import _function
 
         return _function.run(*arguments, **named)
 

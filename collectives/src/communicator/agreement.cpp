@@ -51,7 +51,8 @@ std::optional<ActionFailure> run_action(const Communicator& communicator, const 
     return std::nullopt;
   } catch (const Error& error) {
     if (poisons_job(error.kind())) {
-      // No-op if the job's own fault was raised; else the other ranks would wait for this rank's comparison.
+      // The error passes through without a comparison, so the other ranks must learn of it: they would wait for this
+      // rank. No-op if the error is the fault of a job that is poisoned already.
       internals(communicator).endpoint().faults().poison(error.kind(), error.message());
       throw;
     }
@@ -77,7 +78,7 @@ std::string encode_facts(const std::vector<SharedFact>& facts) {
   return text;
 }
 
-/// True if all properties are equal, in the same order. Advice is not compared.
+/// True if both lists have the same facts in the same order. Advice is not compared.
 bool are_same(const std::vector<SharedFact>& left, const std::vector<SharedFact>& right) {
   return std::equal(left.begin(), left.end(), right.begin(), right.end(),
                     [](const SharedFact& a, const SharedFact& b) { return a.what == b.what && a.value == b.value; });

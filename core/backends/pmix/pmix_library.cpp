@@ -21,7 +21,8 @@ constexpr std::string_view kFile = "libpmix.so.2";
 /// The oldest major version whose structures have the layout of pmix.h.
 constexpr int kOldestMajor = 3;
 
-/// Files to try as PMIx's library, in order: a library that is loaded, the loader's search, directories of the build.
+/// Files to try as PMIx's library, in order: a library that the process has loaded already, the file that the loader's
+/// search finds, then files in the directories of FARANDOLE_PMIX_DIRECTORIES, which the build sets.
 std::vector<std::string> candidates() {
   std::vector<std::string> files = loaded_libraries({"libpmix.so"});
   files.emplace_back(kFile);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transport over links: the channel of a message is the key.
+// Transport over links. The channel of a message (communicator, lane, target and source) is its key on the link.
 #pragma once
 
 #include <atomic>

@@ -11,8 +11,8 @@ namespace farandole::sockets {
 /// @param connections  maximum number open at a time   @param job  for messages: "job 'train'"
 /// @throws InvalidArgument  the hard limit is too low
 void provide_descriptors(int connections, std::string_view job);
-/// Best effort, for connections that are made on first use and may never be needed: raises the soft limit, if necessary
-/// only to the hard limit. Never throws.
+/// Best effort, for connections that are made on first use and may never be needed: raises the soft limit like
+/// `provide_descriptors`, but no further than the hard limit allows. Never throws.
 void ask_for_descriptors(int connections);
 
 }  // namespace farandole::sockets

@@ -20,7 +20,8 @@ inline constexpr sockets::Key kRequest = 1;     ///< to process 0: a Request
 inline constexpr sockets::Key kNeighbours = 2;  ///< from process 0, when all have connected: an array of Neighbour
 inline constexpr sockets::Key kRefusal = 3;     ///< from process 0: the job cannot start; an encoded error
 inline constexpr sockets::Key kMissing = 4;     ///< from process 0, repeatedly: which processes are missing; a text
-inline constexpr sockets::Key kStart = 5;       ///< from process 0, before kNeighbours: see TcpNetwork::set_start
+inline constexpr sockets::Key kStart = 5;       ///< from process 0, before kNeighbours: the job's start number, see
+                                                ///< TcpNetwork::set_start
 /// Exceeds the length of every message.
 inline constexpr std::size_t kMaxMessageBytes = 8 * 1024;
 
@@ -28,7 +29,7 @@ inline constexpr std::size_t kMaxMessageBytes = 8 * 1024;
 struct Request {
   BuildClaim build;
   ListenAddresses addresses;
-  std::uint64_t id = 0;  ///< random; process 0 recognizes its own connections by this id
+  std::uint64_t id = 0;  ///< random; process 0 detects by its own id that it has connected to itself
 };
 static_assert(sizeof(Request) == 384);
 
@@ -45,7 +46,7 @@ std::string describe_missing(std::span<const int> processes);
 
 /// Decodes a request. @throws TransportError  `bytes` are not a request
 Request parse_request(std::span<const std::byte> bytes);
-/// Decodes the number of a start. @throws TransportError  `bytes` are missing, or are not a number
+/// Decodes the job's start number (kStart). @throws TransportError  `bytes` are missing, or are not a number
 std::uint32_t parse_start(const std::optional<std::vector<std::byte>>& bytes);
 /// Decodes the addresses of the neighbours. @param expected  the neighbours in the tree   @throws TransportError
 /// `bytes` are not the addresses of exactly these processes

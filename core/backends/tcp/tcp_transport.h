@@ -16,8 +16,8 @@ class TcpTransport final : public sockets::LinkTransport {
   explicit TcpTransport(TcpNetwork& network) : network_(network) {}
 
   std::string_view name() const override { return "tcp"; }
-  /// Measured between two network namespaces of one machine, as hosts (docs/benchmarks.md): 4 bytes take 9 µs, or 15 µs
-  /// if the ranks have slept for 1 ms before; 64 MiB in each direction run at 1.1 to 1.6 GB/s.
+  /// Measured between two hosts that are network namespaces of one machine (docs/benchmarks.md): 4 bytes take 9 µs, or
+  /// 15 µs if the ranks have slept for 1 ms before; 64 MiB in each direction run at 1.1 to 1.6 GB/s.
   LinkCost cost() const override { return {15.0, 1e6 / 1.2e9}; }
   void check_peer(int peer, Traffic traffic, WaitState& wait) override;
 

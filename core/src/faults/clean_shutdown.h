@@ -26,8 +26,8 @@ struct ShutdownTree {
 /// have sent kLeave; when all children of process 0 have sent kLeave, kAllLeave goes down the tree. After round 1 every
 /// process knows that all want to end, but none may end before round 2 has confirmed that all know. This tells a death
 /// from a clean end: until a process has reported in round 2, every other process must be alive; from then on the
-/// process watches its neighbours in the tree, and every process is some process's neighbour. Sends 4 (P - 1) messages
-/// in all for P processes. Not thread-safe.
+/// process watches its neighbours in the tree only. Every process has a neighbour, so a death is still detected. Sends
+/// 4 (P - 1) messages in all for P processes. Not thread-safe.
 class CleanShutdown {
  public:
   static constexpr std::size_t kRounds = 2;

@@ -18,7 +18,8 @@ namespace farandole {
 /// although its peers gave up the step before they reached that request, and would be matched with a request of their
 /// next step.
 ///
-/// The *generation* in which a step began tells steps apart: the number of such failures that all ranks have received.
+/// A *generation* counts the steps that have failed on all ranks. The generation in which a step began tells its
+/// requests from the requests of later steps.
 ///
 /// Invariants:
 /// - All ranks have the same generation between negotiations. The generation grows by one at the end of a negotiation
@@ -33,7 +34,8 @@ class StepFailures {
   static constexpr Generation kNoStep = 0, kFirstGeneration = 1;
 
   Generation generation() const { return generation_; }
-  /// Checks a new request. @param generation  generation in which its step began, or kNoStep
+  /// Checks a new request: returns an error to refuse it, or nothing. @param generation  generation in which its step
+  /// began, or kNoStep
   /// @returns  the error of a request whose step has failed
   std::optional<RequestError> refuse(const std::string& name, Generation generation) const;
   /// The error of a request that fails with its step.
@@ -41,16 +43,17 @@ class StepFailures {
 
   /// Makes the current step fail on all ranks at the end of this negotiation.
   void fail(const std::string& text);
-  /// Delays failures found in phase 1 until phase 2 ends.
+  /// Keeps failures found in the first phase of a negotiation (one byte for each request) until the second phase, the
+  /// exchange of announcements, ends; see the third invariant. Then `take_withheld` returns them.
   void withhold(std::vector<FailedRequest> failed) { withheld_ = std::move(failed); }
   std::vector<FailedRequest> take_withheld() { return std::exchange(withheld_, {}); }
   /// Ends the negotiation. @returns  true if the step fails, and with it all pending requests in steps
   bool end_negotiation();
-  /// Drops the negotiation.
+  /// Drops the failures of the current negotiation, which does not end because all pending requests fail.
   void give_up();
 
  private:
-  friend class NegotiatorProbe;  // tests compare all ranks
+  friend class NegotiatorProbe;  // reads this state in tests, which check that it is equal on all ranks
 
   Generation generation_ = kFirstGeneration;
   std::string text_;    // error text of the last step that failed, or of the step that fails now

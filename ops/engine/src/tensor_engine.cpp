@@ -22,7 +22,8 @@ using std::chrono::milliseconds;
 constexpr microseconds kInlineBudget{60};
 constexpr milliseconds kMaxSleep{100};  // the liveness of peers is checked at least this often
 constexpr std::chrono::seconds kIdleSleep{3600};
-/// Name of all changes of process sets: ranks that make or remove different sets get a Mismatch.
+/// Name of every request that adds or removes a process set. All such requests have one name so that the ranks compare
+/// them: ranks that add or remove different sets get a Mismatch.
 constexpr const char* kSetChanges = "process sets";
 
 /// Time left until `time`; 0 if it has passed.
@@ -79,7 +80,7 @@ TensorEngine::~TensorEngine() {
   thread_.request_stop();
   wake();
   if (thread_.joinable()) thread_.join();
-  do {  // a request that fails lets the next request of its name enter
+  do {  // when a request fails, the inbox admits the next request of the same name, which must fail, too
     fail({ErrorKind::kPeerLost, "the engine has been stopped"});
     DueCallbacks due;
     sets_.take_due(due);
@@ -141,8 +142,8 @@ void TensorEngine::abort(const std::string& text) {
 
 // ---- Driving ------------------------------------------------------------------------------------------------------
 
-/// Main function of the engine's thread. It leaves driving to callers' threads while there are any. It sleeps on
-/// `bell_` while the engine is quiet, and on the peers' doorbell while other ranks or data are awaited.
+/// Main function of the engine's thread, which does not drive while a caller's thread does. The thread sleeps on
+/// `bell_` while the engine is quiet, and on the peers' doorbell while it waits for other ranks or for data.
 void TensorEngine::run(const std::stop_token& stop) {
   // Frameworks compute on all cores: this thread yields from the start, and soon sleeps.
   Waiter::Options options = endpoint_.progress().waiting();
@@ -225,8 +226,8 @@ void TensorEngine::wait_until(const std::function<bool()>& done) {
   wake();
 }
 
-/// An exception of the sets is a fault of the job: everything on this rank fails, and the job is poisoned for the
-/// peers.
+/// If the process sets throw, the job is at fault: all requests of this rank fail, and every other rank gets the error,
+/// because the job is poisoned.
 bool TensorEngine::drive() {
   DueCallbacks due;
   bool moved = false;

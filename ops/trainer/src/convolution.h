@@ -9,9 +9,9 @@
 
 namespace farandole::trainer {
 
-/// All parameters of a convolution except the number of samples.
+/// Sizes, stride and padding of a convolution. The number of samples is an argument of Convolution.
 struct ConvolutionGeometry {
-  std::int64_t height = 0, width = 0, inputs = 0;  ///< the input's height, width and number of channels
+  std::int64_t height = 0, width = 0, inputs = 0;  ///< height, width and number of channels of the input
   std::int64_t channels = 0;                       ///< number of output channels
   std::int64_t kernel = 0, stride = 0, padding = 0;
   std::int64_t output_height = 0, output_width = 0;
@@ -21,8 +21,8 @@ struct ConvolutionGeometry {
   std::int64_t patch_elements() const { return kernel * kernel * inputs; }
 };
 
-/// A convolution by a certain library, for at least one sample. Weights are {kernel, kernel, inputs, channels}. Not
-/// thread-safe.
+/// Computes a convolution and its gradients; implemented with oneDNN and with Eigen. Weights are {kernel, kernel,
+/// inputs, channels}; `samples` must be at least 1. Not thread-safe.
 template <class Scalar>
 class Convolution {
  public:

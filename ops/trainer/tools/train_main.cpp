@@ -62,7 +62,7 @@ int train(const TrainCommand& command, const TrainingData& data, const World& wo
       json.emplace(command.json_file, command.training.checkpoints.resume);
     }
     if (!command.quiet) {
-      // JSON lines on standard output leave no place for a line that moves.
+      // With JSON lines on standard output, no progress line is rewritten between them.
       const bool shows_steps = !command.log_steps || !command.json_file.empty();
       progress.emplace(command.training, shows_steps, standard_output());
     }
@@ -140,7 +140,7 @@ int run(const TrainCommand& command, ErrorReport& errors) {
       of_replica = command.double_precision ? train<double>(command, data, strategy.world(), replica, interrupts)
                                             : train<float>(command, data, strategy.world(), replica, interrupts);
     });
-    // Every replica has the same status.
+    // An error's exit status takes precedence. Every replica has the same status.
     status = of_error != kExitDone ? of_error : of_replica;
   });
   return status;

@@ -12,7 +12,8 @@ def _is_on(value: str) -> bool:
 
 
 def _timeline(value: str) -> str:
-    """A file name. "DYNAMIC" asks for start_timeline(), which is always possible."""
+    """The name of the timeline's file. Empty for "DYNAMIC", which allows start_timeline() in Horovod and has no effect
+    here: start_timeline() is always allowed."""
     return "" if value.upper() == "DYNAMIC" else value
 
 
@@ -27,7 +28,8 @@ _LOG_LEVELS = {
 
 
 def _positive(value: str) -> str:
-    """A whole number of at least 1. Horovod's 0 means "do not pack"."""
+    """The number, at least 1; empty if `value` is no whole number. 0, with which Horovod packs no tensors, becomes 1:
+    two tensors never fit into 1 byte."""
     return str(max(int(value), 1)) if value.isdigit() else ""
 
 

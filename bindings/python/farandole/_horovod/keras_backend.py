@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Horovod's module `horovod._keras`, the common part of its two modules for Keras, for packages that import the module.
 
-`keras` and `backend` are accepted for compatibility with Horovod, without effect: Keras is tf.keras.
+Horovod passes the Keras module or its backend as `keras` or `backend`. These arguments have no effect here, because all
+functions use tf.keras.
 """
 
 from typing import Any, Callable, Optional

@@ -70,7 +70,8 @@ class _Finder(importlib.abc.MetaPathFinder):
             raise ModuleNotFoundError(
                 f"Farandole has no {fullname} ({names.MODULES[fullname]} is not part of this version); {_PAGE}"
             )
-        # Without the argument `name`: for an exception with this name, `from module import name` would drop the text.
+        # The attribute `name` of the exception stays None. Otherwise `from horovod.x import y` would catch the
+        # exception and raise an ImportError without this text.
         instead = names.missing_module(fullname)
         module, _, name = fullname.rpartition(".")
         raise ModuleNotFoundError(f"Farandole has no {fullname}: {instead}" if instead else missing(module, name))

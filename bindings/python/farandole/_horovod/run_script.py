@@ -13,7 +13,7 @@ from .. import errors
 NAME = "horovodrun"
 _MARK = "# Made by farandole-run --as-horovod."
 _PYTHON = re.compile(r"python(\d+(\.\d+)?)?")
-# Options of Python before the script, and those that take a value.
+# Options of Python before the script: in one word, and those whose value is the next word.
 _FLAG = re.compile(r"-[bBdEiIOPqRsSuvVx]+|-[WX].+")
 _WITH_WORD = ("-W", "-X")
 
@@ -55,8 +55,8 @@ def is_python(program: Sequence[str]) -> bool:
 
 
 def wrapped(program: Sequence[str]) -> List[str]:
-    """`python train.py …` with a prefix that makes `import horovod`
-    find Farandole. Any other program is returned unchanged."""
+    """Inserts `-m farandole.as_horovod` into `python train.py …`, after Python's options, so that `import horovod`
+    finds Farandole. Returns any other program unchanged."""
     words = list(program)
     if not is_python(words):
         return words

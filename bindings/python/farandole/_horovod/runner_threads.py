@@ -34,8 +34,8 @@ def execute_function_multithreaded(
 ) -> Optional[Dict[int, Any]]:
     """Runs `fn(*arguments)` for each list of arguments, in at most `max_concurrent_executions` threads.
 
-    Returns the results by position in `args_list`. If it is not to block, returns None immediately. Raises RuntimeError
-    if a call has raised.
+    Returns the results by position in `args_list`. Without `block_until_all_done`, returns None immediately. Raises
+    RuntimeError if a call has raised.
     """
     results: Dict[int, Any] = {}
     numbers = itertools.count()  # the next position; next() is atomic

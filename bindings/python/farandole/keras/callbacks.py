@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Horovod's callbacks for Keras, those of farandole.tensorflow.keras.callbacks."""
+"""Callbacks with the names of `horovod.keras.callbacks`, imported from farandole.tensorflow.keras.callbacks."""
 
 from typing import Any
 

@@ -55,7 +55,8 @@ def make_command(
     return command
 
 
-# Variables in which a launcher finds arguments for ssh that are configured for all jobs.
+# Variables from which each launcher takes further arguments of ssh. An administrator or the user may have set them for
+# all jobs.
 _SSH_VARIABLES = {
     "openmpi": "OMPI_MCA_plm_rsh_args",
     "mpich": "HYDRA_LAUNCHER_EXTRA_ARGS",
@@ -95,8 +96,8 @@ def _check_slots(launcher: Launcher, options: Options, environment: Mapping[str,
 
 
 def _choose_network(command: Command, options: Options) -> None:
-    """Chooses the network of Farandole's own connections between
-    hosts. The network of MPI is chosen for each launcher."""
+    """Chooses the network of Farandole's own connections between hosts. The function of each launcher (_MAKERS) chooses
+    MPI's network."""
     if options.tcp_only:
         command.settings.setdefault("FARANDOLE_NETWORK", "tcp")
     if len(options.network_interfaces) == 1:

@@ -82,8 +82,8 @@ def run(
     cloudpickle makes the pickles, so functions of the main program and lambdas are possible. The files are in the
     directory for temporary files or, with other hosts, in the current directory, which all hosts must share.
 
-    Raises RuntimeError with the text of the first error if a rank fails, InvalidArgument, and Unsupported without a
-    launcher.
+    Raises RuntimeError with the text of the first error if a rank fails, InvalidArgument for arguments that cannot
+    work, and Unsupported if no launcher is installed.
     """
     ranks = np if np is not None and num_proc == 1 else num_proc
     _warn_fixed_ranks(min_num_proc or min_np, max_num_proc or max_np, ranks)

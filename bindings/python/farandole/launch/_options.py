@@ -108,7 +108,7 @@ class Request(NamedTuple):
 
 
 class _Parser(argparse.ArgumentParser):
-    """Reports errors in one line, as the programs in C++ do."""
+    """Unused: the second class _Parser below replaces this class."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}\n")

@@ -20,8 +20,9 @@ from .. import errors
 
 _PAYLOAD = b"type.farandole/error"
 
-# Sessions, and Keras where it extends a message, create a new exception without the payload. TensorFlow appends the
-# node, the op, and where the op was made.
+# Finds kind and text in a message. Needed for exceptions without the payload: sessions, and Keras where it extends a
+# message, create such exceptions. The lookahead ends the text where TensorFlow appends the node, the op, and the place
+# in the program where the op was made.
 _MESSAGE = re.compile(r"farandole\.errors\.(\w+): (.*?)\s*(?=\[\[\{\{|\[\[node |\[Op:|Original stack trace|\Z)", re.DOTALL)
 
 
@@ -30,7 +31,8 @@ def _class_of(kind: str, of_status: type) -> type:
     """A class that is derived from the package's class for the kind and from TensorFlow's class for the status."""
     base = errors.class_of(kind)
 
-    def initialize(self, node_def, op, message, *payloads):  # AutoGraph keeps the class of errors with such arguments
+    # AutoGraph re-creates an OpError in its own class only if __init__ has these arguments, by these names.
+    def initialize(self, node_def, op, message, *payloads):
         of_status.__init__(self, node_def, op, message, *payloads)
 
     return type(
@@ -52,8 +54,8 @@ def invalid_argument(text: str) -> errors.InvalidArgument:
 
 
 def known_to_all(error: Any) -> Any:
-    """Marks an error that the engine has reported to all ranks,
-    or that all ranks raise: no rank must be informed again."""
+    """Marks an error that the engine has reported to all ranks, or that all ranks raise, so that this rank does not
+    report the error to the other ranks again."""
     error._farandole_is_known_to_all = True
     return error
 
@@ -63,7 +65,7 @@ def is_known_to_all(error: BaseException) -> bool:
 
 
 def converted(error: BaseException) -> Optional[errors.Error]:
-    """The package's exception for an error of the ops. None if the error is not the ops', or is converted already."""
+    """The package's exception for an error of the ops. None for an error of other origin or a converted error."""
     if not isinstance(error, tf.errors.OpError) or isinstance(error, errors.Error):
         return None
     found = _kind_and_text(error)
@@ -75,7 +77,8 @@ def converted(error: BaseException) -> Optional[errors.Error]:
 
 def _payloads(error: tf.errors.OpError) -> dict:
     payloads = error.experimental_payloads
-    return payloads if isinstance(payloads, dict) else {}  # Keras passes an error code as this argument
+    # Keras re-creates exceptions with an error code in the place of the payloads.
+    return payloads if isinstance(payloads, dict) else {}
 
 
 def _kind_and_text(error: tf.errors.OpError) -> Optional[Tuple[str, str]]:
@@ -121,7 +124,7 @@ def with_own_errors(base: Callable[..., Any], self: Any, *args: Any, **kwargs: A
 
 
 def _with_advice(error: tf.errors.OpError) -> Optional[tf.errors.OpError]:
-    """Adds advice to an error of TensorFlow that several ranks on a host cause; None for any other error."""
+    """A copy of TensorFlow's error with advice, if the error says that two ranks write one cache file; else None."""
     if not isinstance(error, tf.errors.AlreadyExistsError) or "caching iterator" not in (error.message or ""):
         return None
     advice = (

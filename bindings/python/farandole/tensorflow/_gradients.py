@@ -181,7 +181,8 @@ class GradientReducer:
         divided by the number of ranks unless `scale_local_gradients` is off. Collective.
 
         name: name of the gradients for all ranks, independent of name scopes; a number is appended for each group.
-            None: names of the graph, which contain Keras' automatic names.
+            None: names made from the graph, which contain Keras' automatic names; the graphs of all ranks must then
+            have the same names.
         about: a text that must be equal on all ranks.
         """
         dense = [self._dense(gradient) for gradient in gradients]

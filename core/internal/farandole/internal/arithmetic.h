@@ -154,8 +154,8 @@ FARANDOLE_HOST_DEVICE inline double divisor_of(double factor) {
 template <class T>
 using QuotientType = std::conditional_t<sizeof(T) == 8, T, std::conditional_t<sizeof(T) == 4, double, float>>;
 
-/// `value` / `divisor`, truncated. Multiplying by 1/n instead may give less than an integral quotient, because
-/// 49 * (1.0 / 49) < 1, and truncate to the integer below.
+/// `value` / `divisor`, truncated. Multiplying by 1/n instead could be wrong by 1: 49 * (1.0 / 49) is less than 1,
+/// which truncates to 0.
 template <class T>
 FARANDOLE_HOST_DEVICE inline T divide(T value, QuotientType<T> divisor) {
   return static_cast<T>(static_cast<QuotientType<T>>(value) / divisor);
