@@ -105,7 +105,7 @@ REFUSED = [
 ERRORS = [
     ("", "number of processes is missing: -np RANKS"),
     ("-np 2", "the program is missing: farandole-run -np RANKS python train.py"),
-    ("-np 2 python a.py : -np 1 python b.py", "':', with which mpirun, mpiexec and srun begin another program"),
+    ("-np 2 python a.py : -np 1 python b.py", "':', with which mpirun, mpiexec and srun begin a second program"),
     ("python x.py", "number of processes is missing"),
     ("--fusion-treshold-mb 2 -np 2 python", "no option --fusion-treshold-mb; did you mean --fusion-threshold-mb"),
     ("-np 2 --zzz python", "there is no option --zzz"),

@@ -301,7 +301,7 @@ std::vector<int> Peers::remaining() const {
 std::string Peers::describe_remaining() const {
   std::string text;
   for (const int rank : remaining()) text += (text.empty() ? "still in it: " : "; ") + topology_.describe(rank);
-  return text.empty() ? "the processes that it waits for leave, too, and wait themselves" : text;
+  return text.empty() ? "the processes that this process waits for are leaving, too, and wait themselves" : text;
 }
 
 }  // namespace farandole

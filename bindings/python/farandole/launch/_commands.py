@@ -104,7 +104,7 @@ def _choose_network(command: Command, options: Options) -> None:
         command.settings.setdefault("FARANDOLE_NETWORK_INTERFACE", options.network_interfaces[0])
     elif options.network_interfaces:
         names = ",".join(options.network_interfaces)
-        command.notes.append(f"{names} are for MPI only: Farandole's own connections go by the route; name one for both")
+        command.notes.append(f"{names} hold for MPI only: Farandole's own connections use the route to each host; a single name holds for both")
 
 
 def _refuse(launcher: Launcher, what: str, instead: str) -> None:
@@ -161,7 +161,7 @@ def _hydra(command: Command, launcher: Launcher, options: Options, environment: 
         stdout, stderr = _output_files(options, "%r")
         made += ["-outfile-pattern", stdout, "-errfile-pattern", stderr]
     if options.with_timestamps:
-        _refuse(launcher, "timestamps for output", "Open MPI's mpirun has (--launcher mpirun)")
+        _refuse(launcher, "timestamps for output", "Open MPI's mpirun has them (--launcher mpirun)")
     if options.start_seconds and options.is_local():
         command.notes.append("--start-timeout has no effect: mpiexec starts processes of this host without waiting")
     if launcher.flavour != "intelmpi" or not options.hosts:

@@ -128,7 +128,7 @@ def _check_starters(host_discovery_script: Optional[str], use_gloo: Optional[boo
             "hostfile"
         )
     if use_gloo and use_mpi:
-        raise errors.InvalidArgument("give either use_gloo or use_mpi; here a launcher of MPI starts the ranks with both")
+        raise errors.InvalidArgument("give either use_gloo or use_mpi; with either, a launcher of MPI or Slurm starts the ranks")
 
 
 def _names(interfaces: Any) -> Sequence[str]:

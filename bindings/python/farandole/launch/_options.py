@@ -67,7 +67,7 @@ _FIXED = "the ranks of a job stay the same"
 # Reasons why options have no effect. Options that ask for the normal behaviour are not listed.
 _REASONS = {
     "cycle-time-ms": "there are no cycles: ranks negotiate as soon as tensors are ready",
-    "cache-capacity": "names that come again are known without a cache of a fixed size",
+    "cache-capacity": "Farandole remembers every name; its cache has no fixed size",
     "hierarchical-allreduce": "it is chosen where it is faster; FARANDOLE_ALLREDUCE=hierarchical forces it",
     "hierarchical-allgather": "the algorithm is chosen by cost; FARANDOLE_ALLGATHER names another",
     "autotune": _TUNED,
@@ -107,13 +107,6 @@ class Request(NamedTuple):
     notes: List[str]  # options that have no effect, and why
 
 
-class _Parser(argparse.ArgumentParser):
-    """Unused: the second class _Parser below replaces this class."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}\n")
-
-
 class _Refuse(argparse.Action):
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Optional[str] = None) -> NoReturn:
         parser.error(f"{option_string} is not supported: {_REFUSED[self.option_strings[0]]}")
@@ -127,30 +120,30 @@ class _Interfaces(argparse.Action):
 
 def _add_places(parser: argparse.ArgumentParser) -> None:
     """Options for the hosts of the ranks, and for the launcher."""
-    hosts = parser.add_argument_group("hosts (without them, this one, or those of the allocation)")
+    hosts = parser.add_argument_group("hosts (default: this host, or the hosts of the allocation)")
     either = hosts.add_mutually_exclusive_group()
-    either.add_argument("-H", "--hosts", metavar="HOST:SLOTS,…", help="and the processes that each takes")
+    either.add_argument("-H", "--hosts", metavar="HOST:SLOTS,…", help="hosts, with the number of processes on each")
     either.add_argument("-hostfile", "--hostfile", metavar="FILE", help="lines of the form HOST slots=SLOTS or HOST:SLOTS")
     hosts.add_argument(
         "--network-interfaces", "--network-interface", "--nics", dest="network_interfaces", action=_Interfaces,
-        metavar="NAME,…", help="for messages between hosts (one: also sets FARANDOLE_NETWORK_INTERFACE)",
+        metavar="NAME,…", help="for messages between hosts; a single name also sets FARANDOLE_NETWORK_INTERFACE",
     )  # fmt: skip
-    hosts.add_argument("-p", "--ssh-port", type=int, metavar="PORT", help="of all hosts")
-    hosts.add_argument("-i", "--ssh-identity-file", metavar="FILE", help="private key")
+    hosts.add_argument("-p", "--ssh-port", type=int, metavar="PORT", help="port of ssh on all hosts")
+    hosts.add_argument("-i", "--ssh-identity-file", metavar="FILE", help="private key for ssh")
     hosts.add_argument(
-        "--start-timeout", type=int, metavar="SECONDS", help="in which the hosts answer and the ranks start (30 for ssh)"
+        "--start-timeout", type=int, metavar="SECONDS", help="limit for hosts to answer and ranks to start (default with ssh: 30)"
     )
 
     start = parser.add_argument_group("launcher")
     start.add_argument(
         "--launcher", choices=("auto", *_launchers.KINDS), default="auto",
-        help="mpirun of Open MPI, mpiexec of MPICH or Intel MPI, srun; auto: srun within an allocation of Slurm, else that of "
-        "FARANDOLE_MPI, else the first that is installed",
+        help="mpirun of Open MPI, mpiexec of MPICH or Intel MPI, srun; auto: srun within an allocation of Slurm, else the launcher "
+        "of the MPI in FARANDOLE_MPI, else the first launcher that is installed",
     )  # fmt: skip
     start.add_argument("--mpi-args", metavar="TEXT", help="further arguments of the launcher: --mpi-args='--report-bindings'")
-    start.add_argument("--binding-args", metavar="TEXT", help="arguments of the launcher for binding, instead of: no binding")
+    start.add_argument("--binding-args", metavar="TEXT", help="arguments of the launcher for binding (default: no binding)")
     start.add_argument("--tcp", action="store_true", help="messages between hosts over TCP only: sets FARANDOLE_NETWORK")
-    start.add_argument("--mpi", action="store_true", help="accepted: it is so anyway")
+    start.add_argument("--mpi", action="store_true", help="no effect: a launcher of MPI or Slurm is always used")
 
 
 def _add_variables(parser: argparse.ArgumentParser) -> None:
@@ -173,7 +166,7 @@ def _add_variables(parser: argparse.ArgumentParser) -> None:
             group.add_argument("--stall-check", dest="no_stall_check", action="store_false", help=argparse.SUPPRESS)
     log = parser.add_argument_group("log")
     log.add_argument("--log-level", type=str.upper, choices=_LOG_LEVELS, help="sets FARANDOLE_LOG")
-    log.add_argument("--log-with-timestamp", action="store_true", help="accepted: it is so anyway")
+    log.add_argument("--log-with-timestamp", action="store_true", help="no effect: log lines always have their time")
 
 
 _METAVARS = {int: "N", float: "X", str: "FILE"}
@@ -190,8 +183,9 @@ def _add_without_effect(parser: argparse.ArgumentParser) -> None:
     refused = parser.add_argument_group("refused")
     for bound, dest in (("min", "least"), ("max", "most")):
         refused.add_argument(
-            f"--{bound}-np", f"--{bound}-num-proc", dest=dest, type=int, metavar="N", help=f"unless N is -np's: {_FIXED}"
-        )
+            f"--{bound}-np", f"--{bound}-num-proc", dest=dest, type=int, metavar="N",
+            help=f"unless N is the number of -np: {_FIXED}",
+        )  # fmt: skip
     for name, instead in _REFUSED.items():
         refused.add_argument(name, action=_Refuse, nargs=0 if name == "--jsrun" else None, metavar="FILE", help=instead)
 
@@ -224,7 +218,7 @@ def make_parser(name: str = "farandole-run") -> argparse.ArgumentParser:
     add("--print", action="store_true", help="print the command for a shell instead of running it")
     add("--verbose", action="store_true", help="say which launcher starts the job and why, and print its command")
     add("-cb", "--check-build", action="store_true", help="show what is built, found and chosen, and leave")
-    add("--config-file", metavar="FILE", help="options in horovodrun's YAML; those of the command line go before it")
+    add("--config-file", metavar="FILE", help="options in horovodrun's YAML; options of the command line take precedence")
     add("--output-filename", metavar="DIR", help="files of the ranks' output, as the launcher names them")
     add("-prefix-timestamp", "--prefix-output-with-timestamp", action="store_true", help="lines of output begin with the time (Open MPI)")
     add("--as-horovod", action="store_true", help="install this program as horovodrun, too, beside this one, and leave")
@@ -279,8 +273,8 @@ def _check(given: argparse.Namespace, program: Sequence[str], name: str) -> None
         raise errors.InvalidArgument(f"the program is missing: {name} -np RANKS python train.py")
     if ":" in program:
         raise errors.InvalidArgument(
-            "an argument of the program is ':', with which mpirun, mpiexec and srun begin another program; all ranks run one: "
-            "write that argument within another one, or start the program by a script that adds it"
+            "an argument of the program is ':', with which mpirun, mpiexec and srun begin a second program; all ranks of a "
+            "job run the same program: join ':' with other text in one argument, or start the program by a script that adds ':'"
         )
     for option, value in (("--min-np", given.least), ("--max-np", given.most)):
         if value is not None and value != given.ranks:
