@@ -226,6 +226,35 @@ class CommandTest(unittest.TestCase):
         )  # fmt: skip
         self.assertEqual(json.loads(given.stdout)["settings"]["FARANDOLE_LOG"], "error")
 
+    def test_info_program(self):
+        def ends(status, arguments=(), **variables):
+            done = subprocess.run(
+                [sys.executable, "-c", "from farandole._info import farandole_info; farandole_info()", *arguments],
+                env={**os.environ, **variables}, capture_output=True, text=True, timeout=SECONDS,
+            )  # fmt: skip
+            self.assertEqual(done.returncode, status, done.stderr)
+            return done.stdout if status == 0 else done.stderr
+
+        settings = ends(0, ["--config"], FARANDOLE_LOG="error")
+        self.assertRegex(settings, r"(?m)^FARANDOLE_ALLREDUCE=auto$")
+        self.assertRegex(settings, r"(?m)^FARANDOLE_LOG=error$")
+        self.assertIn("docs/configuration.md", settings)
+        refused = ends(2, ["--explain", "allreduce", "1MiB", "--size", "4"])
+        self.assertRegex(refused, r"^farandole-info: Unsupported: --explain needs the C\+\+ program farandole-info")
+
+        wrong = "FARANDOLE_ALREDUCE is no setting of Farandole (did you mean FARANDOLE_ALLREDUCE?)"
+        for arguments in ([], ["--json"], ["--config"]):
+            refused = ends(2, arguments, FARANDOLE_ALREDUCE="ring")
+            self.assertTrue(refused.startswith("farandole-info: InvalidArgument: "), refused)
+            self.assertIn(wrong, refused)
+        for question in ("info", "mpi_built", "mpi_enabled"):
+            program = f"import farandole\ntry: farandole.{question}()\nexcept farandole.errors.InvalidArgument as e: print(e)"
+            done = subprocess.run(
+                [sys.executable, "-c", program], env={**os.environ, "FARANDOLE_ALREDUCE": "ring"}, capture_output=True,
+                text=True, timeout=SECONDS,
+            )  # fmt: skip
+            self.assertIn(wrong, done.stdout, done.stderr)
+
     def test_tensorflow_logs_errors_only_by_default(self):
         environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
         program = "import os; print(os.environ.get('TF_CPP_MIN_LOG_LEVEL'))"

@@ -149,12 +149,16 @@ def place() -> Place:
 
 
 def describe() -> Dict[str, Any]:
-    """Facts about the build, the settings and, after init(), the job."""
+    """Facts about the build, the settings and, after init(), the job. Raises InvalidArgument for invalid settings."""
     text = lib.farandole_describe()
     try:
-        return json.loads(ctypes.string_at(text).decode())
+        facts = json.loads(ctypes.string_at(text).decode())
     finally:
         lib.farandole_text_free(text)
+    if not facts:
+        # The library could not read its settings. farandole_init reads them first, and fails before it joins a job.
+        call("farandole_init", None)
+    return facts
 
 
 def log(level: str, text: str) -> None:

@@ -9,9 +9,9 @@ import shutil
 import sys
 import textwrap
 from importlib import metadata
-from typing import Any, Dict, List, Mapping, Tuple
+from typing import Any, Dict, List, Mapping, NoReturn, Tuple
 
-from . import _built, _engine
+from . import _built, _engine, errors
 
 _PACKAGES = ("numpy", "tensorflow", "keras")
 _OTHER_DISTRIBUTIONS = {"tensorflow": ("tensorflow-cpu", "tensorflow-intel", "tf-nightly")}
@@ -37,11 +37,8 @@ class Info(Dict[str, Any]):
 
 def info() -> Info:
     """Facts about the build, the settings, Python, TensorFlow and, after `init`, the job: a dictionary that prints as a
-    table. Local, non-blocking."""
+    table. Local, non-blocking. Raises InvalidArgument for an invalid setting."""
     described = Info(_engine.describe())
-    if not described:  # the library could not read its settings
-        described.update(version=_built.version(), build="unknown", library=_engine.library_for_linking(), plugins=[])
-        described.update(initialized=False, settings={})
     described["python"] = sys.version.split()[0]
     for package in _PACKAGES:
         described[package] = _version_of(package)
@@ -92,20 +89,47 @@ def _job(facts: Mapping[str, Any]) -> str:
     return f"{place}, joined by: {facts['mpi']}; data by: {facts['transport']}"
 
 
+class _OfOtherProgram(argparse.Action):
+    """An option that only the C++ program farandole-info has."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> NoReturn:
+        raise errors.Unsupported(
+            f"{option_string} needs the C++ program farandole-info, which the CMake build has as bin/farandole-info and "
+            "'cmake --install' installs; docs/algorithms.md describes how an algorithm is chosen"
+        )
+
+
 def _parser(name: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=name,
         description="Prints the version, the library, the plug-ins that are there, the versions of Python's packages, "
         "and the settings that the environment changes.",
-        epilog="The farandole-info that CMake installs has more options: --config explains all settings, and --explain "
+        epilog="The farandole-info that CMake installs has more options: its --config explains each setting, and --explain "
         "says which algorithm a collective would use.",
     )
-    parser.add_argument("--json", action="store_true", help="print everything as JSON, with all settings")
+    either = parser.add_mutually_exclusive_group()
+    either.add_argument("--json", action="store_true", help="print everything as JSON, with all settings")
+    either.add_argument("--config", action="store_true", help="print all settings with their values")
+    either.add_argument("--explain", action=_OfOtherProgram, nargs="*", help=argparse.SUPPRESS)
     parser.add_argument("--version", action="version", version=_built.version_line(name))
     return parser
 
 
+def _all_settings(facts: Mapping[str, Any]) -> str:
+    lines = [f"{name}={value}" for name, value in sorted(facts["settings"].items())]
+    return "\n".join([*lines, "", "docs/configuration.md in Farandole's sources has their meanings, values and defaults."])
+
+
 def farandole_info() -> None:
     """The program farandole-info of the Python package."""
-    options = _parser("farandole-info").parse_args()
-    print(json.dumps(info(), indent=2, default=str) if options.json else info())
+    name = "farandole-info"
+    try:
+        options = _parser(name).parse_args()
+        facts = info()
+    except errors.Error as error:
+        print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr)
+        sys.exit(2)
+    if options.config:
+        print(_all_settings(facts))
+    else:
+        print(json.dumps(facts, indent=2, default=str) if options.json else facts)

@@ -26,15 +26,15 @@ def main(arguments: List[str], name: str) -> None:
     name: of this program, for messages.
     """
     request = _options.parse(arguments, name)
-    if request.action == "check-build":
-        print(_with_launcher(info(), request.options))
-    elif request.action == "man-page":
+    if request.action == "man-page":
         print(_pages.manual_page(), end="")
     elif request.action == "bash-completion":
         print(_pages.bash_completion(), end="")
     else:
         try:
-            if request.action == "as-horovod":
+            if request.action == "check-build":
+                print(_with_launcher(info(), request.options))
+            elif request.action == "as-horovod":
                 print(run_script.install())
             else:
                 _start(request, name)
