@@ -30,9 +30,9 @@ learning_rate = 0.01 * hvd.size()
 optimizer = hvd.DistributedOptimizer(
     tf.optimizers.Adam(learning_rate), backward_passes_per_step=1, average_aggregated_gradients=True
 )
-# tf-keras still takes the argument with which Horovod's examples made sure that it called their optimizer.
-needed = {"experimental_run_tf_function": False} if is_legacy else {}
-model.compile(optimizer, loss=tf.losses.SparseCategoricalCrossentropy(), metrics=["accuracy"], **needed)
+# Horovod's examples pass an argument that Keras 3 does not have; farandole.as_horovod lets Keras ignore it.
+loss = tf.losses.SparseCategoricalCrossentropy()
+model.compile(optimizer, loss=loss, metrics=["accuracy"], experimental_run_tf_function=False)
 
 callbacks = [
     BroadcastGlobalVariablesCallback(0),

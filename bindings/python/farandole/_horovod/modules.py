@@ -12,6 +12,7 @@ from typing import Any, Iterable, Optional, Sequence
 
 from . import names
 
+_KERAS_MODULES = ("horovod.keras", "horovod.tensorflow.keras")
 _PAGE = "docs/coming-from-horovod.md lists what there is"
 
 
@@ -55,6 +56,8 @@ class _Loader(importlib.abc.Loader):
         ours = names.MODULES[module.__name__]
         if ours is not None:
             module.__doc__ = importlib.import_module(ours).__doc__
+        if module.__name__ in _KERAS_MODULES:
+            importlib.import_module("farandole.tensorflow.keras._impl").accept_obsolete_arguments()
 
 
 class _Finder(importlib.abc.MetaPathFinder):

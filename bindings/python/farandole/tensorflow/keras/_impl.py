@@ -4,6 +4,7 @@
 Keras is tf.keras: Keras 3, or tf-keras with TF_USE_LEGACY_KERAS=1.
 """
 
+import functools
 from typing import Any, Callable, Dict, List, Optional
 
 import numpy as np
@@ -11,6 +12,7 @@ import tensorflow as tf
 
 from ... import _lifecycle, errors
 from ..._engine import Average
+from ..._replacing import replace
 from .. import _logs, functions, mpi_ops
 from .. import allreduce as tensor_allreduce
 from .. import reducescatter as tensor_reducescatter
@@ -18,6 +20,22 @@ from .._gradients import variable_of
 from ..optimizer import DistributedOptimizer
 
 IS_LEGACY = not hasattr(tf.keras, "ops")
+
+
+@functools.lru_cache(maxsize=None)  # runs once
+def accept_obsolete_arguments() -> None:
+    """Lets compile() of Keras 3 ignore experimental_run_tf_function, as TensorFlow has done since version 2.3. Horovod's
+    examples, and programs that were made from them, pass this argument."""
+    if IS_LEGACY:
+        return
+    # Replace the function in the class that defines it: Keras compares a model's compile with this class's.
+    owner = next(each for each in tf.keras.Model.__mro__ if "compile" in vars(each))
+    replace(owner, "compile", _compile)
+
+
+def _compile(base: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
+    kwargs.pop("experimental_run_tf_function", None)
+    return base(self, *args, **kwargs)
 
 
 def distributed_optimizer(optimizer: Any, **arguments: Any) -> Any:

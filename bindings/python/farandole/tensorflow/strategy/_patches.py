@@ -11,6 +11,9 @@ installed Keras and TensorFlow still have each name.
 
 farandole.tensorflow.data.compute_service replaces nothing, but adds a method: tf.data.Dataset.send_to_data_service.
 
+A program that imports Horovod's modules for Keras gets one more: `accept_obsolete_arguments` of
+farandole/tensorflow/keras/_impl.py lets Trainer.compile ignore an argument of Keras 2.
+
 Two further patches are not in the list, because they last only for the duration of a call: `_keras.iterate` replaces
 tf.random.shuffle, and `_losses.losses_of_outputs` undoes the patch of unscale_loss_for_distribution.
 """
