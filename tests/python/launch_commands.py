@@ -108,7 +108,9 @@ ERRORS = [
     ("-np 2 python a.py : -np 1 python b.py", "':', with which mpirun, mpiexec and srun begin a second program"),
     ("python x.py", "number of processes is missing"),
     ("--fusion-treshold-mb 2 -np 2 python", "no option --fusion-treshold-mb; did you mean --fusion-threshold-mb"),
-    ("-np 2 --zzz python", "there is no option --zzz"),
+    ("-np 2 --zzz python", "there is no option --zzz (--help"),
+    ("--np 2 python", "there is no option --np; did you mean -np? (--help"),
+    ("-npx python", "there is no option -npx (--help"),
     ("-np two python", "invalid int value: 'two'"),
     ("-np 2 -H 'a b' python", "hosts are written HOST:SLOTS"),
     ("-np 2 -H '' python", "hosts are written HOST:SLOTS"),
@@ -171,7 +173,7 @@ class CommandsTest(unittest.TestCase):
     def test_options_without_effect_of_launchers(self):
         self.assertIn("srun starts the ranks by", make("slurm:mpich", "-np 1 -p 22", {}).notes[0])
         self.assertIn("srun tells MPI no network interface", make("slurm:mpich", "-np 1 --nics eth0", {}).notes[0])
-        self.assertIn("eth0,eth1 are for MPI only", make("openmpi", "-np 1 --nics eth0,eth1", {}).notes[0])
+        self.assertIn("eth0,eth1 hold for MPI only", make("openmpi", "-np 1 --nics eth0,eth1", {}).notes[0])
         self.assertEqual(make("openmpi", "-np 1 -p 22 --nics eth0", {}).notes, [])
 
 
@@ -197,6 +199,11 @@ class OptionsTest(unittest.TestCase):
             self.assertEqual(request.program, ["python", "train.py", "-np", "9", "--gloo"])
             self.assertEqual((request.options.ranks, request.notes), (2, []))
             self.assertEqual(request.arguments, [each for each in options.split() if each != "--"])
+
+    def test_ranks_in_the_same_word(self):
+        for option in ("-np2", "-n2"):
+            request = _options.parse([option, "--mpi", "python", "train.py", "-n3"])
+            self.assertEqual((request.options.ranks, request.program), (2, ["python", "train.py", "-n3"]))
 
     def test_settings(self):
         request = _options.parse(

@@ -67,6 +67,10 @@ class FunctionTest(unittest.TestCase):
         importlib.import_module("farandole.run")  # the module of the command line is the function too
         self.assertEqual(farandole.run(lambda: 7), [7])
 
+    def test_refuses_what_no_rank_can_call(self):
+        with self.assertRaisesRegex(errors.InvalidArgument, "must be a function that each rank calls, not 3"):
+            farandole.run(3, np=2)
+
     def test_horovods_name(self):
         farandole.install_as_horovod()
         import horovod

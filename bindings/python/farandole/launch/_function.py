@@ -85,6 +85,8 @@ def run(
     Raises RuntimeError with the text of the first error if a rank fails, InvalidArgument for arguments that cannot
     work, and Unsupported if no launcher is installed.
     """
+    if not callable(func):
+        raise errors.InvalidArgument(f"the first argument must be a function that each rank calls, not {func!r}")
     ranks = np if np is not None and num_proc == 1 else num_proc
     _warn_fixed_ranks(min_num_proc or min_np, max_num_proc or max_np, ranks)
     _check_starters(host_discovery_script, use_gloo, use_mpi)

@@ -3,6 +3,7 @@
 
 import argparse
 import difflib
+import re
 import shutil
 import textwrap
 from typing import Any, Dict, List, NamedTuple, NoReturn, Optional, Sequence, Tuple
@@ -96,6 +97,8 @@ _REFUSED = {
     "--jsrun": "start the program with jsrun itself, or leave the option out",
 }
 _LOG_LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL")
+_RANKS_IN_WORD = re.compile("(-np|-n)([0-9]+)")  # as in -np2, which mpirun's users write
+_MIN_SIMILARITY = 0.7  # of a suggestion, see difflib
 _ACTIONS = ("print", "check-build", "as-horovod", "man-page", "bash-completion")
 
 
@@ -250,20 +253,31 @@ def parse(arguments: Sequence[str], name: str = "farandole-run") -> Request:
 def _split(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> Tuple[List[str], List[str]]:
     """(Own options, program with its arguments). Exits for an unknown option, and suggests the most similar option."""
     known = parser._option_string_actions
+    arguments = list(arguments)
     at = 0
     while at < len(arguments) and arguments[at].startswith("-") and arguments[at] != "--":
         name, equals, _ = arguments[at].partition("=")
         action = known.get(name)
         if action is None and arguments[at][:2] in ("-H", "-p", "-i"):  # the value is in the same word
             action, equals = known[arguments[at][:2]], "="
+        joined = _RANKS_IN_WORD.fullmatch(arguments[at])
+        if action is None and joined:
+            arguments[at : at + 1] = joined.groups()
+            action = known[joined[1]]
         if action is None:
-            near = difflib.get_close_matches(name, [each for each in known if each.startswith("--")], 1, 0.5)
-            parser.error(f"there is no option {name}{f'; did you mean {near[0]}?' if near else ''} (--help lists all)")
+            parser.error(f"there is no option {name}{_suggestion(name, known)} (--help lists all)")
         at += 1
         if not equals:
             at += 1 if action.nargs is None else int(action.nargs)
-    rest = list(arguments[at:])
-    return list(arguments[:at]), rest[1:] if rest[:1] == ["--"] else rest
+    rest = arguments[at:]
+    return arguments[:at], rest[1:] if rest[:1] == ["--"] else rest
+
+
+def _suggestion(name: str, known: Sequence[str]) -> str:
+    if name.lstrip("-") in ("np", "n"):
+        return "; did you mean -np?"
+    near = difflib.get_close_matches(name, [each for each in known if each.startswith("--")], 1, _MIN_SIMILARITY)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def _check(given: argparse.Namespace, program: Sequence[str], name: str) -> None:
