@@ -14,8 +14,8 @@ def read_idx(path: Path) -> np.ndarray:
     """Read an array from a file in IDX format. Byte 3 is the type (8: bytes), byte 4 the number of dimensions."""
     if not path.exists():
         raise SystemExit(
-            f"{path}: no such file. Install Fashion-MNIST with `apt-get install dataset-fashion-mnist`, or name the directory "
-            "of its four IDX files with --data-dir"
+            f"{path}: no such file. Install Fashion-MNIST with `apt-get install dataset-fashion-mnist`, or name the "
+            "directory of its four IDX files with --data-dir"
         )
     with gzip.open(path) as file:
         content = file.read()

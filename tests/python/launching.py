@@ -252,7 +252,8 @@ class CommandTest(unittest.TestCase):
             self.assertTrue(refused.startswith("farandole-info: InvalidArgument: "), refused)
             self.assertIn(wrong, refused)
         for question in ("info", "mpi_built", "mpi_enabled"):
-            program = f"import farandole\ntry: farandole.{question}()\nexcept farandole.errors.InvalidArgument as e: print(e)"
+            attempt = f"try: farandole.{question}()\nexcept farandole.errors.InvalidArgument as error: print(error)"
+            program = f"import farandole\n{attempt}"
             done = subprocess.run(
                 [sys.executable, "-c", program], env={**os.environ, "FARANDOLE_ALREDUCE": "ring"}, capture_output=True,
                 text=True, timeout=SECONDS,
@@ -272,6 +273,15 @@ class CommandTest(unittest.TestCase):
                 timeout=SECONDS,
             )  # fmt: skip
             self.assertEqual(done.stdout.strip(), expected)
+
+    def test_examples_say_how_to_get_their_data(self):
+        program = "import fashion_mnist, pathlib; fashion_mnist.load(pathlib.Path('/missing'), 'train')"
+        examples = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples", "python")
+        done = subprocess.run(
+            [sys.executable, "-c", program], cwd=examples, capture_output=True, text=True, timeout=SECONDS
+        )
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, "^/missing/train-images.*no such file.*apt-get install .*--data-dir")
 
 
 class VersionTest(unittest.TestCase):

@@ -94,8 +94,8 @@ class _OfOtherProgram(argparse.Action):
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> NoReturn:
         raise errors.Unsupported(
-            f"{option_string} needs the C++ program farandole-info, which the CMake build has as bin/farandole-info and "
-            "'cmake --install' installs; docs/algorithms.md describes how an algorithm is chosen"
+            f"{option_string} needs the C++ program farandole-info, which the CMake build has as bin/farandole-info "
+            "and 'cmake --install' installs; docs/algorithms.md describes how an algorithm is chosen"
         )
 
 
@@ -104,8 +104,8 @@ def _parser(name: str) -> argparse.ArgumentParser:
         prog=name,
         description="Prints the version, the library, the plug-ins that are there, the versions of Python's packages, "
         "and the settings that the environment changes.",
-        epilog="The farandole-info that CMake installs has more options: its --config explains each setting, and --explain "
-        "says which algorithm a collective would use.",
+        epilog="The farandole-info that CMake installs has more options: its --config explains each setting, and "
+        "--explain says which algorithm a collective would use.",
     )
     either = parser.add_mutually_exclusive_group()
     either.add_argument("--json", action="store_true", help="print everything as JSON, with all settings")
@@ -117,7 +117,8 @@ def _parser(name: str) -> argparse.ArgumentParser:
 
 def _all_settings(facts: Mapping[str, Any]) -> str:
     lines = [f"{name}={value}" for name, value in sorted(facts["settings"].items())]
-    return "\n".join([*lines, "", "docs/configuration.md in Farandole's sources has their meanings, values and defaults."])
+    page = "docs/configuration.md in Farandole's sources has their meanings, values and defaults."
+    return "\n".join([*lines, "", page])
 
 
 def farandole_info() -> None:

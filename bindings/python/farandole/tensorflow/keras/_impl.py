@@ -24,8 +24,8 @@ IS_LEGACY = not hasattr(tf.keras, "ops")
 
 @functools.lru_cache(maxsize=None)  # runs once
 def accept_obsolete_arguments() -> None:
-    """Lets compile() of Keras 3 ignore experimental_run_tf_function, as TensorFlow has done since version 2.3. Horovod's
-    examples, and programs that were made from them, pass this argument."""
+    """Lets compile() of Keras 3 ignore experimental_run_tf_function, as TensorFlow has done since version 2.3.
+    Horovod's examples, and programs that were made from them, pass this argument."""
     if IS_LEGACY:
         return
     # Replace the function in the class that defines it: Keras compares a model's compile with this class's.
