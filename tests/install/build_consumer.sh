@@ -81,6 +81,7 @@ if consumer bare "$compiler" -DFARANDOLE_CONSUMER_COMPONENTS=trainer; then fail 
 grep -q "without the trainer" "$work/log" || fail "nothing says that the trainer is missing"
 ! "$compiler" -std=c++17 -fsyntax-only -I "$prefix/include" "$source/main.cpp" 2>"$work/log" || fail "C++17 reads the headers"
 grep -q 'headers need C++20' "$work/log" || fail "nothing says that the headers need C++20"
+[ "$(grep -c 'error:' "$work/log")" = 2 ] || fail "other errors follow the one that says what the headers need"
 cat >"$work/structure.cpp" <<'TEXT'
 #include <farandole/collectives/communicator.h>
 #include <complex>
