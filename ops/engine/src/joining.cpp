@@ -11,7 +11,11 @@ namespace {
 
 RequestError departure_error(Departure departure, const std::vector<std::string>& names) {
   if (departure == Departure::kSetRemoved) return {ErrorKind::kInvalidArgument, "the process set has been removed"};
-  return {ErrorKind::kPeerLost, fmt::format("{} has left the job, and can take part no more", fmt::join(names, ", "))};
+  const std::string ranks = fmt::format("{}", fmt::join(names, ", "));
+  return {ErrorKind::kPeerLost,
+          fmt::format("{} has left the job, and can take part no more; every rank must make the same calls, and the "
+                      "program of {} has ended without this one",
+                      ranks, ranks)};
 }
 
 }  // namespace

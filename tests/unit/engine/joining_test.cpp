@@ -142,6 +142,8 @@ TEST(Joining, TheErrorNamesAllThatDepartFirst) {
   ASSERT_TRUE(joining.refuse("join").has_value());
   EXPECT_EQ(joining.refuse("join")->kind, ErrorKind::kPeerLost);
   EXPECT_THAT(joining.refuse("join")->text, HasSubstr("join: rank 1, rank 2 has left the job"));
+  EXPECT_THAT(joining.refuse("join")->text,
+              HasSubstr("; every rank must make the same calls, and the program of rank 1"));
   all[1].departs = all[2].departs = Departure::kNone;
   all[0].departs = Departure::kSetRemoved;
   EXPECT_TRUE(joining.receive_departures(all, names));
