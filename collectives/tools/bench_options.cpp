@@ -219,12 +219,12 @@ tools::Program describe_program() {
                            {"--algo", "--algorithm"},     {"--output", "--json"},
                            {"--np", "--replicas"},        {"--message-size", "--max-bytes"}};
   program.examples = {
-      {"mpirun -np 2 farandole-bench --collective allreduce", "Two processes:"},
-      {"mpirun -np 2 farandole-bench --peer mpi --memory window", "Compared with the MPI that starts them:"},
+      {"farandole-run -np 2 farandole-bench --collective allreduce", "Two processes:"},
+      {"farandole-run -np 2 farandole-bench --peer mpi --memory window", "Compared with the MPI that starts them:"},
       {"farandole-bench --replicas 4 --collective all --max-bytes 1MiB", "Four threads of one process:"},
-      {"mpirun -np 2 farandole-bench --tune=table.json", "A table of measured choices:"}};
+      {"farandole-run -np 2 farandole-bench --tune=table.json", "A table of measured choices:"}};
   program.when_1 = "wrong results, or an error";
-  program.see_also = {"farandole-info", "farandole-schedule", "mpirun"};
+  program.see_also = {"farandole-info", "farandole-schedule", "farandole-run"};
   return program;
 }
 

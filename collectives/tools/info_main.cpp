@@ -47,16 +47,17 @@ tools::Program describe_program() {
       ("config", po::value<std::string>()->implicit_value("text")->value_name("text|markdown"),
        "print all settings; markdown is docs/configuration.md")  //
       ("explain", po::value<std::vector<std::string>>()->multitoken()->value_name("COLLECTIVE BYTES"),
-       "say which algorithm would run in this job and why, e.g. allreduce 1MiB; also under mpirun")  //
+       "say which algorithm would run in this job and why, e.g. allreduce 1MiB; also under farandole-run")  //
       ("size", po::value<std::string>()->value_name("N"),
        "with --explain: for a job of N ranks that are threads of one process")  //
       ("memory", po::value<std::string>()->value_name("host|device"),
        "with --explain: for vectors in this memory; host by default");
   tools::add_common_options(options);
   program.values = {{"COLLECTIVE", tools::collective_names()}};
-  program.examples = {{"farandole-info --explain allreduce 1MiB --size 4", "Which algorithm four threads would use:"},
-                      {"mpirun -np 2 farandole-info --explain allreduce 1MiB", "Which one two processes would use:"},
-                      {"farandole-info --config", "All settings, with their meanings, values and defaults:"}};
+  program.examples = {
+      {"farandole-info --explain allreduce 1MiB --size 4", "Which algorithm four threads would use:"},
+      {"farandole-run -np 2 farandole-info --explain allreduce 1MiB", "Which one two processes would use:"},
+      {"farandole-info --config", "All settings, with their meanings, values and defaults:"}};
   program.see_also = {"farandole-bench", "farandole-schedule"};
   return program;
 }

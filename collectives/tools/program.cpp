@@ -97,7 +97,7 @@ std::vector<std::string> usage_of(const Program& program, const Command* command
   std::vector<std::string> usage;
   for (const Command& each : program.commands) usage.push_back(usage_of(program, &each).front());
   if (program.commands.empty()) usage.push_back(program.name + " [OPTION]...");
-  if (program.is_part_of_job) usage.push_back(fmt::format("mpirun -np N {}", usage.front()));
+  if (program.is_part_of_job) usage.push_back(fmt::format("farandole-run -np N {}", usage.front()));
   return usage;
 }
 

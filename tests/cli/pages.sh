@@ -48,6 +48,7 @@ for program in "${programs[@]}"; do
   refuses_full_disk "$build/bin/$program" --version
   [ -s "$pages/$program.1" ] || fail "$pages/$program.1 is missing"
   "$build/bin/$program" --man-page | cmp -s - "$pages/$program.1" || fail "$program.1 is older than the program"
+  grep -q 'mpirun -np' "$pages/$program.1" && fail "$program.1 shows mpirun, which Open MPI refuses to root"
   for title in NAME SYNOPSIS DESCRIPTION OPTIONS 'EXIT STATUS' EXAMPLES 'SEE ALSO'; do
     grep -qx "\.SH $title" "$pages/$program.1" || fail "$program.1 has no section $title"
   done

@@ -83,10 +83,10 @@ void add_training_options(po::options_description_easy_init add, Raw& raw, Train
 }
 
 void add_job_options(po::options_description_easy_init add, Raw& raw, TrainCommand& command) {
-  add                                                                                                             //
-      ("replicas", count(&raw.replicas, 1), "replicas per process, as threads; mpirun multiplies them")           //
-      ("expect-ranks", count(&raw.ranks, 0), "refuse to start unless there are so many replicas in all; 0: any")  //
-      ("threads", count(&raw.threads, 0), "kernel threads per replica; 0: cores / local replicas")                //
+  add                                                                                                               //
+      ("replicas", count(&raw.replicas, 1), "replicas per process, as threads; farandole-run -np multiplies them")  //
+      ("expect-ranks", count(&raw.ranks, 0), "refuse to start unless there are so many replicas in all; 0: any")    //
+      ("threads", count(&raw.threads, 0), "kernel threads per replica; 0: cores / local replicas")                  //
       ("deterministic", po::bool_switch(&command.training.deterministic),
        "same bits on 1, 2, 4, 8 replicas of one type of machine")  //
       ("micro-batches", count(&raw.micro_batches, 8),
@@ -278,10 +278,10 @@ tools::Program describe_program(Raw& raw, TrainCommand& command) {
                            {"--grad-clip", "--clip-norm"},
                            {"--max-grad-norm", "--clip-norm"}};
   program.examples = {
-      {"mpirun -np 2 farandole-train --model cnn --epochs 5 --checkpoint-dir run1", "Two processes, with checkpoints:"},
-      {"mpirun -np 4 farandole-train --epochs 8 --checkpoint-dir run1 --resume", "Go on, with four:"},
+      {"farandole-run -np 2 farandole-train --epochs 5 --checkpoint-dir run1", "Two processes, with checkpoints:"},
+      {"farandole-run -np 4 farandole-train --epochs 8 --checkpoint-dir run1 --resume", "Go on, with four:"},
       {"farandole-train --model mlp --replicas 2 --deterministic", "Two threads, and the bits of any number of them:"}};
-  program.see_also = {"farandole-bench", "farandole-info", "mpirun"};
+  program.see_also = {"farandole-bench", "farandole-info", "farandole-run"};
   return program;
 }
 
