@@ -52,6 +52,7 @@ refused 1 "tensor '0.dense.weight' is altered" "$train" --model mlp --max-steps 
 refused 1 'is not a number.*What to try' "$train" --model mlp --learning-rate 1e30 --max-steps 50
 refused 2 'good holds checkpoints of an earlier training, the newest step-000002. Add --resume' "$train" --model mlp --checkpoint-dir good
 refused 2 'nothing holds no checkpoint to resume from' "$train" --model mlp --checkpoint-dir nothing --resume
+[ ! -e nothing ] || { echo "FAIL: a training that resumes from nothing has left a directory"; failures=$((failures + 1)); }
 cp -r good empty; rm empty/step-000002/manifest.json
 refused 1 'no checkpoint of empty is whole: .*step-000002/manifest.json: No such file' "$train" --model mlp --checkpoint-dir empty --resume
 # Another training has the directory, until it is killed.
@@ -64,6 +65,8 @@ rm -rf used/step-*
 works "$train" --model mlp --max-steps 2 --checkpoint-dir used
 [ "$before" = "$(find good -type f -exec cksum {} + | sort)" ] || { echo "FAIL: a checkpoint was changed"; failures=$((failures + 1)); }
 works "$train" --model mlp --max-steps 4 --checkpoint-dir good --resume
+works "$train" --model mlp --max-steps 4 --checkpoint-dir good --resume
+grep -q '^nothing left to train: 4 training steps' out || { echo "FAIL: a finished training is said to train"; cat out; failures=$((failures + 1)); }
 refused 1 'cannot be opened' "$train" --model mlp --max-steps 2 --json nowhere/x.json
 [ ! -e /dev/full ] || refused 1 'No space left' "$train" --model mlp --max-steps 2 --json /dev/full
 # An MPI for which no plug-in was built: the same programs without the plug-ins.

@@ -261,7 +261,6 @@ void CheckpointStore::remove_old() {
 }
 
 LoadedCheckpoint CheckpointStore::load_newest(const Options& options, Tensors model, Tensors optimizer) {
-  check_owner();
   std::vector<fs::path> candidates = list_all(directory_);
   if (candidates.empty()) {
     throw InvalidArgument(fmt::format(
@@ -269,6 +268,7 @@ LoadedCheckpoint CheckpointStore::load_newest(const Options& options, Tensors mo
         "directory",
         directory_.string()));
   }
+  check_owner();
   std::vector<std::pair<fs::path, std::string>> damaged;  // damaged checkpoints and the reasons
   for (; !candidates.empty(); candidates.pop_back()) {
     LoadedCheckpoint loaded{candidates.back(), {}};

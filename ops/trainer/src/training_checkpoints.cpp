@@ -70,7 +70,8 @@ CheckpointState TrainingCheckpoints<Scalar>::open() {
 
 template <class Scalar>
 void TrainingCheckpoints<Scalar>::read(CheckpointState& state) {
-  store_->prepare();
+  // `prepare` would create a missing directory, of which `load_newest` complains.
+  if (!resume_ || std::filesystem::exists(store_->directory())) store_->prepare();
   if (resume_) {
     LoadedCheckpoint loaded = store_->load_newest(must_match_, model_tensors_, optimizer_tensors_);
     state = std::move(loaded.state);
