@@ -48,7 +48,8 @@ struct Options {
   bool with_peer = false;
   bool peer_is_nccl = false;  ///< true: the peer is NCCL; false: MPI
   bool mpi_from_any_thread = true;
-  bool wide = false;  ///< print all columns
+  bool wide = false;          ///< print all columns
+  std::size_t columns = 100;  ///< characters of a line; with fewer than 100, lines without --wide are shorter
   std::string json_file;
   std::string tune_file;  ///< file of the table of measured choices; empty: no table is made
   double tune_seconds = 60;
@@ -109,8 +110,11 @@ struct Result {
 /// own times. `peer` may be null. Collective over `ranks`.
 std::vector<Result> run(Communicator& ranks, const Options& options, const Peer* peer);
 void print_header(const Options& options, const Communicator& ranks, const Peer* peer);
-/// Prints one line of the table; either result may be null.
+/// Prints one line of the table; either result may be null. In less than 100 columns the line shows a single result:
+/// out of place if there is one.
 void print_line(const Options& options, const Result* out_of_place, const Result* in_place);
+/// Prints the last line: all results are right, or the number of wrong elements.
+void print_verdict(const std::vector<Result>& results);
 std::string to_json(const Options& options, const Peer* peer, const std::vector<Result>& results);
 
 /// Checks that --tune has something to choose between. @throws InvalidArgument  a setting forces the choice, or the job

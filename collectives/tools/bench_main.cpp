@@ -20,6 +20,7 @@
 #include "farandole/core/error.h"
 #include "farandole/internal/error_report.h"
 #include "output_file.h"
+#include "terminal.h"
 
 namespace {
 
@@ -98,6 +99,7 @@ bool measure(farandole::Communicator& ranks, const Options& options, const faran
     return true;
   }
   const auto results = farandole::bench::run(ranks, options, peer);
+  if (options.check && ranks.rank() == 0) farandole::bench::print_verdict(results);
   output.write(farandole::bench::to_json(options, peer, results));
   return std::all_of(results.begin(), results.end(), [](const auto& result) { return result.wrong == 0; });
 }
@@ -105,6 +107,9 @@ bool measure(farandole::Communicator& ranks, const Options& options, const faran
 /// Measures in the job and returns the exit status. Collective over the job's processes.
 int run_in(farandole::World& world, Options options, ErrorReport& errors) {
   expand_algorithms(options, world.size());
+  if (const auto terminal = farandole::tools::terminal_of_standard_output()) {
+    options.columns = farandole::tools::columns_of(*terminal);
+  }
   std::optional<farandole::bench::Peer> opened;
   if (options.with_peer && !options.peer_is_nccl) opened = farandole::bench::open_peer(world);
   if (options.peer_is_nccl) opened = farandole::bench::Peer{"NCCL", nullptr};

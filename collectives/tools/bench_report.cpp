@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -46,11 +47,21 @@ constexpr Column kWide[] = {{"p50 us", 13, 2, median},
 constexpr Column kWidePeer[] = {{"peer p50 us", 13, 2, peer_median},
                                 {"peer p99 us", 13, 2, [](const Result& result) { return result.peer.p99_us; }},
                                 {"ratio", 8, 2, peer_ratio}};
-// The names of 45 characters, two halves of 27 and the bar between them make 100.
+// The names of 45 characters, two halves of 27 and the bar between them make 100. A single half makes 72; without its
+// column in the middle, and with 43 characters for the names, 60.
+constexpr std::size_t kColumnsOfBothHalves = 100, kColumnsOfOneHalf = 72;
 constexpr Column kNarrow[] = {
     {"p50 us", 10, 2, median}, {"p99 us", 10, 2, percentile_99}, {"busbw", 7, 2, bus_bandwidth}};
 constexpr Column kNarrowPeer[] = {
     {"p50 us", 10, 2, median}, {"peer us", 10, 2, peer_median}, {"ratio", 7, 2, peer_ratio}};
+
+/// True if the terminal is too narrow for both halves of a line.
+bool shows_one_half(const Options& options) {
+  return !options.wide && options.columns < kColumnsOfBothHalves;
+}
+bool is_narrowest(const Options& options) {
+  return !options.wide && options.columns < kColumnsOfOneHalf;
+}
 
 std::vector<Column> columns(const Options& options) {
   std::vector<Column> all;
@@ -60,6 +71,7 @@ std::vector<Column> columns(const Options& options) {
     if (options.with_peer) add(kWidePeer);
   } else {
     options.with_peer ? add(kNarrowPeer) : add(kNarrow);
+    if (is_narrowest(options)) all.erase(all.begin() + 1);
   }
   return all;
 }
@@ -88,7 +100,9 @@ std::string half_header(const Options& options) {
 /// The part of a line before its halves; `first` is "#" or " ".
 std::string names(const Options& options, std::string_view first, std::string_view collective,
                   std::string_view algorithm, std::string_view bytes, std::string_view count) {
-  if (!options.wide) return fmt::format("{}{:<14} {:<18} {:>10}", first, collective, algorithm, bytes);
+  if (!options.wide) {
+    return fmt::format("{}{:<14} {:<18} {:>{}}", first, collective, algorithm, bytes, is_narrowest(options) ? 8 : 10);
+  }
   return fmt::format("{}{:<14} {:<20} {:>11} {:>11}", first, collective, algorithm, bytes, count);
 }
 
@@ -105,7 +119,9 @@ std::string_view describe(TimeOf time_of) {
 /// The measured halves of a line (out of place, in place), side by side.
 std::string halves(const Options& options, const std::string& out_of_place, const std::string& in_place) {
   if (!options.measures_any(true)) return out_of_place;
-  return options.measures_any(false) ? out_of_place + (options.wide ? " |" : "|") + in_place : in_place;
+  if (!options.measures_any(false)) return in_place;
+  if (shows_one_half(options)) return options.out_of_place ? out_of_place : in_place;
+  return out_of_place + (options.wide ? " |" : "|") + in_place;
 }
 
 }  // namespace
@@ -141,6 +157,12 @@ void print_header(const Options& options, const Communicator& ranks, const Peer*
                options.peer_is_nccl ? "the same" : "ordinary");
     fmt::print("# ratio: median of the peer / ours; above 1 Farandole is faster\n");
   }
+  if (shows_one_half(options) && options.out_of_place && options.measures_any(true) && options.measures_any(false)) {
+    const auto& all = options.collectives;
+    const bool has_broadcast = std::find(all.begin(), all.end(), Collective::kBroadcast) != all.end();
+    fmt::print("# {}{} columns show both placements\n", has_broadcast ? "broadcast: in place; " : "",
+               kColumnsOfBothHalves);
+  }
   const std::string places = halves(options, fmt::format("{:>{}}", "out of place", width(options)),
                                     fmt::format("{:>{}}", "in place", width(options)));
   const std::string titles = half_header(options);
@@ -154,12 +176,19 @@ void print_line(const Options& options, const Result* out_of_place, const Result
   fmt::print(
       "{}{}",
       names(options, " ", name(any.collective), any.algorithm, std::to_string(any.bytes), std::to_string(any.count)),
-      halves(options, half(options, out_of_place), half(options, in_place)));
+      shows_one_half(options) ? half(options, &any)
+                              : halves(options, half(options, out_of_place), half(options, in_place)));
   const long long wrong =
       (out_of_place != nullptr ? out_of_place->wrong : 0) + (in_place != nullptr ? in_place->wrong : 0);
   if (!options.wide && wrong > 0) fmt::print("  WRONG: {} elements", wrong);
   fmt::print("\n");
   std::fflush(stdout);
+}
+
+void print_verdict(const std::vector<Result>& results) {
+  long long wrong = 0;
+  for (const Result& result : results) wrong += result.wrong;
+  fmt::print("# {}\n", wrong == 0 ? "all results right" : fmt::format("{} elements are wrong", wrong));
 }
 
 std::string to_json(const Options& options, const Peer* peer, const std::vector<Result>& results) {

@@ -83,6 +83,28 @@ works '^# farandole-bench: 2 ranks on 1 host' "$bench" --replicas 2 --collective
 fits
 has '^#collective +algorithm +bytes +p50 us +p99 us +busbw\| +p50 us +p99 us +busbw$'
 has '^ reduce_scatter +[a-z_]+ +1048576 +[0-9.]+ +[0-9.]+ +[0-9.]+\| +[0-9.]+ +[0-9.]+ +[0-9.]+$'
+has '^# all results right$'
+works '^ allreduce' "$bench" "${quick[@]}" --no-check
+has_no 'all results right'
+# A terminal: one placement; the narrowest, without the 99th percentile.
+on_terminal() {
+  local columns=$1; shift
+  works '^# all results right' script -qec "stty cols $columns; $(printf '%q ' "$bench" --collective all --replicas 2 "${quick[@]}" "$@")" /dev/null
+  tr -d '\r' <out | grep -E '^( |#  |#collective|# broadcast)' >table; mv table out
+  [ "$(wc -L <out)" -le "$columns" ] || fail "$(wc -L <out) characters in a line of a terminal of $columns"
+  has '^ broadcast .*[0-9]$'
+}
+if command -v script >/dev/null; then
+  on_terminal 80
+  has '^# broadcast: in place; 100 columns show both placements$'
+  has '^#collective +algorithm +bytes +p50 us +p99 us +busbw$'
+  on_terminal 60
+  has '^#collective +algorithm +bytes +p50 us +busbw$'
+  on_terminal 60 --place in
+  has '^# +in place$'
+  on_terminal 120
+  has '^#collective +algorithm +bytes +p50 us +p99 us +busbw\| +p50 us +p99 us +busbw$'
+fi
 works '^#collective +algorithm +bytes +count +p50 us +p99 us +algbw +busbw +#wrong \| ' "$bench" --replicas 2 "${quick[@]}" --wide
 has '^ allreduce +[a-z_]+ +64 +16 .* 0 \| .* 0$'
 if [ $# -gt 0 ]; then

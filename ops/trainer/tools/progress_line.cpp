@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "progress_line.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <limits>
 #include <sstream>
-#include <system_error>
 #include <vector>
+
+#include "terminal.h"
 
 namespace farandole::trainer {
 namespace {
@@ -21,13 +18,6 @@ constexpr auto kBetweenUpdates = std::chrono::milliseconds(100);
 constexpr auto kBetweenLines = std::chrono::seconds(30);
 constexpr const char* kToStartAndErase = "\r\x1b[K";
 constexpr std::size_t kAnyWidth = std::numeric_limits<std::size_t>::max();
-
-/// Width of the terminal; 80 if it does not say.
-std::size_t columns_of(int terminal) {
-  winsize size{};
-  const bool is_known = ioctl(terminal, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-  return is_known ? size.ws_col : 80;
-}
 
 /// A duration as "3:07" or "1:02:45".
 std::string duration(double seconds) {
@@ -70,14 +60,7 @@ std::string joined(const std::vector<std::string>& parts, std::size_t columns) {
 }  // namespace
 
 ProgressOutput standard_output() {
-  if (isatty(STDOUT_FILENO) != 1) return {};
-  if (std::getenv("OMPI_COMM_WORLD_RANK") == nullptr) return {stdout, STDOUT_FILENO};
-  std::error_code unreadable;
-  const auto shown = std::filesystem::read_symlink(fmt::format("/proc/{}/fd/1", getppid()), unreadable).string();
-  if (!shown.starts_with("/dev/pts/") && !shown.starts_with("/dev/tty")) return {};
-  // Kept open until the process ends. A terminal that cannot be opened has an unknown width.
-  const int terminal = open(shown.c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC);
-  return {stdout, terminal >= 0 ? terminal : STDOUT_FILENO};
+  return {stdout, tools::terminal_of_standard_output().value_or(-1)};
 }
 
 ProgressLine::ProgressLine(const TrainerOptions& options, bool shows_steps, ProgressOutput output)
@@ -88,7 +71,7 @@ ProgressLine::ProgressLine(const TrainerOptions& options, bool shows_steps, Prog
       max_steps_(options.max_steps) {}
 
 void ProgressLine::print_line(const std::string& text) {
-  const std::string lines = is_moving() ? kToStartAndErase + wrapped(text, columns_of(output_.terminal)) : text;
+  const std::string lines = is_moving() ? kToStartAndErase + wrapped(text, tools::columns_of(output_.terminal)) : text;
   std::fprintf(output_.file, "%s\n", lines.c_str());
   std::fflush(output_.file);
 }
@@ -125,7 +108,7 @@ void ProgressLine::step(const StepReport& report, Clock::time_point now) {
   if (is_moving()) {
     if (!is_first && now - last_shown_ < kBetweenUpdates) return;
     // The last column stays empty: some terminals begin a new line when it is filled.
-    const std::string text = step_text(report, now, columns_of(output_.terminal) - 1);
+    const std::string text = step_text(report, now, tools::columns_of(output_.terminal) - 1);
     std::fprintf(output_.file, "%s%s", kToStartAndErase, text.c_str());
   } else {
     if (now - last_shown_ < kBetweenLines) return;
@@ -148,6 +131,12 @@ void ProgressLine::interrupted(const EpochReport& report, const std::filesystem:
 }
 
 void ProgressLine::finish(const EpochReport& report) {
+  if (first_step_ < 0) {
+    print_line(fmt::format(
+        "nothing left to train; raise --epochs or --max-steps to go on: {} training steps{}, checksum {:08x}",
+        report.training_steps, test_text(report), report.parameters_checksum));
+    return;
+  }
   print_line(
       fmt::format("done: {} training steps{}, {:.0f} images/s, {:.1f} s, {:.1f} % of it waiting for communication, "
                   "checksum {:08x}",

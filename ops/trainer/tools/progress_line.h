@@ -17,8 +17,7 @@ struct ProgressOutput {
   std::FILE* file = stdout;
   int terminal = -1;  ///< descriptor of the terminal that shows the file's text; -1: none does
 };
-/// Standard output. Under Open MPI every rank has a pseudo-terminal of its own, wherever the launcher sends the rank's
-/// output, so the launcher's standard output decides.
+/// Standard output, and the terminal that shows it.
 ProgressOutput standard_output();
 
 /// Shows progress: on a terminal a line that is overwritten ten times a second, elsewhere a line every 30 seconds.
