@@ -144,8 +144,19 @@ TEST_F(ProgressLineTest, InterruptionNamesStepAndCheckpoint) {
 
 TEST_F(ProgressLineTest, LastLineHasTheChecksum) {
   ProgressLine progress(two_epochs(), true, file());
+  progress.step(step_of(9), start_);
+  printed();
   progress.finish(report_after(9));
   EXPECT_THAT(printed(), testing::AllOf(StartsWith("done: 9 training steps"), EndsWith(", checksum 00000abc\n")));
+}
+
+TEST_F(ProgressLineTest, LastLineWithoutStepsSaysNothingWasLeft) {
+  ProgressLine progress(two_epochs(), true, file());
+  progress.finish(report_after(9));
+  EXPECT_THAT(
+      printed(),
+      testing::AllOf(StartsWith("nothing left to train; raise --epochs or --max-steps to go on: 9 training steps"),
+                     testing::Not(HasSubstr("images/s")), EndsWith(", checksum 00000abc\n")));
 }
 
 }  // namespace
