@@ -11,6 +11,12 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 readonly root build=$root/build/release
 
+if [ $# = 1 ] && [[ $1 = --help || $1 = -h ]]; then
+  sed -n '3,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+  if [ -x "$build/bin/farandole-train" ]; then exec "$build/bin/farandole-train" --help; fi
+  echo 'farandole-train is not built yet; once it is, this command prints its options, too.'
+  exit 0
+fi
 cat >&2 <<TEXT
 fashion_mnist.sh does three things:
   1. installs missing packages of the system${SKIP_SETUP:+ (left out: SKIP_SETUP is set)}
@@ -57,7 +63,10 @@ limit_epochs() {
   rate=$(sed -n '$s/.*"images_per_second":\([0-9]*\).*/\1/p' "$steps")
   if [ "${rate:-0}" -lt 1 ]; then rate=1; fi
   epochs=$((rate * 600 / 60000))
-  if [ "$epochs" -ge 5 ]; then return; fi
+  if [ "$epochs" -ge 5 ]; then
+    echo "fashion_mnist.sh: $rate images per second, so the 5 epochs take about $((5000 / rate)) minutes" >&2
+    return
+  fi
   if [ "$epochs" -lt 1 ]; then epochs=1; fi
   echo "fashion_mnist.sh: $rate images per second, so the training takes $epochs of 5 epochs: about" \
     "$((epochs * 1000 / rate)) minutes. --epochs 5 trains all" >&2

@@ -30,9 +30,10 @@ misuse() { say "$*"; exit 2; }
 # shellcheck source=scripts/tools.sh
 source "$(dirname "${BASH_SOURCE[0]}")/tools.sh"
 
-# ocl-icd-opencl-dev: the CMake package of libdnnl-dev wants OpenCL, and Debian only recommends it.
+# Debian only recommends make, which CMake uses for a user's program, and ocl-icd-opencl-dev, which the CMake package of
+# libdnnl-dev wants.
 readonly build_packages=(
-  g++ cmake ninja-build ccache
+  g++ cmake make ninja-build ccache
   libeigen3-dev libdnnl-dev ocl-icd-opencl-dev zlib1g-dev
   libfmt-dev libspdlog-dev nlohmann-json3-dev libsodium-dev libboost-program-options-dev
   libgtest-dev libgmock-dev

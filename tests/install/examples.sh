@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# usage: examples.sh BUILD_DIRECTORY EXAMPLES COMPILER [SANITIZERS]
+# usage: examples.sh BUILD_DIRECTORY EXAMPLES_DIRECTORY COMPILER [SANITIZERS]
 # The examples, copied out of the repository, build against an installed Farandole, and run.
 set -euo pipefail
 build=$1 examples=$2 compiler=$3 sanitize=${4-}
@@ -13,13 +13,21 @@ fail() {
 }
 
 cmake --install "$build" --prefix "$work/prefix" >"$work/log" || fail "not installed"
-cp -r "$examples" "$work/examples"
 flags=()
-[ -z "$sanitize" ] || flags=("-DCMAKE_CXX_FLAGS=-fsanitize=$sanitize")
-cmake -S "$work/examples" -B "$work/built" -G Ninja -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_CXX_COMPILER="$compiler" "${flags[@]}" \
-  >"$work/log" 2>&1 || fail "not configured"
-cmake --build "$work/built" -j 2 >"$work/log" 2>&1 || fail "not built"
-[ -x "$work/built/allreduce" ] || fail "there is no allreduce"
-for program in allreduce own_loop custom_model; do
-  [ ! -x "$work/built/$program" ] || (cd "$work" && "built/$program") || fail "$program ends with an error"
-done
+[ -z "$sanitize" ] || flags=("-DCMAKE_CXX_FLAGS=-fsanitize=$sanitize" "-DCMAKE_C_FLAGS=-fsanitize=$sanitize")
+
+# build_and_run LANGUAGE PROGRAM…: the first program is always built, the others if their packages are there
+build_and_run() {
+  local language=$1 built=$work/built_$1 program
+  shift
+  cp -r "$examples/$language" "$work/$language"
+  cmake -S "$work/$language" -B "$built" -G Ninja -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_CXX_COMPILER="$compiler" "${flags[@]}" \
+    >"$work/log" 2>&1 || fail "examples/$language: not configured"
+  cmake --build "$built" -j 2 >"$work/log" 2>&1 || fail "examples/$language: not built"
+  [ -x "$built/$1" ] || fail "there is no $1"
+  for program in "$@"; do
+    [ ! -x "$built/$program" ] || (cd "$work" && "$built/$program") || fail "$program ends with an error"
+  done
+}
+build_and_run cpp allreduce own_loop custom_model
+build_and_run c named_allreduce

@@ -130,7 +130,7 @@ chmod +x "$3/bin/python"
 TEXT
 }
 
-readonly needed='g++ cmake ninja-build ccache libeigen3-dev libdnnl-dev ocl-icd-opencl-dev zlib1g-dev libfmt-dev
+readonly needed='g++ cmake make ninja-build ccache libeigen3-dev libdnnl-dev ocl-icd-opencl-dev zlib1g-dev libfmt-dev
   libspdlog-dev nlohmann-json3-dev libsodium-dev libboost-program-options-dev libgtest-dev libgmock-dev'
 readonly optional='openmpi-bin libopenmpi-dev mpich libmpich-dev libpmix-dev dataset-fashion-mnist'
 readonly slurm='slurmctld slurmd slurm-client munge'
@@ -390,7 +390,7 @@ trains 1500.25
 has '^  2. builds farandole-train in build/release: about .* minutes'
 has '^farandole-train --model cnn --replicas 2 --max-steps 20 --quiet --json ' system/calls
 trained ''
-has_no 'images per second'
+has ' 1500 images per second, so the 5 epochs take about 3 minutes$'
 name='the example on a slow machine'
 trains 250.75
 trained ' --epochs 2'
@@ -402,6 +402,11 @@ name='the example with arguments'
 trains 20.5 --epochs 3
 trained ' --epochs 3'
 has_no 'max-steps' system/calls
+name="the example's help"
+: >system/calls
+ends 0 source/examples/fashion_mnist.sh --help
+has '^  examples/fashion_mnist.sh \[arguments of farandole-train\]'
+has_no '^(cmake|apt-get)' system/calls
 name='no trainer to build'
 : >system/targets
 ends 1 source/examples/fashion_mnist.sh
