@@ -85,11 +85,9 @@ def run(
     Raises RuntimeError with the text of the first error if a rank fails, InvalidArgument for arguments that cannot
     work, and Unsupported if no launcher is installed.
     """
-    if not callable(func):
-        raise errors.InvalidArgument(f"the first argument must be a function that each rank calls, not {func!r}")
     ranks = np if np is not None and num_proc == 1 else num_proc
     _warn_fixed_ranks(min_num_proc or min_np, max_num_proc or max_np, ranks)
-    _check_starters(host_discovery_script, use_gloo, use_mpi)
+    _check_arguments(func, host_discovery_script, use_gloo, use_mpi)
     options = _options.make_options(
         hosts=hosts,
         hostfile=hostfile,
@@ -123,7 +121,11 @@ def _warn_fixed_ranks(minimum: Optional[int], maximum: Optional[int], ranks: int
         warnings.warn(f"the job has {ranks} ranks to its end; min_num_proc and max_num_proc have no effect", stacklevel=3)
 
 
-def _check_starters(host_discovery_script: Optional[str], use_gloo: Optional[bool], use_mpi: Optional[bool]) -> None:
+def _check_arguments(
+    func: Any, host_discovery_script: Optional[str], use_gloo: Optional[bool], use_mpi: Optional[bool]
+) -> None:
+    if not callable(func):
+        raise errors.InvalidArgument(f"the first argument must be a function that each rank calls, not {func!r}")
     if host_discovery_script is not None:
         raise errors.InvalidArgument(
             "the ranks of a job stay the same, so host_discovery_script has nothing to find; name the hosts with hosts or "
