@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "farandole/internal/communicator_access.h"
+#include "farandole/internal/endpoint.h"
 
 namespace farandole {
 

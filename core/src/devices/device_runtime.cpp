@@ -7,6 +7,7 @@
 #include <exception>
 #include <mutex>
 
+#include "farandole/core/error.h"
 #include "farandole/internal/library_thread.h"
 #include "farandole/sdk/backend.h"
 #include "farandole/sdk/device.h"
