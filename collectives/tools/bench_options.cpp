@@ -194,9 +194,8 @@ tools::Program describe_program() {
   program.description = {
       "Runs collectives on vectors of growing size and prints a table of the median and the 99th percentile of their "
       "times and of the bus bandwidth as nccl-tests define it. Every result is compared with what it must be; a line "
-      "with "
-      "wrong results says how many elements are wrong. With --wide, the table also has the counts and the algorithm "
-      "bandwidth, the number of wrong elements of each result, and the 99th percentile of the peer.",
+      "with wrong results says how many elements are wrong. With --wide, the table also has the counts and the "
+      "algorithm bandwidth, the number of wrong elements of each result, and the 99th percentile of the peer.",
       "With --peer mpi, MPI's own collectives are measured in the same processes, alternating. With --tune, a table of "
       "measured choices is made, for programs that find its name in FARANDOLE_TUNING."};
   tools::OptionGroup& options = program.options.emplace_back("Options");

@@ -11,6 +11,7 @@
 
 #include "farandole/internal/communicator_access.h"
 #include "farandole/internal/endpoint.h"
+#include "farandole/internal/error_classes.h"
 
 namespace farandole {
 
@@ -24,21 +25,9 @@ class OnAllRanks : public Kind, public RaisedByAll {
 
 namespace {
 
+/// An error of a kind that poisons the job, which this error does not, becomes an InternalError.
 [[noreturn]] void raise_as_all(ErrorKind kind, const std::string& text, int origin) {
-  switch (kind) {
-    case ErrorKind::kInvalidArgument:
-      throw OnAllRanks<InvalidArgument>(text, origin);
-    case ErrorKind::kUnsupported:
-      throw OnAllRanks<Unsupported>(text, origin);
-    case ErrorKind::kMismatch:
-      throw OnAllRanks<Mismatch>(text, origin);
-    case ErrorKind::kDuplicateName:
-      throw OnAllRanks<DuplicateName>(text, origin);
-    case ErrorKind::kDataError:
-      throw OnAllRanks<DataError>(text, origin);
-    default:
-      throw OnAllRanks<InternalError>(text, origin);
-  }
+  throw_as<OnAllRanks>(poisons_job(kind) ? ErrorKind::kInternal : kind, text, origin);
 }
 
 struct ActionFailure {

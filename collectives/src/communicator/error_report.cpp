@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "farandole/collectives/agreement.h"
+#include "farandole/internal/error_classes.h"
 
 namespace farandole {
 namespace {
@@ -18,11 +19,6 @@ std::string launched_rank() {
     if (const char* value = std::getenv(variable)) return fmt::format("rank {}: ", value);
   }
   return "";
-}
-
-std::string_view kind_of(const std::exception& error) {
-  const auto* const known = dynamic_cast<const Error*>(&error);
-  return name(known != nullptr ? known->kind() : ErrorKind::kInternal);
 }
 
 int status_of(const std::exception& error) {
@@ -47,7 +43,7 @@ void ErrorReport::print_line(std::string_view text) {
 }
 
 void ErrorReport::print(const std::exception& error, std::optional<int> rank) {
-  print_line(fmt::format("{}: {}{}", kind_of(error), rank ? fmt::format("rank {}: ", *rank) : launched_rank(),
+  print_line(fmt::format("{}: {}{}", name(kind_of(error)), rank ? fmt::format("rank {}: ", *rank) : launched_rank(),
                          message_of(error)));
 }
 
@@ -74,7 +70,7 @@ void ErrorReport::print_mismatch(Communicator& ranks, const Mismatch& error) {
   if (ranks.rank() == 0) print(error, rank_in(ranks));
   try {
     if (broadcast_text(ranks, error.message(), 0) == error.message()) {
-      print_line(fmt::format("{}: rank {}: the same error as rank 0's", kind_of(error), ranks.rank()));
+      print_line(fmt::format("{}: rank {}: the same error as rank 0's", name(error.kind()), ranks.rank()));
     }
     print(error, rank_in(ranks));
     ranks.barrier();

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "farandole/core/error.h"
+#include "farandole/internal/error_classes.h"
 #include "shared_memory/shm_operation.h"
 
 namespace farandole {
@@ -106,10 +107,8 @@ void WorkQueue::run(const PreparedCall& prepared) {
       if (!record) record = recorder.begin_inline(group_.id, sequence, subject_of(operation->descriptor()));
       try {
         if (advance_inline(*operation)) return recorder.finish_inline(*record);
-      } catch (const Error& error) {
-        failure = Failure{error.kind(), error.message()};
       } catch (const std::exception& error) {
-        failure = Failure{ErrorKind::kInternal, error.what()};
+        failure = Failure{kind_of(error), message_of(error)};
       }
     }
     work = enqueue(std::move(operation), record);
@@ -279,10 +278,8 @@ bool WorkQueue::advance_one(Work::State& work) {
     if (state == Operation::State::kWaiting) return false;
     stall_.note_progress(work, pending_.front()->started, Clock::now());
     if (state == Operation::State::kDone) end(work, std::nullopt);
-  } catch (const Error& error) {
-    fail(work, {error.kind(), error.message()});
   } catch (const std::exception& error) {
-    fail(work, {ErrorKind::kInternal, error.what()});
+    fail(work, {kind_of(error), message_of(error)});
   }
   return true;
 }

@@ -2,9 +2,11 @@
 #include "farandole/core/error.h"
 
 #include <string>
+#include <type_traits>
 
 #include "farandole/core/version.h"
 #include "farandole/internal/choice.h"
+#include "farandole/internal/error_classes.h"
 
 namespace farandole {
 namespace {
@@ -43,29 +45,7 @@ const char* message_of(const std::exception& error) noexcept {
 }
 
 void throw_error(ErrorKind kind, const std::string& message) {
-  switch (kind) {
-    case ErrorKind::kInvalidArgument:
-      throw InvalidArgument(message);
-    case ErrorKind::kUnsupported:
-      throw Unsupported(message);
-    case ErrorKind::kMismatch:
-      throw Mismatch(message);
-    case ErrorKind::kDuplicateName:
-      throw DuplicateName(message);
-    case ErrorKind::kTimeout:
-      throw Timeout(message);
-    case ErrorKind::kPeerLost:
-      throw PeerLost(message);
-    case ErrorKind::kTransportError:
-      throw TransportError(message);
-    case ErrorKind::kDeviceError:
-      throw DeviceError(message);
-    case ErrorKind::kDataError:
-      throw DataError(message);
-    case ErrorKind::kInternal:
-      break;
-  }
-  throw InternalError(message);
+  throw_as<std::type_identity_t>(kind, message);
 }
 
 }  // namespace farandole

@@ -65,10 +65,8 @@ int guarded(farandole_error** error, const Body& body) noexcept {
   try {
     body();
     return 0;
-  } catch (const Error& caught) {
-    failure = {caught.kind(), caught.message()};
   } catch (const std::exception& caught) {
-    failure = {ErrorKind::kInternal, caught.what()};
+    failure = as_request_error(caught);
   } catch (...) {
     failure = {ErrorKind::kInternal, "an exception of an unknown type"};
   }

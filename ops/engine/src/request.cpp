@@ -7,6 +7,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "farandole/internal/error_classes.h"
+
 namespace farandole {
 namespace {
 
@@ -160,8 +162,7 @@ std::string describe(const RequestSpec& spec) {
 }
 
 RequestError as_request_error(const std::exception& error) {
-  const auto* known = dynamic_cast<const Error*>(&error);
-  return {known != nullptr ? known->kind() : ErrorKind::kInternal, message_of(error)};
+  return {kind_of(error), message_of(error)};
 }
 
 std::string Announcements::encode() const {

@@ -104,7 +104,9 @@ def _choose_network(command: Command, options: Options) -> None:
         command.settings.setdefault("FARANDOLE_NETWORK_INTERFACE", options.network_interfaces[0])
     elif options.network_interfaces:
         names = ",".join(options.network_interfaces)
-        command.notes.append(f"{names} hold for MPI only: Farandole's own connections use the route to each host; a single name holds for both")
+        command.notes.append(
+            f"{names} hold for MPI only: Farandole's own connections use the route to each host; a single name holds for both"
+        )
 
 
 def _refuse(launcher: Launcher, what: str, instead: str) -> None:
