@@ -71,7 +71,8 @@ def steps(devices: int, quick: bool) -> List[Step]:
         test("no device", 20, FAULTS, "*.NoDevice", environment={"CUDA_VISIBLE_DEVICES": "-1", "FAKE_DEVICE_COUNT": "0"}, needs="device"),
         test("one device for two ranks", 20, FAULTS, "*.OneDeviceForTwoRanks", environment={"FARANDOLE_DEVICE": "0"}),
         test("memory", 40, FAULTS, "*.NoMemoryLeftSaysHowMuchWasAskedAndIsFree:*.ADeviceOfAnotherRankIsNotAllocatedFrom", needs="device"),
-        Step("torch: tensors and a side stream", 60, ["{python}", "{tests}/torch_streams.py"], needs="torch", result="text"),
+        shared("torch: tensors and a side stream", 60, ["{python}", "{tests}/torch_streams.py", "{bin}/../lib"], needs="torch",
+               result="text"),
     ]
     rows += killed_peers()
     rows += [
