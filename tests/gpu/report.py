@@ -104,6 +104,11 @@ def named(rows, name):
     return next((row for row in rows if row["name"] == name), {"result": "skipped", "reason": "the step was not run"})
 
 
+def ratio_of(row, ours, theirs):
+    figures = row.get("figures")
+    return figures[ours] / figures[theirs] if figures else None
+
+
 def judge(report):
     """The targets, each met, missed, or neither, with the reason."""
     rows, rates = report["steps"], report["bandwidths"]
@@ -115,8 +120,14 @@ def judge(report):
                                (("pack", "unpack"), "of ResNet-50's 161 tensors, of that copy", 0.85)):
         for name in names:
             targets.append({**at_least(f"{name}, {text}", rates.get(name, {}).get("of_copy"), bound), "step": memory})
-    ratio = up["figures"]["farandole_s"] / up["figures"]["nccl_s"] if "figures" in up else None
-    targets.append({**at_most("bring-up to the end of the first allreduce, of NCCL alone", ratio, 1.1), "step": up})
+    targets.append({**at_most("bring-up to the end of the first allreduce, of NCCL alone", ratio_of(up, "farandole_s", "nccl_s"),
+                              1.1), "step": up})
+    enqueue, by_torch = named(rows, steps.ENQUEUE), named(rows, steps.TORCH_ENQUEUE)
+    targets.append({**at_most("host time of an enqueued allreduce in the caller's order, of ncclAllReduce",
+                              ratio_of(enqueue, "Farandole's allreduce in the caller's order, us", "ncclAllReduce, us"), 1.5),
+                    "step": enqueue})
+    targets.append({**at_most("the same through ctypes, of torch's NCCL process group",
+                              ratio_of(by_torch, "Farandole by ctypes, us", "torch.distributed.all_reduce, us"), 1), "step": by_torch})
     late = next((value for what, value in stuck.get("measured", {}).items() if what.startswith("stuck stream")), None)
     targets.append({**at_most("a stuck stream to Timeout, seconds after the deadline", late, 1), "step": stuck})
     targets.append({"what": "two ranks on one GPU, every algorithm", "target": "correct", "value": shared["result"],

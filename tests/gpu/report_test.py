@@ -48,6 +48,8 @@ def row(name, result="passed", **more):
 
 ROWS = [row(steps.FIGURES, figures=FIGURES), row(steps.BRING_UP, figures={"ranks": 2, "farandole_s": 0.36, "nccl_s": 0.3}),
         row(steps.STUCK_STREAM, measured={"stuck stream, seconds after the deadline": 0.25}, tests={"passed": 1, "skipped": 0}),
+        row(steps.ENQUEUE, figures={"Farandole's allreduce in the caller's order, us": 12.0, "ncclAllReduce, us": 10.0}),
+        row(steps.TORCH_ENQUEUE, figures={"Farandole by ctypes, us": 12.0, "torch.distributed.all_reduce, us": 10.0}),
         row(steps.ALL_ALGORITHMS, "skipped", reason="no collectives on devices: no NCCL")]
 
 
@@ -88,7 +90,7 @@ class Targets(unittest.TestCase):
         rows = targets()
         self.assertEqual({what: target["met"] for what, target in rows.items()},
                          {"reduce_f32": True, "reduce_f16": False, "reduce_bf16": None, "pack": True, "unpack": None,
-                          "bring-up to the end": False, "a stuck stream to Timeout": True, "two ranks on one GPU": None})
+                          "bring-up to the end": False, "host time": True, "the same through ctypes": False, "a stuck stream to Timeout": True, "two ranks on one GPU": None})
         self.assertAlmostEqual(rows["reduce_f32"]["value"], 3 / 1.6 / 2)
         self.assertAlmostEqual(rows["bring-up to the end"]["value"], 1.2)
         self.assertIn("no NCCL", rows["two ranks on one GPU"]["reason"])

@@ -136,7 +136,7 @@ void FakeDeviceTest::SetUp() {
 void FakeDeviceTest::TearDown() {
   fake_device_restore();
   EXPECT_EQ(reports(), "");
-  for (const char* const option : {"FAKE_NCCL_ANY_THREAD", "FAKE_NCCL_SHARED_DEVICE", "FAKE_NCCL_ABORT_HANGS"}) {
+  for (const char* const option : {"FAKE_NCCL_SHARED_DEVICE", "FAKE_NCCL_ABORT_HANGS"}) {
     set(option, "0");
   }
   set("FAKE_NCCL_BUFFERED_PERCENT", "50");

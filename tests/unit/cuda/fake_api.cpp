@@ -197,6 +197,13 @@ void set_nccl_calls(NcclApi& api) {
   api.ncclRecv = [](void*, std::size_t count, ncclDataType_t type, int peer, ncclComm_t, CUstream) -> ncclResult_t {
     return nccl_answer(fmt::format("ncclRecv {} bytes={} type={}", peer, count, static_cast<int>(type)));
   };
+  api.ncclRedOpCreatePreMulSum = [](ncclRedOp_t* op, void* scalar, ncclDataType_t type, ncclScalarResidence_t residence,
+                                    ncclComm_t) -> ncclResult_t {
+    *op = 5;
+    const float factor = type == ncclFloat32 ? *static_cast<float*>(scalar) : 0;
+    return nccl_answer(fmt::format("ncclRedOpCreatePreMulSum {} type={} residence={}", factor, static_cast<int>(type),
+                                   static_cast<int>(residence)));
+  };
   api.ncclAllReduce = [](const void*, void*, std::size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t,
                          CUstream) -> ncclResult_t {
     return nccl_answer(
