@@ -6,6 +6,7 @@
 #include <array>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "fake_kernels.h"
@@ -34,13 +35,13 @@ std::string scale_kernel(int type) {
   return fmt::format("farandole_scale_{}", kTypeRows[static_cast<std::size_t>(type)].name);
 }
 
-void run_one(KernelBody body, const cuda::KernelTask& task, Random& random) {
-  cuda::KernelArguments arguments;
-  arguments.task_count = 1;
-  arguments.unused = 0;
-  arguments.tasks[0] = task;
-  const auto blocks = static_cast<unsigned>(1 + random.below(3)), threads = static_cast<unsigned>(1 + random.below(4));
-  run_kernel(body, {{blocks, 1, 1}, {threads, 1, 1}, 0}, arguments, random);
+void run_one(const KernelBody& body, const cuda::KernelTask& task, std::size_t element_bytes, Random& random) {
+  if (task.count == 0) return;
+  cuda::LargestArguments arguments;
+  arguments.task_count = arguments.tile_count = 0;
+  add_task(arguments, task, element_bytes);
+  const auto blocks = static_cast<unsigned>(1 + random.below(3));
+  run_kernel(body, {{blocks, 1, 1}, {cuda::kBlockThreads, 1, 1}, 0}, arguments, random);
 }
 
 /// Makes the messages of one rank. Its members have the program's addresses, messages and `finish` those of streams.
@@ -142,17 +143,19 @@ class CollectivePlan {
       if (peer != arguments_.rank) add(Message::Direction::kReceive, peer, part_of(parts->data(), peer));
     }
     const CollectiveCall& call = arguments_.call;
-    const KernelBody combine = find_kernel(reduce_kernel(call.type, call.op));
-    const KernelBody scale = call.op == cuda::ncclAvg ? find_kernel(scale_kernel(call.type)) : nullptr;
+    const KernelBody combine = find_kernel(reduce_kernel(call.type, call.op)).value();
+    const std::optional<KernelBody> scale =
+        call.op == cuda::ncclAvg ? find_kernel(scale_kernel(call.type)) : std::nullopt;
     plan_.finish = [parts = std::move(parts), own = stream_address(own), output = stream_address(output_),
                     bytes = part_bytes_, rank = arguments_.rank, size = arguments_.size, elements = call.count, combine,
-                    scale](Random& random) {
+                    scale, element_bytes = bytes_of_type(call.type)](Random& random) {
       std::byte* const sum = parts->data();
       std::memcpy(sum + static_cast<std::size_t>(rank) * bytes, own, bytes);
       for (int peer = 1; peer < size; ++peer) {
-        run_one(combine, {sum, sum, sum + static_cast<std::size_t>(peer) * bytes, elements, 1.0}, random);
+        run_one(combine, {sum, sum, sum + static_cast<std::size_t>(peer) * bytes, elements, 1.0}, element_bytes,
+                random);
       }
-      if (scale != nullptr) run_one(scale, {sum, sum, nullptr, elements, 1.0 / size}, random);
+      if (scale) run_one(*scale, {sum, sum, nullptr, elements, 1.0 / size}, element_bytes, random);
       std::memcpy(output, sum, bytes);
     };
   }
@@ -175,7 +178,7 @@ std::string why_no_reduction(int type, int op) {
   if (op < 0 || op >= static_cast<int>(kOpNames.size())) return fmt::format("there is no operation {}", op);
   const bool scales = op == cuda::ncclAvg;
   for (const std::string& kernel : {reduce_kernel(type, op), scales ? scale_kernel(type) : reduce_kernel(type, op)}) {
-    if (find_kernel(kernel) == nullptr) return fmt::format("the double has no kernel {}", kernel);
+    if (!find_kernel(kernel)) return fmt::format("the double has no kernel {}", kernel);
   }
   return {};
 }

@@ -68,7 +68,7 @@ TEST_F(CudaMisuse, AStreamOfAnotherDevice) {
 TEST_F(CudaMisuse, AKernelOfAnotherDevice) {
   const CUfunction function = find_kernel_by_name("farandole_copy");
   use_device(1);
-  EXPECT_EQ(launch(function, arguments_of({{}}), make_stream()), kInvalidHandle);
+  EXPECT_EQ(launch(function, arguments_of({{nullptr, nullptr, nullptr, 1, 1.0}}), make_stream()), kInvalidHandle);
   EXPECT_THAT(reports(), HasSubstr("which was loaded for device 0, on device 1"));
 }
 
@@ -100,8 +100,9 @@ TEST_F(CudaMisuse, AccessBeyondAnAllocation) {
   EXPECT_THAT(reports(), HasSubstr("the target goes from byte 16 to 33 of memory of device 0 (32 bytes"));
   // Elements are counted, as the name of the kernel has them.
   const CUfunction function = find_kernel_by_name("farandole_reduce_f32_sum");
-  EXPECT_EQ(launch(function, arguments_of({{enough.data(), enough.data(), memory.data(), 9, 1.0}}), stream),
-            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(
+      launch(function, arguments_of({{enough.data(), enough.data(), memory.data(), 9, 1.0}}, sizeof(float)), stream),
+      CUDA_ERROR_INVALID_VALUE);
   EXPECT_THAT(reports(), HasSubstr("the right input goes from byte 0 to 36"));
 }
 
