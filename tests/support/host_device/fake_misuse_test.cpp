@@ -128,6 +128,24 @@ TEST_F(CudaMisuse, TasksOfALaunchThatTouchEachOther) {
   EXPECT_EQ(cuda_api().cuStreamSynchronize(stream), CUDA_SUCCESS);
 }
 
+TEST_F(CudaMisuse, LaunchesThatKernelsAreNotCompiledFor) {
+  const Vector<std::uint8_t> memory(100);
+  const CUstream stream = make_stream();
+  const CUfunction function = find_kernel_by_name("farandole_copy");
+  LargestArguments arguments = arguments_of({{memory.data(), memory.data(), nullptr, 40, 1.0}});
+  std::array<void*, 1> parameters{&arguments};
+  const auto launched = [&](unsigned grid_y, unsigned block_x) {
+    return cuda_api().cuLaunchKernel(function, 1, grid_y, 1, block_x, 1, 1, 0, stream, parameters.data(), nullptr);
+  };
+  EXPECT_EQ(launched(1, 64), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_THAT(reports(), HasSubstr("1x1x1 blocks of 64x1x1 threads"));
+  EXPECT_EQ(launched(2, kBlockThreads), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_THAT(reports(), HasSubstr("1x2x1 blocks of 128x1x1 threads"));
+  arguments.task_count = 65;
+  EXPECT_EQ(launched(1, kBlockThreads), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_THAT(reports(), HasSubstr("65 tasks; a launch has up to 64"));
+}
+
 TEST_F(CudaMisuse, MemoryThatWasFreed) {
   const CUstream stream = make_stream();
   CUdeviceptr memory = 0;
