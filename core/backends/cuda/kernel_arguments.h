@@ -35,6 +35,8 @@ template <int kCapacity>
 struct KernelArguments {
   std::uint32_t task_count;
   std::uint32_t tile_count;
+  std::uint32_t in_turns;  // TEMPORARY: blocks share the tiles of all tasks in turns
+  std::uint32_t unused;
   TiledTask tasks[kCapacity];
 };
 

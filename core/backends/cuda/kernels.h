@@ -284,13 +284,14 @@ FARANDOLE_HOST_DEVICE inline unsigned task_with_tile(const KernelArguments<kCapa
 template <class Kernel, int kCapacity>
 FARANDOLE_HOST_DEVICE inline void run_tasks(const KernelArguments<kCapacity>& arguments, unsigned block,
                                             unsigned blocks, unsigned thread) {
-  const TileRange share = tiles_of_block(arguments.tile_count, arguments.task_count, block, blocks);
+  const TileRange share = tiles_of_block(arguments.tile_count, arguments.in_turns != 0 ? 1 : 2, block, blocks);
   std::uint32_t tile = share.first;
   for (unsigned i = task_with_tile(arguments, tile); tile < share.end; ++i) {
     const TiledTask& tiled = arguments.tasks[i];
     const std::uint32_t end = std::min(tiled.end_tile, share.end);
     Kernel::run(tiled.task, {tile - tiled.first_tile, end - tiled.first_tile, share.step}, thread);
-    tile = end;
+    tile += (end - tile + share.step - 1) / share.step * share.step;
+    if (tile < share.end && arguments.tasks[i + 1].end_tile <= tile) i = task_with_tile(arguments, tile) - 1;
   }
 }
 

@@ -67,6 +67,7 @@ template <class Arguments>
 void run(void (*kernel)(Arguments arguments), const std::vector<KernelTask>& tasks, std::size_t element_bytes,
          unsigned blocks) {
   Arguments arguments{};
+  arguments.in_turns = blocks % 2;
   for (const KernelTask& task : tasks) {
     if (task.count > 0) add_task(arguments, task, element_bytes);
   }
