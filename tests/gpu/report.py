@@ -83,12 +83,21 @@ def line_of(row):
 # Targets.
 
 
+EQUAL_COPY = "copy of the gradients' size"
+
+
 def bandwidths(figures):
-    """GB/s, read and written, by name, and each one's ratio to the copy between memories of the device."""
+    """GB/s, read and written, by name, and the ratio to the copy between memories of the device.
+
+    Rows of packing also have the ratio to a copy of the gradients' size, because a shorter copy has a lower rate.
+    """
     rows = {row["name"]: {"p50_us": row["p50_us"], "gbs": row["moved_bytes"] / row["p50_us"] / 1e3}
             for row in figures.get("memory", [])}
     for row in rows.values():
         row["of_copy"] = row["gbs"] / rows["copy"]["gbs"]
+    for name in ("pack", "unpack"):
+        if name in rows and EQUAL_COPY in rows:
+            rows[name]["of_equal_copy"] = rows[name]["gbs"] / rows[EQUAL_COPY]["gbs"]
     return rows
 
 
@@ -185,13 +194,14 @@ def page_of_steps(rows):
 def page_of_figures(report):
     rows = report["steps"]
     lines = ["## Figures", ""]
-    rates = [(f"{name}", f"{row['p50_us']:.1f} µs", f"{row['gbs']:.0f} GB/s", f"{row['of_copy']:.2f}")
+    rates = [(f"{name}", f"{row['p50_us']:.1f} µs", f"{row['gbs']:.0f} GB/s", f"{row['of_copy']:.2f}",
+              f"{row['of_equal_copy']:.2f}" if "of_equal_copy" in row else "")
              for name, row in report["bandwidths"].items()]
     for row in named(rows, steps.TORCH_FIGURES).get("figures", {}).get("memory", []):
         rate = row["moved_bytes"] / row["p50_us"] / 1e3
         of_copy = rate / report["bandwidths"]["copy"]["gbs"] if "copy" in report["bandwidths"] else None
-        rates.append((row["name"], f"{row['p50_us']:.1f} µs", f"{rate:.0f} GB/s", number(of_copy)))
-    lines += table(("on the device", "median", "read and written", "of our copy"), rates)
+        rates.append((row["name"], f"{row['p50_us']:.1f} µs", f"{rate:.0f} GB/s", number(of_copy), ""))
+    lines += table(("on the device", "median", "read and written", "of our copy", "of a copy of equal size"), rates)
     costs = []
     for row in rows:
         for what, value in row.get("figures", {}).items():

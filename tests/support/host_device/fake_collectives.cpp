@@ -6,6 +6,7 @@
 #include <array>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "fake_kernels.h"
@@ -33,13 +34,14 @@ std::string scale_kernel(int type) {
   return fmt::format("farandole_scale_{}", kTypeRows[static_cast<std::size_t>(type)].name);
 }
 
-void run_one(KernelBody body, const cuda::KernelTask& task, Random& random) {
-  cuda::KernelArguments arguments;
-  arguments.task_count = 1;
-  arguments.unused = 0;
-  arguments.tasks[0] = task;
-  const auto blocks = static_cast<unsigned>(1 + random.below(3)), threads = static_cast<unsigned>(1 + random.below(4));
-  run_kernel(body, {{blocks, 1, 1}, {threads, 1, 1}, 0}, arguments, random);
+void run_one(const KernelBody& body, const cuda::KernelTask& task, std::size_t element_bytes, Random& random) {
+  if (task.count == 0) return;
+  cuda::LargestArguments arguments;
+  arguments.task_count = arguments.tile_count = 0;
+  arguments.in_turns = 1;
+  add_task(arguments, task, element_bytes);
+  const auto blocks = static_cast<unsigned>(1 + random.below(3));
+  run_kernel(body, {{blocks, 1, 1}, {cuda::kBlockThreads, 1, 1}, 0}, arguments, random);
 }
 
 /// Makes the messages of one rank. Its members have the program's addresses, messages and `finish` those of streams.
@@ -109,9 +111,9 @@ class CollectivePlan {
     for (std::size_t part = 0; part < parts; ++part) reads(part_of(input_, static_cast<int>(part)));
     auto copy = std::make_shared<std::vector<std::byte>>(part_bytes_ * parts);
     plan_.begin = [copy, from = stream_address(input_), elements = arguments_.call.count * parts,
-                   factor = arguments_.factor,
-                   scale = find_kernel(scale_kernel(arguments_.call.type))](Random& random) {
-      run_one(scale, {copy->data(), from, nullptr, elements, factor}, random);
+                   factor = arguments_.factor, bytes = bytes_of_type(arguments_.call.type),
+                   scale = find_kernel(scale_kernel(arguments_.call.type)).value()](Random& random) {
+      run_one(scale, {copy->data(), from, nullptr, elements, factor}, bytes, random);
     };
     multiplied_ = std::move(copy);
   }
@@ -164,14 +166,15 @@ class CollectivePlan {
       if (peer != arguments_.rank) add(Message::Direction::kReceive, peer, part_of(parts->data(), peer));
     }
     const CollectiveCall& call = arguments_.call;
-    const KernelBody combine = find_kernel(reduce_kernel(call.type, call.op));
+    const KernelBody combine = find_kernel(reduce_kernel(call.type, call.op)).value();
     plan_.finish = [parts = std::move(parts), own = sent(own), kept = multiplied_, output = stream_address(output_),
-                    bytes = part_bytes_, rank = arguments_.rank, size = arguments_.size, elements = call.count,
-                    combine](Random& random) {
+                    bytes = part_bytes_, rank = arguments_.rank, size = arguments_.size, elements = call.count, combine,
+                    element_bytes = bytes_of_type(call.type)](Random& random) {
       std::byte* const sum = parts->data();
       std::memcpy(sum + static_cast<std::size_t>(rank) * bytes, own, bytes);
       for (int peer = 1; peer < size; ++peer) {
-        run_one(combine, {sum, sum, sum + static_cast<std::size_t>(peer) * bytes, elements, 1.0}, random);
+        run_one(combine, {sum, sum, sum + static_cast<std::size_t>(peer) * bytes, elements, 1.0}, element_bytes,
+                random);
       }
       std::memcpy(output, sum, bytes);
     };
@@ -195,7 +198,7 @@ std::size_t bytes_of_type(int type) {
 std::string why_no_reduction(int type, int op) {
   if (op < 0 || op >= static_cast<int>(kOpNames.size())) return fmt::format("there is no operation {}", op);
   const std::string kernel = reduce_kernel(type, op);
-  return find_kernel(kernel) == nullptr ? fmt::format("the double has no kernel {}", kernel) : "";
+  return find_kernel(kernel) ? "" : fmt::format("the double has no kernel {}", kernel);
 }
 
 PlannedCall plan_collective(const CollectiveArguments& arguments) {

@@ -95,8 +95,9 @@ TEST_F(Nccl, GroupsOfAStreamComeOneAfterAnother) {
         send(data, 1 - rank, comm, stream);
       } else {
         receive(data, 1 - rank, comm, stream);
-        EXPECT_EQ(launch(reduce, arguments_of({{data.data(), data.data(), data.data(), 10, 1.0}}), stream),
-                  CUDA_SUCCESS);
+        EXPECT_EQ(
+            launch(reduce, arguments_of({{data.data(), data.data(), data.data(), 10, 1.0}}, sizeof(float)), stream),
+            CUDA_SUCCESS);
       }
     }
     const float expected = 5.0F * static_cast<float>(1 << (rank == 0 ? 20 : 19));

@@ -84,16 +84,15 @@ CUfunction find_kernel_by_name(const char* name) {
   return function;
 }
 
-KernelArguments arguments_of(const std::vector<KernelTask>& tasks) {
-  KernelArguments arguments{};
-  for (const KernelTask& task : tasks) arguments.tasks[arguments.task_count++] = task;
+LargestArguments arguments_of(const std::vector<KernelTask>& tasks, std::size_t element_bytes) {
+  LargestArguments arguments{};
+  for (const KernelTask& task : tasks) add_task(arguments, task, element_bytes);
   return arguments;
 }
 
-CUresult launch(CUfunction function, KernelArguments arguments, CUstream stream, unsigned grid_x) {
+CUresult launch(CUfunction function, LargestArguments arguments, CUstream stream) {
   std::array<void*, 1> parameters{&arguments};
-  return cuda_api().cuLaunchKernel(function, grid_x, arguments.task_count, 1, 256, 1, 1, 0, stream, parameters.data(),
-                                   nullptr);
+  return cuda_api().cuLaunchKernel(function, 2, 1, 1, kBlockThreads, 1, 1, 0, stream, parameters.data(), nullptr);
 }
 
 void on_ranks(int size, const std::function<void(int rank)>& body) {

@@ -130,11 +130,11 @@ void set_kernels(CudaApi& api) {
     the_vendor.loaded_kernels.insert(reinterpret_cast<const char*>(function));
     return CUDA_SUCCESS;
   };
-  api.cuLaunchKernel = [](CUfunction function, unsigned, unsigned grid_y, unsigned, unsigned, unsigned, unsigned,
+  api.cuLaunchKernel = [](CUfunction function, unsigned grid_x, unsigned, unsigned, unsigned, unsigned, unsigned,
                           unsigned, CUstream, void** parameters, void**) -> CUresult {
-    const auto& arguments = *static_cast<const KernelArguments*>(parameters[0]);
-    FakeVendor::Launch launch{reinterpret_cast<const char*>(function), grid_y, {}};
-    for (std::uint32_t i = 0; i < arguments.task_count; ++i) launch.counts.push_back(arguments.tasks[i].count);
+    const auto& arguments = *static_cast<const LargestArguments*>(parameters[0]);
+    FakeVendor::Launch launch{reinterpret_cast<const char*>(function), grid_x, {}};
+    for (std::uint32_t i = 0; i < arguments.task_count; ++i) launch.counts.push_back(arguments.tasks[i].task.count);
     the_vendor.launches.push_back(std::move(launch));
     return answer("cuLaunchKernel");
   };
