@@ -35,14 +35,12 @@ template <int kCapacity>
 struct KernelArguments {
   std::uint32_t task_count;
   std::uint32_t tile_count;
-  std::uint32_t in_turns;  // TEMPORARY: blocks share the tiles of all tasks in turns
-  std::uint32_t unused;
   TiledTask tasks[kCapacity];
 };
 
 /// Capacities of the variants of a kernel, ascending. All kernels have the first variant, whose argument fits in 4 KiB,
 /// the limit of older drivers. The kernels that pack tensors (FARANDOLE_PACKING_KERNELS) have all variants.
-inline constexpr std::array kCapacities{64, 256, 682};
+inline constexpr std::array kCapacities{64, 682};
 using LargestArguments = KernelArguments<kCapacities.back()>;
 static_assert(sizeof(KernelArguments<kCapacities.front()>) <= 4096);
 static_assert(sizeof(LargestArguments) <= 32764, "the limit of CUDA 12.1 and newer on sm_70 and newer");
@@ -61,6 +59,6 @@ constexpr void add_task(KernelArguments<kCapacity>& arguments, const KernelTask&
 //   farandole_reduce_<dtype>_<op>       op: sum, product, min, max
 //   farandole_scale_<dtype>             all types except bool
 //   farandole_cast_<from>_<to>          f16, bf16, f32, f64 among each other; integers to their sum_type() and back
-// The names of variants with a larger capacity than the first end with it: farandole_copy_x256.
+// The names of variants with a larger capacity than the first end with it: farandole_copy_x682.
 
 }  // namespace farandole::cuda

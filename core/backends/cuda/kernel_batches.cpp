@@ -6,9 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <cstdlib>
 #include <optional>
-#include <string_view>
 #include <vector>
 
 #include "farandole/core/error.h"
@@ -133,26 +131,6 @@ int kernel_of(const DeviceTask& task) {
   return kCopyKernel;
 }
 
-namespace {
-// TEMPORARY, for measurements.
-// TILE_ORDER=contiguous|interleaved; else a single task is interleaved, several are contiguous.
-bool in_turns(std::uint32_t task_count) {
-  static const char* const order = std::getenv("TILE_ORDER");
-  if (order == nullptr) return task_count == 1;
-  return std::string_view(order) == "interleaved";
-}
-// LAUNCH_CAPACITY=64|256|682 of kernels that pack; else the smallest that suffices.
-std::size_t variant_for(std::ptrdiff_t tasks) {
-  static const char* const forced = std::getenv("LAUNCH_CAPACITY");
-  std::size_t variant = 0;
-  while (variant + 1 < kCapacities.size() &&
-         (forced != nullptr ? kCapacities[variant] < std::atoi(forced) : tasks > kCapacities[variant])) {
-    ++variant;
-  }
-  return variant;
-}
-}  // namespace
-
 void for_each_batch(std::span<const DeviceTask> tasks, bool has_large_variants,
                     const std::function<void(const KernelBatch&)>& launch) {
   struct SortedTask {
@@ -173,11 +151,11 @@ void for_each_batch(std::span<const DeviceTask> tasks, bool has_large_variants,
     batch.arguments.task_count = batch.arguments.tile_count = 0;
     const auto end =
         std::find_if(first, sorted.end(), [&](const SortedTask& each) { return each.kernel != batch.kernel; });
-    if (has_large_variants && is_packing(batch.kernel)) batch.variant = variant_for(end - first);
+    if (has_large_variants && is_packing(batch.kernel)) {
+      while (batch.variant + 1 < kCapacities.size() && end - first > kCapacities[batch.variant]) ++batch.variant;
+    }
     const auto end_of_batch = first + std::min<std::ptrdiff_t>(end - first, kCapacities[batch.variant]);
     for (; first != end_of_batch; ++first) append(batch.arguments, *first->task, batch.kernel);
-    batch.arguments.in_turns = in_turns(batch.arguments.task_count) ? 1 : 0;
-    batch.arguments.unused = 0;
     launch(batch);
   }
 }

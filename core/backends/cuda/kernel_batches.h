@@ -16,7 +16,7 @@ namespace farandole::cuda {
 inline constexpr int kKernelCount = 1 + kDTypeCount * 4 + kDTypeCount + 4 * 4 + 6 * 2;
 /// "farandole_reduce_f32_sum"; empty if no kernel has this number.
 std::string kernel_name(int kernel);
-/// Name of a variant: "farandole_copy_x256". Empty if the kernel has no such variant.
+/// Name of a variant: "farandole_copy_x682". Empty if the kernel has no such variant.
 /// @param variant  index in kCapacities
 std::string variant_name(int kernel, std::size_t variant);
 

@@ -13,10 +13,8 @@ namespace farandole::cuda {
 #define FARANDOLE_KERNEL(name, ...) FARANDOLE_VARIANT(name, 64, __VA_ARGS__)
 FARANDOLE_KERNELS(FARANDOLE_KERNEL)
 
-// See kOldestLargeToolkit. A compiler for CPUs is another than nvcc.
+// Same condition as kOldestLargeToolkit; without nvcc (tests on CPUs) all variants are compiled.
 #if !defined(__CUDACC__) || __CUDACC_VER_MAJOR__ >= 13
-#define FARANDOLE_KERNEL_X256(name, ...) FARANDOLE_VARIANT(name##_x256, 256, __VA_ARGS__)
-FARANDOLE_PACKING_KERNELS(FARANDOLE_KERNEL_X256)
 #define FARANDOLE_KERNEL_X682(name, ...) FARANDOLE_VARIANT(name##_x682, 682, __VA_ARGS__)
 FARANDOLE_PACKING_KERNELS(FARANDOLE_KERNEL_X682)
 #endif

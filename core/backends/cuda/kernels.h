@@ -181,7 +181,7 @@ FARANDOLE_HOST_DEVICE inline void run_packets(const Function& function, const Ke
     assert(packets == 0 || is_aligned(inputs[input]));
   }
   const unsigned place = thread / kWarpSize * (kWarpSize * kPacketsInFlight) + thread % kWarpSize;
-  for (std::uint32_t tile = tiles.first; tile < tiles.end; tile += tiles.step) {
+  for (std::uint32_t tile = tiles.first; tile < tiles.end; ++tile) {
     for (unsigned pass = 0; pass < kPasses; ++pass) {
       const std::uint64_t at = (std::uint64_t{tile} * kPasses + pass) * kPassPackets + place;
       if (at >= packets) return;
@@ -230,7 +230,7 @@ FARANDOLE_HOST_DEVICE inline bool run_in_packets_of(const Function& function, co
     static_assert(2 * (kElements - 1) <= kBlockThreads);
     if (tiles.first == 0 && thread < task.count - packets * kElements) {
       const std::uint64_t element = thread < head ? thread : thread + packets * kElements;
-      run_packets<1>(function, task, element, 1, {0, 1, 1}, 0);
+      run_packets<1>(function, task, element, 1, {0, 1}, 0);
     }
   }
   return true;
@@ -284,14 +284,13 @@ FARANDOLE_HOST_DEVICE inline unsigned task_with_tile(const KernelArguments<kCapa
 template <class Kernel, int kCapacity>
 FARANDOLE_HOST_DEVICE inline void run_tasks(const KernelArguments<kCapacity>& arguments, unsigned block,
                                             unsigned blocks, unsigned thread) {
-  const TileRange share = tiles_of_block(arguments.tile_count, arguments.in_turns != 0 ? 1 : 2, block, blocks);
+  const TileRange share = tiles_of_block(arguments.tile_count, block, blocks);
   std::uint32_t tile = share.first;
   for (unsigned i = task_with_tile(arguments, tile); tile < share.end; ++i) {
     const TiledTask& tiled = arguments.tasks[i];
     const std::uint32_t end = std::min(tiled.end_tile, share.end);
-    Kernel::run(tiled.task, {tile - tiled.first_tile, end - tiled.first_tile, share.step}, thread);
-    tile += (end - tile + share.step - 1) / share.step * share.step;
-    if (tile < share.end && arguments.tasks[i + 1].end_tile <= tile) i = task_with_tile(arguments, tile) - 1;
+    Kernel::run(tiled.task, {tile - tiled.first_tile, end - tiled.first_tile}, thread);
+    tile = end;
   }
 }
 

@@ -38,7 +38,6 @@ void run_one(const KernelBody& body, const cuda::KernelTask& task, std::size_t e
   if (task.count == 0) return;
   cuda::LargestArguments arguments;
   arguments.task_count = arguments.tile_count = 0;
-  arguments.in_turns = 1;
   add_task(arguments, task, element_bytes);
   const auto blocks = static_cast<unsigned>(1 + random.below(3));
   run_kernel(body, {{blocks, 1, 1}, {cuda::kBlockThreads, 1, 1}, 0}, arguments, random);

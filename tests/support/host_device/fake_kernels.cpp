@@ -37,7 +37,7 @@ std::vector<std::string_view> words_of(std::string_view name) {
   return words;
 }
 
-// The variant of a kernel that a name as kernel_arguments.h has it means: index in kCapacities.
+// Index in kCapacities of the variant that a name of kernel_arguments.h denotes.
 std::size_t variant_of(std::string_view name) {
   for (std::size_t variant = cuda::kCapacities.size() - 1; variant > 0; --variant) {
     if (name.ends_with(fmt::format("_x{}", cuda::kCapacities[variant]))) return variant;

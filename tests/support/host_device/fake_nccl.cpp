@@ -109,7 +109,8 @@ ncclResult_t enqueue_collective(const char* name, const CollectiveCall& collecti
     CollectiveCall made = collective;
     double factor = 1.0;
     if (const int number = collective.op - kFirstMadeOp; reduces && number >= 0) {
-      if (number >= static_cast<int>(communicator.factors.size())) return fmt::format("no operation {}", collective.op);
+      if (number >= static_cast<int>(communicator.factors.size()))
+        return fmt::format("there is no operation {}", collective.op);
       factor = communicator.factors[static_cast<std::size_t>(number)];
       made.op = ncclSum;
     }

@@ -40,9 +40,9 @@ TEST(LaunchShape, EachTileIsOfOneBlockAndBlocksHaveEqualNumbers) {
       for (const unsigned blocks : {1U, 2U, 5U, 792U}) {
         std::vector<int> times(tiles);
         for (unsigned block = 0; block < blocks; ++block) {
-          const TileRange share = tiles_of_block(tiles, tasks, block, blocks);
+          const TileRange share = tiles_of_block(tiles, block, blocks);
           std::uint32_t count = 0;
-          for (std::uint32_t tile = share.first; tile < share.end; tile += share.step, ++count) ++times.at(tile);
+          for (std::uint32_t tile = share.first; tile < share.end; ++tile, ++count) ++times.at(tile);
           EXPECT_LE(count, (tiles + blocks - 1) / blocks) << tiles << " tiles, block " << block << " of " << blocks;
           EXPECT_GE(count, tiles / blocks) << tiles << " tiles, block " << block << " of " << blocks;
         }
@@ -56,7 +56,7 @@ TEST(LaunchShape, EachTileIsOfOneBlockAndBlocksHaveEqualNumbers) {
 struct Recorder {
   static void run(const KernelTask& task, TileRange tiles, unsigned /*thread*/) {
     EXPECT_LT(tiles.first, tiles.end);
-    for (std::uint32_t tile = tiles.first; tile < tiles.end; tile += tiles.step) {
+    for (std::uint32_t tile = tiles.first; tile < tiles.end; ++tile) {
       ++times[{task.count, tile}];
       ++of_block;
     }
@@ -67,27 +67,24 @@ struct Recorder {
 
 /// Runs all blocks of a launch, whose tasks have different counts.
 void check_shares(const std::vector<std::size_t>& counts, std::size_t element_bytes, unsigned blocks) {
-  for (const std::uint32_t in_turns : {0U, 1U}) {
-    LargestArguments arguments{};
-    arguments.in_turns = in_turns;
-    for (const std::size_t count : counts) add_task(arguments, {nullptr, nullptr, nullptr, count, 1.0}, element_bytes);
-    Recorder::times.clear();
-    for (unsigned block = 0; block < blocks; ++block) {
-      Recorder::of_block = 0;
-      run_tasks<Recorder>(arguments, block, blocks, 0);
-      EXPECT_LE(Recorder::of_block, (arguments.tile_count + blocks - 1) / blocks) << "block " << block;
-    }
-    std::size_t tiles = 0;
-    for (const std::size_t count : counts) {
-      const std::uint64_t wanted = tiles_of(count * element_bytes);
-      for (std::uint32_t tile = 0; tile < wanted; ++tile) {
-        EXPECT_EQ((Recorder::times[{count, tile}]), 1) << "tile " << tile << " of " << count << " elements";
-      }
-      tiles += wanted;
-    }
-    EXPECT_EQ(arguments.tile_count, tiles);
-    EXPECT_EQ(Recorder::times.size(), tiles) << "no tile that the tasks do not have";
+  LargestArguments arguments{};
+  for (const std::size_t count : counts) add_task(arguments, {nullptr, nullptr, nullptr, count, 1.0}, element_bytes);
+  Recorder::times.clear();
+  for (unsigned block = 0; block < blocks; ++block) {
+    Recorder::of_block = 0;
+    run_tasks<Recorder>(arguments, block, blocks, 0);
+    EXPECT_LE(Recorder::of_block, (arguments.tile_count + blocks - 1) / blocks) << "block " << block;
   }
+  std::size_t tiles = 0;
+  for (const std::size_t count : counts) {
+    const std::uint64_t wanted = tiles_of(count * element_bytes);
+    for (std::uint32_t tile = 0; tile < wanted; ++tile) {
+      EXPECT_EQ((Recorder::times[{count, tile}]), 1) << "tile " << tile << " of " << count << " elements";
+    }
+    tiles += wanted;
+  }
+  EXPECT_EQ(arguments.tile_count, tiles);
+  EXPECT_EQ(Recorder::times.size(), tiles) << "no tile that the tasks do not have";
 }
 
 TEST(LaunchShape, BlocksTakeEqualSharesOfUnevenTasks) {
