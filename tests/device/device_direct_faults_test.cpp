@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "farandole/core/error.h"
+#include "farandole/gradients/gradient_averager.h"
 #include "farandole/internal/endpoint.h"
 #include "groups.h"
 #include "message_of.h"
@@ -98,6 +99,23 @@ TEST(DirectFaults, StrictChecksCompareFirst) {
     EXPECT_THAT(message_of<Mismatch>([&] { rank.call(op); }), HasSubstr("no data was touched"));
     rank.call(ReduceOp::kSum);
     rank.device.synchronize(rank.stream);
+  });
+}
+
+/// FARANDOLE_DEVICE_FAULT is raise.
+TEST(DirectFaults, UnmarkedGradientsEndTheJob) {
+  for_each_device_group({2}, [](Communicator& ranks) {
+    DirectRank rank(ranks);
+    Buffer gradients = ranks.allocate(100, DType::kF32, ranks.device());
+    GradientAverager averager(rank.caller, {{gradients.view(), "weights"}}, {.stream = rank.stream});
+    averager.ready(0);
+    averager.wait();
+    EXPECT_THAT(message_of<PeerLost>([&] {
+                  if (ranks.rank() == 0) averager.ready(0);
+                  averager.wait();
+                  rank.call_on(ReduceOp::kSum);
+                }),
+                AllOf(HasSubstr("rank 1 "), HasSubstr("has left gradients unmarked")));
   });
 }
 

@@ -95,6 +95,13 @@ TEST(DeviceGradients, WithoutAStreamAreThereAfterWait) {
   for_each_device_group({2, 3}, [](Communicator& ranks) { train(ranks, /*with_stream=*/false); });
 }
 
+TEST(DeviceGradients, AreAveragedInTheCallersOrder) {
+  for_each_device_group({2, 3}, [](Communicator& ranks) {
+    Communicator caller = ranks.duplicate({.device_order = CommunicatorOptions::DeviceOrder::kCaller});
+    for (const bool with_stream : {true, false}) train(caller, with_stream);
+  });
+}
+
 TEST(DeviceGradients, MixedHostAndDeviceMemoryIsRefusedOnAllRanks) {
   for_each_device_group({2}, [](Communicator& ranks) {
     Buffer device = ranks.allocate(10, DType::kF32, ranks.device());

@@ -91,6 +91,7 @@ class Communicator::State {
       queue_->run(prepared);
     }
   }
+  bool enqueues_directly() const { return direct_ != nullptr; }
   Work start(const Call& call) { return start(prepare(call, /*is_direct=*/false)); }
   /// Starts a call that this rank refuses. @throws InvalidArgument  where no peer compares the call
   Work start_refused(const Call& call, const std::string& why) {

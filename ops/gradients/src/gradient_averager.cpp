@@ -10,6 +10,7 @@
 #include <iterator>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -23,6 +24,7 @@
 #include "gradient_buckets.h"
 #include "gradient_checks.h"
 #include "gradient_memory.h"
+#include "side_stream.h"
 
 namespace farandole {
 namespace {
@@ -190,6 +192,7 @@ class GradientAverager::State {
     };
     finish(weights_.sum, true);
     for (Bucket& bucket : plan_.buckets) finish(bucket.work, device_ == nullptr || bucket.refused);
+    if (side_stream_) attempt([&] { side_stream_->join(options_.stream); });
     attempt([&] { device_use_.record(options_.stream); });
     return first;
   }
@@ -234,6 +237,7 @@ class GradientAverager::State {
     device_use_.open(*device_);
     waits_for_device_ = !options_.stream.valid();
     if (waits_for_device_) options_.stream = StreamView(nullptr, space);
+    if (internals(communicator_).enqueues_directly()) side_stream_.emplace(*device_);
   }
 
   void begin_training_step() {
@@ -280,7 +284,7 @@ class GradientAverager::State {
     if (values.count == 0) return;
     if (device_ == nullptr) {
       std::memset(values.data, 0, values.size_in_bytes());
-    } else if (!device_->is_capturing(options_.stream)) {
+    } else if (side_stream_ || !device_->is_capturing(options_.stream)) {
       device_->fill_zero(values.data, values.size_in_bytes(), options_.stream);
     }
   }
@@ -300,9 +304,15 @@ class GradientAverager::State {
     if (options_.weighted && weights_.own == 0) {
       for (std::size_t i = 0; i < bucket.count; ++i) fill_with_zeros(plan_.reduced[bucket.first + i]);
     }
+    const ReduceOp op = options_.weighted ? ReduceOp::kSum : options_.op;
+    if (side_stream_) {
+      pack(bucket);
+      options.stream = side_stream_->fork(options_.stream);
+      return communicator_.allreduce(bucket.view, op, options);
+    }
     // The collective refuses a stream that is being captured, on all ranks; do not enqueue the pack either.
     if (device_ == nullptr || !device_->is_capturing(options_.stream)) pack(bucket);
-    bucket.work = communicator_.allreduce_async(bucket.view, options_.weighted ? ReduceOp::kSum : options_.op, options);
+    bucket.work = communicator_.allreduce_async(bucket.view, op, options);
   }
 
   /// Blocks until the sum of weights is known; no-op if averages are not weighted. Returns false, and sets
@@ -340,6 +350,12 @@ class GradientAverager::State {
   /// touched. Where ranks do not compare their calls, aborts the job, because peers would wait for this rank.
   Work refused_call(const BufferView& view, ReduceOp op) {
     if (communicator_.size() == 1) return {};
+    if (side_stream_) {
+      communicator_.abort(
+          "a rank has left gradients unmarked or has abandoned a training step, and its peers have enqueued their "
+          "allreduces already, because the device order of the communicator is the caller's");
+      return {};
+    }
     try {
       return internals(communicator_)
           .refuse_allreduce(view, op, "this rank has left gradients unmarked, or has abandoned the training step");
@@ -364,6 +380,7 @@ class GradientAverager::State {
   std::list<ClaimedMemory> memory_;
   Device* device_ = nullptr;  // null: gradients are in host memory
   bool waits_for_device_ = false;
+  std::optional<SideStream> side_stream_;  // if buckets are enqueued directly
   DeviceUse device_use_;
   GradientBuckets plan_;
   std::vector<bool> is_ready_;      // per gradient
