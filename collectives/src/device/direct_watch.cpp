@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <cstring>
 #include <system_error>
 #include <utility>
 
@@ -19,7 +18,6 @@
 namespace farandole {
 namespace {
 
-constexpr std::size_t kCallsPerReport = CallReport::kMaxBytes / sizeof(Descriptor);
 constexpr auto kDeviceCheckInterval = std::chrono::milliseconds(100);
 /// From the report of a fault to the end of the process: time for the program to raise the fault and to end by itself.
 constexpr auto kGrace = std::chrono::seconds(3);
@@ -37,6 +35,7 @@ DirectWatch::DirectWatch(const Group& group, DeviceContext& context, std::shared
       context_(context),
       devices_(std::move(devices)),
       calls_(context.device()),
+      comparison_(group_),
       stall_(group.endpoint->settings().faults.warn_after, watched(group, group.endpoint->settings().faults.timeout)) {}
 
 void DirectWatch::tick(Clock::time_point now) {
@@ -44,8 +43,10 @@ void DirectWatch::tick(Clock::time_point now) {
   try {
     if (!faults.exist()) {
       faults.poll();
-      report_calls();
-      compare_reports();
+      const std::uint64_t count = calls_.count();
+      is_active_ = calls_.ended() < count || calls_.being_enqueued().has_value();
+      comparison_.report(calls_);
+      comparison_.compare();
       check_deadline(now);
       check_devices(now);
     }
@@ -55,68 +56,11 @@ void DirectWatch::tick(Clock::time_point now) {
   if (faults.exist()) end_after_fault(now);
 }
 
-void DirectWatch::report_calls() {
-  const std::uint64_t count = calls_.count();
-  is_active_ = calls_.ended() < count || calls_.being_enqueued().has_value();
-  if (group_.size() == 1 || !group_.compares) {
-    reported_ = count;
-    return;
-  }
-  while (reported_ < count) {
-    CallReport report{reported_ + 1, {}};
-    const std::size_t calls = std::min<std::size_t>(count - reported_, kCallsPerReport);
-    report.calls.resize(calls * sizeof(Descriptor));
-    for (std::size_t i = 0; i < calls; ++i) {
-      const Descriptor& descriptor = calls_.descriptor(++reported_);
-      std::memcpy(report.calls.data() + i * sizeof descriptor, &descriptor, sizeof descriptor);
-      history_.push_back(descriptor);
-    }
-    group_.endpoint->report_calls(group_.member(neighbour(1)), *group_.direct, report);
-  }
-}
-
-void DirectWatch::compare_reports() {
-  for (CallReport& report : group_.endpoint->call_reports().take(*group_.direct)) unread_.push_back(std::move(report));
-  while (!unread_.empty()) {
-    const std::uint64_t end = unread_.front().first + unread_.front().calls.size() / sizeof(Descriptor);
-    if (end > reported_ + 1) return;
-    compare(unread_.front());
-    unread_.pop_front();
-  }
-}
-
-void DirectWatch::compare(const CallReport& report) {
-  std::uint64_t number = report.first;
-  for (std::size_t at = 0; at + sizeof(Descriptor) <= report.calls.size(); at += sizeof(Descriptor), ++number) {
-    // Only after a report was lost.
-    while (compared_ + 1 < number && !history_.empty()) {
-      history_.pop_front();
-      ++compared_;
-    }
-    if (history_.empty() || number != compared_ + 1) return;
-    Descriptor other;
-    std::memcpy(&other, report.calls.data() + at, sizeof other);
-    const Descriptor own = history_.front();
-    history_.pop_front();
-    ++compared_;
-    if (std::memcmp(&own, &other, sizeof own) == 0) continue;
-    has_difference_ = true;
-    const auto called = [&](int rank, const Descriptor& descriptor) {
-      return group_.endpoint->topology().describe(group_.member(rank)) + " called " + describe(descriptor);
-    };
-    throw Mismatch(fmt::format(
-        "in call {} in the caller's device order {}, but {}: every rank must make the same calls in the same order; "
-        "the "
-        "devices have begun them, so that their data is wrong (FARANDOLE_CHECK=strict compares before data is touched)",
-        number, called(group_.rank, own), called(neighbour(-1), other)));
-  }
-}
-
 void DirectWatch::check_deadline(Clock::time_point now) {
   // Calls that were not reported yet are kept: a difference must be found even if the device has ended them.
   FlightRecorder& recorder = group_.endpoint->recorder();
   const std::optional<DirectLog::Pending> on_device =
-      calls_.advance(reported_, [&](FlightRecorder::Id record) { recorder.finish_inline(record); });
+      calls_.advance(comparison_.reported(), [&](FlightRecorder::Id record) { recorder.finish_inline(record); });
   const std::optional<DirectLog::Pending> pending = on_device ? on_device : calls_.being_enqueued();
   if (!pending || !group_.watches) return stall_.look(now);
   stall_.watch(pending->since);
@@ -147,7 +91,7 @@ void DirectWatch::check_devices(Clock::time_point now) {
 }
 
 void DirectWatch::end_after_fault(Clock::time_point now) {
-  const bool is_affected = has_difference_ || calls_.ended() < calls_.count() || calls_.being_enqueued();
+  const bool is_affected = comparison_.has_difference() || calls_.ended() < calls_.count() || calls_.being_enqueued();
   if (!is_affected && !fault_seen_) return;
   const bool exits = group_.endpoint->settings().faults.device_fault == "exit";
   if (!fault_seen_) {
@@ -169,8 +113,7 @@ void DirectWatch::end_after_fault(Clock::time_point now) {
 
 bool DirectWatch::is_settled() const {
   const std::uint64_t count = calls_.count();
-  const bool compares = group_.compares && group_.size() > 1;
-  return calls_.ended() == count && (!compares || compared_ == count);
+  return calls_.ended() == count && comparison_.is_complete(count);
 }
 
 void DirectWatch::close() {
@@ -184,7 +127,8 @@ void DirectWatch::close() {
       log(LogLevel::kWarning,
           fmt::format("{} ends {} although {} has not reported all of its calls: the last ones were "
                       "not compared",
-                      describe_self(), label_, group_.endpoint->topology().describe(group_.member(neighbour(-1)))));
+                      describe_self(), label_,
+                      group_.endpoint->topology().describe(group_.member(comparison_.compared_rank()))));
       return;
     }
     tick(Clock::now());

@@ -3,8 +3,6 @@
 #pragma once
 
 #include <condition_variable>
-#include <cstdint>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -12,8 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "device/direct_comparison.h"
 #include "device/direct_log.h"
-#include "farandole/internal/call_reports.h"
 #include "farandole/internal/progress.h"
 #include "farandole/internal/stall_monitor.h"
 #include "operation/group.h"
@@ -54,13 +52,9 @@ class DirectWatch final : public Progressable {
  private:
   /// True once all calls have ended on the device and were compared.
   bool is_settled() const;
-  void report_calls();
-  void compare_reports();
-  void compare(const CallReport& report);
   void check_deadline(Clock::time_point now);
   void check_devices(Clock::time_point now);
   void end_after_fault(Clock::time_point now);
-  int neighbour(int distance) const { return (group_.rank + distance + group_.size()) % group_.size(); }
   std::string describe_self() const { return group_.endpoint->topology().describe(group_.endpoint->rank()); }
   std::string describe_stall(const DirectLog::Pending& pending, bool is_enqueued, Clock::time_point now) const;
 
@@ -70,11 +64,7 @@ class DirectWatch final : public Progressable {
   const std::shared_ptr<DeviceGroup> devices_;
   DirectLog calls_;
   bool is_active_ = false;
-  std::uint64_t reported_ = 0;      // calls that were reported to the next rank, and copied to history_
-  std::deque<Descriptor> history_;  // own calls that the rank before has not reported yet
-  std::uint64_t compared_ = 0;      // calls that were compared; history_ begins after them
-  std::deque<CallReport> unread_;   // reports of calls that this rank has not made yet
-  bool has_difference_ = false;
+  DirectComparison comparison_;
   StallMonitor stall_;
   Clock::time_point next_device_check_{};
   std::optional<Clock::time_point> fault_seen_;

@@ -15,7 +15,8 @@
 
 namespace farandole {
 
-/// Members and properties of one communicator on one rank. Const after construction.
+/// Members and properties of one communicator on one rank. Const after construction. More than 15 members: one for each
+/// property, read everywhere.
 struct Group {
   std::shared_ptr<Endpoint> endpoint;
   std::uint16_t id = 0;

@@ -36,6 +36,7 @@ struct StepWeights {
   bool begun = false;  ///< `begin` was called in this training step
   bool is_total = false;
   Work sum;
+  std::exception_ptr error;  ///< why no bucket of this training step can be reduced, on any rank
 };
 
 }  // namespace
@@ -177,7 +178,7 @@ class GradientAverager::State {
 
   /// Waits until no allreduce is in flight, or until the stream waits for those on the device. Returns the first error.
   std::exception_ptr finish_all() {
-    std::exception_ptr first = step_error_;
+    std::exception_ptr first = weights_.error;
     const auto attempt = [&](const auto& action) {
       try {
         action();
@@ -249,7 +250,6 @@ class GradientAverager::State {
     }
     next_to_launch_ = 0;
     weights_ = StepWeights();
-    step_error_ = nullptr;
   }
 
   void mark(std::size_t index) {
@@ -316,9 +316,9 @@ class GradientAverager::State {
   }
 
   /// Blocks until the sum of weights is known; no-op if averages are not weighted. Returns false, and sets
-  /// `step_error_`, if this training step cannot be reduced, which is so on every rank.
+  /// `error`, if this training step cannot be reduced, which is so on every rank.
   bool knows_weights() {
-    if (!options_.weighted || weights_.is_total) return step_error_ == nullptr;
+    if (!options_.weighted || weights_.is_total) return weights_.error == nullptr;
     weights_.is_total = true;
     try {
       if (weights_.sum.valid()) weights_.sum.wait();
@@ -327,9 +327,9 @@ class GradientAverager::State {
             fmt::format("the weights of all ranks add up to {}: at least one rank must have samples", weights_.total));
       }
     } catch (...) {
-      step_error_ = std::current_exception();
+      weights_.error = std::current_exception();
     }
-    return step_error_ == nullptr;
+    return weights_.error == nullptr;
   }
 
   /// Starts everything that is not started yet as refused calls.
@@ -386,7 +386,6 @@ class GradientAverager::State {
   std::vector<bool> is_ready_;      // per gradient
   std::size_t next_to_launch_ = 0;  // in the order of buckets
   StepWeights weights_;
-  std::exception_ptr step_error_;  // why no bucket of this training step can be reduced, on any rank
   Seconds exposed_{0};
 };
 
