@@ -59,6 +59,24 @@ TEST(DirectFaults, DifferentCallsAreAMismatchThatNamesThem) {
   });
 }
 
+/// FARANDOLE_DEVICE_FAULT is raise. One of the calls goes through the queue, and the ranks make the two in different
+/// orders: the comparisons of each kind by itself see no difference.
+TEST(DirectFaults, DifferentPlacesAmongCallsOfTheQueueAreAMismatch) {
+  for_each_device_group({2}, [](Communicator& ranks) {
+    DirectRank rank(ranks);
+    Buffer integers = ranks.allocate(100, DType::kI32, ranks.device());
+    const auto average = [&] { rank.caller.allreduce(integers.view(), ReduceOp::kAverage, {.stream = rank.stream}); };
+    EXPECT_THROW(
+        {
+          if (ranks.rank() == 0) average();
+          rank.call(ReduceOp::kSum);
+          if (ranks.rank() == 1) average();
+          rank.call_on(ReduceOp::kSum);
+        },
+        Mismatch);
+  });
+}
+
 /// FARANDOLE_DEVICE_FAULT is raise. Rank 0 makes a call that rank 1 does not make.
 TEST(DirectFaults, ARankThatDoesNotComeIsATimeoutThatNamesIt) {
   for_each_device_group({2}, [](Communicator& ranks) {

@@ -16,6 +16,7 @@
 #include "groups.h"
 #include "message_of.h"
 #include "on_device.h"
+#include "values.h"
 
 namespace farandole::test {
 namespace {
@@ -76,7 +77,7 @@ TEST(DirectCalls, AverageAndMultiplyWithoutAKernelOfTheirOwn) {
     Buffer values = to_device(ranks, values_of(ranks, 1000, 4));
     const auto average = [&](Communicator& by, StreamView in) {
       copy_now(device_of(ranks), values.view().data, values_of(ranks, 1000, 4).data(), 4000);
-      by.allreduce(values.view(), ReduceOp::kAverage, {.prescale = 0.5, .postscale = 8, .stream = in});
+      by.allreduce(values.view(), ReduceOp::kAverage, {.postscale = 4, .stream = in});
       device_of(ranks).synchronize(stream);
     };
     average(caller, stream);
@@ -92,7 +93,33 @@ TEST(DirectCalls, AverageAndMultiplyWithoutAKernelOfTheirOwn) {
     }
     float expected = 0;
     for (int rank = 0; rank < ranks.size(); ++rank) expected += 4 * static_cast<float>(rank + 1) + 10;
-    EXPECT_FLOAT_EQ(to_vector(ranks, values)[10], 0.5F * 8 * expected / static_cast<float>(ranks.size()));
+    EXPECT_FLOAT_EQ(to_vector(ranks, values)[10], 4 * expected / static_cast<float>(ranks.size()));
+  });
+}
+
+/// What is in the reduction itself is the same on all ranks, and exact; the rest are kernels.
+TEST(DirectCalls, FactorsMayDifferAndTypesMayBeShort) {
+  for_each_device_group({2, 3}, [](Communicator& ranks) {
+    Communicator caller = direct(ranks);
+    const StreamView stream = device_of(ranks).make_stream();
+    for (const DType dtype : {DType::kF16, DType::kBF16, DType::kF32, DType::kF64}) {
+      Buffer host(1000, dtype);
+      for (std::size_t i = 0; i < host.count(); ++i) store(host.view(), i, static_cast<double>(8 * (ranks.rank() + 1)));
+      Buffer values = to_device(ranks, host.view());
+      const double own = 0.5 * (ranks.rank() + 1);
+      for (int repetition = 0; repetition < 3; ++repetition) {
+        copy_now(device_of(ranks), values.view().data, host.view().data, host.view().size_in_bytes());
+        caller.allreduce(values.view(), ReduceOp::kAverage,
+                         {.prescale = own, .postscale = 6, .algorithm = "vendor", .stream = stream});
+        device_of(ranks).synchronize(stream);
+      }
+      double sum = 0;
+      for (int rank = 0; rank < ranks.size(); ++rank) sum += 0.5 * (rank + 1) * 8 * (rank + 1);
+      const Buffer came = to_host(ranks, values.view());
+      const double expected = sum * 6 / ranks.size();
+      EXPECT_NEAR(load(came.view(), 7), expected, expected * (size_in_bytes(dtype) == 2 ? 1.0 / 128 : 1e-6))
+          << name(dtype);
+    }
   });
 }
 
@@ -222,6 +249,23 @@ TEST(DirectCalls, InvalidCallIsRefusedOnItsRankOnly) {
     device_of(ranks).synchronize(stream);
     EXPECT_EQ(to_vector(ranks, values)[0], static_cast<float>(ranks.size() * ranks.size()));
   });
+}
+
+TEST(DirectCalls, ACommunicatorMayOutliveItsWorld) {
+  FARANDOLE_SKIP_WITHOUT_DEVICES();
+  if (is_launched()) GTEST_SKIP() << "the job of the processes goes on";
+  Communicator caller;
+  {
+    World world;
+    Communicator ranks = Communicator::of_world(world);
+    caller = direct(ranks);
+    Buffer values = to_device(ranks, std::vector<float>(10, 1));
+    for (int i = 0; i < 3; ++i) {
+      caller.allreduce(values.view(), ReduceOp::kSum,
+                       {.algorithm = "ring", .stream = StreamView(nullptr, ranks.device())});
+    }
+  }
+  EXPECT_THROW(caller.barrier(), InvalidArgument);
 }
 
 TEST(DirectCalls, OrderMustBeTheSameOnAllRanks) {

@@ -215,7 +215,8 @@ struct SplitArguments {
   std::int64_t compares;
   std::int64_t table_digest;  ///< 0 for the parent's table
   std::int64_t device_order;
-  std::int64_t generation;  ///< proposed by the rank, see CommunicatorIds
+  std::int64_t may_be_direct;  ///< this rank may enqueue calls directly, see DirectCalls
+  std::int64_t generation;     ///< proposed by the rank, see CommunicatorIds
 };
 
 std::int64_t digest(const TuningTable& table) {
@@ -258,6 +259,7 @@ Communicator Communicator::split(int color, int key, const CommunicatorOptions& 
                            options.compare,
                            options.table == nullptr ? 0 : digest(*options.table),
                            static_cast<std::int64_t>(options.device_order),
+                           DirectCalls::are_possible(*parent.endpoint),
                            static_cast<std::int64_t>(ids.propose_generation())};
   std::vector<SplitArguments> members(static_cast<std::size_t>(size()));
   constexpr std::size_t kFields = sizeof(SplitArguments) / sizeof(std::int64_t);
@@ -265,7 +267,7 @@ Communicator Communicator::split(int color, int key, const CommunicatorOptions& 
   std::vector<std::uint8_t> used = ids.used();
   allreduce(used, ReduceOp::kMax);
   if (color < 0) return {};
-  const bool is_direct = options.device_order == CommunicatorOptions::DeviceOrder::kCaller;
+  bool is_direct = options.device_order == CommunicatorOptions::DeviceOrder::kCaller;
   const std::vector<std::uint16_t> free = free_ids(used, is_direct ? 2 : 1);
   std::int64_t generation = 0;
   std::vector<std::pair<std::int64_t, int>> order;  // (key, rank in the parent)
@@ -276,6 +278,7 @@ Communicator Communicator::split(int color, int key, const CommunicatorOptions& 
     order.emplace_back(member.key, rank);
     const int first = order.front().second;
     check_options(first, members[static_cast<std::size_t>(first)], rank, member);
+    is_direct = is_direct && member.may_be_direct != 0;
   }
   ids.accept_generation(static_cast<std::uint64_t>(generation));
   std::sort(order.begin(), order.end());

@@ -31,7 +31,7 @@ std::span<const Method* const> methods() {
 Communicator::State::State(Group group)
     : group_(tuned(std::move(group))),
       queue_(std::make_shared<WorkQueue>(group_)),
-      direct_(DirectCalls::make(group_, *queue_)) {
+      direct_(group_.direct ? std::make_unique<DirectCalls>(group_, *queue_) : nullptr) {
   group_.endpoint->communicator_ids().take(group_.id);
   if (group_.direct) {
     group_.endpoint->communicator_ids().take(group_.direct->id);
@@ -44,10 +44,12 @@ Communicator::State::State(Group group)
 Communicator::State::~State() {
   if (queue_->is_forked_child()) {
     keep_until_the_end(queue_);
+    keep_until_the_end(std::move(direct_));
     return;
   }
   // An exception makes this rank abandon its pending collectives: the peers must not wait for it.
-  if (std::uncaught_exceptions() > exceptions_at_start_ && !queue_->is_empty()) queue_->give_up();
+  const bool has_pending = !queue_->is_empty() || (direct_ != nullptr && direct_->has_pending());
+  if (std::uncaught_exceptions() > exceptions_at_start_ && has_pending) queue_->give_up();
   if (direct_ != nullptr) direct_->close();
   queue_->close();
   group_.endpoint->communicator_ids().release(group_.id);

@@ -83,8 +83,9 @@ class Communicator::State {
   void run(const Call& call) {
     const bool is_on_stream = call.stream.valid();
     const bool is_direct = is_on_stream && direct_ != nullptr;
-    const PreparedCall prepared = prepare(call, is_direct);
+    PreparedCall prepared = prepare(call, is_direct);
     if (is_direct && direct_->enqueue(prepared)) return;
+    if (direct_ != nullptr) direct_->note_call_of_queue(prepared);
     if (is_on_stream && prepared.is_valid()) {
       queue_->run_on_stream(prepared);
     } else {
@@ -92,7 +93,11 @@ class Communicator::State {
     }
   }
   bool enqueues_directly() const { return direct_ != nullptr; }
-  Work start(const Call& call) { return start(prepare(call, /*is_direct=*/false)); }
+  Work start(const Call& call) {
+    PreparedCall prepared = prepare(call, /*is_direct=*/false);
+    if (direct_ != nullptr) direct_->note_call_of_queue(prepared);
+    return start(prepared);
+  }
   /// Starts a call that this rank refuses. @throws InvalidArgument  where no peer compares the call
   Work start_refused(const Call& call, const std::string& why) {
     PreparedCall prepared(call, group_.size());
@@ -116,7 +121,7 @@ class Communicator::State {
   const Group group_;
   const int exceptions_at_start_ = std::uncaught_exceptions();
   const std::shared_ptr<WorkQueue> queue_;
-  const std::unique_ptr<DirectCalls> direct_;  // null if no call is enqueued directly
+  std::unique_ptr<DirectCalls> direct_;  // null if no call is enqueued directly
   const LinkCost link_ = message_route().cost();
   std::array<ShortVectors, kCollectiveCount> select_short_vectors() const;
   const std::array<ShortVectors, kCollectiveCount> short_vectors_ = select_short_vectors();

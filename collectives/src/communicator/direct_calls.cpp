@@ -4,130 +4,199 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cstddef>
+#include <bit>
+#include <cstring>
 #include <optional>
+#include <utility>
 
 #include "device/device_operation.h"
+#include "device/device_plan.h"
 #include "farandole/core/error.h"
-#include "farandole/internal/log.h"
+#include "farandole/internal/forked_children.h"
 #include "operation/average.h"
 
 namespace farandole {
 
-std::unique_ptr<DirectCalls> DirectCalls::make(const Group& group, WorkQueue& queue) {
-  if (!group.direct || group.endpoint->settings().collectives.check == "strict") return nullptr;
-  const EndpointProgress& progress = group.endpoint->progress();
-  if (!progress.usable_from_any_thread() || progress.shares_vendor_with_program()) {
-    log(LogLevel::kInfo,
-        fmt::format("{} compares calls on devices before it enqueues them, because MPI allows only the "
-                    "program's own calls",
-                    group.describe()));
-    return nullptr;
-  }
-  return std::make_unique<DirectCalls>(group, queue);
+bool DirectCalls::are_possible(const Endpoint& endpoint) {
+  const EndpointProgress& progress = endpoint.progress();
+  return endpoint.settings().collectives.check != "strict" && progress.usable_from_any_thread() &&
+         !progress.shares_vendor_with_program();
 }
 
-bool DirectCalls::can_enqueue(const PreparedCall& prepared) {
+DirectCalls::~DirectCalls() {
+  if (watch_ == nullptr || watch_->has_closed_well()) return;
+  // A device that did not end its calls may still use their memory, and write the words of the watch.
+  keep_until_the_end(std::move(scratch_));
+  keep_until_the_end(std::move(outgrown_));
+  keep_until_the_end(std::move(captured_plans_));
+  keep_until_the_end(std::move(watch_));
+}
+
+void DirectCalls::close() {
+  if (watch_ != nullptr) watch_->close();
+}
+
+void DirectCalls::note_call_of_queue(PreparedCall& prepared) {
+  if (prepared.space.is_host()) return;
+  ++queue_calls_;
+  prepared.descriptor.digest = mix(prepared.descriptor.digest, watch_ == nullptr ? 0 : watch_->calls().count());
+}
+
+/// True if calls of this kind never need the host between their parts.
+bool DirectCalls::is_direct_kind(const PreparedCall& prepared) const {
   const Method* const method = prepared.selection.method;
-  const bool is_schedule = method == &kDeviceScheduleMethod;
-  if (!is_schedule && method != &kDeviceVendorMethod) return false;
-  if (prepared.call.exchanges_counts() || average_way(prepared.call, group_) == AverageWay::kWideSum) return false;
-  queue_.wait_until_enqueued();
-  if (!queue_.devices().is_up(DeviceReach::kAll)) return false;
-  if (is_schedule && !is_connected_) {
-    is_connected_ = true;
-    return false;
+  return (method == &kDeviceScheduleMethod || method == &kDeviceVendorMethod) && !prepared.call.exchanges_counts() &&
+         average_way(prepared.call, group_) != AverageWay::kWideSum;
+}
+
+/// @throws InvalidArgument  the call cannot be captured
+void DirectCalls::refuse_capture(const PreparedCall& prepared) const {
+  if (!is_direct_kind(prepared)) {
+    throw InvalidArgument(
+        fmt::format("{}: the stream is captured into a graph, and this call needs the host: end the "
+                    "capture before the call, or call it outside of the graph",
+                    describe(prepared.descriptor)));
   }
+  if (!known_.contains(digest_of(prepared.descriptor, 0))) {
+    throw InvalidArgument(
+        fmt::format("{}: the stream is captured into a graph, and {} has not run this call before: run it three times before "
+                    "the capture, because first calls connect the ranks",
+                    describe(prepared.descriptor), group_.describe()));
+  }
+}
+
+/// False if the call must go through the queue to set something up. Waits for the queue.
+bool DirectCalls::is_ready(const PreparedCall& prepared) {
+  queue_.wait_until_enqueued();
+  group_.endpoint->faults().check();
+  if (!queue_.devices().is_up(DeviceReach::kAll)) return false;
+  const bool is_schedule = prepared.selection.method == &kDeviceScheduleMethod;
+  if (is_schedule && !std::exchange(is_connected_, true)) return false;
+  if (watch_ == nullptr) start_watch();
   return true;
 }
 
 void DirectCalls::start_watch() {
   DeviceContext& context = queue_.devices().context();
   devices_ = queue_.devices().devices(DeviceReach::kAll);
-  watch_ = std::make_shared<DirectWatch>(group_, context, queue_.devices().shared_devices(DeviceReach::kAll));
-  group_.endpoint->progress().attach(watch_);
-  context.watch_thread().add(watch_);
+  const auto words = std::make_shared<DeviceScratch>();
+  const auto used = std::make_shared<std::unique_ptr<DeviceEvent>>();
+  context.run_now("to allocate pinned memory", [words, used, &device = context.device()] {
+    *words = pinned_scratch(device, DirectLog::kWordBytes);
+    std::memset(words->get(), 0, DirectLog::kWordBytes);
+    *used = device.make_event(DeviceEvent::Use::kStreams);
+  });
+  scratch_.used = std::move(*used);
+  auto watch =
+      std::make_shared<DirectWatch>(group_, std::move(*words), queue_.devices().shared_devices(DeviceReach::kAll));
+  context.watch_thread().add(watch);
+  group_.endpoint->progress().attach(watch);
+  watch_ = std::move(watch);
 }
 
 bool DirectCalls::enqueue(const PreparedCall& prepared) {
   group_.endpoint->faults().check();
   Device& device = queue_.devices().context().device();
-  const std::uint64_t digest = digest_of(prepared.descriptor, 0);
   const bool is_captured = device.is_capturing(prepared.call.stream);
-  if (is_captured && !known_.contains(digest)) {
-    throw InvalidArgument(
-        fmt::format("{}: the stream is captured into a graph, and this call has never run on {}: run "
-                    "it once before the capture, because a first call connects the ranks",
-                    describe(prepared.descriptor), group_.describe()));
-  }
-  if (!is_captured) known_.insert(digest);
-  if (!can_enqueue(prepared)) return false;
-  if (watch_ == nullptr) start_watch();
-  std::optional<KeptCall> divided;
-  if (average_way(prepared.call, group_) == AverageWay::kDividedFirst) {
-    divided.emplace(divided_sum(prepared.call, group_.size()));
-  }
+  if (is_captured) refuse_capture(prepared);
+  if (!is_direct_kind(prepared) || !is_ready(prepared)) return false;
   DirectLog& calls = watch_->calls();
-  const std::uint64_t number = calls.begin();
+  const std::uint64_t number = calls.begin([this] { group_.endpoint->faults().check(); });
+  Descriptor descriptor = prepared.descriptor;
+  descriptor.digest = mix(descriptor.digest, queue_calls_);
   group_.endpoint->late_ranks().enter(group_.direct->id, number);
   const FlightRecorder::Id record =
-      group_.endpoint->recorder().begin_inline(group_.direct->id, number, subject_of(prepared.descriptor));
+      group_.endpoint->recorder().begin_inline(group_.direct->id, number, subject_of(descriptor));
   try {
-    run(prepared, divided ? *divided : prepared.call, number, is_captured);
-    calls.end(prepared.descriptor, record, device, is_captured ? nullptr : &prepared.call.stream);
+    run(prepared, prepared.call, number, is_captured);
+    calls.end(descriptor, record, device, is_captured ? nullptr : &prepared.call.stream);
   } catch (const Error& error) {
     calls.cancel();
     fail(prepared, error);
+  } catch (...) {
+    calls.cancel();
+    throw;
   }
+  if (!is_captured) known_.insert(digest_of(prepared.descriptor, 0));
   return true;
 }
 
 void DirectCalls::run(const PreparedCall& prepared, const Call& call, std::uint64_t number, bool is_captured) {
   Device& device = queue_.devices().context().device();
-  const StreamView stream = prepared.call.stream;
+  const AverageWay way = average_way(call, group_);
+  VendorPlan vendor;
   if (prepared.selection.method == &kDeviceVendorMethod) {
-    const VendorPlan vendor = plan_vendor(call, group_.rank, group_.size(), devices_);
-    if (!vendor.is_staged) return enqueue_vendor(device, *devices_, call, vendor, stream);
+    vendor = plan_vendor(call, way, group_.rank, group_.size(), devices_);
+    if (!vendor.is_staged) return enqueue_vendor(device, *devices_, call, vendor, call.stream);
+  } else if (way == AverageWay::kDividedFirst) {
+    const KeptCall divided(divided_sum(call, group_.size()));
+    if (is_captured) return run_captured(make_plan(prepared, divided, vendor), call.stream);
+    return run_in_scratch(plan_for(prepared, divided, vendor), call.stream, number);
   }
-  if (is_captured) {
-    captured_plans_.push_back(make_plan(prepared, call));
-    return captured_plans_.back()->work->enqueue(device, devices_, stream);
-  }
-  Plan& plan = plan_for(prepared, call);
-  plan.work->enqueue(device, devices_, stream);
-  plan.last_use = number;
+  if (is_captured) return run_captured(make_plan(prepared, call, vendor), call.stream);
+  run_in_scratch(plan_for(prepared, call, vendor), call.stream, number);
 }
 
-std::shared_ptr<DirectCalls::Plan> DirectCalls::make_plan(const PreparedCall& prepared, const Call& call) {
-  auto plan = std::make_shared<Plan>(call, prepared.selection);
-  DeviceContext& context = queue_.devices().context();
-  const bool is_vendor = prepared.selection.method == &kDeviceVendorMethod;
-  context.run_now(fmt::format("to prepare {}", describe(prepared.descriptor)),
-                  [plan, is_vendor, &device = context.device(), rank = group_.rank, size = group_.size(),
-                   devices = queue_.devices().shared_devices(DeviceReach::kAll)] {
-                    plan->work = is_vendor ? make_vendor_work(device, rank, size, plan->call, devices.get())
-                                           : make_scheduled_work(device, rank, size, plan->call, plan->selection);
-                  });
+std::shared_ptr<DirectCalls::Plan> DirectCalls::make_plan(const PreparedCall& prepared, const Call& call,
+                                                          const VendorPlan& vendor) const {
+  auto plan = std::make_shared<Plan>(call);
+  plan->is_schedule = prepared.selection.method == &kDeviceScheduleMethod;
+  plan->vendor = vendor;
+  if (plan->is_schedule) plan->schedule = plan_execution(plan->call, prepared.selection, group_.rank, group_.size());
+  plan->bytes = plan->is_schedule ? device_memory_needed(plan->schedule, call.input.dtype) : call.input.size_in_bytes();
   return plan;
 }
 
-DirectCalls::Plan& DirectCalls::plan_for(const PreparedCall& prepared, const Call& call) {
-  constexpr std::size_t kKept = 256;
-  const Key key{digest_of(prepared.descriptor, 0), call.prescale, call.input.data, call.output.data};
-  const auto found = plans_.find(key);
-  if (found != plans_.end()) return *found->second;
-  if (plans_.size() >= kKept) drop_unused_plans();
-  return *plans_.emplace(key, make_plan(prepared, call)).first->second;
+void DirectCalls::make_work(Plan& plan, void* memory) const {
+  plan.work = plan.is_schedule ? make_scheduled_work_in(memory, plan.schedule, plan.call, group_.size())
+                               : make_vendor_work_in(memory, plan.call, plan.vendor);
 }
 
-/// Drops the older half of the plans, as far as the device has ended their last use.
-void DirectCalls::drop_unused_plans() {
-  std::vector<std::uint64_t> uses;
-  for (const auto& [key, plan] : plans_) uses.push_back(plan->last_use);
-  const auto middle = uses.begin() + static_cast<std::ptrdiff_t>(uses.size() / 2);
-  std::nth_element(uses.begin(), middle, uses.end());
-  const std::uint64_t limit = std::min(*middle, watch_->calls().ended());
-  std::erase_if(plans_, [limit](const auto& entry) { return entry.second->last_use < limit; });
+/// Each replay of a graph uses the memory, whatever else runs then.
+void DirectCalls::run_captured(const std::shared_ptr<Plan>& plan, StreamView stream) {
+  plan->own_memory = allocate(plan->bytes);
+  make_work(*plan, plan->own_memory.get());
+  captured_plans_.push_back(plan);
+  plan->work->enqueue(queue_.devices().context().device(), devices_, stream);
+}
+
+void DirectCalls::run_in_scratch(Plan& plan, StreamView stream, std::uint64_t number) {
+  Device& device = queue_.devices().context().device();
+  if (plan.bytes > scratch_.bytes) grow_scratch(plan.bytes);
+  if (plan.work == nullptr) make_work(plan, scratch_.memory.get());
+  const bool is_elsewhere = scratch_.stream.handle != stream.handle;
+  if (is_elsewhere && scratch_.last_use > watch_->calls().ended()) device.wait(stream, *scratch_.used);
+  plan.work->enqueue(device, devices_, stream);
+  device.record(*scratch_.used, stream);
+  scratch_.stream = stream;
+  scratch_.last_use = number;
+}
+
+void DirectCalls::grow_scratch(std::size_t bytes) {
+  std::erase_if(outgrown_, [ended = watch_->calls().ended()](const Outgrown& each) { return each.last_use <= ended; });
+  const std::size_t grown = std::max(bytes, 2 * scratch_.bytes);
+  DeviceScratch memory = allocate(grown);
+  if (scratch_.memory != nullptr) outgrown_.push_back({std::move(scratch_.memory), scratch_.last_use});
+  scratch_.memory = std::move(memory);
+  scratch_.bytes = grown;
+  for (auto& [key, plan] : plans_) plan->work.reset();  // their addresses are those of the old memory
+}
+
+DeviceScratch DirectCalls::allocate(std::size_t bytes) const {
+  DeviceContext& context = queue_.devices().context();
+  const auto memory = std::make_shared<DeviceScratch>();
+  context.run_now(fmt::format("to allocate {} bytes", bytes),
+                  [memory, bytes, &device = context.device()] { *memory = device_scratch(device, bytes); });
+  return std::move(*memory);
+}
+
+DirectCalls::Plan& DirectCalls::plan_for(const PreparedCall& prepared, const Call& call, const VendorPlan& vendor) {
+  constexpr std::size_t kKept = 1024;
+  const Key key{digest_of(prepared.descriptor, 0), std::bit_cast<std::uint64_t>(call.prescale), call.input.data,
+                call.output.data};
+  if (const auto found = plans_.find(key); found != plans_.end()) return *found->second;
+  if (plans_.size() >= kKept) plans_.clear();  // plans hold no device memory
+  return *plans_.emplace(key, make_plan(prepared, call, vendor)).first->second;
 }
 
 void DirectCalls::fail(const PreparedCall& prepared, const Error& error) {
@@ -138,10 +207,6 @@ void DirectCalls::fail(const PreparedCall& prepared, const Error& error) {
                             group_.describe(), describe(prepared.descriptor), error.message()));
   faults.check();
   throw_error(error.kind(), error.message());
-}
-
-void DirectCalls::close() {
-  if (watch_ != nullptr) watch_->close();
 }
 
 }  // namespace farandole

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -12,6 +13,7 @@
 #include "communicator/work_queue.h"
 #include "device/device_work.h"
 #include "device/direct_watch.h"
+#include "messages/execution_plan.h"
 #include "operation/call.h"
 #include "operation/group.h"
 
@@ -22,49 +24,82 @@ namespace farandole {
 /// the calls afterwards and enforces deadlines.
 ///
 /// A call goes through the queue instead (`enqueue` returns false) if it needs the host between its parts (hierarchical
-/// collectives, averages of integers, an alltoall with counts), and if something must be set up that may block: the
-/// first call of all, which makes the device group, and the first schedule, which connects the ranks. All ranks make
+/// collectives, averages of integers, an alltoall with counts), and if something must be set up: the first call of all,
+/// which makes the device group, and the first schedule, for which up to 16 ranks connect to each other. All ranks make
 /// the same calls, so these are the same calls on all ranks. A direct call waits until the calls in the queue are
-/// enqueued.
+/// enqueued; and each kind of call carries the number of calls of the other kind before it, so that the comparisons
+/// find ranks that mix them differently.
+///
+/// A later call may still block inside NCCL until its peers make it, when NCCL first uses an algorithm; DirectWatch
+/// reports that at the deadline.
 ///
 /// For one thread at a time, like the communicator.
 class DirectCalls {
  public:
-  /// @returns null if no call of the group is direct: its order is agreed, FARANDOLE_CHECK is strict, or the job's
-  /// messages may not be sent by a thread of Farandole
-  /// @param group, queue  outlive the result
-  static std::unique_ptr<DirectCalls> make(const Group& group, WorkQueue& queue);
+  /// True if this rank may enqueue calls directly: FARANDOLE_CHECK is not strict, and a thread of Farandole may send
+  /// the job's messages.
+  static bool are_possible(const Endpoint& endpoint);
+  /// @param group, queue  outlive this object
   DirectCalls(const Group& group, WorkQueue& queue) : group_(group), queue_(queue) {}
+  DirectCalls(const DirectCalls&) = delete;
+  DirectCalls& operator=(const DirectCalls&) = delete;
+  ~DirectCalls();
 
   /// Enqueues a valid call, or returns false.
-  /// @throws InvalidArgument  the call is captured into a graph, and has never run outside of a graph
+  /// @throws InvalidArgument  the call is captured into a graph, and no such call has been enqueued directly before
   /// @throws Error  the job's fault   @throws DeviceError  the device or the vendor's library fails; poisons the job
   bool enqueue(const PreparedCall& prepared);
+  /// Notes that a call goes through the queue, and marks its descriptor with its place among direct calls.
+  void note_call_of_queue(PreparedCall& prepared);
+  /// True if calls are on the device, or were not compared.
+  bool has_pending() const { return watch_ != nullptr && watch_->has_pending(); }
   /// Waits until all calls have ended on the device and were compared, or the job has failed.
   void close();
 
  private:
-  /// A call whose work has memory of its own: a schedule, or a staged input. Calls that share a plan have the same
-  /// buffers, so the program orders their streams.
+  /// A call whose work needs memory: a schedule, or a staged input. Calls that share a plan have the same buffers, so
+  /// the program orders their streams.
   struct Plan {
-    Plan(const Call& arguments, const Selection& selected) : call(arguments), selection(selected) {}
+    explicit Plan(const Call& arguments) : call(arguments) {}
     const KeptCall call;
-    const Selection selection;
+    bool is_schedule = false;
+    ExecutionPlan schedule;    ///< if it is a schedule
+    VendorPlan vendor;         ///< if not
+    std::size_t bytes = 0;     ///< device memory that the work needs
+    DeviceScratch own_memory;  ///< of a captured call; others share the memory of Scratch
     std::shared_ptr<DeviceWork> work;
-    std::uint64_t last_use = 0;  ///< number of the call
   };
   struct Key {
     std::uint64_t digest = 0;
-    double prescale = 1.0;
+    std::uint64_t prescale_bits = 0;
     const void *input = nullptr, *output = nullptr;
     auto operator<=>(const Key&) const = default;
   };
-  bool can_enqueue(const PreparedCall& prepared);
+  /// Device memory that all plans use, one after another.
+  struct Scratch {
+    DeviceScratch memory;
+    std::size_t bytes = 0;
+    StreamView stream;                  ///< of the last use
+    std::uint64_t last_use = 0;         ///< number of the call; 0: never used
+    std::unique_ptr<DeviceEvent> used;  ///< recorded after each use
+  };
+  /// Memory that a smaller Scratch had: to be freed once call `last_use` has ended.
+  struct Outgrown {
+    DeviceScratch memory;
+    std::uint64_t last_use = 0;
+  };
+  bool is_direct_kind(const PreparedCall& prepared) const;
+  void refuse_capture(const PreparedCall& prepared) const;
+  bool is_ready(const PreparedCall& prepared);
   void start_watch();
   void run(const PreparedCall& prepared, const Call& call, std::uint64_t number, bool is_captured);
-  std::shared_ptr<Plan> make_plan(const PreparedCall& prepared, const Call& call);
-  Plan& plan_for(const PreparedCall& prepared, const Call& call);
-  void drop_unused_plans();
+  std::shared_ptr<Plan> make_plan(const PreparedCall& prepared, const Call& call, const VendorPlan& vendor) const;
+  void make_work(Plan& plan, void* memory) const;
+  void run_captured(const std::shared_ptr<Plan>& plan, StreamView stream);
+  void run_in_scratch(Plan& plan, StreamView stream, std::uint64_t number);
+  void grow_scratch(std::size_t bytes);
+  DeviceScratch allocate(std::size_t bytes) const;
+  Plan& plan_for(const PreparedCall& prepared, const Call& call, const VendorPlan& vendor);
   [[noreturn]] void fail(const PreparedCall& prepared, const Error& error);
 
   const Group& group_;
@@ -72,9 +107,12 @@ class DirectCalls {
   std::shared_ptr<DirectWatch> watch_;       // made by the first direct call
   DeviceGroup* devices_ = nullptr;           // null if this rank is alone
   bool is_connected_ = false;                // a schedule has run, by the queue
-  std::unordered_set<std::uint64_t> known_;  // digests of calls that have run outside of graphs
+  std::uint64_t queue_calls_ = 0;            // calls on devices that went through the queue
+  std::unordered_set<std::uint64_t> known_;  // digests of calls that were enqueued directly outside of graphs
   std::map<Key, std::shared_ptr<Plan>> plans_;
   std::vector<std::shared_ptr<Plan>> captured_plans_;  // of graphs, which may run until the communicator ends
+  Scratch scratch_;
+  std::vector<Outgrown> outgrown_;
 };
 
 }  // namespace farandole

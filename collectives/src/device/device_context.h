@@ -10,7 +10,7 @@
 
 #include "device/device_order.h"
 #include "device/device_thread.h"
-#include "device/direct_watch.h"
+#include "device/watch_thread.h"
 #include "farandole/internal/endpoint.h"
 #include "farandole/sdk/device.h"
 
@@ -61,7 +61,7 @@ class DeviceContext {
   /// Made by the first call. To be called on the device's thread. @throws DeviceError
   CopyStreams copy_streams();
   DeviceThread& thread() { return thread_; }
-  DirectWatchThread& watch_thread() { return watch_thread_; }
+  WatchThread& watch_thread() { return watch_thread_; }
   /// Runs `work`, which may block in the driver, on the device's thread, and blocks until it is done; poisons the job
   /// at the deadline. `work` must own all data that it uses, because it may still run then.
   /// @param what  completes the message of that fault: "to allocate 10 bytes"   @throws Error  `work` has thrown it, or
@@ -112,7 +112,7 @@ class DeviceContext {
   std::vector<Group> groups_;  // in the order of turns, see add()
   CopyStreams copy_streams_;
   bool is_abandoned_ = false;
-  DirectWatchThread watch_thread_;  // last member: the watches use the others
+  WatchThread watch_thread_;  // last member: the watches use the others
 };
 
 }  // namespace farandole

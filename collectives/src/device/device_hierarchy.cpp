@@ -304,9 +304,8 @@ MakeDeviceWork HierarchicalDeviceRun::inside_maker(const Call& call) {
   Device& device = slot_.context().device();
   const int rank = slot_.hierarchy()->local, size = slot_.hierarchy()->local_size();
   if (has_device_collective(call.collective) && device_vendor_agrees(call)) {
-    return [&device, rank, size, &call, devices = slot_.devices(DeviceReach::kHost)] {
-      return make_vendor_work(device, rank, size, call, devices);
-    };
+    const VendorPlan plan = plan_vendor(call, AverageWay::kUnchanged, rank, size, slot_.devices(DeviceReach::kHost));
+    return [&device, &call, plan] { return make_vendor_work(device, call, plan); };
   }
   const Selection selection = select_inside(call, size, slot_.group().endpoint->settings());
   return [&device, rank, size, &call, selection] { return make_scheduled_work(device, rank, size, call, selection); };

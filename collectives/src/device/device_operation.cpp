@@ -77,7 +77,7 @@ constinit const Method kDeviceScheduleMethod{
 DeviceOperation::DeviceOperation(const MethodInputs& inputs, Way way)
     : group_(inputs.group),
       slot_(inputs.devices),
-      divided_sum_(average_way(inputs.prepared.call, group_) == AverageWay::kDividedFirst
+      divided_sum_(way != Way::kVendor && average_way(inputs.prepared.call, group_) == AverageWay::kDividedFirst
                        ? std::make_unique<const KeptCall>(divided_sum(inputs.prepared.call, group_.size()))
                        : nullptr),
       call_(divided_sum_ ? *divided_sum_ : inputs.prepared.call),
@@ -164,8 +164,10 @@ std::unique_ptr<DeviceRun> DeviceOperation::make_run_of(const Call& call, const 
     case Way::kVendor:
       return make_single_enqueue_run(
           context, slot_.devices(reach()),
-          [&device = context.device(), rank = group_.rank, size = group_.size(), &call,
-           devices = slot_.devices(reach())] { return make_vendor_work(device, rank, size, call, devices); },
+          [&device = context.device(), &call,
+           plan = plan_vendor(call, average_way(call, group_), group_.rank, group_.size(), slot_.devices(reach()))] {
+            return make_vendor_work(device, call, plan);
+          },
           events);
     case Way::kHierarchical:
       return std::make_unique<HierarchicalDeviceRun>(slot_, call, ticket_.sequence, events);

@@ -59,7 +59,8 @@ class DeviceOperation final : public Operation {
 
   const Group& group_;
   DeviceSlot& slot_;
-  const std::unique_ptr<const KeptCall> divided_sum_;  // replaces an average of f16, see AverageWay; else null
+  const std::unique_ptr<const KeptCall>
+      divided_sum_;  // replaces an average of f16 by schedule, see AverageWay; else null
   const Call& call_;
   const Selection& selection_;
   const Way way_;

@@ -58,6 +58,7 @@ DeviceSlot::DeviceSlot(const Group& group)
 DeviceSlot::~DeviceSlot() = default;
 
 DeviceContext& DeviceSlot::context() {
+  if (!context_ref_) group_.endpoint->faults().check_world();  // closed: raises that the World has ended
   if (context_ == nullptr) context_ = &context_ref_->context();
   return *context_;
 }

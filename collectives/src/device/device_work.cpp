@@ -16,11 +16,8 @@ constexpr int kMaxConnectedRanks = 16;
 
 class ScheduledWork final : public DeviceWork {
  public:
-  ScheduledWork(Device& device, int rank, int size, const Call& call, const Selection& selection)
-      : execution_(plan_execution(call, selection, rank, size)),
-        memory_(device_scratch(device, device_memory_needed(execution_, call.input.dtype))),
-        plan_(make_device_plan(execution_, call, memory_.get())),
-        size_(size) {}
+  ScheduledWork(const ExecutionPlan& plan, const Call& call, int size, void* memory)
+      : plan_(make_device_plan(plan, call, memory)), size_(size) {}
 
   void enqueue(Device& device, DeviceGroup* devices, StreamView stream) override {
     if (devices != nullptr && size_ <= kMaxConnectedRanks) devices->connect(stream);
@@ -31,10 +28,26 @@ class ScheduledWork final : public DeviceWork {
   }
 
  private:
-  const ExecutionPlan execution_;
-  const DeviceScratch memory_;
   const DevicePlan plan_;
   const int size_;
+};
+
+/// A schedule with memory of its own.
+class OwningScheduledWork final : public DeviceWork {
+ public:
+  OwningScheduledWork(Device& device, int rank, int size, const Call& call, const Selection& selection)
+      : execution_(plan_execution(call, selection, rank, size)),
+        memory_(device_scratch(device, device_memory_needed(execution_, call.input.dtype))),
+        work_(execution_, call, size, memory_.get()) {}
+
+  void enqueue(Device& device, DeviceGroup* devices, StreamView stream) override {
+    work_.enqueue(device, devices, stream);
+  }
+
+ private:
+  const ExecutionPlan execution_;
+  const DeviceScratch memory_;
+  ScheduledWork work_;
 };
 
 void scale(Device& device, void* output, const ConstBufferView& input, double factor, StreamView stream) {
@@ -44,20 +57,22 @@ void scale(Device& device, void* output, const ConstBufferView& input, double fa
 
 class VendorWork final : public DeviceWork {
  public:
-  VendorWork(Device& device, const Call& call, const VendorPlan& plan)
-      : call_(call), plan_(plan), staged_(device_scratch(device, plan.is_staged ? call.input.size_in_bytes() : 0)) {
-    if (plan.is_staged) plan_.collective.input = staged_.get();
+  /// @param owned  memory of the work, or null if `memory` is the caller's
+  VendorWork(const Call& call, const VendorPlan& plan, void* memory, DeviceScratch owned)
+      : call_(call), plan_(plan), memory_(memory), owned_(std::move(owned)) {
+    if (plan.is_staged) plan_.collective.input = memory;
   }
 
   void enqueue(Device& device, DeviceGroup* devices, StreamView stream) override {
-    if (plan_.is_staged) scale(device, staged_.get(), call_.input, plan_.prescale, stream);
+    if (plan_.is_staged) scale(device, memory_, call_.input, plan_.prescale, stream);
     enqueue_vendor(device, *devices, call_, plan_, stream);
   }
 
  private:
   const Call& call_;
   VendorPlan plan_;
-  const DeviceScratch staged_;
+  void* const memory_;
+  const DeviceScratch owned_;
 };
 
 /// A run that queues a single job, which makes the work and enqueues all of it. Since the device's thread runs jobs in
@@ -100,8 +115,7 @@ bool device_vendor_agrees(const Call& call) {
   return !call.is_uneven() && device_vendor_agrees(call.collective, call.input.dtype, call.op);
 }
 
-VendorPlan plan_vendor(const Call& call, int rank, int size, const DeviceGroup* devices) {
-  const bool is_root = call.root < 0 || call.root == rank;
+VendorPlan plan_vendor(const Call& call, AverageWay way, int rank, int size, const DeviceGroup* devices) {
   VendorPlan plan;
   plan.collective.collective = call.collective;
   plan.collective.input = call.input.data;
@@ -112,11 +126,17 @@ VendorPlan plan_vendor(const Call& call, int rank, int size, const DeviceGroup* 
   plan.collective.dtype = call.input.dtype;
   plan.collective.op = combining_op(call);
   plan.collective.root = call.root;
-  if (reduces(call.collective) && devices != nullptr && devices->scales(call.input.dtype, combining_op(call))) {
-    plan.collective.factor = call.prescale * call.final_scale;
+  plan.prescale = call.prescale;
+  const bool divides_last =
+      call.input.dtype == DType::kF16 && call.op == ReduceOp::kAverage && way != AverageWay::kDividedFirst;
+  const bool is_in_reduction = reduces(call.collective) && devices != nullptr && !divides_last &&
+                               devices->scales(call.input.dtype, plan.collective.op, call.final_scale);
+  if (is_in_reduction) {
+    plan.collective.factor = call.final_scale;
   } else {
-    plan.prescale = call.prescale;
-    plan.final_scale = is_root ? call.final_scale : 1.0;
+    const Call sum = way == AverageWay::kDividedFirst ? divided_sum(call, size) : call;
+    plan.prescale = sum.prescale;
+    plan.final_scale = call.root < 0 || call.root == rank ? sum.final_scale : 1.0;
   }
   const bool is_alltoall_in_place = call.collective == Collective::kAlltoall && call.input.data == call.output.data;
   plan.is_staged = plan.prescale != 1.0 || is_alltoall_in_place;
@@ -128,14 +148,24 @@ void enqueue_vendor(Device& device, DeviceGroup& devices, const Call& call, cons
   if (plan.final_scale != 1.0) scale(device, call.output.data, call.output, plan.final_scale, stream);
 }
 
-std::shared_ptr<DeviceWork> make_vendor_work(Device& device, int rank, int size, const Call& call,
-                                             const DeviceGroup* devices) {
-  return std::make_shared<VendorWork>(device, call, plan_vendor(call, rank, size, devices));
+std::shared_ptr<DeviceWork> make_vendor_work(Device& device, const Call& call, const VendorPlan& plan) {
+  DeviceScratch memory = device_scratch(device, plan.is_staged ? call.input.size_in_bytes() : 0);
+  void* const address = memory.get();
+  return std::make_shared<VendorWork>(call, plan, address, std::move(memory));
+}
+
+std::shared_ptr<DeviceWork> make_vendor_work_in(void* memory, const Call& call, const VendorPlan& plan) {
+  return std::make_shared<VendorWork>(call, plan, memory, nullptr);
 }
 
 std::shared_ptr<DeviceWork> make_scheduled_work(Device& device, int rank, int size, const Call& call,
                                                 const Selection& selection) {
-  return std::make_shared<ScheduledWork>(device, rank, size, call, selection);
+  return std::make_shared<OwningScheduledWork>(device, rank, size, call, selection);
+}
+
+std::shared_ptr<DeviceWork> make_scheduled_work_in(void* memory, const ExecutionPlan& plan, const Call& call,
+                                                   int size) {
+  return std::make_shared<ScheduledWork>(plan, call, size, memory);
 }
 
 std::unique_ptr<DeviceRun> make_single_enqueue_run(DeviceContext& context, DeviceGroup* devices, MakeDeviceWork make,

@@ -8,6 +8,8 @@
 #include "device/device_context.h"
 #include "farandole/sdk/device.h"
 #include "farandole/sdk/vendor_call.h"
+#include "messages/execution_plan.h"
+#include "operation/average.h"
 #include "operation/call.h"
 #include "operation/group.h"
 #include "operation/operation.h"
@@ -34,18 +36,21 @@ struct VendorPlan {
   double prescale = 1.0;
   double final_scale = 1.0;  ///< multiplies this rank's output afterwards
 };
-/// @param devices  null if the rank is alone
-VendorPlan plan_vendor(const Call& call, int rank, int size, const DeviceGroup* devices);
+/// What ranks may choose differently (`prescale`) is never part of the reduction: NCCL may need the same on all ranks.
+/// @param way  of the call, see average_way()   @param devices  null if the rank is alone
+VendorPlan plan_vendor(const Call& call, AverageWay way, int rank, int size, const DeviceGroup* devices);
 /// Enqueues the vendor's collective, and the scaling of its output. The plan must not be staged.
 void enqueue_vendor(Device& device, DeviceGroup& devices, const Call& call, const VendorPlan& plan, StreamView stream);
 
-/// Makes work that runs the vendor's own collective. `call`, which is that of rank `rank` of `size`, must outlive the
-/// work.
-std::shared_ptr<DeviceWork> make_vendor_work(Device& device, int rank, int size, const Call& call,
-                                             const DeviceGroup* devices);
+/// Makes work that runs the vendor's own collective. `call` must outlive the work.
+std::shared_ptr<DeviceWork> make_vendor_work(Device& device, const Call& call, const VendorPlan& plan);
+/// The same with memory of the caller, for a staged plan: as many bytes as the input has.
+std::shared_ptr<DeviceWork> make_vendor_work_in(void* memory, const Call& call, const VendorPlan& plan);
 /// Makes work that runs a schedule: kernel launches and groups of messages (DevicePlan). `call` must outlive the work.
 std::shared_ptr<DeviceWork> make_scheduled_work(Device& device, int rank, int size, const Call& call,
                                                 const Selection& selection);
+/// The same with memory of the caller: device_memory_needed() of the plan. @param plan  outlives the work
+std::shared_ptr<DeviceWork> make_scheduled_work_in(void* memory, const ExecutionPlan& plan, const Call& call, int size);
 
 /// The part of a device operation from its turn until all its work is enqueued; `advance` then returns kDone. After
 /// `withdraw` the caller must keep the run, because the device may still use its memory.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 #include <utility>
 
 #include "farandole/core/error.h"
@@ -39,38 +40,39 @@ void DirectComparison::compare() {
   if (!compares_) return;
   for (CallReport& report : group_.endpoint->call_reports().take(*group_.direct)) unread_.push_back(std::move(report));
   while (!unread_.empty()) {
-    const std::uint64_t end = unread_.front().first + unread_.front().calls.size() / sizeof(Descriptor);
-    if (end > reported_ + 1) return;
-    compare(unread_.front());
+    const CallReport& report = unread_.front();
+    const std::uint64_t end = report.first + report.calls.size() / sizeof(Descriptor);
+    while (next_ < end && next_ <= reported_) {
+      if (next_ >= report.first) compare(next_, report);
+      ++next_;
+    }
+    if (next_ < end) return;
     unread_.pop_front();
   }
 }
 
-void DirectComparison::compare(const CallReport& report) {
-  std::uint64_t number = report.first;
-  for (std::size_t at = 0; at + sizeof(Descriptor) <= report.calls.size(); at += sizeof(Descriptor), ++number) {
-    // Only after a report was lost.
-    while (compared_ + 1 < number && !history_.empty()) {
-      history_.pop_front();
-      ++compared_;
-    }
-    if (history_.empty() || number != compared_ + 1) return;
-    Descriptor other;
-    std::memcpy(&other, report.calls.data() + at, sizeof other);
-    const Descriptor own = history_.front();
+void DirectComparison::compare(std::uint64_t number, const CallReport& report) {
+  while (first_kept_ < number) {
     history_.pop_front();
-    ++compared_;
-    if (std::memcmp(&own, &other, sizeof own) == 0) continue;
-    has_difference_ = true;
-    const auto called = [&](int rank, const Descriptor& descriptor) {
-      return group_.endpoint->topology().describe(group_.member(rank)) + " called " + describe(descriptor);
-    };
-    throw Mismatch(fmt::format(
-        "in call {} in the caller's device order {}, but {}: every rank must make the same calls in the same order; "
-        "the "
-        "devices have begun them, so that their data is wrong (FARANDOLE_CHECK=strict compares before data is touched)",
-        number, called(group_.rank, own), called(compared_rank(), other)));
+    ++first_kept_;
   }
+  Descriptor other;
+  std::memcpy(&other, report.calls.data() + (number - report.first) * sizeof other, sizeof other);
+  const Descriptor own = history_.front();
+  if (std::memcmp(&own, &other, sizeof own) == 0) return;
+  has_difference_ = true;
+  const auto called = [&](int rank, const Descriptor& descriptor) {
+    return group_.endpoint->topology().describe(group_.member(rank)) + " called " + describe(descriptor);
+  };
+  std::string hint = "every rank must make the same calls in the same order";
+  if (describe(own) == describe(other)) {
+    hint = "they differ in uneven counts, scale, segments, or the number of calls through the queue before them";
+  }
+  throw Mismatch(
+      fmt::format("in call {} in the caller's device order {}, but {}: {}; the devices have begun these calls, so that "
+                  "their data is "
+                  "wrong (FARANDOLE_CHECK=strict compares before data is touched)",
+                  number, called(group_.rank, own), called(compared_rank(), other), hint));
 }
 
 }  // namespace farandole

@@ -30,21 +30,22 @@ class DirectComparison {
   /// Number of calls that were reported. The log must keep later calls.
   std::uint64_t reported() const { return reported_; }
   /// True if all of the first `count` calls were compared.
-  bool is_complete(std::uint64_t count) const { return !compares_ || compared_ >= count; }
+  bool is_complete(std::uint64_t count) const { return !compares_ || next_ > count; }
   bool has_difference() const { return has_difference_; }
   /// Index of the rank whose reports this rank compares.
   int compared_rank() const { return neighbour(-1); }
 
  private:
-  void compare(const CallReport& report);
+  void compare(std::uint64_t number, const CallReport& report);
   int neighbour(int distance) const { return (group_.rank + distance + group_.size()) % group_.size(); }
 
   const Group& group_;
   const bool compares_;
   std::uint64_t reported_ = 0;
-  std::uint64_t compared_ = 0;      // number of calls that were compared
-  std::deque<Descriptor> history_;  // own calls after these, up to reported_
-  std::deque<CallReport> unread_;   // reports of calls that this rank has not reported itself
+  std::uint64_t next_ = 1;          // number of the next call to compare; calls of lost reports are passed over
+  std::uint64_t first_kept_ = 1;    // number of the first call in history_
+  std::deque<Descriptor> history_;  // own calls up to reported_
+  std::deque<CallReport> unread_;   // reports that are not compared to their end
   bool has_difference_ = false;
 };
 

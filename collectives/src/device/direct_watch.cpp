@@ -5,14 +5,10 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <system_error>
 #include <utility>
 
-#include "device/device_context.h"
 #include "farandole/core/error.h"
-#include "farandole/internal/deadline.h"
 #include "farandole/internal/error_classes.h"
-#include "farandole/internal/library_thread.h"
 #include "farandole/internal/log.h"
 
 namespace farandole {
@@ -22,6 +18,8 @@ constexpr auto kDeviceCheckInterval = std::chrono::milliseconds(100);
 /// From the report of a fault to the end of the process: time for the program to raise the fault and to end by itself.
 constexpr auto kGrace = std::chrono::seconds(3);
 constexpr int kExitStatus = 1;
+/// From a rank's last call to the moment when its messages must have arrived.
+constexpr Seconds kGoodbye{1};
 
 Seconds watched(const Group& group, Seconds setting) {
   return group.watches ? setting : Seconds(0);
@@ -29,12 +27,13 @@ Seconds watched(const Group& group, Seconds setting) {
 
 }  // namespace
 
-DirectWatch::DirectWatch(const Group& group, DeviceContext& context, std::shared_ptr<DeviceGroup> devices)
+DirectWatch::DirectWatch(const Group& group, DeviceScratch words, std::shared_ptr<DeviceGroup> devices)
     : group_(group),
       label_(group.describe()),
-      context_(context),
+      context_ref_(std::in_place, group.endpoint),
+      context_(context_ref_->context()),
       devices_(std::move(devices)),
-      calls_(context.device()),
+      calls_(std::move(words)),
       comparison_(group_),
       stall_(group.endpoint->settings().faults.warn_after, watched(group, group.endpoint->settings().faults.timeout)) {}
 
@@ -43,8 +42,6 @@ void DirectWatch::tick(Clock::time_point now) {
   try {
     if (!faults.exist()) {
       faults.poll();
-      const std::uint64_t count = calls_.count();
-      is_active_ = calls_.ended() < count || calls_.being_enqueued().has_value();
       comparison_.report(calls_);
       comparison_.compare();
       check_deadline(now);
@@ -53,22 +50,41 @@ void DirectWatch::tick(Clock::time_point now) {
   } catch (const std::exception& error) {
     faults.poison(kind_of(error), fmt::format("{} in {}: {}", describe_self(), label_, message_of(error)));
   }
+  is_active_ = has_pending() || calls_.being_enqueued().has_value();
   if (faults.exist()) end_after_fault(now);
 }
 
-void DirectWatch::check_deadline(Clock::time_point now) {
-  // Calls that were not reported yet are kept: a difference must be found even if the device has ended them.
+/// Returns the oldest call that has not ended.
+std::optional<DirectLog::Pending> DirectWatch::give_up_ended(Clock::time_point now) {
   FlightRecorder& recorder = group_.endpoint->recorder();
-  const std::optional<DirectLog::Pending> on_device =
-      calls_.advance(comparison_.reported(), [&](FlightRecorder::Id record) { recorder.finish_inline(record); });
+  // Calls that were not reported are kept: they must be compared even if the device has ended them.
+  return calls_.advance(comparison_.reported(), [&](FlightRecorder::Id record) {
+    recorder.finish_inline(record);
+    last_end_ = now;
+  });
+}
+
+void DirectWatch::check_deadline(Clock::time_point now) {
+  const std::optional<DirectLog::Pending> on_device = give_up_ended(now);
   const std::optional<DirectLog::Pending> pending = on_device ? on_device : calls_.being_enqueued();
   if (!pending || !group_.watches) return stall_.look(now);
-  stall_.watch(pending->since);
+  // A device runs calls in sequence: a call that was enqueued long ago may have begun just now.
+  stall_.watch(std::max(pending->since, last_end_));
+  if (stall_.waited(now) > kGoodbye) check_departures(*pending);
   if (stall_.is_near(now)) {
     group_.endpoint->late_ranks().ask(group_.direct->id, pending->number, {}, group_.members);
   }
   const bool is_enqueued = on_device.has_value();
   stall_.check([&] { return describe_stall(*pending, is_enqueued, now); }, now);
+}
+
+void DirectWatch::check_departures(const DirectLog::Pending& pending) const {
+  LateRanks& ranks = group_.endpoint->late_ranks();
+  for (const int member : group_.members) {
+    if (!ranks.has_left(member, kGoodbye)) continue;
+    throw PeerLost(fmt::format("{} has left the job, and call {} in the caller's device order has not ended",
+                               group_.endpoint->topology().describe(member), pending.number));
+  }
 }
 
 std::string DirectWatch::describe_stall(const DirectLog::Pending& pending, bool is_enqueued,
@@ -84,15 +100,20 @@ std::string DirectWatch::describe_stall(const DirectLog::Pending& pending, bool 
 }
 
 void DirectWatch::check_devices(Clock::time_point now) {
-  if (devices_ == nullptr || now < next_device_check_ || !is_active_) return;
+  if (devices_ == nullptr || now < next_device_check_ || calls_.ended() == calls_.count()) return;
   next_device_check_ = now + kDeviceCheckInterval;
   const std::string error = devices_->asynchronous_error();
   if (!error.empty()) throw DeviceError(fmt::format("device {}: {}", context_.device().info().ordinal, error));
 }
 
 void DirectWatch::end_after_fault(Clock::time_point now) {
-  const bool is_affected = comparison_.has_difference() || calls_.ended() < calls_.count() || calls_.being_enqueued();
-  if (!is_affected && !fault_seen_) return;
+  try {
+    (void)calls_.advance(calls_.count(), [](FlightRecorder::Id) {});
+  } catch (const DeviceError&) {
+    // The calls will never end.
+  }
+  const bool has_running = calls_.ended() < calls_.count() || calls_.being_enqueued() || calls_.has_captured();
+  if (!comparison_.has_difference() && !has_running) return;
   const bool exits = group_.endpoint->settings().faults.device_fault == "exit";
   if (!fault_seen_) {
     fault_seen_ = now;
@@ -116,61 +137,32 @@ bool DirectWatch::is_settled() const {
   return calls_.ended() == count && comparison_.is_complete(count);
 }
 
+std::string DirectWatch::describe_closing() const {
+  const std::string awaited =
+      calls_.ended() < calls_.count()
+          ? fmt::format("its device to end call {}", calls_.ended() + 1)
+          : group_.endpoint->topology().describe(group_.member(comparison_.compared_rank())) + " to report its calls";
+  return fmt::format("{} ends {}: waiting for {}", describe_self(), label_, awaited);
+}
+
 void DirectWatch::close() {
   const std::lock_guard closing(close_mutex_);
   if (std::exchange(is_closed_, true)) return;
   context_.watch_thread().remove(*this);  // from here on this thread ticks
-  const Seconds timeout = group_.endpoint->settings().faults.timeout;
-  const Deadline deadline = timeout.count() > 0 ? Deadline::after(timeout) : Deadline::never();
-  while (!group_.endpoint->faults().exist() && !is_settled()) {
-    if (deadline.passed()) {
-      log(LogLevel::kWarning,
-          fmt::format("{} ends {} although {} has not reported all of its calls: the last ones were "
-                      "not compared",
-                      describe_self(), label_,
-                      group_.endpoint->topology().describe(group_.member(comparison_.compared_rank()))));
-      return;
-    }
-    tick(Clock::now());
-    std::this_thread::sleep_for(std::chrono::microseconds(200));
-  }
-}
-
-DirectWatchThread::~DirectWatchThread() {
-  thread_.request_stop();
-}
-
-void DirectWatchThread::add(std::shared_ptr<DirectWatch> watch) {
-  const std::lock_guard lock(mutex_);
-  watches_.push_back(std::move(watch));
-  if (thread_.joinable()) return;
+  StallMonitor closing_stall(group_.endpoint->settings().faults.warn_after, group_.endpoint->settings().faults.timeout);
   try {
-    thread_ = start_library_thread([this](const std::stop_token& stop) { run(stop); });
-  } catch (const std::system_error& error) {
-    watches_.pop_back();
-    throw Unsupported(
-        fmt::format("the thread that watches a device cannot be started ({}); raise the limits on threads",
-                    error.code().message()));
-  }
-}
-
-void DirectWatchThread::remove(const DirectWatch& watch) {
-  const std::lock_guard lock(mutex_);
-  std::erase_if(watches_, [&](const auto& other) { return other.get() == &watch; });
-}
-
-void DirectWatchThread::run(const std::stop_token& stop) {
-  constexpr std::chrono::milliseconds kActive{10}, kIdle{100};
-  std::unique_lock lock(mutex_);
-  while (!stop.stop_requested()) {
-    bool is_active = false;
-    const Clock::time_point now = Clock::now();
-    for (const auto& watch : watches_) {
-      watch->tick(now);
-      is_active = is_active || watch->is_active();
+    while (!is_settled() && !group_.endpoint->faults().exist()) {
+      tick(Clock::now());
+      closing_stall.check([&] { return describe_closing(); });
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
     }
-    changed_.wait_for(lock, stop, is_active ? kActive : kIdle, [] { return false; });
+  } catch (const Timeout& timeout) {
+    log(LogLevel::kWarning, timeout.message());
   }
+  has_closed_well_ = calls_.ended() == calls_.count();
+  // What a device may still write or read is kept: the vendor's group by the context, the words here.
+  devices_.reset();
+  context_ref_.reset();
 }
 
 }  // namespace farandole

@@ -215,6 +215,15 @@ void CudaDevice::wait(StreamView stream, DeviceEvent& event) {
   device_.check(device_.api.cuStreamWaitEvent(handle_of(stream), awaited.handle(), 0), "cuStreamWaitEvent");
 }
 
+bool CudaDevice::write_word(std::uint32_t* word, std::uint32_t value, StreamView stream) {
+  const ContextScope scope(device_.api, device_.context);
+  const CUresult result =
+      device_.api.cuStreamWriteValue32(handle_of(stream), address_of(word), value, CU_STREAM_WRITE_VALUE_DEFAULT);
+  if (result == CUDA_ERROR_NOT_SUPPORTED) return false;
+  device_.check(result, "cuStreamWriteValue32");
+  return true;
+}
+
 void CudaDevice::copy(void* output, const void* input, std::size_t bytes, StreamView stream) {
   if (bytes == 0) return;
   const ContextScope scope(device_.api, device_.context);

@@ -65,6 +65,7 @@ struct ncclConfig_v21400 {
   X(ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_t * error))                                                   \
   X(ncclRedOpCreatePreMulSum,                                                                                         \
     (ncclRedOp_t * op, void* scalar, ncclDataType_t type, ncclScalarResidence_t residence, ncclComm_t comm))          \
+  X(ncclRedOpDestroy, (ncclRedOp_t op, ncclComm_t comm))                                                              \
   X(ncclGroupStart, ())                                                                                               \
   X(ncclGroupEnd, ())                                                                                                 \
   X(ncclSend, (const void* data, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm, CUstream stream)) \

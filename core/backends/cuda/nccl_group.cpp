@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <bit>
 #include <chrono>
 #include <cstring>
 #include <optional>
@@ -21,6 +22,8 @@ namespace {
 
 /// Time that `abort` gives running calls to return, because ncclCommAbort frees memory that they use.
 constexpr auto kAbortGrace = std::chrono::seconds(1);
+/// Reductions with a factor that are kept: programs that change a factor in each training step must not collect them.
+constexpr std::size_t kMaxScaledSums = 64;
 
 /// "NCCL error 5, invalid usage; NCCL says: …"
 std::string nccl_error_text(const NcclApi& api, ncclResult_t error) {
@@ -131,25 +134,36 @@ bool NcclGroup::supports(Collective collective, DType dtype, ReduceOp op) const 
   return has_device_collective(collective) && (!reduces(collective) || nccl_reduction(dtype, op).has_value());
 }
 
-bool NcclGroup::scales(DType dtype, ReduceOp op) const {
-  return is_floating_point(dtype) && (op == ReduceOp::kSum || op == ReduceOp::kAverage);
+bool NcclGroup::scales(DType dtype, ReduceOp op, double factor) const {
+  if (op != ReduceOp::kSum && op != ReduceOp::kAverage) return false;
+  const auto as_float = static_cast<float>(factor);
+  if (dtype == DType::kF16) return widen(narrow_to_half(as_float)) == factor;
+  if (dtype == DType::kBF16) return widen(narrow_to_bfloat16(as_float)) == factor;
+  return is_floating_point(dtype);
 }
 
 ncclRedOp_t NcclGroup::scaled_sum(ncclComm_t communicator, DType dtype, ncclDataType_t type, double factor) {
-  const auto [found, is_new] = scaled_sums_.try_emplace({dtype, factor}, ncclSum);
-  if (!is_new) return found->second;
+  const std::pair key(dtype, std::bit_cast<std::uint64_t>(factor));
+  if (const auto found = scaled_sums_.find(key); found != scaled_sums_.end()) return found->second;
+  if (scaled_sums_.size() == kMaxScaledSums) {
+    for (const auto& [unused, op] : scaled_sums_) {
+      check(api_.ncclRedOpDestroy(op, communicator), "ncclRedOpDestroy");
+    }
+    scaled_sums_.clear();
+  }
   // NCCL reads the factor in the type of the elements.
   double as_double = factor;
-  float as_float = static_cast<float>(factor);
+  auto as_float = static_cast<float>(factor);
   Half as_half = narrow_to_half(as_float);
   BFloat16 as_bfloat16 = narrow_to_bfloat16(as_float);
   void* scalar = &as_float;
   if (dtype == DType::kF64) scalar = &as_double;
   if (dtype == DType::kF16) scalar = &as_half;
   if (dtype == DType::kBF16) scalar = &as_bfloat16;
-  check(api_.ncclRedOpCreatePreMulSum(&found->second, scalar, type, ncclScalarHostImmediate, communicator),
+  ncclRedOp_t made = ncclSum;
+  check(api_.ncclRedOpCreatePreMulSum(&made, scalar, type, ncclScalarHostImmediate, communicator),
         "ncclRedOpCreatePreMulSum");
-  return found->second;
+  return scaled_sums_[key] = made;
 }
 
 void NcclGroup::run(const VendorCall& vendor_call, StreamView stream) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -33,7 +34,7 @@ class NcclGroup final : public DeviceGroup {
 
   void exchange(std::span<const DeviceMessage> messages, StreamView stream) override;
   bool supports(Collective collective, DType dtype, ReduceOp op) const override;
-  bool scales(DType dtype, ReduceOp op) const override;
+  bool scales(DType dtype, ReduceOp op, double factor) const override;
   void run(const VendorCall& vendor_call, StreamView stream) override;
   void connect(StreamView stream) override;
   std::string asynchronous_error() override;
@@ -48,7 +49,7 @@ class NcclGroup final : public DeviceGroup {
   void run_grouped(const std::function<void()>& enqueue);
   void enqueue_reduction(const VendorCall& vendor_call, CUstream stream);
   void enqueue_movement(const VendorCall& vendor_call, CUstream stream);
-  /// The sum that multiplies each rank's input by `factor`. Made by the first call; the communicator owns it.
+  /// The sum that multiplies each rank's input by `factor`. Made by the first call, and kept for later ones.
   ncclRedOp_t scaled_sum(ncclComm_t communicator, DType dtype, ncclDataType_t type, double factor);
   void exchange_parts(const VendorCall& vendor_call, StreamView stream);
 
@@ -57,7 +58,7 @@ class NcclGroup final : public DeviceGroup {
   const int rank_;
   const int size_;
   void* connect_bytes_ = nullptr;  // memory of the messages of `connect`; null until `connect` is called
-  std::map<std::pair<DType, double>, ncclRedOp_t> scaled_sums_;
+  std::map<std::pair<DType, std::uint64_t>, ncclRedOp_t> scaled_sums_;  // by type and bits of the factor
   const std::string name_;              // "CUDA device 0 (…), rank 1 of 4", for messages
   std::mutex mutex_;                    // guards `communicator_` and `running_calls_`
   std::condition_variable call_ended_;  // signalled when a CallScope ends

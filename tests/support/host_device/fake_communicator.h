@@ -64,7 +64,7 @@ class Communicator : public Handle {
   /// Lets go of the shared memory. Nothing may be on its way.
   void close();
   bool is_finalized = false;
-  std::vector<double> factors;  ///< of the reductions that ncclRedOpCreatePreMulSum has made
+  std::vector<std::optional<double>> factors;  ///< of the reductions that ncclRedOpCreatePreMulSum has made
 
   // Who calls: see CommunicatorCall.
   std::atomic<std::uint32_t> calling_thread{0};  ///< its number; 0: none

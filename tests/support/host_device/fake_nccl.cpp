@@ -109,9 +109,11 @@ ncclResult_t enqueue_collective(const char* name, const CollectiveCall& collecti
     CollectiveCall made = collective;
     double factor = 1.0;
     if (const int number = collective.op - kFirstMadeOp; reduces && number >= 0) {
-      if (number >= static_cast<int>(communicator.factors.size()))
+      const auto index = static_cast<std::size_t>(number);
+      if (index >= communicator.factors.size() || !communicator.factors[index]) {
         return fmt::format("there is no operation {}", collective.op);
-      factor = communicator.factors[static_cast<std::size_t>(number)];
+      }
+      factor = *communicator.factors[index];
       made.op = ncclSum;
     }
     if (reduces) {
@@ -267,6 +269,18 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataTyp
   const CommunicatorCall guard(*communicator, "ncclRedOpCreatePreMulSum");
   *op = kFirstMadeOp + static_cast<int>(communicator->factors.size());
   communicator->factors.push_back(*factor);
+  return ncclSuccess;
+}
+
+ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm) {
+  FARANDOLE_FAKE_NCCL_CALL();
+  Communicator* const communicator = communicator_of("ncclRedOpDestroy", comm);
+  const int number = op - kFirstMadeOp;
+  if (communicator == nullptr || number < 0 || number >= static_cast<int>(communicator->factors.size())) {
+    return ncclInvalidArgument;
+  }
+  const CommunicatorCall guard(*communicator, "ncclRedOpDestroy");
+  communicator->factors[static_cast<std::size_t>(number)].reset();
   return ncclSuccess;
 }
 

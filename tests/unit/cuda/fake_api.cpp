@@ -204,6 +204,9 @@ void set_nccl_calls(NcclApi& api) {
     return nccl_answer(fmt::format("ncclRedOpCreatePreMulSum {} type={} residence={}", factor, static_cast<int>(type),
                                    static_cast<int>(residence)));
   };
+  api.ncclRedOpDestroy = [](ncclRedOp_t op, ncclComm_t) -> ncclResult_t {
+    return nccl_answer(fmt::format("ncclRedOpDestroy {}", op));
+  };
   api.ncclAllReduce = [](const void*, void*, std::size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t,
                          CUstream) -> ncclResult_t {
     return nccl_answer(

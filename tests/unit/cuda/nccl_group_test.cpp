@@ -138,10 +138,17 @@ TEST_F(NcclGroupTest, RunsItsOwnCollectives) {
 }
 
 TEST_F(NcclGroupTest, MultipliesInTheReductionItself) {
-  EXPECT_TRUE(group_->scales(DType::kF16, ReduceOp::kSum));
-  EXPECT_TRUE(group_->scales(DType::kF64, ReduceOp::kAverage));
-  EXPECT_FALSE(group_->scales(DType::kF32, ReduceOp::kMax));
-  EXPECT_FALSE(group_->scales(DType::kI32, ReduceOp::kSum));
+  EXPECT_TRUE(group_->scales(DType::kF32, ReduceOp::kSum, 1.0 / 3));
+  EXPECT_TRUE(group_->scales(DType::kF64, ReduceOp::kAverage, 0.1));
+  // A rounded factor would make all results too large or too small.
+  EXPECT_TRUE(group_->scales(DType::kF16, ReduceOp::kSum, 0.125));
+  EXPECT_FALSE(group_->scales(DType::kF16, ReduceOp::kSum, 1.0 / 3));
+  EXPECT_FALSE(group_->scales(DType::kF16, ReduceOp::kSum, 1.0 / 48 / 65536));
+  EXPECT_FALSE(group_->scales(DType::kF16, ReduceOp::kSum, 1e6));
+  EXPECT_TRUE(group_->scales(DType::kBF16, ReduceOp::kSum, 0x1p-40));
+  EXPECT_FALSE(group_->scales(DType::kBF16, ReduceOp::kSum, 1.0 / 3));
+  EXPECT_FALSE(group_->scales(DType::kF32, ReduceOp::kMax, 0.5));
+  EXPECT_FALSE(group_->scales(DType::kI32, ReduceOp::kSum, 0.5));
   VendorCall call;
   call.collective = Collective::kAllreduce;
   call.input = call.output = bytes_.data();
@@ -152,6 +159,31 @@ TEST_F(NcclGroupTest, MultipliesInTheReductionItself) {
   group_->run(call, {});
   EXPECT_THAT(vendor().nccl_calls, ElementsAre("ncclRedOpCreatePreMulSum 0.25 type=7 residence=1",
                                                "ncclAllReduce 10 type=7 op=5", "ncclAllReduce 10 type=7 op=5"));
+}
+
+TEST_F(NcclGroupTest, FactorsAreNotMistakenForEachOtherAndDoNotCollect) {
+  VendorCall call;
+  call.collective = Collective::kAllreduce;
+  call.input = call.output = bytes_.data();
+  call.count = 10;
+  call.dtype = DType::kF32;
+  for (const double factor : {0.125, std::nan(""), 0.5}) {
+    call.factor = factor;
+    group_->run(call, {});
+  }
+  EXPECT_THAT(vendor().nccl_calls[2], HasSubstr("ncclRedOpCreatePreMulSum nan"));
+  EXPECT_THAT(vendor().nccl_calls[4], HasSubstr("ncclRedOpCreatePreMulSum 0.5"));
+  vendor().nccl_calls.clear();
+  for (int step = 0; step < 200; ++step) {
+    call.factor = 1.0 / (step + 3);
+    group_->run(call, {});
+  }
+  const auto count = [](std::string_view what) {
+    return std::count_if(vendor().nccl_calls.begin(), vendor().nccl_calls.end(),
+                         [&](const std::string& each) { return each.starts_with(what); });
+  };
+  EXPECT_GE(count("ncclRedOpCreatePreMulSum"), 199) << "0.125 was there already";
+  EXPECT_GE(count("ncclRedOpDestroy"), 200 - 64);
 }
 
 TEST_F(NcclGroupTest, ReportsUnsupportedReductions) {
