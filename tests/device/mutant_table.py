@@ -180,16 +180,15 @@ MUTANTS = [
            "const int generation = toolkit / kGeneration;", "const int generation = 13 + toolkit * 0;", OLD_DRIVERS),
     # A kernel, or messages, on the wrong stream.
     Mutant("kernels-in-the-default-stream", "the stream of a kernel", DEVICE,
-           "1, shape.block_threads, 1, 1, 0, handle_of(stream), parameters",
-           "1, shape.block_threads, 1, 1, 0, nullptr, parameters", VALUES),
+           "handle_of(stream), parameters, nullptr);", "nullptr, parameters, nullptr);", VALUES),
     Mutant("messages-in-the-default-stream", "the stream of messages", WORK,
            "devices->exchange(stage.messages, stream)",
            "devices->exchange(stage.messages, StreamView(nullptr, device.space()))", VALUES),
     # The division of a launch's work among its threads.
     Mutant("threads-of-a-block-are-one", "which thread of its block a worker is", KERNELS,
-           "blockIdx.x * blockDim.x + threadIdx.x", "blockIdx.x * blockDim.x", SHARES),
-    Mutant("rows-of-blocks-are-their-number", "which task a row of blocks takes", KERNELS,
-           "blockIdx.y, gridDim.y", "gridDim.y - 1, gridDim.y", TASKS),
+           "gridDim.x, threadIdx.x)", "gridDim.x, threadIdx.x & 0)", SHARES),
+    Mutant("blocks-are-their-number", "which tiles a block takes", KERNELS,
+           "blockIdx.x, gridDim.x", "gridDim.x - 1, gridDim.x", TASKS),
     Mutant("scaled-in-the-default-stream", "the stream of what scales for the vendor's collective", WORK,
            "device.launch({&task, 1}, stream);", "device.launch({&task, 1}, StreamView(nullptr, device.space()));", FACTORS),
     # Hierarchical: what the host does between two parts of the stream.

@@ -11,7 +11,8 @@ for ((round = 0; round < rounds; ++round)); do
   for subject in farandole nccl; do
     FARANDOLE_JOB=$job-$subject-$round
     export FARANDOLE_JOB
-    values[$subject]+="$("$program" bring_up "$subject") "
+    # NCCL, too, prints lines to standard output, with NCCL_DEBUG.
+    values[$subject]+="$("$program" bring_up "$subject" | tail -n 1) "
   done
 done
 [ "$FARANDOLE_RANK" = 0 ] || exit 0

@@ -39,7 +39,7 @@ rm "$bundle/needed"
 chmod u+w "$bundle"/lib/*.so*
 strip --strip-unneeded "$bundle"/bin/* "$bundle"/lib/*.so* "$bundle"/lib/farandole/*.so
 
-cp "$here"/{run,steps,report,torch_figures,torch_streams}.py "$here"/{machine,bring_up}.sh "$bundle/tests/gpu/"
+cp "$here"/{run,steps,report,torch_enqueue,torch_figures,torch_job,torch_streams}.py "$here"/{machine,bring_up}.sh "$bundle/tests/gpu/"
 cp "$here"/../support/{local_job,own_host}.sh "$bundle/tests/support/"
 cat >"$bundle/run" <<'TEXT'
 #!/usr/bin/env bash

@@ -83,12 +83,21 @@ def line_of(row):
 # Targets.
 
 
+EQUAL_COPY = "copy of the gradients' size"
+
+
 def bandwidths(figures):
-    """GB/s, read and written, by name, and each one's ratio to the copy between memories of the device."""
+    """GB/s, read and written, by name, and the ratio to the copy between memories of the device.
+
+    Rows of packing also have the ratio to a copy of the gradients' size, because a shorter copy has a lower rate.
+    """
     rows = {row["name"]: {"p50_us": row["p50_us"], "gbs": row["moved_bytes"] / row["p50_us"] / 1e3}
             for row in figures.get("memory", [])}
     for row in rows.values():
         row["of_copy"] = row["gbs"] / rows["copy"]["gbs"]
+    for name in ("pack", "unpack"):
+        if name in rows and EQUAL_COPY in rows:
+            rows[name]["of_equal_copy"] = rows[name]["gbs"] / rows[EQUAL_COPY]["gbs"]
     return rows
 
 
@@ -104,6 +113,11 @@ def named(rows, name):
     return next((row for row in rows if row["name"] == name), {"result": "skipped", "reason": "the step was not run"})
 
 
+def ratio_of(row, ours, theirs):
+    figures = row.get("figures")
+    return figures[ours] / figures[theirs] if figures else None
+
+
 def judge(report):
     """The targets, each met, missed, or neither, with the reason."""
     rows, rates = report["steps"], report["bandwidths"]
@@ -115,8 +129,14 @@ def judge(report):
                                (("pack", "unpack"), "of ResNet-50's 161 tensors, of that copy", 0.85)):
         for name in names:
             targets.append({**at_least(f"{name}, {text}", rates.get(name, {}).get("of_copy"), bound), "step": memory})
-    ratio = up["figures"]["farandole_s"] / up["figures"]["nccl_s"] if "figures" in up else None
-    targets.append({**at_most("bring-up to the end of the first allreduce, of NCCL alone", ratio, 1.1), "step": up})
+    targets.append({**at_most("bring-up to the end of the first allreduce, of NCCL alone", ratio_of(up, "farandole_s", "nccl_s"),
+                              1.1), "step": up})
+    enqueue, by_torch = named(rows, steps.ENQUEUE), named(rows, steps.TORCH_ENQUEUE)
+    targets.append({**at_most("host time of an enqueued allreduce in the caller's order, of ncclAllReduce",
+                              ratio_of(enqueue, "Farandole's allreduce in the caller's order, us", "ncclAllReduce, us"), 1.5),
+                    "step": enqueue})
+    targets.append({**at_most("the same through ctypes, of torch's NCCL process group",
+                              ratio_of(by_torch, "Farandole by ctypes, us", "torch.distributed.all_reduce, us"), 1), "step": by_torch})
     late = next((value for what, value in stuck.get("measured", {}).items() if what.startswith("stuck stream")), None)
     targets.append({**at_most("a stuck stream to Timeout, seconds after the deadline", late, 1), "step": stuck})
     targets.append({"what": "two ranks on one GPU, every algorithm", "target": "correct", "value": shared["result"],
@@ -174,13 +194,14 @@ def page_of_steps(rows):
 def page_of_figures(report):
     rows = report["steps"]
     lines = ["## Figures", ""]
-    rates = [(f"{name}", f"{row['p50_us']:.1f} µs", f"{row['gbs']:.0f} GB/s", f"{row['of_copy']:.2f}")
+    rates = [(f"{name}", f"{row['p50_us']:.1f} µs", f"{row['gbs']:.0f} GB/s", f"{row['of_copy']:.2f}",
+              f"{row['of_equal_copy']:.2f}" if "of_equal_copy" in row else "")
              for name, row in report["bandwidths"].items()]
     for row in named(rows, steps.TORCH_FIGURES).get("figures", {}).get("memory", []):
         rate = row["moved_bytes"] / row["p50_us"] / 1e3
         of_copy = rate / report["bandwidths"]["copy"]["gbs"] if "copy" in report["bandwidths"] else None
-        rates.append((row["name"], f"{row['p50_us']:.1f} µs", f"{rate:.0f} GB/s", number(of_copy)))
-    lines += table(("on the device", "median", "read and written", "of our copy"), rates)
+        rates.append((row["name"], f"{row['p50_us']:.1f} µs", f"{rate:.0f} GB/s", number(of_copy), ""))
+    lines += table(("on the device", "median", "read and written", "of our copy", "of a copy of equal size"), rates)
     costs = []
     for row in rows:
         for what, value in row.get("figures", {}).items():

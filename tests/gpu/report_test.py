@@ -22,6 +22,7 @@ INFO = {"version": "0.1.0", "build": "0.1.0-GNU", "devices": {
 FIGURES = {"bytes": 256 << 20, "memory": [{"name": "copy", "moved_bytes": 2000000, "p50_us": 1.0},
                                           {"name": "reduce_f32", "moved_bytes": 3000000, "p50_us": 1.6},
                                           {"name": "reduce_f16", "moved_bytes": 3000000, "p50_us": 2.0},
+                                          {"name": report.EQUAL_COPY, "moved_bytes": 1000000, "p50_us": 0.4},
                                           {"name": "pack", "moved_bytes": 1000000, "p50_us": 0.5}]}
 PASSED = """[==========] 3 tests from 1 test suite ran. (5 ms total)
 [  PASSED  ] 2 tests.
@@ -48,6 +49,8 @@ def row(name, result="passed", **more):
 
 ROWS = [row(steps.FIGURES, figures=FIGURES), row(steps.BRING_UP, figures={"ranks": 2, "farandole_s": 0.36, "nccl_s": 0.3}),
         row(steps.STUCK_STREAM, measured={"stuck stream, seconds after the deadline": 0.25}, tests={"passed": 1, "skipped": 0}),
+        row(steps.ENQUEUE, figures={"Farandole's allreduce in the caller's order, us": 12.0, "ncclAllReduce, us": 10.0}),
+        row(steps.TORCH_ENQUEUE, figures={"Farandole by ctypes, us": 12.0, "torch.distributed.all_reduce, us": 10.0}),
         row(steps.ALL_ALGORITHMS, "skipped", reason="no collectives on devices: no NCCL")]
 
 
@@ -88,7 +91,7 @@ class Targets(unittest.TestCase):
         rows = targets()
         self.assertEqual({what: target["met"] for what, target in rows.items()},
                          {"reduce_f32": True, "reduce_f16": False, "reduce_bf16": None, "pack": True, "unpack": None,
-                          "bring-up to the end": False, "a stuck stream to Timeout": True, "two ranks on one GPU": None})
+                          "bring-up to the end": False, "host time": True, "the same through ctypes": False, "a stuck stream to Timeout": True, "two ranks on one GPU": None})
         self.assertAlmostEqual(rows["reduce_f32"]["value"], 3 / 1.6 / 2)
         self.assertAlmostEqual(rows["bring-up to the end"]["value"], 1.2)
         self.assertIn("no NCCL", rows["two ranks on one GPU"]["reason"])
@@ -109,8 +112,8 @@ class Targets(unittest.TestCase):
         failed = row("another", "failed", reason="it ended with 1", output=["what went wrong <here>"])
         page = report.make_page(report.make_report(INFO, [*ROWS, failed]))
         self.assertNotIn("Not a GPU result", page)
-        for text in ("NVIDIA H100, 85.0 GiB, 9.0", "driver 580.159 (CUDA 13.0), NCCL 2.28.9", "3 passed, 1 failed, 1 skipped",
-                     "| pack | 0.5 µs | 2000 GB/s | 1.00 |", "**missed**", "what went wrong <here>", "| farandole_s | 0.36 |"):
+        for text in ("NVIDIA H100, 85.0 GiB, 9.0", "driver 580.159 (CUDA 13.0), NCCL 2.28.9", "5 passed, 1 failed, 1 skipped",
+                     "| pack | 0.5 µs | 2000 GB/s | 1.00 | 0.80 |", "| reduce_f32 | 1.6 µs | 1875 GB/s | 0.94 |  |", "**missed**", "what went wrong <here>", "| farandole_s | 0.36 |"):
             self.assertIn(text, page)
 
 

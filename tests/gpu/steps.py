@@ -10,6 +10,7 @@ BRING_UP = "bring-up"
 ENQUEUE = "two ranks: host time of a call"
 ALLREDUCE = "allreduce, each rank a device"
 TORCH_FIGURES = "torch: copy and add"
+TORCH_ENQUEUE = "torch: host time of a call"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +63,7 @@ def steps(devices: int, quick: bool) -> List[Step]:
         Step(FIGURES, 60, [*figures, "memory", bytes_, samples], needs="device", result="json"),
         Step("costs of driver calls", 40, [*figures, "driver", samples], needs="device", result="json"),
         shared_test("two ranks on one device: collectives", 90, DEVICE_TEST,
-                    "DeviceCollectives.AveragesAndUnevenParts*:DeviceCollectives.AlltoallOfUneven*:DeviceCalls.*:DeviceGradients.*"),
+                    "DeviceCollectives.AveragesAndUnevenParts*:DeviceCollectives.AlltoallOfUneven*:DeviceCalls.*:DirectCalls.*:DeviceGradients.*"),
         Step(TORCH_FIGURES, 60, ["{python}", "{tests}/torch_figures.py", bytes_, samples], needs="torch", result="json"),
         test(STUCK_STREAM, 40, FAULTS, "*.AStuckStreamIsATimeoutOnAllRanksWithinTheDeadline",
              environment={"FARANDOLE_TIMEOUT": "3" if quick else "10"}),
@@ -71,6 +72,7 @@ def steps(devices: int, quick: bool) -> List[Step]:
         test("no device", 20, FAULTS, "*.NoDevice", environment={"CUDA_VISIBLE_DEVICES": "-1", "FAKE_DEVICE_COUNT": "0"}, needs="device"),
         test("one device for two ranks", 20, FAULTS, "*.OneDeviceForTwoRanks", environment={"FARANDOLE_DEVICE": "0"}),
         test("memory", 40, FAULTS, "*.NoMemoryLeftSaysHowMuchWasAskedAndIsFree:*.ADeviceOfAnotherRankIsNotAllocatedFrom", needs="device"),
+        shared(TORCH_ENQUEUE, 90, ["{python}", "{tests}/torch_enqueue.py", "{bin}/../lib", samples], needs="torch", result="json"),
         shared("torch: tensors and a side stream", 60, ["{python}", "{tests}/torch_streams.py", "{bin}/../lib"], needs="torch",
                result="text"),
     ]

@@ -15,6 +15,7 @@ using namespace farandole;
 struct JoinedJob {
   World world;
   Communicator ranks = Communicator::of_world(world);
+  Communicator caller = ranks.duplicate({.device_order = CommunicatorOptions::DeviceOrder::kCaller, .name = "torch"});
 };
 std::unique_ptr<JoinedJob> job;
 std::string error;
@@ -55,12 +56,16 @@ int probe_size() {
 }
 
 /// Sums `count` f32 elements of device memory in place. With a null `stream` it blocks until the sums are there.
-int probe_allreduce(void* values, std::size_t count, void* stream, double prescale) {
+/// @param in_callers_order  nonzero: the calling thread enqueues   @param algorithm  empty: Farandole's choice
+int probe_allreduce(void* values, std::size_t count, void* stream, double prescale, int in_callers_order,
+                    const char* algorithm) {
   return guarded([&] {
     CallOptions options;
     options.prescale = prescale;
+    options.algorithm = algorithm;
     if (stream != nullptr) options.stream = StreamView(stream, job->ranks.device());
-    job->ranks.allreduce(BufferView(values, count, DType::kF32, job->ranks.device()), ReduceOp::kSum, options);
+    Communicator& ranks = in_callers_order != 0 ? job->caller : job->ranks;
+    ranks.allreduce(BufferView(values, count, DType::kF32, job->ranks.device()), ReduceOp::kSum, options);
   });
 }
 

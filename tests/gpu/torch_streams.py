@@ -1,30 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """usage, as each rank of a job: torch_streams.py LIBRARY_DIRECTORY
 
-torch's tensors and a side stream of torch's go through Farandole's allreduce, by libfarandole_torch_probe.so: results,
-order with torch's own kernels in that stream, and a graph that another thread captures meanwhile.
+torch's tensors and a side stream of torch's go through Farandole's allreduce, in both device orders: results, order with
+torch's own kernels in that stream, a graph that another thread captures meanwhile, and graphs with allreduces inside.
 """
-import ctypes
 import sys
 import threading
 
 import torch
 
-
-class Probe:
-    def __init__(self, directory):
-        self.library = ctypes.CDLL(f"{directory}/libfarandole_torch_probe.so")
-        self.library.probe_error.restype = ctypes.c_char_p
-        self.library.probe_allreduce.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_double]
-        self.checked(self.library.probe_join())
-
-    def checked(self, status):
-        if status != 0:
-            raise RuntimeError(self.library.probe_error().decode())
-
-    def allreduce(self, tensor, stream=None, prescale=1.0):
-        handle = None if stream is None else stream.cuda_stream
-        self.checked(self.library.probe_allreduce(tensor.data_ptr(), tensor.numel(), handle, prescale))
+from torch_job import Probe
 
 
 def expect(what, tensor, value):
@@ -49,33 +34,36 @@ def capture_graphs(stop, failures):
         failures.append(error)
 
 
-def main():
-    probe = Probe(sys.argv[1])
-    rank, size = probe.library.probe_rank(), probe.library.probe_size()
-    total = size * (size + 1) / 2
+def check_results(probe, total):
     side = torch.cuda.Stream()
-    for count in (1, 1000, 1 << 22):
-        values = torch.full((count,), float(rank + 1), device="cuda")
-        probe.allreduce(values)
-        expect(f"{count} elements, default stream", values, total)
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            values = torch.full((count,), 0.5 * (rank + 1), device="cuda")
-            values.mul_(2)
-            probe.allreduce(values, side)
-            values.add_(1)
-        expect(f"{count} elements, side stream, between torch's kernels", values, total + 1)
-        values = torch.full((count,), float(rank + 1), device="cuda")
-        probe.allreduce(values, prescale=0.5)
-        expect(f"{count} elements, prescale", values, total / 2)
+    for in_callers_order in (False, True):
+        for count in (1, 1000, 1 << 22):
+            where = f"{count} elements, in the {'caller' if in_callers_order else 'agreed'} order"
+            values = torch.full((count,), float(probe.rank + 1), device="cuda")
+            probe.allreduce(values)
+            expect(f"{where}, default stream", values, total)
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                values = torch.full((count,), 0.5 * (probe.rank + 1), device="cuda")
+                values.mul_(2)
+                probe.allreduce(values, side, in_callers_order=in_callers_order)
+                values.add_(1)
+            expect(f"{where}, side stream, between torch's kernels", values, total + 1)
+            with torch.cuda.stream(side):
+                values = torch.full((count,), float(probe.rank + 1), device="cuda")
+                probe.allreduce(values, side, 0.5, in_callers_order)
+            expect(f"{where}, prescale", values, total / 2)
 
+
+def check_beside_captures(probe, total):
+    side = torch.cuda.Stream()
     stop, failures = threading.Event(), []
     thread = threading.Thread(target=capture_graphs, args=(stop, failures))
     thread.start()
     try:
         with torch.cuda.stream(side):
             for _ in range(50):
-                values = torch.full((1000,), float(rank + 1), device="cuda")
+                values = torch.full((1000,), float(probe.rank + 1), device="cuda")
                 probe.allreduce(values, side)
                 side.synchronize()
     finally:
@@ -84,7 +72,48 @@ def main():
     if failures:
         raise AssertionError(f"a graph that another thread captured: {failures[0]}")
     expect("beside graphs that another thread captures", values, total)
-    probe.checked(probe.library.probe_leave())
+
+
+def check_graph(probe, algorithm):
+    """20 replays of a captured training step give the bits of 20 steps."""
+    side = torch.cuda.Stream()
+    torch.manual_seed(probe.rank)
+    start = torch.rand(100_000, device="cuda")
+    gradient, weights = start.clone(), torch.zeros(100_000, device="cuda")
+
+    def step():
+        gradient.mul_(0.9).add_(0.01)
+        probe.allreduce(gradient, side, 1 / probe.size, True, algorithm)
+        weights.sub_(gradient, alpha=0.1)
+
+    def outcome(run):
+        gradient.copy_(start)
+        weights.zero_()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(20):
+                run()
+        torch.cuda.synchronize()
+        return weights.clone()
+
+    expected = outcome(step)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=side):
+        step()
+    came = outcome(graph.replay)
+    if not torch.equal(came, expected):
+        raise AssertionError(f"20 replays of a graph with {algorithm}: {came[:4].tolist()} instead of {expected[:4].tolist()}")
+    print(f"20 replays of a graph with {algorithm}: right", flush=True)
+
+
+def main():
+    probe = Probe(sys.argv[1])
+    total = probe.size * (probe.size + 1) / 2
+    check_results(probe, total)
+    check_beside_captures(probe, total)
+    for algorithm in ("vendor", "ring"):
+        check_graph(probe, algorithm)
+    probe.leave()
 
 
 if __name__ == "__main__":

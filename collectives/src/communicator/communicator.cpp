@@ -200,7 +200,7 @@ Communicator Communicator::of_world(World& world, int replica) {
     group.table = std::make_shared<TuningTable>(TuningTable::parse(group.endpoint->tuning_text(), file));
   }
   group.endpoint->late_ranks().set_left(false);
-  group.compares = group.endpoint->settings().collectives.check;
+  group.compares = group.endpoint->settings().collectives.check != "off";
   group.id = kWorldId;
   group.rank = group.endpoint->rank();
   for (int rank = 0; rank < world.size(); ++rank) group.members.push_back(rank);
@@ -214,6 +214,8 @@ struct SplitArguments {
   std::int64_t color, key;
   std::int64_t compares;
   std::int64_t table_digest;  ///< 0 for the parent's table
+  std::int64_t device_order;
+  std::int64_t generation;  ///< proposed by the rank, see CommunicatorIds
 };
 
 std::int64_t digest(const TuningTable& table) {
@@ -222,10 +224,26 @@ std::int64_t digest(const TuningTable& table) {
 
 /// @throws Mismatch  two ranks of a new communicator pass different options that must be the same
 void check_options(int first_rank, const SplitArguments& first, int rank, const SplitArguments& member) {
-  if (member.table_digest == first.table_digest && member.compares == first.compares) return;
+  std::string_view what;
+  if (member.table_digest != first.table_digest) what = "tables";
+  if (member.compares != first.compares) what = "values of `compare`";
+  if (member.device_order != first.device_order) what = "values of `device_order`";
+  if (what.empty()) return;
   throw Mismatch(
       fmt::format("making a communicator: rank {} and rank {} pass different {}; all of its ranks must pass the same",
-                  first_rank, rank, member.table_digest == first.table_digest ? "values of `compare`" : "tables"));
+                  first_rank, rank, what));
+}
+
+/// Ids that no rank uses. @throws InvalidArgument  there are fewer than `count`
+std::vector<std::uint16_t> free_ids(std::span<const std::uint8_t> used, std::size_t count) {
+  std::vector<std::uint16_t> ids;
+  for (std::size_t id = 0; id < used.size() && ids.size() < count; ++id) {
+    if (used[id] == 0) ids.push_back(static_cast<std::uint16_t>(id));
+  }
+  if (ids.size() < count) {
+    throw InvalidArgument(fmt::format("no communicator id is free: {} are in use; destroy some", used.size()));
+  }
+  return ids;
 }
 
 }  // namespace
@@ -233,35 +251,43 @@ void check_options(int first_rank, const SplitArguments& first, int rank, const 
 Communicator Communicator::split(int color, int key, const CommunicatorOptions& options) {
   const Group& parent = state().group();
   if (options.table != nullptr) options.table->check();
-  const std::lock_guard creating(parent.endpoint->communicator_ids().creation_mutex());
-  const SplitArguments own{color, key, options.compare, options.table == nullptr ? 0 : digest(*options.table)};
+  CommunicatorIds& ids = parent.endpoint->communicator_ids();
+  const std::lock_guard creating(ids.creation_mutex());
+  const SplitArguments own{color,
+                           key,
+                           options.compare,
+                           options.table == nullptr ? 0 : digest(*options.table),
+                           static_cast<std::int64_t>(options.device_order),
+                           static_cast<std::int64_t>(ids.propose_generation())};
   std::vector<SplitArguments> members(static_cast<std::size_t>(size()));
   constexpr std::size_t kFields = sizeof(SplitArguments) / sizeof(std::int64_t);
   allgather({&own.color, kFields, DType::kI64}, {&members.front().color, kFields * members.size(), DType::kI64});
-  std::vector<std::uint8_t> used = parent.endpoint->communicator_ids().used();
+  std::vector<std::uint8_t> used = ids.used();
   allreduce(used, ReduceOp::kMax);
   if (color < 0) return {};
-  const auto free = std::find(used.begin(), used.end(), std::uint8_t{0});
-  if (free == used.end()) {
-    throw InvalidArgument(fmt::format("no communicator id is free: {} are in use; destroy some", used.size()));
-  }
+  const bool is_direct = options.device_order == CommunicatorOptions::DeviceOrder::kCaller;
+  const std::vector<std::uint16_t> free = free_ids(used, is_direct ? 2 : 1);
+  std::int64_t generation = 0;
   std::vector<std::pair<std::int64_t, int>> order;  // (key, rank in the parent)
   for (int rank = 0; rank < size(); ++rank) {
     const SplitArguments& member = members[static_cast<std::size_t>(rank)];
+    generation = std::max(generation, member.generation);
     if (member.color != color) continue;
     order.emplace_back(member.key, rank);
     const int first = order.front().second;
     check_options(first, members[static_cast<std::size_t>(first)], rank, member);
   }
+  ids.accept_generation(static_cast<std::uint64_t>(generation));
   std::sort(order.begin(), order.end());
   Group group;
   group.endpoint = parent.endpoint;
   group.table = options.table == nullptr ? parent.table : std::make_shared<TuningTable>(*options.table);
   group.progress = options.progress;
-  group.compares = options.compare || parent.endpoint->settings().collectives.check;
+  group.compares = options.compare || parent.endpoint->settings().collectives.check != "off";
   group.watches = options.watch;
   group.name = options.name;
-  group.id = static_cast<std::uint16_t>(free - used.begin());
+  group.id = free.front();
+  if (is_direct) group.direct = CommunicatorKey{free.back(), static_cast<std::uint64_t>(generation)};
   for (const auto& [unused, rank] : order) {
     if (rank == parent.rank) group.rank = static_cast<int>(group.members.size());
     group.members.push_back(parent.member(rank));

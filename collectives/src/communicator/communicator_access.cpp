@@ -68,6 +68,9 @@ Work CommunicatorAccess::refuse_allreduce(BufferView values, ReduceOp op, const 
   call.op = op;
   return state_.start_refused(call, why);
 }
+bool CommunicatorAccess::enqueues_directly() const {
+  return state_.enqueues_directly();
+}
 bool CommunicatorAccess::peer_has_started_next() const {
   return state_.queue().peer_has_started_next();
 }

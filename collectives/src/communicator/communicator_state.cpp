@@ -28,8 +28,15 @@ std::span<const Method* const> methods() {
   return kMethods;
 }
 
-Communicator::State::State(Group group) : group_(tuned(std::move(group))), queue_(std::make_shared<WorkQueue>(group_)) {
+Communicator::State::State(Group group)
+    : group_(tuned(std::move(group))),
+      queue_(std::make_shared<WorkQueue>(group_)),
+      direct_(DirectCalls::make(group_, *queue_)) {
   group_.endpoint->communicator_ids().take(group_.id);
+  if (group_.direct) {
+    group_.endpoint->communicator_ids().take(group_.direct->id);
+    group_.endpoint->late_ranks().enter(group_.direct->id, 0);
+  }
   group_.endpoint->late_ranks().enter(group_.id, 0);
   group_.endpoint->progress().attach(queue_);
 }
@@ -41,8 +48,10 @@ Communicator::State::~State() {
   }
   // An exception makes this rank abandon its pending collectives: the peers must not wait for it.
   if (std::uncaught_exceptions() > exceptions_at_start_ && !queue_->is_empty()) queue_->give_up();
+  if (direct_ != nullptr) direct_->close();
   queue_->close();
   group_.endpoint->communicator_ids().release(group_.id);
+  if (group_.direct) group_.endpoint->communicator_ids().release(group_.direct->id);
 }
 
 std::array<ShortVectors, kCollectiveCount> Communicator::State::select_short_vectors() const {
@@ -78,22 +87,22 @@ Selection Communicator::State::select(const SelectionQuery& query) {
   return selections_[key] = farandole::select(query, group_.endpoint->settings());
 }
 
-PreparedCall Communicator::State::prepare(const Call& call) {
+PreparedCall Communicator::State::prepare(const Call& call, bool is_direct) {
   PreparedCall prepared(call, group_.size());
   try {
-    validate(prepared, group_.rank, group_.size(), queue_->devices());
+    validate(prepared, group_.rank, group_.size(), queue_->devices(), is_direct);
     prepared.accept(select(prepared));
   } catch (const InvalidArgument& error) {
-    refuse(prepared, error.message());
+    refuse(prepared, error.message(), is_direct);
   }
   return prepared;
 }
 
-void Communicator::State::refuse(PreparedCall& prepared, const std::string& why) const {
+void Communicator::State::refuse(PreparedCall& prepared, const std::string& why, bool is_direct) const {
   // A forked child and a job at fault raise their own error first, which no other argument would avoid.
   group_.endpoint->faults().check();
-  // Where calls are compared, the other ranks learn of the refusal in their own call; else only this rank raises.
-  if (group_.size() == 1 || !group_.compares) throw InvalidArgument(why);
+  // Where calls are compared first, the other ranks learn of the refusal in their own call; else only this rank raises.
+  if (group_.size() == 1 || !group_.compares || is_direct) throw InvalidArgument(why);
   prepared.refuse(why);
 }
 

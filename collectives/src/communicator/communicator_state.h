@@ -12,6 +12,7 @@
 #include <string>
 #include <tuple>
 
+#include "communicator/direct_calls.h"
 #include "communicator/work_queue.h"
 #include "farandole/collectives/communicator.h"
 #include "operation/call.h"
@@ -80,26 +81,31 @@ class Communicator::State {
 
   Selection select(const SelectionQuery& query);
   void run(const Call& call) {
-    const PreparedCall prepared = prepare(call);
-    if (call.stream.valid() && prepared.is_valid()) {
+    const bool is_on_stream = call.stream.valid();
+    const bool is_direct = is_on_stream && direct_ != nullptr;
+    const PreparedCall prepared = prepare(call, is_direct);
+    if (is_direct && direct_->enqueue(prepared)) return;
+    if (is_on_stream && prepared.is_valid()) {
       queue_->run_on_stream(prepared);
     } else {
       queue_->run(prepared);
     }
   }
-  Work start(const Call& call) { return start(prepare(call)); }
+  bool enqueues_directly() const { return direct_ != nullptr; }
+  Work start(const Call& call) { return start(prepare(call, /*is_direct=*/false)); }
   /// Starts a call that this rank refuses. @throws InvalidArgument  where no peer compares the call
   Work start_refused(const Call& call, const std::string& why) {
     PreparedCall prepared(call, group_.size());
-    refuse(prepared, why);
+    refuse(prepared, why, /*is_direct=*/false);
     return start(prepared);
   }
 
  private:
   /// Validates the call and selects the method that runs it. @throws InvalidArgument  where no peer compares the call
-  PreparedCall prepare(const Call& call);
+  /// @param is_direct  the call is to be enqueued by this thread, in the caller's order
+  PreparedCall prepare(const Call& call, bool is_direct);
   /// Completes a call that this rank refuses. @throws InvalidArgument  with `why`, where no peer compares the call
-  void refuse(PreparedCall& prepared, const std::string& why) const;
+  void refuse(PreparedCall& prepared, const std::string& why, bool is_direct) const;
   Work start(const PreparedCall& prepared) {
     Work work(queue_->submit(prepared));
     queue_->advance();
@@ -107,10 +113,10 @@ class Communicator::State {
     return work;
   }
   Selection select(const PreparedCall& prepared);
-
   const Group group_;
   const int exceptions_at_start_ = std::uncaught_exceptions();
   const std::shared_ptr<WorkQueue> queue_;
+  const std::unique_ptr<DirectCalls> direct_;  // null if no call is enqueued directly
   const LinkCost link_ = message_route().cost();
   std::array<ShortVectors, kCollectiveCount> select_short_vectors() const;
   const std::array<ShortVectors, kCollectiveCount> short_vectors_ = select_short_vectors();

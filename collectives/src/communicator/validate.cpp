@@ -62,7 +62,7 @@ void require_no_capture(const Call& call, Device& device) {
 }
 
 /// Checks that all buffers of a call are in host memory, or all in the memory of this rank's device.
-void validate_spaces(const PreparedCall& prepared, DeviceSlot& devices) {
+void validate_spaces(const PreparedCall& prepared, DeviceSlot& devices, bool may_be_captured) {
   const Call& call = prepared.call;
   if (call.input.count > 0 && call.output.count > 0 && call.output.space != call.input.space) {
     refuse_space(call, "output", call.output.space, describe(call.input.space) + ", where the input is");
@@ -75,7 +75,7 @@ void validate_spaces(const PreparedCall& prepared, DeviceSlot& devices) {
     if (call.stream.valid() && call.stream.space != own) {
       refuse_space(call, "a stream", call.stream.space, describe_own());
     }
-    require_no_capture(call, devices.context().device());
+    if (!may_be_captured) require_no_capture(call, devices.context().device());
   } else if (call.stream.valid()) {
     refuse_space(call, "buffers", space, describe(call.stream.space) + ", where the stream is");
   }
@@ -83,7 +83,9 @@ void validate_spaces(const PreparedCall& prepared, DeviceSlot& devices) {
   if (runtime == nullptr) return;
   const SharedMemory& windows = devices.group().endpoint->memory();
   require_address_in(call, *runtime, windows, "input", call.input);
-  require_address_in(call, *runtime, windows, "output", call.output);
+  const bool is_in_place = call.output.data == call.input.data && call.output.space == call.input.space &&
+                           call.output.count == call.input.count && call.output.dtype == call.input.dtype;
+  if (!is_in_place) require_address_in(call, *runtime, windows, "output", call.output);
 }
 
 bool has_segments(Collective collective) {
@@ -242,7 +244,7 @@ std::string address_problem(const DeviceRuntime& runtime, std::string_view what,
   return {};
 }
 
-void validate(const PreparedCall& prepared, int rank, int size, DeviceSlot& devices) {
+void validate(const PreparedCall& prepared, int rank, int size, DeviceSlot& devices, bool may_be_captured) {
   const Call& call = prepared.call;
   const bool at_root = call.root < 0 || rank == call.root;
   if (is_rooted(call.collective) && (call.root < 0 || call.root >= size)) {
@@ -252,7 +254,7 @@ void validate(const PreparedCall& prepared, int rank, int size, DeviceSlot& devi
   const bool has_input = call.collective != Collective::kScatter || at_root;
   const bool has_output = (call.collective != Collective::kReduce && call.collective != Collective::kGather) || at_root;
   validate_options(call);
-  validate_spaces(prepared, devices);
+  validate_spaces(prepared, devices, may_be_captured);
   if (has_input) require_memory("input", call.input.data, call.input.count);
   if (has_output) require_memory("output", call.output.data, call.output.count);
   if (has_input && has_output && call.input.dtype != call.output.dtype) {

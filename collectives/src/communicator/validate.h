@@ -10,7 +10,7 @@ namespace farandole {
 /// Checks a call for errors that this rank can detect without its peers: options, counts, types, addresses, overlapping
 /// memory.
 /// @param rank  this rank, of `size` ranks   @param devices  devices of the communicator; a call on device memory opens
-/// this rank's device   @throws InvalidArgument
-void validate(const PreparedCall& prepared, int rank, int size, DeviceSlot& devices);
+/// this rank's device   @param may_be_captured  the stream may be captured into a graph   @throws InvalidArgument
+void validate(const PreparedCall& prepared, int rank, int size, DeviceSlot& devices, bool may_be_captured = false);
 
 }  // namespace farandole

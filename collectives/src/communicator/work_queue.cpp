@@ -60,6 +60,7 @@ std::shared_ptr<Work::State> WorkQueue::enqueue(std::unique_ptr<CollectiveOperat
   FlightRecorder& recorder = group_.endpoint->recorder();
   work->record = record ? *record : recorder.begin(group_.id, work->sequence, subject_of(work->descriptor));
   pending_.push_back(work);
+  pending_count_.store(pending_.size(), std::memory_order_relaxed);
   group_.endpoint->progress().begin_operation();
   return work;
 }
@@ -195,6 +196,19 @@ void WorkQueue::wait_on(const Work::State& work, StreamView stream) {
   if (enqueued != nullptr) devices_.context().device().wait(stream, *enqueued);
 }
 
+void WorkQueue::wait_until_enqueued() {
+  if (pending_count_.load(std::memory_order_acquire) == 0) return;
+  const auto is_waiting = [](const std::shared_ptr<Work::State>& work) {
+    return work->descriptor.memory != MemoryKind::kHost && work->operation && work->operation->enqueued() == nullptr;
+  };
+  advance_until(
+      [&] {
+        const std::lock_guard lock(mutex_);
+        return std::none_of(pending_.begin(), pending_.end(), is_waiting);
+      },
+      [] {});
+}
+
 void WorkQueue::poll() {
   const auto now = Clock::now();
   const bool is_due = now >= next_health_check_.load(std::memory_order_relaxed);
@@ -294,6 +308,7 @@ void WorkQueue::end(Work::State& work, std::optional<Failure> failure) {
   work.operation.reset();
   work.failure = std::move(failure);
   std::erase_if(pending_, [&](const auto& entry) { return entry.get() == &work; });
+  pending_count_.store(pending_.size(), std::memory_order_release);
   group_.endpoint->progress().end_operation();
   work.done.store(true, std::memory_order_release);
   group_.endpoint->progress().doorbell().ring();

@@ -41,6 +41,9 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   /// @throws InvalidArgument  `work` is on host memory, or `stream` belongs to another device than this rank's
   void wait_on(const Work::State& work, StreamView stream);
   DeviceSlot& devices() { return devices_; }
+  /// Blocks until all pending collectives on devices are enqueued there. Costs one load if nothing is pending. For the
+  /// thread that uses the communicator.
+  void wait_until_enqueued();
   /// False while owners of completed collectives must not be notified yet, see Endpoint::is_quiet.
   bool is_quiet() const { return group_.endpoint->progress().is_quiet(); }
   /// Advances the queue once; for callers that poll. Checks the health of peers once a millisecond.
@@ -102,7 +105,8 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   const std::string label_ = group_.describe();  // text for messages; made once, because threads that sleep refer to it
   std::mutex mutex_;                             // guards everything below, and the operations
   std::deque<std::shared_ptr<Work::State>> pending_;
-  StallWatch stall_{group_, label_};  // of the oldest pending collective
+  std::atomic<std::size_t> pending_count_{0};  // size of pending_; read without the mutex
+  StallWatch stall_{group_, label_};           // of the oldest pending collective
   std::uint64_t next_sequence_ = group_.first_sequence;
   std::uint64_t in_flight_ = kLanes;                                       // operations that run at a time
   std::atomic<Clock::time_point> next_health_check_{Clock::time_point()};  // in poll()

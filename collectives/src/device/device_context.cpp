@@ -188,8 +188,8 @@ void DeviceContext::add(Group group) {
 
 DeviceContext::Group DeviceContext::group_of(const std::vector<int>& members) const {
   const std::lock_guard lock(mutex_);
-  const auto last =
-      std::find_if(groups_.rbegin(), groups_.rend(), [&](const Group& group) { return group.members == members; });
+  const auto last = std::find_if(groups_.rbegin(), groups_.rend(),
+                                 [&](const Group& group) { return group.is_shared && group.members == members; });
   return last == groups_.rend() ? Group{} : *last;
 }
 

@@ -10,6 +10,7 @@
 
 #include "device/device_order.h"
 #include "device/device_thread.h"
+#include "device/direct_watch.h"
 #include "farandole/internal/endpoint.h"
 #include "farandole/sdk/device.h"
 
@@ -60,6 +61,12 @@ class DeviceContext {
   /// Made by the first call. To be called on the device's thread. @throws DeviceError
   CopyStreams copy_streams();
   DeviceThread& thread() { return thread_; }
+  DirectWatchThread& watch_thread() { return watch_thread_; }
+  /// Runs `work`, which may block in the driver, on the device's thread, and blocks until it is done; poisons the job
+  /// at the deadline. `work` must own all data that it uses, because it may still run then.
+  /// @param what  completes the message of that fault: "to allocate 10 bytes"   @throws Error  `work` has thrown it, or
+  /// the job's fault
+  void run_now(const std::string& what, std::function<void()> work);
   /// Allocates zeroed memory of the device from its pool. Blocks until the memory is zero. If the pool must first
   /// return memory to the driver, blocks until the device is idle; a device that hangs becomes a fault of the job at
   /// the deadline.
@@ -77,11 +84,12 @@ class DeviceContext {
     std::vector<int> members;       ///< ranks of the job
     DeviceOrder::Time made_at = 0;  ///< agreed time of the operation that made the group; the same on all its ranks
     std::shared_ptr<DeviceGroup> devices;
+    bool is_shared = true;  ///< other communicators of the same ranks may use the group
   };
   /// Adds a group that an operation has made in its turn. When the context ends, it destroys its groups in the order of
   /// turns: destroying a group may wait for its other ranks, so all ranks need the same order.
   void add(Group group);
-  /// Returns the group added last for these ranks; a Group without devices if there is none.
+  /// Returns the shared group added last for these ranks; a Group without devices if there is none.
   Group group_of(const std::vector<int>& members) const;
   /// After a fault of the job: aborts all pending work of the device's groups on a detached thread, because aborting
   /// may block forever, and abandons the device's thread. Non-blocking; idempotent.
@@ -96,11 +104,6 @@ class DeviceContext {
     StreamView zeroing_stream;  ///< for new memory: zeroing must not wait for collectives that peers have not called
   };
   Opened open();
-  /// Runs `work` on the device's thread, and blocks until it is done; poisons the job at the deadline. `work` must own
-  /// all data that it uses, because it may still run then.
-  /// @param what  completes the message of that fault: "to allocate 10 bytes"
-  void run_now(const std::string& what, std::function<void()> work);
-
   const std::shared_ptr<Endpoint> endpoint_;
   DeviceThread thread_;
   const Opened opened_;
@@ -109,6 +112,7 @@ class DeviceContext {
   std::vector<Group> groups_;  // in the order of turns, see add()
   CopyStreams copy_streams_;
   bool is_abandoned_ = false;
+  DirectWatchThread watch_thread_;  // last member: the watches use the others
 };
 
 }  // namespace farandole

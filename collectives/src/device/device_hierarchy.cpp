@@ -304,7 +304,9 @@ MakeDeviceWork HierarchicalDeviceRun::inside_maker(const Call& call) {
   Device& device = slot_.context().device();
   const int rank = slot_.hierarchy()->local, size = slot_.hierarchy()->local_size();
   if (has_device_collective(call.collective) && device_vendor_agrees(call)) {
-    return [&device, rank, size, &call] { return make_vendor_work(device, rank, size, call); };
+    return [&device, rank, size, &call, devices = slot_.devices(DeviceReach::kHost)] {
+      return make_vendor_work(device, rank, size, call, devices);
+    };
   }
   const Selection selection = select_inside(call, size, slot_.group().endpoint->settings());
   return [&device, rank, size, &call, selection] { return make_scheduled_work(device, rank, size, call, selection); };

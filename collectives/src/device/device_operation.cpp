@@ -164,9 +164,8 @@ std::unique_ptr<DeviceRun> DeviceOperation::make_run_of(const Call& call, const 
     case Way::kVendor:
       return make_single_enqueue_run(
           context, slot_.devices(reach()),
-          [&device = context.device(), rank = group_.rank, size = group_.size(), &call] {
-            return make_vendor_work(device, rank, size, call);
-          },
+          [&device = context.device(), rank = group_.rank, size = group_.size(), &call,
+           devices = slot_.devices(reach())] { return make_vendor_work(device, rank, size, call, devices); },
           events);
     case Way::kHierarchical:
       return std::make_unique<HierarchicalDeviceRun>(slot_, call, ticket_.sequence, events);

@@ -49,7 +49,10 @@ class DeviceSlot::ClaimExchange final : public Operation {
 };
 
 DeviceSlot::DeviceSlot(const Group& group)
-    : group_(group), hierarchy_(hierarchy_of(group)), context_ref_(std::in_place, group.endpoint) {
+    : group_(group),
+      hierarchy_(hierarchy_of(group)),
+      context_ref_(std::in_place, group.endpoint),
+      may_share_(!group.direct) {
   if (group.size() == 1) state_of(DeviceReach::kAll).is_up = true;
 }
 DeviceSlot::~DeviceSlot() = default;
@@ -104,7 +107,7 @@ bool DeviceSlot::bring_up(DeviceReach reach, std::uint64_t sequence, DeviceOrder
   joining->check();
   own.devices = std::move(*joined_);
   own.is_up = true;
-  context().add({members(reach), made_at, own.devices});
+  context().add({members(reach), made_at, own.devices, !group_.direct});
   return true;
 }
 

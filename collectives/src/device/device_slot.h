@@ -50,6 +50,9 @@ class DeviceSlot {
   const Hierarchy* hierarchy() const { return hierarchy_ ? &*hierarchy_ : nullptr; }
   /// The device group; null before `bring_up`, and if the group would have this rank only.
   DeviceGroup* devices(DeviceReach reach) const { return state_of(reach).devices.get(); }
+  std::shared_ptr<DeviceGroup> shared_devices(DeviceReach reach) const { return state_of(reach).devices; }
+  /// True once `bring_up` has made the group.
+  bool is_up(DeviceReach reach) const { return state_of(reach).is_up; }
   /// Ranks of that group, numbered in the job.
   std::vector<int> members(DeviceReach reach) const;
   /// True if the transports between hosts accept device memory on all ranks. Valid after `bring_up` of kHost.
@@ -107,7 +110,9 @@ class DeviceSlot {
   DeviceContext* context_ = nullptr;        // null until the device is open
   std::array<GroupState, 2> group_states_;  // by DeviceReach
   bool sends_device_memory_ = false;
-  bool may_share_ = true;  // false once only some ranks had a group to share: then a new group is made
+  // False if calls are enqueued in the caller's order, which needs a group of its own; and once only some ranks had a
+  // group to share.
+  bool may_share_;
   // State of `bring_up`. `claim_` and `joined_` are shared with the device's thread, which may be abandoned.
   DeviceContext::Group shared_group_;  // the group that this rank already has for these ranks, if any
   std::shared_ptr<Claim> claim_;

@@ -37,44 +37,27 @@ class ScheduledWork final : public DeviceWork {
   const int size_;
 };
 
+void scale(Device& device, void* output, const ConstBufferView& input, double factor, StreamView stream) {
+  const DeviceTask task = DeviceTask::scale(input.dtype, output, input.data, input.count, factor);
+  device.launch({&task, 1}, stream);
+}
+
 class VendorWork final : public DeviceWork {
  public:
-  VendorWork(Device& device, int rank, int size, const Call& call)
-      : call_(call),
-        factor_(call.final_scale),
-        is_staged_(call.prescale != 1.0 ||
-                   (call.collective == Collective::kAlltoall && call.input.data == call.output.data)),
-        staged_(device_scratch(device, is_staged_ ? call.input.size_in_bytes() : 0)),
-        is_root_(call.root < 0 || call.root == rank) {
-    collective_.collective = call.collective;
-    collective_.input = is_staged_ ? staged_.get() : call.input.data;
-    collective_.output = call.output.data;
-    collective_.count = call.input.count;
-    if (call.collective == Collective::kReduceScatter) collective_.count = call.output.count;
-    if (call.collective == Collective::kAlltoall) collective_.count /= static_cast<std::size_t>(size);
-    collective_.dtype = call.input.dtype;
-    collective_.op = combining_op(call);
-    collective_.root = call.root;
+  VendorWork(Device& device, const Call& call, const VendorPlan& plan)
+      : call_(call), plan_(plan), staged_(device_scratch(device, plan.is_staged ? call.input.size_in_bytes() : 0)) {
+    if (plan.is_staged) plan_.collective.input = staged_.get();
   }
 
   void enqueue(Device& device, DeviceGroup* devices, StreamView stream) override {
-    if (is_staged_) scale(device, staged_.get(), call_.input, call_.prescale, stream);
-    devices->run(collective_, stream);
-    if (factor_ != 1.0 && is_root_) scale(device, call_.output.data, call_.output, factor_, stream);
+    if (plan_.is_staged) scale(device, staged_.get(), call_.input, plan_.prescale, stream);
+    enqueue_vendor(device, *devices, call_, plan_, stream);
   }
 
  private:
-  static void scale(Device& device, void* output, const ConstBufferView& input, double factor, StreamView stream) {
-    const DeviceTask task = DeviceTask::scale(input.dtype, output, input.data, input.count, factor);
-    device.launch({&task, 1}, stream);
-  }
-
   const Call& call_;
-  const double factor_;
-  const bool is_staged_;  // the input is copied first: it is scaled, or the output overwrites it
+  VendorPlan plan_;
   const DeviceScratch staged_;
-  const bool is_root_;
-  VendorCall collective_;
 };
 
 /// A run that queues a single job, which makes the work and enqueues all of it. Since the device's thread runs jobs in
@@ -117,8 +100,37 @@ bool device_vendor_agrees(const Call& call) {
   return !call.is_uneven() && device_vendor_agrees(call.collective, call.input.dtype, call.op);
 }
 
-std::shared_ptr<DeviceWork> make_vendor_work(Device& device, int rank, int size, const Call& call) {
-  return std::make_shared<VendorWork>(device, rank, size, call);
+VendorPlan plan_vendor(const Call& call, int rank, int size, const DeviceGroup* devices) {
+  const bool is_root = call.root < 0 || call.root == rank;
+  VendorPlan plan;
+  plan.collective.collective = call.collective;
+  plan.collective.input = call.input.data;
+  plan.collective.output = call.output.data;
+  plan.collective.count = call.input.count;
+  if (call.collective == Collective::kReduceScatter) plan.collective.count = call.output.count;
+  if (call.collective == Collective::kAlltoall) plan.collective.count /= static_cast<std::size_t>(size);
+  plan.collective.dtype = call.input.dtype;
+  plan.collective.op = combining_op(call);
+  plan.collective.root = call.root;
+  if (reduces(call.collective) && devices != nullptr && devices->scales(call.input.dtype, combining_op(call))) {
+    plan.collective.factor = call.prescale * call.final_scale;
+  } else {
+    plan.prescale = call.prescale;
+    plan.final_scale = is_root ? call.final_scale : 1.0;
+  }
+  const bool is_alltoall_in_place = call.collective == Collective::kAlltoall && call.input.data == call.output.data;
+  plan.is_staged = plan.prescale != 1.0 || is_alltoall_in_place;
+  return plan;
+}
+
+void enqueue_vendor(Device& device, DeviceGroup& devices, const Call& call, const VendorPlan& plan, StreamView stream) {
+  devices.run(plan.collective, stream);
+  if (plan.final_scale != 1.0) scale(device, call.output.data, call.output, plan.final_scale, stream);
+}
+
+std::shared_ptr<DeviceWork> make_vendor_work(Device& device, int rank, int size, const Call& call,
+                                             const DeviceGroup* devices) {
+  return std::make_shared<VendorWork>(device, call, plan_vendor(call, rank, size, devices));
 }
 
 std::shared_ptr<DeviceWork> make_scheduled_work(Device& device, int rank, int size, const Call& call,

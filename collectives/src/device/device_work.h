@@ -7,6 +7,7 @@
 
 #include "device/device_context.h"
 #include "farandole/sdk/device.h"
+#include "farandole/sdk/vendor_call.h"
 #include "operation/call.h"
 #include "operation/group.h"
 #include "operation/operation.h"
@@ -26,9 +27,22 @@ class DeviceWork {
 /// True if the vendor's collective has the same result as a schedule. Always false for parts of different lengths.
 bool device_vendor_agrees(const Call& call);
 
-/// Makes work that runs the vendor's own collective, with kernels that scale before and after it if needed. `call`,
-/// which is that of rank `rank` of `size`, must outlive the work.
-std::shared_ptr<DeviceWork> make_vendor_work(Device& device, int rank, int size, const Call& call);
+/// The vendor's own collective for a call, and the kernels that are needed beside it.
+struct VendorPlan {
+  VendorCall collective;
+  bool is_staged = false;  ///< the input is first copied to memory of the work, multiplied by `prescale`
+  double prescale = 1.0;
+  double final_scale = 1.0;  ///< multiplies this rank's output afterwards
+};
+/// @param devices  null if the rank is alone
+VendorPlan plan_vendor(const Call& call, int rank, int size, const DeviceGroup* devices);
+/// Enqueues the vendor's collective, and the scaling of its output. The plan must not be staged.
+void enqueue_vendor(Device& device, DeviceGroup& devices, const Call& call, const VendorPlan& plan, StreamView stream);
+
+/// Makes work that runs the vendor's own collective. `call`, which is that of rank `rank` of `size`, must outlive the
+/// work.
+std::shared_ptr<DeviceWork> make_vendor_work(Device& device, int rank, int size, const Call& call,
+                                             const DeviceGroup* devices);
 /// Makes work that runs a schedule: kernel launches and groups of messages (DevicePlan). `call` must outlive the work.
 std::shared_ptr<DeviceWork> make_scheduled_work(Device& device, int rank, int size, const Call& call,
                                                 const Selection& selection);

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,8 @@
 
 namespace farandole {
 
-/// Members and properties of one communicator on one rank. Const after construction.
+/// Members and properties of one communicator on one rank. Const after construction. More than 15 members: one for each
+/// property, read everywhere.
 struct Group {
   std::shared_ptr<Endpoint> endpoint;
   std::uint16_t id = 0;
@@ -26,7 +28,10 @@ struct Group {
   bool table_fits = false;  ///< the table's shape is equal to shape()
   CommunicatorOptions::Progress progress = CommunicatorOptions::Progress::kBackground;  ///< see CommunicatorOptions
   bool compares = true;  ///< ranks compare their calls before data is touched
-  bool watches = true;   ///< warn about stalled collectives, and end them at FARANDOLE_TIMEOUT
+  /// Set if the device order is the caller's: identity of the calls that are enqueued directly (DirectCalls), apart
+  /// from the communicator's other collectives.
+  std::optional<CommunicatorKey> direct = {};
+  bool watches = true;  ///< warn about stalled collectives, and end them at FARANDOLE_TIMEOUT
   /// Sizes used by the shared-memory algorithms (FARANDOLE_ONE_SHOT_BYTES, FARANDOLE_SLICE_BYTES). From the table if it
   /// fits and the user has not changed the setting; else from the setting.
   std::size_t one_shot_bytes = 0, slice_bytes = 0;

@@ -46,9 +46,11 @@ SettingRows collectives_settings() {  // NOLINT(readability-function-size): a ta
              "When an average of f16 divides, if f16 sums travel between ranks (by messages, on devices). "
              "`divide_first`: each rank divides its contribution, so no sum overflows. `divide_last`: the sum is "
              "divided, so small numbers keep their digits."),
-      flag("FARANDOLE_CHECK", field<&Settings::collectives, &CollectiveSettings::check>(), kAll,
-           "Before data is touched, compare the calls of all ranks. Ranks that call different collectives then "
-           "raise Mismatch; without the comparison they hang or get wrong data."),
+      choice(
+          "FARANDOLE_CHECK", field<&Settings::collectives, &CollectiveSettings::check>(), {"on", "strict", "off"}, kAll,
+          "`on`: ranks compare their calls before data is touched, and ranks that call different collectives raise "
+          "Mismatch; calls in the caller's device order are compared afterwards. `strict`: these are compared before "
+          "data is touched, too. `off`: ranks that call different collectives hang or get wrong data."),
       choice("FARANDOLE_SHARED_MEMORY", field<&Settings::shared_memory, &SharedMemorySettings::mode>(),
              {"on", "windows", "off"}, kAll,
              "`on`: ranks of a host use shared memory, and threads of one process also access each other's "

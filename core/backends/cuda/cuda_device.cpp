@@ -68,15 +68,18 @@ void CudaDevice::load_kernels(const KernelImage& image) {
   const ContextScope scope(device_.api, device_.context);
   CUmodule module = nullptr;
   device_.check(device_.api.cuModuleLoadData(&module, image.code), "cuModuleLoadData");
-  for (int kernel = 0; kernel < kKernelCount; ++kernel) {
-    const std::string name = kernel_name(kernel);
-    if (name.empty()) continue;
-    CUfunction& function = kernels_[static_cast<std::size_t>(kernel)];
-    device_.check(device_.api.cuModuleGetFunction(&function, module, name.c_str()),
-                  fmt::format("cuModuleGetFunction of {}", name));
-    int threads = 0;
-    device_.check(device_.api.cuFuncGetAttribute(&threads, kMaxThreadsPerBlock, function),
-                  fmt::format("cuFuncGetAttribute of {}", name));
+  has_large_variants_ = image.has_large_variants;
+  for (std::size_t variant = 0; variant < (has_large_variants_ ? kCapacities.size() : 1); ++variant) {
+    for (int kernel = 0; kernel < kKernelCount; ++kernel) {
+      const std::string name = variant_name(kernel, variant);
+      if (name.empty()) continue;
+      CUfunction& function = kernels_[variant][static_cast<std::size_t>(kernel)];
+      device_.check(device_.api.cuModuleGetFunction(&function, module, name.c_str()),
+                    fmt::format("cuModuleGetFunction of {}", name));
+      int threads = 0;
+      device_.check(device_.api.cuFuncGetAttribute(&threads, kMaxThreadsPerBlock, function),
+                    fmt::format("cuFuncGetAttribute of {}", name));
+    }
   }
 }
 
@@ -227,15 +230,17 @@ void CudaDevice::fill_zero(void* memory, std::size_t bytes, StreamView stream) {
 
 void CudaDevice::launch(std::span<const DeviceTask> tasks, StreamView stream) {
   const ContextScope scope(device_.api, device_.context);
-  for_each_batch(tasks, [&](const KernelBatch& batch) {
-    const std::uint32_t task_count = batch.arguments.task_count;
-    const LaunchShape shape = launch_shape(batch.longest_bytes, task_count, multiprocessors_);
-    // `parameters` need not outlive the call: CUDA copies the arguments before the call returns.
-    void* parameters[] = {const_cast<KernelArguments*>(&batch.arguments)};
-    const CUresult result =
-        device_.api.cuLaunchKernel(kernels_[static_cast<std::size_t>(batch.kernel)], shape.blocks_per_task, task_count,
-                                   1, shape.block_threads, 1, 1, 0, handle_of(stream), parameters, nullptr);
-    if (result != CUDA_SUCCESS) device_.check(result, "cuLaunchKernel of " + kernel_name(batch.kernel));
+  for_each_batch(tasks, has_large_variants_, [&](const KernelBatch& batch) {
+    const CUfunction function = kernels_[batch.variant][static_cast<std::size_t>(batch.kernel)];
+    const unsigned blocks = blocks_of(batch.arguments.tile_count, multiprocessors_);
+    // `parameters` need not outlive the call: CUDA copies the argument, as much of it as the variant declares, before
+    // the call returns.
+    void* parameters[] = {const_cast<LargestArguments*>(&batch.arguments)};
+    const CUresult result = device_.api.cuLaunchKernel(function, blocks, 1, 1, kBlockThreads, 1, 1, 0,
+                                                       handle_of(stream), parameters, nullptr);
+    if (result != CUDA_SUCCESS) {
+      device_.check(result, "cuLaunchKernel of " + variant_name(batch.kernel, batch.variant));
+    }
   });
 }
 

@@ -65,9 +65,10 @@ class CudaDevice final : public Device {
 
   const DeviceInfo info_;
   Nccl& nccl_;
-  DeviceContext device_;  // const after construction, as are the next two
+  DeviceContext device_;  // const after construction, as are the next three
   unsigned multiprocessors_ = 0;
-  std::array<CUfunction, kKernelCount> kernels_{};  // by kernel number; null for numbers without a kernel
+  bool has_large_variants_ = false;                                                 // KernelImage::has_large_variants
+  std::array<std::array<CUfunction, kKernelCount>, kCapacities.size()> kernels_{};  // by variant and kernel number
   std::mutex streams_mutex_;
   std::vector<CUstream> streams_;  // all streams of make_stream; guarded by streams_mutex_
   MemoryPool memory_;

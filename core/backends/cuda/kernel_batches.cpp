@@ -64,14 +64,26 @@ int cast_kernel_of(const DeviceTask& task) {
   return kFirstCast + *from * int{kCastTypes.size()} + *to;
 }
 
-std::uint64_t bytes_of(const DeviceTask& task) {
-  const bool casts = task.kind == DeviceTask::Kind::kCast;
-  return task.count * std::max(size_in_bytes(task.dtype), size_in_bytes(casts ? task.output_dtype : task.dtype));
+void append(LargestArguments& arguments, const DeviceTask& task, int kernel) {
+  KernelTask argument{task.output, task.left, task.right, task.count, task.factor};
+  if (kernel == kCopyKernel) {
+    argument.count *= size_in_bytes(task.dtype);
+    add_task(arguments, argument, 1);
+  } else {
+    const bool casts = task.kind == DeviceTask::Kind::kCast;
+    add_task(arguments, argument,
+             std::max(size_in_bytes(task.dtype), size_in_bytes(casts ? task.output_dtype : task.dtype)));
+  }
 }
 
-KernelTask argument_of(const DeviceTask& task, int kernel) {
-  const std::size_t unit = kernel == kCopyKernel ? size_in_bytes(task.dtype) : 1;
-  return {task.output, task.left, task.right, task.count * unit, task.factor};
+bool is_float_scale(int kernel) {
+  if (kernel < kFirstScale || kernel >= kFirstCast) return false;
+  return cast_number_of(static_cast<DType>(kernel - kFirstScale)).has_value();
+}
+
+/// True for the kernels of FARANDOLE_PACKING_KERNELS.
+bool is_packing(int kernel) {
+  return kernel == kCopyKernel || is_float_scale(kernel) || (kernel >= kFirstCast && kernel < kFirstSumCast);
 }
 
 }  // namespace
@@ -98,6 +110,12 @@ std::string kernel_name(int kernel) {
   return from == to ? "" : fmt::format("farandole_cast_{}_{}", name(kCastTypes[from]), name(kCastTypes[to]));
 }
 
+std::string variant_name(int kernel, std::size_t variant) {
+  const std::string name = kernel_name(kernel);
+  if (variant == 0 || name.empty()) return name;
+  return is_packing(kernel) ? fmt::format("{}_x{}", name, kCapacities[variant]) : "";
+}
+
 int kernel_of(const DeviceTask& task) {
   switch (task.kind) {
     case DeviceTask::Kind::kReduce:
@@ -113,7 +131,8 @@ int kernel_of(const DeviceTask& task) {
   return kCopyKernel;
 }
 
-void for_each_batch(std::span<const DeviceTask> tasks, const std::function<void(const KernelBatch&)>& launch) {
+void for_each_batch(std::span<const DeviceTask> tasks, bool has_large_variants,
+                    const std::function<void(const KernelBatch&)>& launch) {
   struct SortedTask {
     int kernel;
     const DeviceTask* task;
@@ -126,12 +145,17 @@ void for_each_batch(std::span<const DeviceTask> tasks, const std::function<void(
   std::stable_sort(sorted.begin(), sorted.end(),
                    [](const SortedTask& a, const SortedTask& b) { return a.kernel < b.kernel; });
   for (auto first = sorted.begin(); first != sorted.end();) {
-    KernelBatch batch{first->kernel, 0, {}};
-    for (; first != sorted.end() && first->kernel == batch.kernel && batch.arguments.task_count < kTasksPerLaunch;
-         ++first) {
-      batch.longest_bytes = std::max(batch.longest_bytes, bytes_of(*first->task));
-      batch.arguments.tasks[batch.arguments.task_count++] = argument_of(*first->task, batch.kernel);
+    KernelBatch batch;  // without initialisation: its tasks are 32 KiB
+    batch.kernel = first->kernel;
+    batch.variant = 0;
+    batch.arguments.task_count = batch.arguments.tile_count = 0;
+    const auto end =
+        std::find_if(first, sorted.end(), [&](const SortedTask& each) { return each.kernel != batch.kernel; });
+    if (has_large_variants && is_packing(batch.kernel)) {
+      while (batch.variant + 1 < kCapacities.size() && end - first > kCapacities[batch.variant]) ++batch.variant;
     }
+    const auto end_of_batch = first + std::min<std::ptrdiff_t>(end - first, kCapacities[batch.variant]);
+    for (; first != end_of_batch; ++first) append(batch.arguments, *first->task, batch.kernel);
     launch(batch);
   }
 }

@@ -2,7 +2,7 @@
 // Assigns tasks to kernels and launches. Pure.
 #pragma once
 
-#include <cstdint>
+#include <cstddef>
 #include <functional>
 #include <span>
 #include <string>
@@ -16,19 +16,24 @@ namespace farandole::cuda {
 inline constexpr int kKernelCount = 1 + kDTypeCount * 4 + kDTypeCount + 4 * 4 + 6 * 2;
 /// "farandole_reduce_f32_sum"; empty if no kernel has this number.
 std::string kernel_name(int kernel);
+/// Name of a variant: "farandole_copy_x682". Empty if the kernel has no such variant.
+/// @param variant  index in kCapacities
+std::string variant_name(int kernel, std::size_t variant);
 
 /// Number of the kernel that executes a task. @throws Unsupported  there is none
 int kernel_of(const DeviceTask& task);
 
-/// A launch: up to kTasksPerLaunch tasks of the same kernel.
+/// A launch of tasks of the same kernel.
 struct KernelBatch {
-  int kernel = 0;
-  std::uint64_t longest_bytes = 0;  ///< of the longest task: its count times the size of the larger of its two types
-  KernelArguments arguments;
+  int kernel;
+  std::size_t variant;         ///< index in kCapacities
+  LargestArguments arguments;  ///< elements of `tasks` from task_count on are uninitialised
 };
 /// Sorts tasks by kernel, cuts them into batches, and calls `launch` for each batch. All batches of a kernel are full
-/// except the last. Empty tasks are skipped.
+/// except the last, and each uses the variant with the smallest sufficient capacity. Empty tasks are skipped.
+/// @param has_large_variants  KernelImage::has_large_variants
 /// @throws Unsupported  a task has no kernel; nothing was launched
-void for_each_batch(std::span<const DeviceTask> tasks, const std::function<void(const KernelBatch&)>& launch);
+void for_each_batch(std::span<const DeviceTask> tasks, bool has_large_variants,
+                    const std::function<void(const KernelBatch&)>& launch);
 
 }  // namespace farandole::cuda

@@ -15,7 +15,8 @@ KernelImage kernel_image(const void* code, std::size_t bytes, int toolkit) {
                             : generation == 12 ? " (driver 525 or newer)"
                                                : "";
   const int oldest = generation * kGeneration;
-  return {code, bytes, oldest, fmt::format("CUDA {}{}", cuda_version_text(oldest), first)};
+  return {code, bytes, oldest, fmt::format("CUDA {}{}", cuda_version_text(oldest), first),
+          toolkit >= kOldestLargeToolkit};
 }
 
 const KernelImage* image_for(std::span<const KernelImage> images, int driver_version) {

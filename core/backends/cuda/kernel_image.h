@@ -14,7 +14,12 @@ struct KernelImage {
   std::size_t bytes = 0;       ///< 0 if the build has not made this image
   int driver_version = 0;      ///< the oldest driver that loads the image, as cuDriverGetVersion numbers drivers: 13000
   std::string driver;          ///< that driver, for messages: "CUDA 13.0 (driver 580 or newer)"
+  bool has_large_variants = false;  ///< kernels for many tasks: all variants of kCapacities, not the first only
 };
+
+/// The oldest toolkit whose images have all variants of kCapacities. CUDA 12.1 could compile them, but an image of CUDA
+/// 12 must also be loaded by drivers of CUDA 12.0, which do not support arguments of more than 4 KiB.
+inline constexpr int kOldestLargeToolkit = 13000;
 
 /// Describes an image that the nvcc of a toolkit has compiled. Drivers load images of their own CUDA generation (major
 /// version) and of older generations.

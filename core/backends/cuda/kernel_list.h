@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // List of all kernels: X(name without "farandole_", class with the body).
+// FARANDOLE_PACKING_KERNELS is the part of the list that packs and unpacks tensors, many at a time.
 #pragma once
 
 #include "cuda/kernels.h"
@@ -15,16 +16,25 @@
   FARANDOLE_REDUCE_KERNELS(X, dtype, type)        \
   X(scale_##dtype, ScaleIntegers<type>)
 
-#define FARANDOLE_FLOAT_KERNELS(X, dtype, type) \
-  FARANDOLE_REDUCE_KERNELS(X, dtype, type)      \
-  X(scale_##dtype, Elementwise<Multiply<type>>)
-
 #define FARANDOLE_CAST_KERNELS(X, left, left_type, right, right_type) \
   X(cast_##left##_##right, Elementwise<Cast<left_type, right_type>>)  \
   X(cast_##right##_##left, Elementwise<Cast<right_type, left_type>>)
 
+#define FARANDOLE_PACKING_KERNELS(X)                     \
+  X(copy, Elementwise<Copy<std::uint8_t>>)               \
+  X(scale_f16, Elementwise<Multiply<Half>>)              \
+  X(scale_bf16, Elementwise<Multiply<BFloat16>>)         \
+  X(scale_f32, Elementwise<Multiply<float>>)             \
+  X(scale_f64, Elementwise<Multiply<double>>)            \
+  FARANDOLE_CAST_KERNELS(X, f16, Half, bf16, BFloat16)   \
+  FARANDOLE_CAST_KERNELS(X, f16, Half, f32, float)       \
+  FARANDOLE_CAST_KERNELS(X, f16, Half, f64, double)      \
+  FARANDOLE_CAST_KERNELS(X, bf16, BFloat16, f32, float)  \
+  FARANDOLE_CAST_KERNELS(X, bf16, BFloat16, f64, double) \
+  FARANDOLE_CAST_KERNELS(X, f32, float, f64, double)
+
 #define FARANDOLE_KERNELS(X)                                       \
-  X(copy, Elementwise<Copy<std::uint8_t>>)                         \
+  FARANDOLE_PACKING_KERNELS(X)                                     \
   FARANDOLE_REDUCE_KERNELS(X, bool, kernels::Bool)                 \
   FARANDOLE_INTEGER_KERNELS(X, u8, std::uint8_t)                   \
   FARANDOLE_INTEGER_KERNELS(X, i8, std::int8_t)                    \
@@ -34,16 +44,10 @@
   FARANDOLE_INTEGER_KERNELS(X, i64, std::int64_t)                  \
   FARANDOLE_INTEGER_KERNELS(X, u32, std::uint32_t)                 \
   FARANDOLE_INTEGER_KERNELS(X, u64, std::uint64_t)                 \
-  FARANDOLE_FLOAT_KERNELS(X, f16, Half)                            \
-  FARANDOLE_FLOAT_KERNELS(X, bf16, BFloat16)                       \
-  FARANDOLE_FLOAT_KERNELS(X, f32, float)                           \
-  FARANDOLE_FLOAT_KERNELS(X, f64, double)                          \
-  FARANDOLE_CAST_KERNELS(X, f16, Half, bf16, BFloat16)             \
-  FARANDOLE_CAST_KERNELS(X, f16, Half, f32, float)                 \
-  FARANDOLE_CAST_KERNELS(X, f16, Half, f64, double)                \
-  FARANDOLE_CAST_KERNELS(X, bf16, BFloat16, f32, float)            \
-  FARANDOLE_CAST_KERNELS(X, bf16, BFloat16, f64, double)           \
-  FARANDOLE_CAST_KERNELS(X, f32, float, f64, double)               \
+  FARANDOLE_REDUCE_KERNELS(X, f16, Half)                           \
+  FARANDOLE_REDUCE_KERNELS(X, bf16, BFloat16)                      \
+  FARANDOLE_REDUCE_KERNELS(X, f32, float)                          \
+  FARANDOLE_REDUCE_KERNELS(X, f64, double)                         \
   FARANDOLE_CAST_KERNELS(X, u8, std::uint8_t, i32, std::int32_t)   \
   FARANDOLE_CAST_KERNELS(X, i8, std::int8_t, i32, std::int32_t)    \
   FARANDOLE_CAST_KERNELS(X, u16, std::uint16_t, i32, std::int32_t) \

@@ -2,9 +2,9 @@
 // Bodies of the kernels, for GPUs (kernels.cu) and for the CPU that plays the GPU in tests; kernel_list.h lists the
 // kernels.
 //
-// A body is a function of (task, worker, workers). It does the share of worker number `worker`, a GPU thread, of a task
-// that `workers` workers do together. The result does not depend on the number of workers or on their order.
-// launch_shape.h explains how many workers a GPU runs, and why each has several loads in flight.
+// A body is a function of (task, tiles, thread). It does the share of thread number `thread`, below kBlockThreads, in
+// tiles of a task. The results do not depend on how tiles are divided among blocks, or on the order of threads.
+// launch_shape.h explains tiles, how many blocks a GPU runs, and why each thread has several loads in flight.
 //
 // Every address is a multiple of the size of its elements. An output overlaps no input, or is exactly one of the
 // inputs, of the same element size. Since the output may be an input, no compiler may move a load before the store of
@@ -34,7 +34,7 @@ namespace farandole::cuda {
 /// Size of packets if the addresses of a task are not equally aligned to 16 bytes, as pieces of vectors may begin
 /// anywhere.
 inline constexpr unsigned kSmallPacketBytes = 4;
-/// Number of workers that access adjacent packets in the same instruction: a warp.
+/// Number of threads that access adjacent packets in the same instruction: a warp.
 inline constexpr unsigned kWarpSize = 32;
 
 // Functions that compute an element of the output from an element of each input. The constructor takes the task's
@@ -153,18 +153,24 @@ FARANDOLE_HOST_DEVICE inline bool is_aligned(const T* address) {
   return reinterpret_cast<std::uintptr_t>(address) % alignof(T) == 0;
 }
 
-/// Processes the worker's share of the packets of elements [first, first + packets * kElements), whose addresses are
-/// aligned to packets.
+/// Size of the larger element of a function's input and output.
+template <class Function>
+inline constexpr unsigned kElementBytes = std::max(sizeof(typename Function::Input), sizeof(typename Function::Output));
+
+/// Processes the thread's share of tiles: of the packets of elements [first, first + packets * kElements), whose
+/// addresses are aligned to packets. Tile 0 begins with element `first`.
 ///
-/// Adjacent workers take adjacent packets. In each pass a warp (kWarpSize workers) takes kPacketsInFlight rows of
-/// kWarpSize packets. The distance between rows is a compile-time constant, so a worker needs an address per input
-/// instead of an address per packet, which would take too many registers.
+/// A block takes a tile in one pass, or in several passes if packets are small. In each pass a warp takes
+/// kPacketsInFlight rows of kWarpSize packets. The distance between rows is a compile-time constant, so a thread needs
+/// an address per input instead of an address per packet, which would take too many registers.
 template <unsigned kElements, class Function>
 FARANDOLE_HOST_DEVICE inline void run_packets(const Function& function, const KernelTask& task, std::uint64_t first,
-                                              std::uint64_t packets, unsigned worker, unsigned workers) {
+                                              std::uint64_t packets, TileRange tiles, unsigned thread) {
   using Input = typename Function::Input;
   using Output = typename Function::Output;
   using InputPacket = Packet<kElements * sizeof(Input)>;
+  constexpr unsigned kPassPackets = kBlockThreads * kPacketsInFlight;
+  constexpr unsigned kPasses = kTileBytes / (kElementBytes<Function> * kElements * kPassPackets);
   auto* const output = reinterpret_cast<Packet<kElements * sizeof(Output)>*>(static_cast<Output*>(task.output) + first);
   assert(packets == 0 || is_aligned(output));
   const InputPacket* inputs[Function::kInputs];
@@ -174,23 +180,26 @@ FARANDOLE_HOST_DEVICE inline void run_packets(const Function& function, const Ke
     inputs[input] = reinterpret_cast<const InputPacket*>(static_cast<const Input*>(memory) + first);
     assert(packets == 0 || is_aligned(inputs[input]));
   }
-  for (std::uint64_t next = worker;; next += workers) {
-    const std::uint64_t at = next / kWarpSize * (kWarpSize * kPacketsInFlight) + next % kWarpSize;
-    if (at >= packets) break;
-    const auto rest = static_cast<unsigned>(std::min<std::uint64_t>(packets - at, kWarpSize * kPacketsInFlight));
-    InputPacket loaded[kPacketsInFlight][Function::kInputs];
-    FARANDOLE_UNROLL
-    for (unsigned row = 0; row < kPacketsInFlight; ++row) {
-      if (row * kWarpSize >= rest) continue;
+  const unsigned place = thread / kWarpSize * (kWarpSize * kPacketsInFlight) + thread % kWarpSize;
+  for (std::uint32_t tile = tiles.first; tile < tiles.end; ++tile) {
+    for (unsigned pass = 0; pass < kPasses; ++pass) {
+      const std::uint64_t at = (std::uint64_t{tile} * kPasses + pass) * kPassPackets + place;
+      if (at >= packets) return;
+      const auto rest = static_cast<unsigned>(std::min<std::uint64_t>(packets - at, kWarpSize * kPacketsInFlight));
+      InputPacket loaded[kPacketsInFlight][Function::kInputs];
       FARANDOLE_UNROLL
-      for (int input = 0; input < Function::kInputs; ++input) {
-        loaded[row][input] = inputs[input][at + row * kWarpSize];
+      for (unsigned row = 0; row < kPacketsInFlight; ++row) {
+        if (row * kWarpSize >= rest) continue;
+        FARANDOLE_UNROLL
+        for (int input = 0; input < Function::kInputs; ++input) {
+          loaded[row][input] = inputs[input][at + row * kWarpSize];
+        }
       }
-    }
-    FARANDOLE_UNROLL
-    for (unsigned row = 0; row < kPacketsInFlight; ++row) {
-      if (row * kWarpSize >= rest) continue;
-      output[at + row * kWarpSize] = apply<kElements>(function, loaded[row]);
+      FARANDOLE_UNROLL
+      for (unsigned row = 0; row < kPacketsInFlight; ++row) {
+        if (row * kWarpSize >= rest) continue;
+        output[at + row * kWarpSize] = apply<kElements>(function, loaded[row]);
+      }
     }
   }
 }
@@ -201,12 +210,12 @@ FARANDOLE_HOST_DEVICE inline unsigned elements_past_packet(const T* address) {
   return static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(address) / sizeof(T) % kElements);
 }
 
-/// Processes the worker's share of a task in packets of kElements, and single elements before the first and after the
-/// last aligned packet. Returns false, with nothing done, if the addresses of inputs and output are not aligned to
-/// packets at the same elements.
+/// Processes the thread's share of tiles in packets of kElements. The block that has tile 0 also processes the elements
+/// before the first and after the last aligned packet. Returns false, with nothing done, if the addresses of inputs and
+/// output are not aligned to packets at the same elements.
 template <unsigned kElements, class Function>
-FARANDOLE_HOST_DEVICE inline bool run_in_packets_of(const Function& function, const KernelTask& task, unsigned worker,
-                                                    unsigned workers) {
+FARANDOLE_HOST_DEVICE inline bool run_in_packets_of(const Function& function, const KernelTask& task, TileRange tiles,
+                                                    unsigned thread) {
   using Input = typename Function::Input;
   const unsigned past = elements_past_packet<kElements>(static_cast<typename Function::Output*>(task.output));
   if (elements_past_packet<kElements>(static_cast<const Input*>(task.left)) != past) return false;
@@ -216,11 +225,12 @@ FARANDOLE_HOST_DEVICE inline bool run_in_packets_of(const Function& function, co
   const std::uint64_t before_first = (kElements - past) % kElements;
   const std::uint64_t head = before_first < task.count ? before_first : task.count;
   const std::uint64_t packets = (task.count - head) / kElements;
-  run_packets<kElements>(function, task, head, packets, worker, workers);
+  run_packets<kElements>(function, task, head, packets, tiles, thread);
   if constexpr (kElements > 1) {
-    const std::uint64_t rest = task.count - packets * kElements;
-    for (std::uint64_t i = worker; i < rest; i += workers) {
-      run_packets<1>(function, task, i < head ? i : i + packets * kElements, 1, 0, 1);
+    static_assert(2 * (kElements - 1) <= kBlockThreads);
+    if (tiles.first == 0 && thread < task.count - packets * kElements) {
+      const std::uint64_t element = thread < head ? thread : thread + packets * kElements;
+      run_packets<1>(function, task, element, 1, {0, 1}, 0);
     }
   }
   return true;
@@ -229,37 +239,58 @@ FARANDOLE_HOST_DEVICE inline bool run_in_packets_of(const Function& function, co
 /// Kernel body that applies Function to all elements, in the largest packets that the addresses allow.
 template <class Function>
 struct Elementwise {
-  FARANDOLE_HOST_DEVICE static void run(const KernelTask& task, unsigned worker, unsigned workers) {
-    run(Function(task.factor), task, worker, workers);
+  FARANDOLE_HOST_DEVICE static void run(const KernelTask& task, TileRange tiles, unsigned thread) {
+    run(Function(task.factor), task, tiles, thread);
   }
-  FARANDOLE_HOST_DEVICE static void run(const Function& function, const KernelTask& task, unsigned worker,
-                                        unsigned workers) {
-    constexpr unsigned kElementBytes = std::max(sizeof(typename Function::Input), sizeof(typename Function::Output));
-    constexpr unsigned kSmallPacket = std::max(1U, kSmallPacketBytes / kElementBytes);
-    if (run_in_packets_of<kPacketBytes / kElementBytes>(function, task, worker, workers)) return;
-    if (run_in_packets_of<kSmallPacket>(function, task, worker, workers)) return;
-    if constexpr (kSmallPacket > 1) run_in_packets_of<1>(function, task, worker, workers);
+  FARANDOLE_HOST_DEVICE static void run(const Function& function, const KernelTask& task, TileRange tiles,
+                                        unsigned thread) {
+    constexpr unsigned kSmallPacket = std::max(1U, kSmallPacketBytes / kElementBytes<Function>);
+    if (run_in_packets_of<kPacketBytes / kElementBytes<Function>>(function, task, tiles, thread)) return;
+    if (run_in_packets_of<kSmallPacket>(function, task, tiles, thread)) return;
+    if constexpr (kSmallPacket > 1) run_in_packets_of<1>(function, task, tiles, thread);
   }
 };
 
 /// Kernel body that scales integers with the same results as scale() on the host.
 template <class T>
 struct ScaleIntegers {
-  FARANDOLE_HOST_DEVICE static void run(const KernelTask& task, unsigned worker, unsigned workers) {
+  FARANDOLE_HOST_DEVICE static void run(const KernelTask& task, TileRange tiles, unsigned thread) {
     if (const double divisor = kernels::divisor_of(task.factor); divisor != 0) {
-      Elementwise<Divide<T>>::run(Divide<T>(divisor), task, worker, workers);
+      Elementwise<Divide<T>>::run(Divide<T>(divisor), task, tiles, thread);
     } else {
-      Elementwise<MultiplyAndTruncate<T>>::run(task, worker, workers);
+      Elementwise<MultiplyAndTruncate<T>>::run(task, tiles, thread);
     }
   }
 };
 
-/// Runs the tasks `first_task`, `first_task + task_step`, … of a launch.
-template <class Kernel>
-FARANDOLE_HOST_DEVICE inline void run_tasks(const KernelArguments& arguments, unsigned first_task, unsigned task_step,
-                                            unsigned worker, unsigned workers) {
-  for (unsigned task = first_task; task < arguments.task_count; task += task_step) {
-    Kernel::run(arguments.tasks[task], worker, workers);
+/// Returns the index of the task that has the tile; task_count if none has it.
+template <int kCapacity>
+FARANDOLE_HOST_DEVICE inline unsigned task_with_tile(const KernelArguments<kCapacity>& arguments, std::uint32_t tile) {
+  unsigned first = 0;
+  unsigned count = arguments.task_count;
+  while (count > 0) {
+    const unsigned half = count / 2;
+    if (arguments.tasks[first + half].end_tile <= tile) {
+      first += half + 1;
+      count -= half + 1;
+    } else {
+      count = half;
+    }
+  }
+  return first;
+}
+
+/// Does the share of a thread of a launch. @param thread  its number in its block
+template <class Kernel, int kCapacity>
+FARANDOLE_HOST_DEVICE inline void run_tasks(const KernelArguments<kCapacity>& arguments, unsigned block,
+                                            unsigned blocks, unsigned thread) {
+  const TileRange share = tiles_of_block(arguments.tile_count, block, blocks);
+  std::uint32_t tile = share.first;
+  for (unsigned i = task_with_tile(arguments, tile); tile < share.end; ++i) {
+    const TiledTask& tiled = arguments.tasks[i];
+    const std::uint32_t end = std::min(tiled.end_tile, share.end);
+    Kernel::run(tiled.task, {tile - tiled.first_tile, end - tiled.first_tile}, thread);
+    tile = end;
   }
 }
 

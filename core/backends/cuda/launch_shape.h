@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shape of a kernel launch: how the elements of tasks are divided among the threads of a GPU.
+// Shape of a kernel launch: how the bytes of tasks are divided among the blocks of a GPU.
 //
 // All kernels are limited by memory bandwidth, so the number of bytes in flight decides. A GPU with 3.35 TB/s and a
 // memory latency of about 0.7 µs needs 2.3 MB in flight: 18 KB on each of 132 multiprocessors. A thread that loads 4
@@ -7,8 +7,11 @@
 // KiB; the 6 blocks that are resident on a multiprocessor have 96 KiB. So loads continue while other blocks compute and
 // store. More packets per thread would cost registers, and so resident blocks.
 //
-// If all blocks of a launch are resident at the same time, there is no last wave that leaves multiprocessors idle. So a
-// longer task does not get more blocks; each block makes more passes.
+// Tasks are cut into tiles of kTileBytes; a block processes a tile in one pass. The tiles of all tasks of a launch are
+// numbered consecutively, and all blocks get the same number of tiles, give or take one. All blocks are resident at the
+// same time, so there is no last wave that leaves multiprocessors idle: a longer task does not get more blocks; each
+// block makes more passes. A block that has finished a short task continues with the next task, so short and long tasks
+// can share a launch.
 #pragma once
 
 #include <algorithm>
@@ -24,26 +27,36 @@ inline constexpr unsigned kPacketsInFlight = 4;
 inline constexpr unsigned kBlockThreads = 128;
 /// Resident blocks per multiprocessor; the kernels are compiled to use few enough registers (__launch_bounds__).
 inline constexpr unsigned kBlocksPerMultiprocessor = 6;
+/// Size of a tile: bytes of the input or of the output, whichever has the larger elements.
+inline constexpr unsigned kTileBytes = kBlockThreads * kPacketsInFlight * kPacketBytes;
 
-/// The grid has (blocks_per_task, number of tasks) blocks.
-struct LaunchShape {
-  unsigned block_threads = kBlockThreads;
-  unsigned blocks_per_task = 1;
+/// Number of tiles of a task; the last may be shorter than kTileBytes.
+/// @param bytes  at least 1: the count of the task times the size of the larger of its two types
+constexpr std::uint64_t tiles_of(std::uint64_t bytes) {
+  return bytes / kTileBytes + (bytes % kTileBytes == 0 ? 0 : 1);
+}
+
+/// Number of blocks of a launch: one per tile, but at most as many as can be resident on the device.
+/// @param tiles  of all tasks, at least 1   @param multiprocessors  at least 1
+constexpr unsigned blocks_of(std::uint32_t tiles, unsigned multiprocessors) {
+  return std::min(tiles, multiprocessors * kBlocksPerMultiprocessor);
+}
+
+/// The tiles first … end - 1.
+struct TileRange {
+  std::uint32_t first;
+  std::uint32_t end;
 };
 
-/// Chooses enough blocks for a single pass over the longest task, but at most as many as can be resident on the device.
-/// All tasks get the same number of blocks, and a block without work still costs a few nanoseconds; so with many tasks
-/// the whole launch is limited to 8 times the number of resident blocks.
-/// @param longest_bytes  of the longest task: its count times the size of the larger of its two types
-/// @param tasks  at least 1   @param multiprocessors  at least 1
-constexpr LaunchShape launch_shape(std::uint64_t longest_bytes, unsigned tasks, unsigned multiprocessors) {
-  constexpr std::uint64_t kPassBytes = std::uint64_t{kBlockThreads} * kPacketsInFlight * kPacketBytes;
-  constexpr std::uint64_t kMaxWaves = 8;
-  const std::uint64_t wanted = longest_bytes / kPassBytes + (longest_bytes % kPassBytes == 0 ? 0 : 1);
-  const std::uint64_t resident = std::uint64_t{multiprocessors} * kBlocksPerMultiprocessor;
-  const std::uint64_t max_blocks = std::min(resident, kMaxWaves * resident / tasks);
-  return {kBlockThreads,
-          static_cast<unsigned>(std::clamp<std::uint64_t>(wanted, 1, std::max<std::uint64_t>(max_blocks, 1)))};
+/// Returns the tiles that a block processes: tiles / blocks of them, rounded up or down. The tiles of a block are
+/// adjacent, so that it meets as few tasks as possible: the addresses of a task must be loaded before its elements.
+/// (For a single task of 256 MiB an H200 took equally long if the blocks shared the tiles in turns.)
+/// @param tiles  of all tasks   @param block  0 … blocks - 1
+constexpr TileRange tiles_of_block(std::uint32_t tiles, unsigned block, unsigned blocks) {
+  const std::uint32_t each = tiles / blocks;
+  const std::uint32_t with_one_more = tiles % blocks;
+  const std::uint32_t first = block * each + std::min(block, with_one_more);
+  return {first, first + each + (block < with_one_more ? 1 : 0)};
 }
 
 }  // namespace farandole::cuda

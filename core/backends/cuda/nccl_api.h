@@ -37,7 +37,13 @@ enum ncclDataType_t : int {
   ncclFloat64 = 8,
   ncclBfloat16 = 9,
 };
-enum ncclRedOp_t : int { ncclSum = 0, ncclProd = 1, ncclMax = 2, ncclMin = 3, ncclAvg = 4 };
+/// Values of 5 and more are reductions that ncclRedOpCreatePreMulSum has made.
+using ncclRedOp_t = int;
+inline constexpr ncclRedOp_t ncclSum = 0;
+inline constexpr ncclRedOp_t ncclProd = 1;
+inline constexpr ncclRedOp_t ncclMax = 2;
+inline constexpr ncclRedOp_t ncclMin = 3;
+enum ncclScalarResidence_t : int { ncclScalarDevice = 0, ncclScalarHostImmediate = 1 };
 
 /// ncclConfig_t as of NCCL 2.14, the first version with such a structure. Newer versions accept this shorter structure
 /// because of `size`.
@@ -57,6 +63,8 @@ struct ncclConfig_v21400 {
   X(ncclCommDestroy, (ncclComm_t comm))                                                                               \
   X(ncclCommAbort, (ncclComm_t comm))                                                                                 \
   X(ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_t * error))                                                   \
+  X(ncclRedOpCreatePreMulSum,                                                                                         \
+    (ncclRedOp_t * op, void* scalar, ncclDataType_t type, ncclScalarResidence_t residence, ncclComm_t comm))          \
   X(ncclGroupStart, ())                                                                                               \
   X(ncclGroupEnd, ())                                                                                                 \
   X(ncclSend, (const void* data, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm, CUstream stream)) \

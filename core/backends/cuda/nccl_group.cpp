@@ -12,6 +12,7 @@
 #include "cuda/nccl_support.h"
 #include "cuda/scopes.h"
 #include "farandole/core/error.h"
+#include "farandole/internal/float16.h"
 #include "farandole/internal/log.h"
 
 namespace farandole::cuda {
@@ -130,6 +131,27 @@ bool NcclGroup::supports(Collective collective, DType dtype, ReduceOp op) const 
   return has_device_collective(collective) && (!reduces(collective) || nccl_reduction(dtype, op).has_value());
 }
 
+bool NcclGroup::scales(DType dtype, ReduceOp op) const {
+  return is_floating_point(dtype) && (op == ReduceOp::kSum || op == ReduceOp::kAverage);
+}
+
+ncclRedOp_t NcclGroup::scaled_sum(ncclComm_t communicator, DType dtype, ncclDataType_t type, double factor) {
+  const auto [found, is_new] = scaled_sums_.try_emplace({dtype, factor}, ncclSum);
+  if (!is_new) return found->second;
+  // NCCL reads the factor in the type of the elements.
+  double as_double = factor;
+  float as_float = static_cast<float>(factor);
+  Half as_half = narrow_to_half(as_float);
+  BFloat16 as_bfloat16 = narrow_to_bfloat16(as_float);
+  void* scalar = &as_float;
+  if (dtype == DType::kF64) scalar = &as_double;
+  if (dtype == DType::kF16) scalar = &as_half;
+  if (dtype == DType::kBF16) scalar = &as_bfloat16;
+  check(api_.ncclRedOpCreatePreMulSum(&found->second, scalar, type, ncclScalarHostImmediate, communicator),
+        "ncclRedOpCreatePreMulSum");
+  return found->second;
+}
+
 void NcclGroup::run(const VendorCall& vendor_call, StreamView stream) {
   if (!has_device_collective(vendor_call.collective)) {
     throw Unsupported(fmt::format("NCCL has no {}; use an algorithm other than vendor", name(vendor_call.collective)));
@@ -150,10 +172,11 @@ void NcclGroup::enqueue_reduction(const VendorCall& vendor_call, CUstream stream
     throw Unsupported(fmt::format("NCCL has no {} of {}; use an algorithm other than vendor", name(vendor_call.op),
                                   name(vendor_call.dtype)));
   }
-  const auto [type, op] = *reduction;
-  const auto& [collective, input, output, count, dtype, reduce_op, root] = vendor_call;
+  const auto& [collective, input, output, count, dtype, reduce_op, root, factor] = vendor_call;
   const CallScope call(*this);
   const ncclComm_t communicator = call.communicator;
+  const ncclDataType_t type = reduction->type;
+  const ncclRedOp_t op = factor == 1.0 ? reduction->op : scaled_sum(communicator, dtype, type, factor);
   const ContextScope scope(device_.context().api, device_.context().context);
   if (collective == Collective::kAllreduce) {
     check(api_.ncclAllReduce(input, output, count, type, op, communicator, stream), "ncclAllReduce");

@@ -4,10 +4,12 @@
 
 #include <condition_variable>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "cuda/cuda_device.h"
 #include "cuda/nccl_api.h"
@@ -31,6 +33,7 @@ class NcclGroup final : public DeviceGroup {
 
   void exchange(std::span<const DeviceMessage> messages, StreamView stream) override;
   bool supports(Collective collective, DType dtype, ReduceOp op) const override;
+  bool scales(DType dtype, ReduceOp op) const override;
   void run(const VendorCall& vendor_call, StreamView stream) override;
   void connect(StreamView stream) override;
   std::string asynchronous_error() override;
@@ -45,13 +48,16 @@ class NcclGroup final : public DeviceGroup {
   void run_grouped(const std::function<void()>& enqueue);
   void enqueue_reduction(const VendorCall& vendor_call, CUstream stream);
   void enqueue_movement(const VendorCall& vendor_call, CUstream stream);
+  /// The sum that multiplies each rank's input by `factor`. Made by the first call; the communicator owns it.
+  ncclRedOp_t scaled_sum(ncclComm_t communicator, DType dtype, ncclDataType_t type, double factor);
   void exchange_parts(const VendorCall& vendor_call, StreamView stream);
 
   CudaDevice& device_;
   const NcclApi& api_;
   const int rank_;
   const int size_;
-  void* connect_bytes_ = nullptr;       // memory of the messages of `connect`; null until `connect` is called
+  void* connect_bytes_ = nullptr;  // memory of the messages of `connect`; null until `connect` is called
+  std::map<std::pair<DType, double>, ncclRedOp_t> scaled_sums_;
   const std::string name_;              // "CUDA device 0 (…), rank 1 of 4", for messages
   std::mutex mutex_;                    // guards `communicator_` and `running_calls_`
   std::condition_variable call_ended_;  // signalled when a CallScope ends

@@ -29,7 +29,7 @@ ControlMessage parse_control_message(std::span<const std::byte> bytes, int sende
                                bytes.size(), sizeof control));
   }
   std::memcpy(&control, bytes.data(), sizeof control);
-  if (control.kind > ControlMessage::Kind::kWaitProbe) {
+  if (control.kind > ControlMessage::Kind::kCalls) {
     refuse(sender, fmt::format("a control message of kind {}", static_cast<std::uint32_t>(control.kind)));
   }
   if (control.process != sender)

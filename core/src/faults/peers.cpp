@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <exception>
 #include <set>
@@ -164,6 +165,9 @@ void Peers::handle(const ControlMessage& control) {
     case ControlMessage::Kind::kWaitProbe:
       receive_probe(control);
       break;
+    case ControlMessage::Kind::kCalls:
+      receive_calls(control);
+      break;
   }
 }
 
@@ -217,6 +221,43 @@ void Peers::ask(int rank, std::uint32_t communicator, std::uint64_t sequence, st
   ControlMessage control = make_control_message(ControlMessage::Kind::kQuery, process_, rank);
   control.communicator = communicator;
   for (const int process : stragglers_.ask(communicator, sequence, awaited, others)) group().post(process, control);
+}
+
+namespace {
+
+/// The head of a report in the text of a control message; the calls follow.
+struct CallReportHead {
+  std::uint64_t generation = 0;
+  std::uint64_t bytes = 0;
+};
+static_assert(sizeof(CallReportHead) + CallReport::kMaxBytes <
+              sizeof(ControlMessage::text));  // its last byte stays zero
+
+}  // namespace
+
+void Peers::report_calls(int rank, const CommunicatorKey& communicator, const CallReport& report) {
+  const RankInfo& to = topology_.rank(rank);
+  if (to.process == process_) return job_.endpoint(to.replica).call_reports().put(communicator, report);
+  if (job_.group() == nullptr || job_.fault().is_forked_child()) return;
+  ControlMessage control = make_control_message(ControlMessage::Kind::kCalls, process_, rank);
+  control.communicator = communicator.id;
+  control.sequence = report.first;
+  const CallReportHead head{communicator.generation, std::min(report.calls.size(), CallReport::kMaxBytes)};
+  std::memcpy(control.text, &head, sizeof head);
+  std::memcpy(control.text + sizeof head, report.calls.data(), head.bytes);
+  group().post(to.process, control);
+}
+
+void Peers::receive_calls(const ControlMessage& control) {
+  CallReportHead head;
+  std::memcpy(&head, control.text, sizeof head);
+  const RankInfo& to = topology_.rank(control.rank);
+  if (to.process != process_ || head.bytes > CallReport::kMaxBytes) return;
+  const auto* const calls = reinterpret_cast<const std::byte*>(control.text) + sizeof head;
+  job_.endpoint(to.replica)
+      .call_reports()
+      .put({static_cast<std::uint16_t>(control.communicator), head.generation},
+           {control.sequence, {calls, calls + head.bytes}});
 }
 
 void Peers::search_cycle(int rank) {

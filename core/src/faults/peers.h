@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "farandole/core/error.h"
+#include "farandole/internal/call_reports.h"
 #include "farandole/internal/deadline.h"
 #include "faults/clean_shutdown.h"
 #include "faults/liveness.h"
@@ -39,6 +40,8 @@ class Peers {
   /// `others`, as far as the limit of queries permits (StragglerQueries).
   void ask(int rank, std::uint32_t communicator, std::uint64_t sequence, std::span<const int> awaited,
            std::span<const int> others);
+  /// Sends a report of calls to a rank of this process or of another one.
+  void report_calls(int rank, const CommunicatorKey& communicator, const CallReport& report);
   /// Searches for a deadlock on behalf of a rank of this process that has waited for long. A certain deadlock poisons
   /// the job with a Mismatch; a possible deadlock is a warning.
   void search_cycle(int rank);
@@ -65,6 +68,7 @@ class Peers {
   void process_has_left(int process);
   WaitCycles::Environment environment();
   void receive_probe(const ControlMessage& control);
+  void receive_calls(const ControlMessage& control);
   void post_to_all(const ControlMessage& control);
 
   Job& job_;

@@ -53,6 +53,10 @@ std::unique_ptr<VendorCollectives> Endpoint::vendor_collectives(std::span<const 
   return job_.group()->vendor_collectives(std::vector<int>(processes.begin(), processes.end()), communicator);
 }
 
+void Endpoint::report_calls(int peer, const CommunicatorKey& communicator, const CallReport& report) {
+  job_.peers().report_calls(peer, communicator, report);
+}
+
 void EndpointFaults::check() const {
   job_.fault().check();
 }

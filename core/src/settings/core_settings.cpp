@@ -22,6 +22,12 @@ SettingRows core_settings() {  // NOLINT(readability-function-size): a table
              "How processes of a host detect that another process has died. `pidfd`: by a pidfd of each process. "
              "`proc`: reads `/proc/<pid>/stat` 20 times a second; choose it in a sandbox that kills programs that "
              "call pidfd_open. `auto`: by pidfd, else by /proc. `off`: no detection."),
+      choice("FARANDOLE_DEVICE_FAULT", field<&Settings::faults, &FaultSettings::device_fault>(), {"exit", "raise"},
+             kOwn,
+             "What happens when a job fails while a device works for calls that were enqueued in the caller's device "
+             "order. `exit`: the process reports the fault and ends a few seconds later, because its device may wait "
+             "forever or compute with wrong data. `raise`: the device's collectives are aborted, and the next call "
+             "raises the fault; what the program computes from their data is wrong."),
       text("FARANDOLE_FLIGHT_DIR", field<&Settings::faults, &FaultSettings::flight_directory>(), kOwn,
            "Directory to which each rank writes its last 1024 collectives when the job fails. `off`: no files."),
       bytes("FARANDOLE_WINDOW_BYTES", field<&Settings::shared_memory, &SharedMemorySettings::window_bytes>(), 0,

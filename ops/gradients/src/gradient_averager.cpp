@@ -10,6 +10,7 @@
 #include <iterator>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -23,6 +24,7 @@
 #include "gradient_buckets.h"
 #include "gradient_checks.h"
 #include "gradient_memory.h"
+#include "side_stream.h"
 
 namespace farandole {
 namespace {
@@ -34,6 +36,7 @@ struct StepWeights {
   bool begun = false;  ///< `begin` was called in this training step
   bool is_total = false;
   Work sum;
+  std::exception_ptr error;  ///< why no bucket of this training step can be reduced, on any rank
 };
 
 }  // namespace
@@ -175,7 +178,7 @@ class GradientAverager::State {
 
   /// Waits until no allreduce is in flight, or until the stream waits for those on the device. Returns the first error.
   std::exception_ptr finish_all() {
-    std::exception_ptr first = step_error_;
+    std::exception_ptr first = weights_.error;
     const auto attempt = [&](const auto& action) {
       try {
         action();
@@ -190,6 +193,7 @@ class GradientAverager::State {
     };
     finish(weights_.sum, true);
     for (Bucket& bucket : plan_.buckets) finish(bucket.work, device_ == nullptr || bucket.refused);
+    if (side_stream_) attempt([&] { side_stream_->join(options_.stream); });
     attempt([&] { device_use_.record(options_.stream); });
     return first;
   }
@@ -234,6 +238,7 @@ class GradientAverager::State {
     device_use_.open(*device_);
     waits_for_device_ = !options_.stream.valid();
     if (waits_for_device_) options_.stream = StreamView(nullptr, space);
+    if (internals(communicator_).enqueues_directly()) side_stream_.emplace(*device_);
   }
 
   void begin_training_step() {
@@ -245,7 +250,6 @@ class GradientAverager::State {
     }
     next_to_launch_ = 0;
     weights_ = StepWeights();
-    step_error_ = nullptr;
   }
 
   void mark(std::size_t index) {
@@ -280,7 +284,7 @@ class GradientAverager::State {
     if (values.count == 0) return;
     if (device_ == nullptr) {
       std::memset(values.data, 0, values.size_in_bytes());
-    } else if (!device_->is_capturing(options_.stream)) {
+    } else if (side_stream_ || !device_->is_capturing(options_.stream)) {
       device_->fill_zero(values.data, values.size_in_bytes(), options_.stream);
     }
   }
@@ -300,15 +304,21 @@ class GradientAverager::State {
     if (options_.weighted && weights_.own == 0) {
       for (std::size_t i = 0; i < bucket.count; ++i) fill_with_zeros(plan_.reduced[bucket.first + i]);
     }
+    const ReduceOp op = options_.weighted ? ReduceOp::kSum : options_.op;
+    if (side_stream_) {
+      pack(bucket);
+      options.stream = side_stream_->fork(options_.stream);
+      return communicator_.allreduce(bucket.view, op, options);
+    }
     // The collective refuses a stream that is being captured, on all ranks; do not enqueue the pack either.
     if (device_ == nullptr || !device_->is_capturing(options_.stream)) pack(bucket);
-    bucket.work = communicator_.allreduce_async(bucket.view, options_.weighted ? ReduceOp::kSum : options_.op, options);
+    bucket.work = communicator_.allreduce_async(bucket.view, op, options);
   }
 
   /// Blocks until the sum of weights is known; no-op if averages are not weighted. Returns false, and sets
-  /// `step_error_`, if this training step cannot be reduced, which is so on every rank.
+  /// `error`, if this training step cannot be reduced, which is so on every rank.
   bool knows_weights() {
-    if (!options_.weighted || weights_.is_total) return step_error_ == nullptr;
+    if (!options_.weighted || weights_.is_total) return weights_.error == nullptr;
     weights_.is_total = true;
     try {
       if (weights_.sum.valid()) weights_.sum.wait();
@@ -317,9 +327,9 @@ class GradientAverager::State {
             fmt::format("the weights of all ranks add up to {}: at least one rank must have samples", weights_.total));
       }
     } catch (...) {
-      step_error_ = std::current_exception();
+      weights_.error = std::current_exception();
     }
-    return step_error_ == nullptr;
+    return weights_.error == nullptr;
   }
 
   /// Starts everything that is not started yet as refused calls.
@@ -340,6 +350,12 @@ class GradientAverager::State {
   /// touched. Where ranks do not compare their calls, aborts the job, because peers would wait for this rank.
   Work refused_call(const BufferView& view, ReduceOp op) {
     if (communicator_.size() == 1) return {};
+    if (side_stream_) {
+      communicator_.abort(
+          "a rank has left gradients unmarked or has abandoned a training step, and its peers have enqueued their "
+          "allreduces already, because the device order of the communicator is the caller's");
+      return {};
+    }
     try {
       return internals(communicator_)
           .refuse_allreduce(view, op, "this rank has left gradients unmarked, or has abandoned the training step");
@@ -364,12 +380,12 @@ class GradientAverager::State {
   std::list<ClaimedMemory> memory_;
   Device* device_ = nullptr;  // null: gradients are in host memory
   bool waits_for_device_ = false;
+  std::optional<SideStream> side_stream_;  // if buckets are enqueued directly
   DeviceUse device_use_;
   GradientBuckets plan_;
   std::vector<bool> is_ready_;      // per gradient
   std::size_t next_to_launch_ = 0;  // in the order of buckets
   StepWeights weights_;
-  std::exception_ptr step_error_;  // why no bucket of this training step can be reduced, on any rank
   Seconds exposed_{0};
 };
 

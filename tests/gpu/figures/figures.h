@@ -41,8 +41,8 @@ nlohmann::json measure_memory(Communicator& ranks, std::size_t bytes, int sample
 /// Single calls of the driver, in microseconds. Needs no NCCL.
 nlohmann::json measure_driver(Communicator& ranks, int samples);
 
-/// Two or more ranks: the host's time for an allreduce that is enqueued, of Farandole and of NCCL alone by turns in
-/// these processes; for a NCCL group; and the device memory that a communicator takes. Collective.
+/// Two or more ranks: the host's time for an allreduce that is enqueued, of Farandole in both device orders and of NCCL
+/// alone by turns in these processes; for a NCCL group; and the device memory that a communicator takes. Collective.
 nlohmann::json measure_enqueue(Communicator& ranks, int samples);
 
 /// Seconds to the end of the first allreduce of this process, by Farandole or by NCCL alone. Collective.

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <array>
 #include <cstdint>
 #include <cstring>
+#include <numeric>
 #include <random>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include <fmt/core.h>
 
 #include "figures.h"
+#include "resnet50.h"
 
 namespace farandole::figures {
 namespace {
@@ -48,36 +48,12 @@ nlohmann::json measure(std::vector<Subject>& subjects, Device& device, StreamVie
   return results;
 }
 
-/// Elements of the trainable tensors of ResNet-50: He et al., CVPR 2016, table 1, with batch normalisation.
-std::vector<std::size_t> resnet50_gradients() {
-  std::vector<std::size_t> counts{std::size_t{3} * 64 * 49, 64, 64};
-  std::size_t channels = 64;
-  constexpr std::array kStages{std::array<std::size_t, 2>{64, 3}, std::array<std::size_t, 2>{128, 4},
-                               std::array<std::size_t, 2>{256, 6}, std::array<std::size_t, 2>{512, 3}};
-  for (const auto [planes, blocks] : kStages) {
-    for (std::size_t block = 0; block < blocks; ++block) {
-      const auto add = [&](std::size_t weights, std::size_t outputs) {
-        counts.insert(counts.end(), {weights, outputs, outputs});
-      };
-      add(channels * planes, planes);
-      add(planes * planes * 9, planes);
-      add(planes * planes * 4, planes * 4);
-      if (block == 0) add(channels * planes * 4, planes * 4);
-      channels = planes * 4;
-    }
-  }
-  counts.insert(counts.end(), {std::size_t{2048} * 1000, 1000});
-  return counts;
-}
-
 /// Copies between many tensors and one vector, and back.
 class Packing {
  public:
   explicit Packing(Communicator& ranks) {
-    const std::vector<std::size_t> counts = resnet50_gradients();
-    std::size_t total = 0;
-    for (const std::size_t count : counts) total += count;
-    if (counts.size() != 161 || total != 25'557'032) throw std::logic_error("these are not ResNet-50's tensors");
+    const std::vector<std::size_t> counts = test::resnet50_gradients();
+    const std::size_t total = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
     packed_ = ranks.allocate(total, DType::kF32, ranks.device());
     std::size_t first = 0;
     for (const std::size_t count : counts) {
@@ -88,7 +64,7 @@ class Packing {
       first += count;
     }
   }
-  std::size_t moved_bytes() const { return 2 * packed_.view().size_in_bytes(); }
+  std::size_t bytes() const { return packed_.view().size_in_bytes(); }
   std::span<const DeviceTask> pack() const { return pack_; }
   std::span<const DeviceTask> unpack() const { return unpack_; }
 
@@ -128,7 +104,7 @@ nlohmann::json measure_memory(Communicator& ranks, std::size_t bytes, int sample
   const Packing packing(ranks);
   std::vector<Buffer> vectors;
   for (int i = 0; i < 3; ++i) {
-    vectors.push_back(ranks.allocate(bytes, DType::kU8, ranks.device()));
+    vectors.push_back(ranks.allocate(std::max(bytes, packing.bytes()), DType::kU8, ranks.device()));
     fill_random(device, vectors.back().view(), stream);
   }
   void *const output = vectors[0].view().data, *const left = vectors[1].view().data,
@@ -146,8 +122,10 @@ nlohmann::json measure_memory(Communicator& ranks, std::size_t bytes, int sample
     subjects.push_back({fmt::format("reduce_{}", name(dtype)), 3 * bytes,
                         [&device, stream, task] { device.launch(std::span(&task, 1), stream); }});
   }
-  subjects.push_back({"pack", packing.moved_bytes(), [&] { device.launch(packing.pack(), stream); }});
-  subjects.push_back({"unpack", packing.moved_bytes(), [&] { device.launch(packing.unpack(), stream); }});
+  subjects.push_back({"copy of the gradients' size", 2 * packing.bytes(),
+                      [&, output, left] { device.copy(output, left, packing.bytes(), stream); }});
+  subjects.push_back({"pack", 2 * packing.bytes(), [&] { device.launch(packing.pack(), stream); }});
+  subjects.push_back({"unpack", 2 * packing.bytes(), [&] { device.launch(packing.unpack(), stream); }});
   return {{"bytes", bytes}, {"memory", measure(subjects, device, stream, samples)}};
 }
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "fake_kernels.h"
@@ -22,8 +23,7 @@ struct TypeRow {
 constexpr std::array kTypeRows{TypeRow{"i8", 1},  TypeRow{"u8", 1},  TypeRow{"i32", 4}, TypeRow{"u32", 4},
                                TypeRow{"i64", 8}, TypeRow{"u64", 8}, TypeRow{"f16", 2}, TypeRow{"f32", 4},
                                TypeRow{"f64", 8}, TypeRow{"bf16", 2}};
-// By ncclRedOp_t; an average is a sum that is scaled.
-constexpr std::array kOpNames{"sum", "product", "max", "min", "sum"};
+constexpr std::array kOpNames{"sum", "product", "max", "min"};  // by ncclRedOp_t
 
 std::string reduce_kernel(int type, int op) {
   return fmt::format("farandole_reduce_{}_{}", kTypeRows[static_cast<std::size_t>(type)].name,
@@ -34,13 +34,13 @@ std::string scale_kernel(int type) {
   return fmt::format("farandole_scale_{}", kTypeRows[static_cast<std::size_t>(type)].name);
 }
 
-void run_one(KernelBody body, const cuda::KernelTask& task, Random& random) {
-  cuda::KernelArguments arguments;
-  arguments.task_count = 1;
-  arguments.unused = 0;
-  arguments.tasks[0] = task;
-  const auto blocks = static_cast<unsigned>(1 + random.below(3)), threads = static_cast<unsigned>(1 + random.below(4));
-  run_kernel(body, {{blocks, 1, 1}, {threads, 1, 1}, 0}, arguments, random);
+void run_one(const KernelBody& body, const cuda::KernelTask& task, std::size_t element_bytes, Random& random) {
+  if (task.count == 0) return;
+  cuda::LargestArguments arguments;
+  arguments.task_count = arguments.tile_count = 0;
+  add_task(arguments, task, element_bytes);
+  const auto blocks = static_cast<unsigned>(1 + random.below(3));
+  run_kernel(body, {{blocks, 1, 1}, {cuda::kBlockThreads, 1, 1}, 0}, arguments, random);
 }
 
 /// Makes the messages of one rank. Its members have the program's addresses, messages and `finish` those of streams.
@@ -53,6 +53,7 @@ class CollectivePlan {
         output_(static_cast<std::byte*>(arguments.output)) {}
 
   PlannedCall make() {
+    if (arguments_.factor != 1.0) multiply_input();
     switch (arguments_.call.kind) {
       case Collective::kAllReduce:
         reads(input_);
@@ -86,12 +87,15 @@ class CollectivePlan {
     return memory + static_cast<std::size_t>(rank) * part_bytes_;
   }
   bool is_root() const { return arguments_.rank == arguments_.call.root; }
-  void reads(const std::byte* memory) { plan_.accesses.push_back({memory, part_bytes_, false, "input"}); }
+  void reads(const std::byte* memory) {
+    if (multiplied_ != nullptr) return;  // noted already
+    plan_.accesses.push_back({memory, part_bytes_, false, "input"});
+  }
   void writes(const std::byte* memory) { plan_.accesses.push_back({memory, part_bytes_, true, "output"}); }
 
   void add(Message::Direction direction, int peer, std::byte* data) {
-    plan_.messages.push_back(
-        {direction, MessageClass::kCollective, peer, stream_address(data), part_bytes_, arguments_.call});
+    std::byte* const memory = direction == Message::Direction::kSend ? sent(data) : stream_address(data);
+    plan_.messages.push_back({direction, MessageClass::kCollective, peer, memory, part_bytes_, arguments_.call});
   }
   template <class PartOf>
   void send_to_peers(const PartOf& part_of_peer) {
@@ -99,6 +103,25 @@ class CollectivePlan {
       if (peer != arguments_.rank) add(Message::Direction::kSend, peer, part_of_peer(peer));
     }
   }
+  /// Messages send a multiplied copy of the input.
+  void multiply_input() {
+    const bool has_parts = arguments_.call.kind == Collective::kReduceScatter;
+    const std::size_t parts = has_parts ? static_cast<std::size_t>(arguments_.size) : 1;
+    for (std::size_t part = 0; part < parts; ++part) reads(part_of(input_, static_cast<int>(part)));
+    auto copy = std::make_shared<std::vector<std::byte>>(part_bytes_ * parts);
+    plan_.begin = [copy, from = stream_address(input_), elements = arguments_.call.count * parts,
+                   factor = arguments_.factor, bytes = bytes_of_type(arguments_.call.type),
+                   scale = find_kernel(scale_kernel(arguments_.call.type)).value()](Random& random) {
+      run_one(scale, {copy->data(), from, nullptr, elements, factor}, bytes, random);
+    };
+    multiplied_ = std::move(copy);
+  }
+  /// Memory of the input as streams see it, at the same place in the multiplied copy if there is one.
+  std::byte* sent(const std::byte* memory) const {
+    if (multiplied_ != nullptr) return multiplied_->data() + (memory - input_);
+    return stream_address(const_cast<std::byte*>(memory));
+  }
+
   /// No-op in place, as in NCCL: the memory is not written, so concurrent readers are allowed.
   void copy_at_end(std::byte* target, const std::byte* source) {
     if (target == source) return;
@@ -142,17 +165,16 @@ class CollectivePlan {
       if (peer != arguments_.rank) add(Message::Direction::kReceive, peer, part_of(parts->data(), peer));
     }
     const CollectiveCall& call = arguments_.call;
-    const KernelBody combine = find_kernel(reduce_kernel(call.type, call.op));
-    const KernelBody scale = call.op == cuda::ncclAvg ? find_kernel(scale_kernel(call.type)) : nullptr;
-    plan_.finish = [parts = std::move(parts), own = stream_address(own), output = stream_address(output_),
+    const KernelBody combine = find_kernel(reduce_kernel(call.type, call.op)).value();
+    plan_.finish = [parts = std::move(parts), own = sent(own), kept = multiplied_, output = stream_address(output_),
                     bytes = part_bytes_, rank = arguments_.rank, size = arguments_.size, elements = call.count, combine,
-                    scale](Random& random) {
+                    element_bytes = bytes_of_type(call.type)](Random& random) {
       std::byte* const sum = parts->data();
       std::memcpy(sum + static_cast<std::size_t>(rank) * bytes, own, bytes);
       for (int peer = 1; peer < size; ++peer) {
-        run_one(combine, {sum, sum, sum + static_cast<std::size_t>(peer) * bytes, elements, 1.0}, random);
+        run_one(combine, {sum, sum, sum + static_cast<std::size_t>(peer) * bytes, elements, 1.0}, element_bytes,
+                random);
       }
-      if (scale != nullptr) run_one(scale, {sum, sum, nullptr, elements, 1.0 / size}, random);
       std::memcpy(output, sum, bytes);
     };
   }
@@ -162,6 +184,7 @@ class CollectivePlan {
   std::byte* const input_;
   std::byte* const output_;
   PlannedCall plan_;
+  std::shared_ptr<std::vector<std::byte>> multiplied_;  // null without a factor
 };
 
 }  // namespace
@@ -173,11 +196,8 @@ std::size_t bytes_of_type(int type) {
 
 std::string why_no_reduction(int type, int op) {
   if (op < 0 || op >= static_cast<int>(kOpNames.size())) return fmt::format("there is no operation {}", op);
-  const bool scales = op == cuda::ncclAvg;
-  for (const std::string& kernel : {reduce_kernel(type, op), scales ? scale_kernel(type) : reduce_kernel(type, op)}) {
-    if (find_kernel(kernel) == nullptr) return fmt::format("the double has no kernel {}", kernel);
-  }
-  return {};
+  const std::string kernel = reduce_kernel(type, op);
+  return find_kernel(kernel) ? "" : fmt::format("the double has no kernel {}", kernel);
 }
 
 PlannedCall plan_collective(const CollectiveArguments& arguments) {

@@ -17,6 +17,7 @@ namespace farandole::fake {
 /// A call that enqueues, before its group ends.
 struct PlannedCall {
   std::vector<Message> messages;
+  std::function<void(Random&)> begin;   ///< before its messages; may be empty
   std::function<void(Random&)> finish;  ///< after its messages; may be empty
   std::vector<Access> accesses;         ///< of the user's memory
 };
@@ -27,6 +28,7 @@ struct CollectiveArguments {
   void* output = nullptr;
   int rank = 0;
   int size = 0;
+  double factor = 1.0;  ///< of this rank's input (ncclRedOpCreatePreMulSum)
 };
 
 /// Bytes of an element; 0 if NCCL has no such type.

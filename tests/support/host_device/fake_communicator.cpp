@@ -129,6 +129,7 @@ void Communicator::enqueue(Group group) {
   for (const Message& message : group.messages) {
     messages->add(message, next_numbers_[{message.direction, message.kind, message.peer}]++);
   }
+  for (auto& begin : group.begins) messages->add_begin(std::move(begin));
   for (auto& finish : group.finishes) messages->add_finish(std::move(finish));
   pending_.fetch_add(1, std::memory_order_relaxed);
   Item item{.call = "ncclGroupEnd", .uses = std::move(group.uses)};
@@ -241,20 +242,13 @@ void Communicator::close() {
   }
 }
 
-CommunicatorCall::CommunicatorCall(Communicator& communicator, const char* call, Kind kind)
-    : communicator_(communicator) {
+CommunicatorCall::CommunicatorCall(Communicator& communicator, const char* call) : communicator_(communicator) {
   const std::uint32_t self = this_thread_number();
   std::uint32_t none = 0;
   is_first_ = communicator.calling_thread.compare_exchange_strong(none, self, std::memory_order_relaxed);
   if (!is_first_ && none != self) {
     misuse("{} on rank {} of {} while another thread is in a call on this communicator", call, communicator.rank,
            communicator.size);
-  }
-  if (kind != Kind::kEnqueues || option(Option::kAnyThread) != 0) return;
-  std::uint32_t first = 0;
-  if (!communicator.first_thread.compare_exchange_strong(first, self, std::memory_order_relaxed) && first != self) {
-    misuse("{} on rank {} of {} by another thread than the first one that enqueued; FAKE_NCCL_ANY_THREAD=1 allows it",
-           call, communicator.rank, communicator.size);
   }
 }
 

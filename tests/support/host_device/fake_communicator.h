@@ -45,7 +45,7 @@ class Communicator : public Handle {
   struct Group {
     Stream* stream = nullptr;
     std::vector<Message> messages;
-    std::vector<std::function<void(Random&)>> finishes;
+    std::vector<std::function<void(Random&)>> begins, finishes;
     Uses uses;
   };
   void enqueue(Group group);
@@ -64,10 +64,10 @@ class Communicator : public Handle {
   /// Lets go of the shared memory. Nothing may be on its way.
   void close();
   bool is_finalized = false;
+  std::vector<double> factors;  ///< of the reductions that ncclRedOpCreatePreMulSum has made
 
   // Who calls: see CommunicatorCall.
   std::atomic<std::uint32_t> calling_thread{0};  ///< its number; 0: none
-  std::atomic<std::uint32_t> first_thread{0};    ///< that enqueued; 0: none
 
  private:
   using ChannelKey = std::tuple<Message::Direction, MessageClass, int>;
@@ -101,8 +101,7 @@ class Communicator : public Handle {
 /// While it lives, the calling thread is in a call on this communicator. Reports other threads.
 class CommunicatorCall {
  public:
-  enum class Kind : std::uint8_t { kEnqueues, kManages };
-  CommunicatorCall(Communicator& communicator, const char* call, Kind kind);
+  CommunicatorCall(Communicator& communicator, const char* call);
   ~CommunicatorCall();
   CommunicatorCall(const CommunicatorCall&) = delete;
   CommunicatorCall& operator=(const CommunicatorCall&) = delete;

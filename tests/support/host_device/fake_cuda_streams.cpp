@@ -3,6 +3,8 @@
 #include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <memory>
+#include <optional>
 #include <utility>
 
 #include "fake_calls.h"
@@ -61,9 +63,9 @@ CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* 
   FARANDOLE_FAKE_CALL(Needs::kDriver);
   const auto* const found = reinterpret_cast<Module*>(module);
   if (found == nullptr || !found->is(Handle::Kind::kModule)) return kInvalidHandle;
-  const KernelBody body = find_kernel(name);
-  if (body == nullptr) return CUDA_ERROR_NOT_FOUND;
-  *function = reinterpret_cast<CUfunction>(&make_kept<Function>(found->device, name, body));
+  const std::optional<KernelBody> body = find_kernel(name);
+  if (!body) return CUDA_ERROR_NOT_FOUND;
+  *function = reinterpret_cast<CUfunction>(&make_kept<Function>(found->device, name, *body));
   return CUDA_SUCCESS;
 }
 
@@ -91,13 +93,12 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
   }
   const LaunchShape shape{{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes};
   if (!is_valid(shape) || parameters == nullptr || extra != nullptr) return CUDA_ERROR_INVALID_VALUE;
-  cuda::KernelArguments arguments;
-  std::memcpy(&arguments, parameters[0], sizeof arguments);
+  const auto arguments = std::make_shared<cuda::LargestArguments>();
+  std::memcpy(arguments.get(), parameters[0], kernel->body.argument_bytes);
   Item item{.call = "cuLaunchKernel"};
-  if (!check_launch(*kernel, arguments, item.uses)) return CUDA_ERROR_INVALID_VALUE;
-  item.work = [body = kernel->body, shape, arguments = stream_arguments(arguments)](Random& random) {
-    run_kernel(body, shape, arguments, random);
-  };
+  if (!check_launch(*kernel, shape, *arguments, item.uses)) return CUDA_ERROR_INVALID_VALUE;
+  translate_for_streams(*arguments);
+  item.work = [body = kernel->body, shape, arguments](Random& random) { run_kernel(body, shape, *arguments, random); };
   target->device.enqueue(*target, std::move(item));
   return CUDA_SUCCESS;
 }

@@ -297,7 +297,8 @@ TEST_F(Kernels, AreFunctionsThatAreFoundByName) {
   const CUfunction reduce = find_kernel_by_name("farandole_reduce_f32_sum");
   EXPECT_EQ(launch(reduce,
                    arguments_of({{sum.data(), left.data(), right.data(), 500, 1.0},
-                                 {sum.data() + 500, left.data() + 500, right.data() + 500, 500, 1.0}}),
+                                 {sum.data() + 500, left.data() + 500, right.data() + 500, 500, 1.0}},
+                                sizeof(float)),
                    stream),
             CUDA_SUCCESS);
   const std::vector<float> results = sum.values(stream);
@@ -315,10 +316,10 @@ TEST_F(Kernels, TakeTheirArgumentsWhenTheyAreLaunched) {
   const CUstream stream = make_stream();
   const Vector<std::uint8_t> source(std::vector<std::uint8_t>(100, 9));
   const Vector<std::uint8_t> target(100);
-  KernelArguments arguments = arguments_of({{target.data(), source.data(), nullptr, 100, 1.0}});
+  LargestArguments arguments = arguments_of({{target.data(), source.data(), nullptr, 100, 1.0}});
   std::array<void*, 1> parameters{&arguments};
   fake_device_stick(stream, 1);
-  EXPECT_EQ(cuda_api().cuLaunchKernel(find_kernel_by_name("farandole_copy"), 1, 1, 1, 32, 1, 1, 0, stream,
+  EXPECT_EQ(cuda_api().cuLaunchKernel(find_kernel_by_name("farandole_copy"), 1, 1, 1, kBlockThreads, 1, 1, 0, stream,
                                       parameters.data(), nullptr),
             CUDA_SUCCESS);
   arguments = {};
@@ -329,7 +330,7 @@ TEST_F(Kernels, TakeTheirArgumentsWhenTheyAreLaunched) {
 TEST_F(Kernels, ShapesOfLaunchesHaveLimits) {
   const CUfunction function = find_kernel_by_name("farandole_copy");
   const CUstream stream = make_stream();
-  KernelArguments arguments{};
+  LargestArguments arguments{};
   std::array<void*, 1> parameters{&arguments};
   const auto launched = [&](unsigned grid_x, unsigned grid_y, unsigned block_x, unsigned block_z, unsigned shared) {
     return cuda_api().cuLaunchKernel(function, grid_x, grid_y, 1, block_x, 1, block_z, shared, stream,

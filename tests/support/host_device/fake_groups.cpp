@@ -97,6 +97,7 @@ ncclResult_t OpenGroup::collect(Communicator& communicator, bool is_alone, Commu
       message.is_alone = is_alone && message.kind == MessageClass::kPointToPoint;
       group.messages.push_back(message);
     }
+    if (call.plan.begin) group.begins.push_back(std::move(call.plan.begin));
     if (call.plan.finish) group.finishes.push_back(std::move(call.plan.finish));
   }
   const std::string conflict = first_conflict(accesses);
@@ -117,8 +118,7 @@ ncclResult_t OpenGroup::enqueue() {
   const bool is_alone = calls_.size() == 1;
   std::vector<std::unique_ptr<CommunicatorCall>> guards;
   for (auto& [communicator, group] : groups) {
-    guards.push_back(
-        std::make_unique<CommunicatorCall>(*communicator, "ncclGroupEnd", CommunicatorCall::Kind::kEnqueues));
+    guards.push_back(std::make_unique<CommunicatorCall>(*communicator, "ncclGroupEnd"));
     if (const ncclResult_t result = collect(*communicator, is_alone, group); result != cuda::ncclSuccess) return result;
   }
   for (auto& [communicator, group] : groups) {

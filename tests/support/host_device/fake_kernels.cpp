@@ -2,9 +2,12 @@
 #include "fake_kernels.h"
 
 #include <dlfcn.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <numeric>
 #include <string_view>
 #include <utility>
@@ -34,9 +37,18 @@ std::vector<std::string_view> words_of(std::string_view name) {
   return words;
 }
 
+// Index in kCapacities of the variant that a name of kernel_arguments.h denotes.
+std::size_t variant_of(std::string_view name) {
+  for (std::size_t variant = cuda::kCapacities.size() - 1; variant > 0; --variant) {
+    if (name.ends_with(fmt::format("_x{}", cuda::kCapacities[variant]))) return variant;
+  }
+  return 0;
+}
+
 // From a name as kernel_arguments.h has it; kernels with other names are taken for copies of bytes.
 std::array<std::size_t, 3> element_bytes_of(std::string_view name) {
-  const std::vector<std::string_view> words = words_of(name);
+  std::vector<std::string_view> words = words_of(name);
+  if (variant_of(name) > 0) words.pop_back();
   if (words.size() == 4 && words[1] == "reduce") {
     const std::size_t bytes = bytes_of_type(words[2]);
     return {bytes, bytes, bytes};
@@ -58,11 +70,28 @@ void* own_library() {
   return dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);
 }
 
+// KernelBody::run_thread of kernels with this capacity, whose arguments are the beginning of the largest.
+template <int kCapacity>
+void run_thread(void* address, const cuda::LargestArguments& arguments) {
+  using Arguments = cuda::KernelArguments<kCapacity>;
+  Arguments own;
+  std::memcpy(&own, &arguments, sizeof own);
+  reinterpret_cast<void (*)(Arguments)>(address)(own);
+}
+
+template <std::size_t... kVariants>
+KernelBody body_of(std::size_t variant, void* address, std::index_sequence<kVariants...> /*all*/) {
+  return std::array{KernelBody{&run_thread<cuda::kCapacities[kVariants]>, address, cuda::kCapacities[kVariants],
+                               sizeof(cuda::KernelArguments<cuda::kCapacities[kVariants]>)}...}[variant];
+}
+
 }  // namespace
 
-KernelBody find_kernel(const std::string& name) {
+std::optional<KernelBody> find_kernel(const std::string& name) {
   static void* const library = own_library();
-  return library == nullptr ? nullptr : reinterpret_cast<KernelBody>(dlsym(library, name.c_str()));
+  void* const address = library == nullptr ? nullptr : dlsym(library, name.c_str());
+  if (address == nullptr) return std::nullopt;
+  return body_of(variant_of(name), address, std::make_index_sequence<cuda::kCapacities.size()>());
 }
 
 Function::Function(Device& owner, std::string kernel_name, KernelBody kernel)
@@ -72,14 +101,21 @@ Function::Function(Device& owner, std::string kernel_name, KernelBody kernel)
       body(kernel),
       element_bytes(element_bytes_of(name)) {}
 
-bool check_launch(const Function& function, const cuda::KernelArguments& arguments, Uses& uses) {
-  if (arguments.task_count > cuda::kTasksPerLaunch) {
-    misuse("{}: {} tasks; a launch has up to {}", function.name, arguments.task_count, cuda::kTasksPerLaunch);
+bool check_launch(const Function& function, const LaunchShape& shape, const cuda::LargestArguments& arguments,
+                  Uses& uses) {
+  if (arguments.task_count > function.body.capacity) {
+    misuse("{}: {} tasks; a launch has up to {}", function.name, arguments.task_count, function.body.capacity);
+    return false;
+  }
+  if (arguments.task_count > 0 &&
+      (shape.block != std::array{cuda::kBlockThreads, 1U, 1U} || shape.grid != std::array{shape.grid[0], 1U, 1U})) {
+    misuse("{}: a launch of {} blocks of {} threads; the kernels take one-dimensional grids and blocks of {} threads",
+           function.name, fmt::join(shape.grid, "x"), fmt::join(shape.block, "x"), cuda::kBlockThreads);
     return false;
   }
   std::vector<PartAccess> accesses;
   for (int i = 0; i < static_cast<int>(arguments.task_count); ++i) {
-    const cuda::KernelTask& task = arguments.tasks[i];
+    const cuda::KernelTask& task = arguments.tasks[i].task;
     const auto& bytes = function.element_bytes;
     accesses.push_back({{task.output, task.count * bytes[0], true, "output"}, i});
     accesses.push_back({{task.left, task.count * bytes[1], false, "left input"}, i});
@@ -94,14 +130,13 @@ bool check_launch(const Function& function, const cuda::KernelArguments& argumen
   return conflict.empty();
 }
 
-cuda::KernelArguments stream_arguments(cuda::KernelArguments arguments) {
+void translate_for_streams(cuda::LargestArguments& arguments) {
   for (unsigned i = 0; i < arguments.task_count; ++i) {
-    cuda::KernelTask& task = arguments.tasks[i];
+    cuda::KernelTask& task = arguments.tasks[i].task;
     task.output = stream_address(task.output);
     task.left = stream_address(task.left);
     task.right = stream_address(task.right);
   }
-  return arguments;
 }
 
 bool is_valid(const LaunchShape& shape) {
@@ -118,7 +153,8 @@ bool is_valid(const LaunchShape& shape) {
   return threads <= kMaxThreadsOfBlock && shape.shared_bytes <= kMaxSharedBytes;
 }
 
-void run_kernel(KernelBody body, const LaunchShape& shape, const cuda::KernelArguments& arguments, Random& random) {
+void run_kernel(const KernelBody& body, const LaunchShape& shape, const cuda::LargestArguments& arguments,
+                Random& random) {
   if (arguments.task_count == 0) return;  // however many threads there are
   gridDim = dim3(shape.grid[0], shape.grid[1], shape.grid[2]);
   blockDim = dim3(shape.block[0], shape.block[1], shape.block[2]);
@@ -131,7 +167,7 @@ void run_kernel(KernelBody body, const LaunchShape& shape, const cuda::KernelArg
     const auto first = static_cast<unsigned>(random.below(threads));
     for (unsigned i = 0; i < threads; ++i) {
       threadIdx = index_of((first + i) % threads, shape.block);
-      body(arguments);
+      body.run_thread(body.address, arguments);
     }
   }
 }

@@ -159,6 +159,7 @@ void MessageGroup::describe_stall() const {
 GroupEnd MessageGroup::run(Random& random, const std::function<bool()>& must_stop,
                            std::atomic<std::uint64_t>& idle_polls) {
   using Clock = std::chrono::steady_clock;
+  for (const auto& begin : begins_) begin(random);
   Backoff backoff;
   auto last_advance = Clock::now();
   bool is_stall_reported = false;

@@ -78,6 +78,8 @@ class MessageGroup {
   MessageGroup(Segment& segment, int rank) : segment_(segment), rank_(rank) {}
   /// @param number  of the message in its channel
   void add(const Message& message, std::uint64_t number);
+  /// Calls `begin` before the first message.
+  void add_begin(std::function<void(Random&)> begin) { begins_.push_back(std::move(begin)); }
   /// Calls `finish` once all messages are complete, in the order in which they were added.
   void add_finish(std::function<void(Random&)> finish) { finishes_.push_back(std::move(finish)); }
   /// Runs until all is complete. @param must_stop  is asked often  @param idle_polls  grows while nothing can be done
@@ -92,7 +94,7 @@ class MessageGroup {
   const int rank_;
   /// By direction, class and peer: only the first of each queue proceeds.
   std::map<std::tuple<Message::Direction, MessageClass, int>, std::deque<Transfer>> queues_;
-  std::vector<std::function<void(Random&)>> finishes_;
+  std::vector<std::function<void(Random&)>> begins_, finishes_;
 };
 
 }  // namespace farandole::fake

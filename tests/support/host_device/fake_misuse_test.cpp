@@ -68,7 +68,7 @@ TEST_F(CudaMisuse, AStreamOfAnotherDevice) {
 TEST_F(CudaMisuse, AKernelOfAnotherDevice) {
   const CUfunction function = find_kernel_by_name("farandole_copy");
   use_device(1);
-  EXPECT_EQ(launch(function, arguments_of({{}}), make_stream()), kInvalidHandle);
+  EXPECT_EQ(launch(function, arguments_of({{nullptr, nullptr, nullptr, 1, 1.0}}), make_stream()), kInvalidHandle);
   EXPECT_THAT(reports(), HasSubstr("which was loaded for device 0, on device 1"));
 }
 
@@ -100,8 +100,9 @@ TEST_F(CudaMisuse, AccessBeyondAnAllocation) {
   EXPECT_THAT(reports(), HasSubstr("the target goes from byte 16 to 33 of memory of device 0 (32 bytes"));
   // Elements are counted, as the name of the kernel has them.
   const CUfunction function = find_kernel_by_name("farandole_reduce_f32_sum");
-  EXPECT_EQ(launch(function, arguments_of({{enough.data(), enough.data(), memory.data(), 9, 1.0}}), stream),
-            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(
+      launch(function, arguments_of({{enough.data(), enough.data(), memory.data(), 9, 1.0}}, sizeof(float)), stream),
+      CUDA_ERROR_INVALID_VALUE);
   EXPECT_THAT(reports(), HasSubstr("the right input goes from byte 0 to 36"));
 }
 
@@ -125,6 +126,24 @@ TEST_F(CudaMisuse, TasksOfALaunchThatTouchEachOther) {
                    stream),
             CUDA_SUCCESS);
   EXPECT_EQ(cuda_api().cuStreamSynchronize(stream), CUDA_SUCCESS);
+}
+
+TEST_F(CudaMisuse, LaunchesThatKernelsAreNotCompiledFor) {
+  const Vector<std::uint8_t> memory(100);
+  const CUstream stream = make_stream();
+  const CUfunction function = find_kernel_by_name("farandole_copy");
+  LargestArguments arguments = arguments_of({{memory.data(), memory.data(), nullptr, 40, 1.0}});
+  std::array<void*, 1> parameters{&arguments};
+  const auto launched = [&](unsigned grid_y, unsigned block_x) {
+    return cuda_api().cuLaunchKernel(function, 1, grid_y, 1, block_x, 1, 1, 0, stream, parameters.data(), nullptr);
+  };
+  EXPECT_EQ(launched(1, 64), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_THAT(reports(), HasSubstr("1x1x1 blocks of 64x1x1 threads"));
+  EXPECT_EQ(launched(2, kBlockThreads), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_THAT(reports(), HasSubstr("1x2x1 blocks of 128x1x1 threads"));
+  arguments.task_count = 65;
+  EXPECT_EQ(launched(1, kBlockThreads), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_THAT(reports(), HasSubstr("65 tasks; a launch has up to 64"));
 }
 
 TEST_F(CudaMisuse, MemoryThatWasFreed) {

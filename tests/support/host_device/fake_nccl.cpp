@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The double of libnccl. Names and results are those of nccl.h; communicators are blocking ones.
 #include <array>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -14,6 +18,9 @@
 namespace farandole::fake {
 
 namespace {
+
+/// Number of the first reduction that ncclRedOpCreatePreMulSum makes.
+constexpr int kFirstMadeOp = 5;
 
 constexpr std::array kResultTexts{"no error",
                                   "unhandled cuda error",
@@ -57,7 +64,7 @@ template <class Plan>
 ncclResult_t enqueue_call(const char* name, ncclComm_t handle, CUstream stream, const Plan& plan) {
   Communicator* const communicator = communicator_of(name, handle);
   if (communicator == nullptr) return refuse(ncclInvalidArgument, "no communicator");
-  const CommunicatorCall guard(*communicator, name, CommunicatorCall::Kind::kEnqueues);
+  const CommunicatorCall guard(*communicator, name);
   if (const ncclResult_t error = communicator->error(); error != ncclSuccess) {
     return refuse(error, communicator->error_text());
   }
@@ -99,13 +106,41 @@ ncclResult_t enqueue_collective(const char* name, const CollectiveCall& collecti
     if (bytes_of_type(collective.type) == 0) return fmt::format("there is no type {}", collective.type);
     if (collective.root < 0 || collective.root >= communicator.size) return fmt::format("no rank {}", collective.root);
     const bool reduces = collective.kind != Collective::kBroadcast && collective.kind != Collective::kAllGather;
+    CollectiveCall made = collective;
+    double factor = 1.0;
+    if (const int number = collective.op - kFirstMadeOp; reduces && number >= 0) {
+      if (number >= static_cast<int>(communicator.factors.size()))
+        return fmt::format("there is no operation {}", collective.op);
+      factor = communicator.factors[static_cast<std::size_t>(number)];
+      made.op = ncclSum;
+    }
     if (reduces) {
-      if (std::string why = why_no_reduction(collective.type, collective.op); !why.empty()) return why;
+      if (std::string why = why_no_reduction(made.type, made.op); !why.empty()) return why;
     }
     if (collective.count == 0) return {};
-    call = plan_collective({collective, input, output, communicator.rank, communicator.size});
+    call = plan_collective({made, input, output, communicator.rank, communicator.size, factor});
     return {};
   });
+}
+
+// The factor of a reduction, in the type of the elements; nothing for other types than NCCL's floating-point types.
+std::optional<double> factor_of(const void* scalar, ncclDataType_t type) {
+  const auto read = [scalar](auto value) {
+    std::memcpy(&value, scalar, sizeof value);
+    return value;
+  };
+  switch (type) {
+    case ncclFloat16:
+      return static_cast<float>(read(_Float16{}));
+    case ncclBfloat16:
+      return std::bit_cast<float>(static_cast<std::uint32_t>(read(std::uint16_t{})) << 16);
+    case ncclFloat32:
+      return read(0.0F);
+    case ncclFloat64:
+      return read(0.0);
+    default:
+      return std::nullopt;
+  }
 }
 
 // Empty if NCCL takes this configuration; null is the default.
@@ -179,7 +214,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   FARANDOLE_FAKE_NCCL_CALL();
   Communicator* const communicator = communicator_of("ncclCommFinalize", comm);
   if (communicator == nullptr) return ncclInvalidArgument;
-  const CommunicatorCall guard(*communicator, "ncclCommFinalize", CommunicatorCall::Kind::kManages);
+  const CommunicatorCall guard(*communicator, "ncclCommFinalize");
   if (std::exchange(communicator->is_finalized, true)) misuse("ncclCommFinalize twice on rank {}", communicator->rank);
   if (!communicator->drain()) return ncclInternalError;
   return communicator->error();
@@ -190,7 +225,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   Communicator* const communicator = communicator_of("ncclCommDestroy", comm);
   if (communicator == nullptr) return ncclInvalidArgument;
   if (open_group().is_open()) misuse("ncclCommDestroy of rank {} inside of an open group", communicator->rank);
-  const CommunicatorCall guard(*communicator, "ncclCommDestroy", CommunicatorCall::Kind::kManages);
+  const CommunicatorCall guard(*communicator, "ncclCommDestroy");
   if (!communicator->drain()) return ncclInternalError;
   (void)communicator->error();  // reports what a peer has found
   communicator->die();
@@ -220,6 +255,18 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
   Communicator* const communicator = communicator_of("ncclCommGetAsyncError", comm);
   if (communicator == nullptr) return ncclInvalidArgument;
   *error = is_device_lost() ? ncclUnhandledCudaError : communicator->error();
+  return ncclSuccess;
+}
+
+ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t type,
+                                      ncclScalarResidence_t residence, ncclComm_t comm) {
+  FARANDOLE_FAKE_NCCL_CALL();
+  Communicator* const communicator = communicator_of("ncclRedOpCreatePreMulSum", comm);
+  const std::optional<double> factor = factor_of(scalar, type);
+  if (communicator == nullptr || residence != ncclScalarHostImmediate || !factor) return ncclInvalidArgument;
+  const CommunicatorCall guard(*communicator, "ncclRedOpCreatePreMulSum");
+  *op = kFirstMadeOp + static_cast<int>(communicator->factors.size());
+  communicator->factors.push_back(*factor);
   return ncclSuccess;
 }
 

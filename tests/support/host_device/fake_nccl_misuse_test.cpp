@@ -145,17 +145,6 @@ TEST_F(NcclMisuse, CallsOfAGroupThatTouchEachOther) {
   EXPECT_THAT(reports(), HasSubstr("the received data of part 1 overlaps the sent data of part 0"));
 }
 
-TEST_F(NcclMisuse, AnotherThreadThanTheFirst) {
-  on_one_rank([](const Rank& here) {
-    EXPECT_EQ(allreduce(here), ncclSuccess);
-    std::thread([&here] { EXPECT_EQ(allreduce(here), ncclSuccess); }).join();
-    EXPECT_THAT(reports(),
-                HasSubstr("ncclAllReduce on rank 0 of 1 by another thread than the first one that enqueued"));
-    set("FAKE_NCCL_ANY_THREAD", "1");
-    std::thread([&here] { EXPECT_EQ(allreduce(here), ncclSuccess); }).join();
-  });
-}
-
 TEST_F(NcclMisuse, TwoThreadsAtTheSameTime) {
   const ncclUniqueId id = make_nccl_id();
   on_ranks(2, [&](int rank) {

@@ -95,8 +95,9 @@ TEST_F(Nccl, GroupsOfAStreamComeOneAfterAnother) {
         send(data, 1 - rank, comm, stream);
       } else {
         receive(data, 1 - rank, comm, stream);
-        EXPECT_EQ(launch(reduce, arguments_of({{data.data(), data.data(), data.data(), 10, 1.0}}), stream),
-                  CUDA_SUCCESS);
+        EXPECT_EQ(
+            launch(reduce, arguments_of({{data.data(), data.data(), data.data(), 10, 1.0}}, sizeof(float)), stream),
+            CUDA_SUCCESS);
       }
     }
     const float expected = 5.0F * static_cast<float>(1 << (rank == 0 ? 20 : 19));
@@ -119,12 +120,18 @@ TEST_F(Nccl, Collectives) {
       const Vector<float> output(kCount);
       EXPECT_EQ(nccl_api().ncclAllReduce(input.data(), output.data(), kCount, ncclFloat32, ncclSum, comm, stream), 0);
       EXPECT_EQ(output.values(stream), sum);
-      EXPECT_EQ(
-          nccl_api().ncclReduce(input.data(), output.data(), kCount, ncclFloat32, ncclAvg, size - 1, comm, stream),
-          ncclSuccess);
+      // Each rank's input is multiplied by the rank's own factor.
+      ncclRedOp_t scaled = ncclSum;
+      auto factor = static_cast<float>(rank + 2);
+      EXPECT_EQ(nccl_api().ncclRedOpCreatePreMulSum(&scaled, &factor, ncclFloat32, ncclScalarHostImmediate, comm), 0);
+      EXPECT_EQ(nccl_api().ncclReduce(input.data(), output.data(), kCount, ncclFloat32, scaled, size - 1, comm, stream),
+                ncclSuccess);
       if (rank == size - 1) {
-        EXPECT_FLOAT_EQ(output.values(stream)[500], sum[500] / static_cast<float>(size));
+        float expected = 0;
+        for (int of = 0; of < size; ++of) expected += mine(of)[500] * static_cast<float>(of + 2);
+        EXPECT_EQ(output.values(stream)[500], expected);
       }
+      EXPECT_EQ(input.values(stream), mine(rank));
       const Vector<float> shared(mine(rank));
       EXPECT_EQ(nccl_api().ncclBroadcast(shared.data(), shared.data(), kCount, ncclFloat32, size / 2, comm, stream), 0);
       EXPECT_EQ(shared.values(stream), mine(size / 2));

@@ -54,7 +54,6 @@ constexpr std::array kOptionRows{
     OptionRow{Option::kStuck, "FAKE_DEVICE_STUCK", 0},
     OptionRow{Option::kNcclVersion, "FAKE_NCCL_VERSION", 22809},
     // 1: any thread may enqueue on a communicator.
-    OptionRow{Option::kAnyThread, "FAKE_NCCL_ANY_THREAD", 0},
     // How many of 100 sends need not wait for the receive if they fit into the channel.
     OptionRow{Option::kBufferedPercent, "FAKE_NCCL_BUFFERED_PERCENT", 50},
     // 1: ranks of a communicator may share a device.

@@ -22,7 +22,6 @@ enum class Option : std::uint8_t {
   kLost,
   kStuck,
   kNcclVersion,
-  kAnyThread,
   kBufferedPercent,
   kSharedDevice,
   kAbortHangs,

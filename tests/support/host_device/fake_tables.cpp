@@ -84,16 +84,15 @@ CUfunction find_kernel_by_name(const char* name) {
   return function;
 }
 
-KernelArguments arguments_of(const std::vector<KernelTask>& tasks) {
-  KernelArguments arguments{};
-  for (const KernelTask& task : tasks) arguments.tasks[arguments.task_count++] = task;
+LargestArguments arguments_of(const std::vector<KernelTask>& tasks, std::size_t element_bytes) {
+  LargestArguments arguments{};
+  for (const KernelTask& task : tasks) add_task(arguments, task, element_bytes);
   return arguments;
 }
 
-CUresult launch(CUfunction function, KernelArguments arguments, CUstream stream, unsigned grid_x) {
+CUresult launch(CUfunction function, LargestArguments arguments, CUstream stream) {
   std::array<void*, 1> parameters{&arguments};
-  return cuda_api().cuLaunchKernel(function, grid_x, arguments.task_count, 1, 256, 1, 1, 0, stream, parameters.data(),
-                                   nullptr);
+  return cuda_api().cuLaunchKernel(function, 2, 1, 1, kBlockThreads, 1, 1, 0, stream, parameters.data(), nullptr);
 }
 
 void on_ranks(int size, const std::function<void(int rank)>& body) {
@@ -136,7 +135,7 @@ void FakeDeviceTest::SetUp() {
 void FakeDeviceTest::TearDown() {
   fake_device_restore();
   EXPECT_EQ(reports(), "");
-  for (const char* const option : {"FAKE_NCCL_ANY_THREAD", "FAKE_NCCL_SHARED_DEVICE", "FAKE_NCCL_ABORT_HANGS"}) {
+  for (const char* const option : {"FAKE_NCCL_SHARED_DEVICE", "FAKE_NCCL_ABORT_HANGS"}) {
     set(option, "0");
   }
   set("FAKE_NCCL_BUFFERED_PERCENT", "50");

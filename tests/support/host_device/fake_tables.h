@@ -83,8 +83,9 @@ class Vector {
   Kind kind_;
 };
 
-KernelArguments arguments_of(const std::vector<KernelTask>& tasks);
-CUresult launch(CUfunction function, KernelArguments arguments, CUstream stream, unsigned grid_x = 2);
+/// @param element_bytes  of the kernel
+LargestArguments arguments_of(const std::vector<KernelTask>& tasks, std::size_t element_bytes = 1);
+CUresult launch(CUfunction function, LargestArguments arguments, CUstream stream);
 
 /// Runs `body(rank)` on as many threads, each with the device of its number.
 void on_ranks(int size, const std::function<void(int rank)>& body);

@@ -91,7 +91,7 @@ TEST(Settings, InvalidValueErrorListsValidValues) {
   EXPECT_TRUE(contains(choice, "recursive_doubling"));
   EXPECT_TRUE(contains(refusal({"FARANDOLE_SEGMENT_BYTES=63"}), "is '63'; it must be bytes from 64 to 1GiB"));
   EXPECT_TRUE(contains(refusal({"FARANDOLE_TIMEOUT=-1"}), "seconds from 0 to 604800"));
-  EXPECT_TRUE(contains(refusal({"FARANDOLE_CHECK=1"}), "on or off"));
+  EXPECT_TRUE(contains(refusal({"FARANDOLE_CHECK=1"}), "one of on, strict, off"));
   EXPECT_TRUE(contains(refusal({"FARANDOLE_RANK=2", "FARANDOLE_SIZE=2"}), "numbered from 0 to 1"));
   for (const char* wrong :
        {"FARANDOLE_TIMEOUT=", "FARANDOLE_TIMEOUT=inf", "FARANDOLE_TIMEOUT=nan", "FARANDOLE_TIMEOUT=5 s",

@@ -15,6 +15,7 @@
 #include "fake_api.h"
 #include "farandole/core/error.h"
 #include "message_of.h"
+#include "resnet50.h"
 
 namespace farandole::cuda {
 namespace {
@@ -62,8 +63,9 @@ class CudaDeviceTest : public testing::Test {
 
 TEST_F(CudaDeviceTest, LoadsAllKernelsWhenItIsOpened) {
   device();
-  EXPECT_EQ(vendor().loaded_kernels.size(), 89U);
+  EXPECT_EQ(vendor().loaded_kernels.size(), 89U + 17) << "17 kernels have another variant";
   EXPECT_EQ(vendor().loaded_kernels.count("farandole_reduce_bf16_max"), 1U);
+  EXPECT_EQ(vendor().loaded_kernels.count("farandole_cast_f16_f64_x682"), 1U);
   EXPECT_EQ(current_context(), nullptr) << "the thread's own context is back";
 }
 
@@ -181,16 +183,43 @@ TEST_F(CudaDeviceTest, OneLaunchForAllTasksOfAKernel) {
   tasks[2].kind = DeviceTask::Kind::kReduce;
   tasks[2].dtype = DType::kF32;
   device().launch(tasks, {});
-  ASSERT_EQ(vendor().launches.size(), 3U);
-  EXPECT_EQ(vendor().launches[0].kernel, "farandole_copy");
-  EXPECT_EQ(vendor().launches[0].counts.size(), 64U);
-  EXPECT_EQ(vendor().launches[0].grid_y, 64U);
-  EXPECT_EQ(vendor().launches[1].counts.size(), 4U);
-  EXPECT_EQ(vendor().launches[2].kernel, "farandole_reduce_f32_sum");
-  EXPECT_THAT(vendor().launches[2].counts, ElementsAre(3U));
+  ASSERT_EQ(vendor().launches.size(), 2U);
+  EXPECT_EQ(vendor().launches[0].kernel, "farandole_copy_x682");
+  EXPECT_EQ(vendor().launches[0].counts.size(), 68U);
+  EXPECT_EQ(vendor().launches[0].blocks, 68U);
+  EXPECT_EQ(vendor().launches[1].kernel, "farandole_reduce_f32_sum");
+  EXPECT_EQ(vendor().launches[1].blocks, 1U);
+  EXPECT_THAT(vendor().launches[1].counts, ElementsAre(3U));
   vendor().cuda_results["cuLaunchKernel"] = 719;
   EXPECT_THAT(message_of<DeviceError>([&] { device().launch(tasks, {}); }),
-              HasSubstr("cuLaunchKernel of farandole_copy failed on CUDA device 0 (Fake A)"));
+              HasSubstr("cuLaunchKernel of farandole_copy_x682 failed on CUDA device 0 (Fake A)"));
+}
+
+std::vector<DeviceTask> packing_of_resnet50() {
+  std::vector<DeviceTask> tasks;
+  for (const std::size_t count : test::resnet50_gradients()) {
+    DeviceTask task;
+    task.dtype = task.output_dtype = DType::kF32;
+    task.count = count;
+    tasks.push_back(task);
+  }
+  return tasks;
+}
+
+TEST_F(CudaDeviceTest, PackingOfResNet50IsOneLaunchOfAllResidentBlocks) {
+  device().launch(packing_of_resnet50(), {});
+  ASSERT_EQ(vendor().launches.size(), 1U);
+  EXPECT_EQ(vendor().launches[0].counts.size(), 161U);
+  EXPECT_EQ(vendor().launches[0].blocks, 6U * 132);
+}
+
+TEST_F(CudaDeviceTest, KernelsOfCuda12TakeSeveralLaunches) {
+  CudaDevice device(api_, nccl_, info(), kernel_image("kernels", 7, 12090));
+  EXPECT_EQ(vendor().loaded_kernels.size(), 89U);
+  device.launch(packing_of_resnet50(), {});
+  ASSERT_EQ(vendor().launches.size(), 3U);
+  EXPECT_EQ(vendor().launches[2].kernel, "farandole_copy");
+  EXPECT_EQ(vendor().launches[2].counts.size(), 161U - 128);
 }
 
 TEST_F(CudaDeviceTest, SaysWhyThereAreNoCollectives) {

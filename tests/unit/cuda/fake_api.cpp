@@ -130,11 +130,11 @@ void set_kernels(CudaApi& api) {
     the_vendor.loaded_kernels.insert(reinterpret_cast<const char*>(function));
     return CUDA_SUCCESS;
   };
-  api.cuLaunchKernel = [](CUfunction function, unsigned, unsigned grid_y, unsigned, unsigned, unsigned, unsigned,
+  api.cuLaunchKernel = [](CUfunction function, unsigned grid_x, unsigned, unsigned, unsigned, unsigned, unsigned,
                           unsigned, CUstream, void** parameters, void**) -> CUresult {
-    const auto& arguments = *static_cast<const KernelArguments*>(parameters[0]);
-    FakeVendor::Launch launch{reinterpret_cast<const char*>(function), grid_y, {}};
-    for (std::uint32_t i = 0; i < arguments.task_count; ++i) launch.counts.push_back(arguments.tasks[i].count);
+    const auto& arguments = *static_cast<const LargestArguments*>(parameters[0]);
+    FakeVendor::Launch launch{reinterpret_cast<const char*>(function), grid_x, {}};
+    for (std::uint32_t i = 0; i < arguments.task_count; ++i) launch.counts.push_back(arguments.tasks[i].task.count);
     the_vendor.launches.push_back(std::move(launch));
     return answer("cuLaunchKernel");
   };
@@ -196,6 +196,13 @@ void set_nccl_calls(NcclApi& api) {
   };
   api.ncclRecv = [](void*, std::size_t count, ncclDataType_t type, int peer, ncclComm_t, CUstream) -> ncclResult_t {
     return nccl_answer(fmt::format("ncclRecv {} bytes={} type={}", peer, count, static_cast<int>(type)));
+  };
+  api.ncclRedOpCreatePreMulSum = [](ncclRedOp_t* op, void* scalar, ncclDataType_t type, ncclScalarResidence_t residence,
+                                    ncclComm_t) -> ncclResult_t {
+    *op = 5;
+    const float factor = type == ncclFloat32 ? *static_cast<float*>(scalar) : 0;
+    return nccl_answer(fmt::format("ncclRedOpCreatePreMulSum {} type={} residence={}", factor, static_cast<int>(type),
+                                   static_cast<int>(residence)));
   };
   api.ncclAllReduce = [](const void*, void*, std::size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t,
                          CUstream) -> ncclResult_t {

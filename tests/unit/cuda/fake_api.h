@@ -25,7 +25,7 @@ namespace farandole::cuda {
 struct FakeVendor {
   struct Launch {
     std::string kernel;
-    unsigned grid_y = 0;
+    unsigned blocks = 0;
     std::vector<std::uint64_t> counts;  // of its tasks
   };
   // Answers.

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "cuda/kernel_image.h"
 #include "cuda/kernel_list.h"
 #include "cuda/kernels_fatbin.h"
 
@@ -81,11 +82,20 @@ TEST(Fatbin, NvccHasCompiledEveryKernelForEveryArchitecture) {
     std::ifstream file(path);
     const std::string log{std::istreambuf_iterator<char>(file), {}};
     for (const std::string& architecture : binaries(/*toolkit=*/12000)) {
-#define FARANDOLE_KERNEL(name, ...)                                                                                   \
-  EXPECT_NE(log.find("Compiling entry function 'farandole_" #name "' for '" + architecture + "'"), std::string::npos) \
-      << path;
+      const auto check_kernel = [&](const std::string& name) {
+        EXPECT_NE(log.find("Compiling entry function 'farandole_" + name + "' for '" + architecture + "'"),
+                  std::string::npos)
+            << name << " in " << path;
+      };
+#define FARANDOLE_KERNEL(name, ...) check_kernel(#name);
       FARANDOLE_KERNELS(FARANDOLE_KERNEL)
 #undef FARANDOLE_KERNEL
+      if (path.ends_with("cuda12.fatbin.log") || farandole_kernels_fatbin_toolkit < kOldestLargeToolkit) continue;
+      for (std::size_t variant = 1; variant < kCapacities.size(); ++variant) {
+#define FARANDOLE_KERNEL(name, ...) check_kernel(#name "_x" + std::to_string(kCapacities[variant]));
+        FARANDOLE_PACKING_KERNELS(FARANDOLE_KERNEL)
+#undef FARANDOLE_KERNEL
+      }
     }
   }
 }

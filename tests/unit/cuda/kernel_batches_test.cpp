@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/kernel_batches.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <set>
 #include <string>
 #include <utility>
@@ -18,6 +20,7 @@ namespace farandole::cuda {
 namespace {
 
 using test::message_of;
+using testing::ElementsAre;
 
 DeviceTask task_of(DeviceTask::Kind kind, DType dtype, std::size_t count) {
   DeviceTask task;
@@ -32,10 +35,23 @@ std::string kernel_named(const DeviceTask& task) {
   return kernel_name(kernel_of(task));
 }
 
-std::vector<KernelBatch> batches_of(const std::vector<DeviceTask>& tasks) {
+std::vector<KernelBatch> batches_of(const std::vector<DeviceTask>& tasks, bool has_large_variants = true) {
   std::vector<KernelBatch> batches;
-  for_each_batch(tasks, [&](const KernelBatch& batch) { batches.push_back(batch); });
+  for_each_batch(tasks, has_large_variants, [&](const KernelBatch& batch) { batches.push_back(batch); });
   return batches;
+}
+
+/// The task count of each batch of `count` tasks.
+std::vector<int> task_counts(DeviceTask::Kind kind, DType dtype, std::size_t count, bool has_large_variants = true) {
+  std::vector<int> counts;
+  const std::vector<DeviceTask> tasks(count, task_of(kind, dtype, 3));
+  for (const KernelBatch& batch : batches_of(tasks, has_large_variants)) {
+    const auto task_count = static_cast<int>(batch.arguments.task_count);
+    EXPECT_LE(task_count, kCapacities.at(batch.variant));
+    EXPECT_TRUE(batch.variant == 0 || task_count > kCapacities.at(batch.variant - 1));
+    counts.push_back(task_count);
+  }
+  return counts;
 }
 
 TEST(KernelBatches, EveryTaskHasTheKernelOfItsName) {
@@ -85,7 +101,7 @@ TEST(KernelBatches, SaysWhichTaskHasNone) {
   EXPECT_NE(message_of<Unsupported>([&] { kernel_of(cast); }).find("i32 to f32"), std::string::npos);
   bool launched = false;
   const std::vector<DeviceTask> tasks{task_of(DeviceTask::Kind::kCopy, DType::kU8, 1), cast};
-  EXPECT_THROW(for_each_batch(tasks, [&](const KernelBatch&) { launched = true; }), Unsupported);
+  EXPECT_THROW(for_each_batch(tasks, true, [&](const KernelBatch&) { launched = true; }), Unsupported);
   EXPECT_FALSE(launched) << "nothing is done by halves";
 }
 
@@ -100,24 +116,59 @@ TEST(KernelBatches, GroupsByKernelAndLeavesEmptyTasksOut) {
   ASSERT_EQ(batches.size(), 2U);
   EXPECT_EQ(kernel_name(batches[0].kernel), "farandole_copy");
   ASSERT_EQ(batches[0].arguments.task_count, 2U);
-  EXPECT_EQ(batches[0].arguments.tasks[0].count, 24U) << "copies count bytes";
-  EXPECT_EQ(batches[0].arguments.tasks[1].count, 7U);
-  EXPECT_EQ(batches[0].longest_bytes, 24U);
+  EXPECT_EQ(batches[0].arguments.tasks[0].task.count, 24U) << "copies count bytes";
+  EXPECT_EQ(batches[0].arguments.tasks[1].task.count, 7U);
+  EXPECT_EQ(batches[0].arguments.tile_count, 2U) << "of one task each";
   EXPECT_EQ(kernel_name(batches[1].kernel), "farandole_reduce_f32_sum");
   ASSERT_EQ(batches[1].arguments.task_count, 2U);
-  EXPECT_EQ(batches[1].arguments.tasks[0].count, 5U) << "in the order of the caller";
-  EXPECT_EQ(batches[1].arguments.tasks[1].count, 9U);
-  EXPECT_EQ(batches[1].longest_bytes, 36U);
+  EXPECT_EQ(batches[1].arguments.tasks[0].task.count, 5U) << "in the order of the caller";
+  EXPECT_EQ(batches[1].arguments.tasks[1].task.count, 9U);
   EXPECT_TRUE(batches_of({}).empty());
   EXPECT_TRUE(batches_of({task_of(DeviceTask::Kind::kCopy, DType::kU8, 0)}).empty());
 }
 
-TEST(KernelBatches, CastsAreAsLongAsTheLargerType) {
+TEST(KernelBatches, CastsHaveTheTilesOfTheLargerType) {
   for (const auto& [from, to] : {std::pair(DType::kF16, DType::kF64), std::pair(DType::kF64, DType::kF16)}) {
-    DeviceTask task = task_of(DeviceTask::Kind::kCast, from, 5);
+    DeviceTask task = task_of(DeviceTask::Kind::kCast, from, 3 * 1024);
     task.output_dtype = to;
-    EXPECT_EQ(batches_of({task}).at(0).longest_bytes, 40U);
+    EXPECT_EQ(batches_of({task}).at(0).arguments.tile_count, 3U);
   }
+}
+
+TEST(KernelBatches, TilesOfTasksAreNumberedConsecutively) {
+  const KernelBatch batch = batches_of({
+                                           task_of(DeviceTask::Kind::kCopy, DType::kF32, 2049),
+                                           task_of(DeviceTask::Kind::kCopy, DType::kU8, 1),
+                                           task_of(DeviceTask::Kind::kCopy, DType::kF64, 3 * 1024),
+                                       })
+                                .at(0);
+  const TiledTask* const tasks = batch.arguments.tasks;
+  EXPECT_EQ(std::pair(tasks[0].first_tile, tasks[0].end_tile), std::pair(0U, 2U));
+  EXPECT_EQ(std::pair(tasks[1].first_tile, tasks[1].end_tile), std::pair(2U, 3U));
+  EXPECT_EQ(std::pair(tasks[2].first_tile, tasks[2].end_tile), std::pair(3U, 6U));
+  EXPECT_EQ(batch.arguments.tile_count, 6U);
+}
+
+TEST(KernelBatches, PackingKernelsTakeManyTasks) {
+  using Kind = DeviceTask::Kind;
+  EXPECT_THAT(task_counts(Kind::kCopy, DType::kF32, 64), ElementsAre(64));
+  EXPECT_THAT(task_counts(Kind::kCopy, DType::kF32, 161), ElementsAre(161));
+  EXPECT_THAT(task_counts(Kind::kCopy, DType::kF32, 682), ElementsAre(682));
+  EXPECT_THAT(task_counts(Kind::kCopy, DType::kF32, 800), ElementsAre(682, 118));
+  EXPECT_THAT(task_counts(Kind::kScale, DType::kBF16, 300), ElementsAre(300));
+  EXPECT_THAT(task_counts(Kind::kScale, DType::kI32, 70), ElementsAre(64, 6));
+  EXPECT_THAT(task_counts(Kind::kReduce, DType::kF32, 70), ElementsAre(64, 6));
+  EXPECT_THAT(task_counts(Kind::kCopy, DType::kF32, 161, /*has_large_variants=*/false), ElementsAre(64, 64, 33));
+}
+
+TEST(KernelBatches, VariantsOfPackingKernelsHaveNames) {
+  DeviceTask cast = task_of(DeviceTask::Kind::kCast, DType::kF32, 1);
+  cast.output_dtype = DType::kF16;
+  EXPECT_EQ(variant_name(kernel_of(cast), 0), "farandole_cast_f32_f16");
+  EXPECT_EQ(variant_name(kernel_of(cast), 1), "farandole_cast_f32_f16_x682");
+  const int reduce = kernel_of(task_of(DeviceTask::Kind::kReduce, DType::kF32, 1));
+  EXPECT_EQ(variant_name(reduce, 0), "farandole_reduce_f32_sum");
+  EXPECT_EQ(variant_name(reduce, 1), "");
 }
 
 TEST(KernelBatches, AreFullButForTheLast) {
@@ -129,13 +180,12 @@ TEST(KernelBatches, AreFullButForTheLast) {
     task.factor = 0.5;
     tasks.push_back(task);
   }
-  const std::vector<KernelBatch> batches = batches_of(tasks);
+  const std::vector<KernelBatch> batches = batches_of(tasks, /*has_large_variants=*/false);
   ASSERT_EQ(batches.size(), 3U);
   EXPECT_EQ(batches[0].arguments.task_count, 64U);
   EXPECT_EQ(batches[1].arguments.task_count, 64U);
   EXPECT_EQ(batches[2].arguments.task_count, 22U);
-  EXPECT_EQ(batches[1].longest_bytes, 256U);
-  const KernelTask& last = batches[2].arguments.tasks[21];
+  const KernelTask& last = batches[2].arguments.tasks[21].task;
   EXPECT_EQ(last.output, pointer_of(150));
   EXPECT_EQ(last.left, pointer_of(151));
   EXPECT_EQ(last.count, 150U);

@@ -24,15 +24,18 @@
 namespace farandole::cuda {
 
 // From kernels.cu, as a compiler for processors makes them: a call is one thread.
-#define FARANDOLE_KERNEL(name, ...) extern "C" void farandole_##name(KernelArguments arguments);
+#define FARANDOLE_KERNEL(name, ...) extern "C" void farandole_##name(KernelArguments<64> arguments);
 FARANDOLE_KERNELS(FARANDOLE_KERNEL)
 #undef FARANDOLE_KERNEL
+extern "C" void farandole_copy_x682(KernelArguments<682> arguments);
+extern "C" void farandole_scale_f32_x682(KernelArguments<682> arguments);
 
 namespace {
 
 using test::Bytes, test::Elements, test::kSeed, test::random_elements, test::same;
 
-using Kernel = void (*)(KernelArguments arguments);
+constexpr std::size_t kTasks = kCapacities.front();
+using Kernel = void (*)(KernelArguments<kTasks> arguments);
 Kernel kernel(const std::string& name) {
   static const std::map<std::string, Kernel> all{
 #define FARANDOLE_KERNEL(name, ...) {#name, &farandole_##name},
@@ -55,27 +58,23 @@ constexpr std::array kOps{ReduceOp::kSum, ReduceOp::kProduct, ReduceOp::kMin, Re
 constexpr std::array kFloats{DType::kF16, DType::kBF16, DType::kF32, DType::kF64};
 constexpr std::array<std::size_t, 6> kCounts{0, 1, 7, 16, 17, 1003};
 constexpr std::size_t kLargeCount = 1000003;
-constexpr std::array kWorkers{1U, 3U, 32U};
+constexpr std::array kBlocks{1U, 3U};
 
-/// Runs a kernel as a launch on a GPU does, with `workers` threads for each task, in blocks of 8 if the threads fill
-/// them. Threads may run in any order; here the last thread runs first.
-/// @param rows  rows of blocks; each row takes one or several tasks
-void run(const std::string& name, const std::vector<KernelTask>& tasks, unsigned workers, unsigned rows) {
-  KernelArguments arguments{};
-  arguments.task_count = static_cast<std::uint32_t>(tasks.size());
-  std::copy(tasks.begin(), tasks.end(), arguments.tasks);
-  const Kernel thread = kernel(name);
-  blockDim = dim3(workers % 8 == 0 ? 8 : 1);
-  gridDim = dim3(workers / blockDim.x, rows);
-  for (blockIdx.y = 0; blockIdx.y < gridDim.y; ++blockIdx.y) {
-    for (unsigned block = gridDim.x; block > 0; --block) {
-      blockIdx.x = block - 1;
-      for (threadIdx.x = blockDim.x; threadIdx.x-- > 0;) thread(arguments);
-    }
+/// Runs a kernel as a launch on a GPU does, with any number of blocks. Threads may run in any order; here the last
+/// thread runs first. Empty tasks are left out.
+/// @param element_bytes  of the larger type of a task
+template <class Arguments>
+void run(void (*kernel)(Arguments arguments), const std::vector<KernelTask>& tasks, std::size_t element_bytes,
+         unsigned blocks) {
+  Arguments arguments{};
+  for (const KernelTask& task : tasks) {
+    if (task.count > 0) add_task(arguments, task, element_bytes);
   }
-}
-void run(const std::string& name, const std::vector<KernelTask>& tasks, unsigned workers) {
-  run(name, tasks, workers, static_cast<unsigned>(tasks.size()));
+  blockDim = dim3(kBlockThreads);
+  gridDim = dim3(blocks);
+  for (blockIdx.x = blocks; blockIdx.x-- > 0;) {
+    for (threadIdx.x = blockDim.x; threadIdx.x-- > 0;) kernel(arguments);
+  }
 }
 
 /// The elements by which the addresses of output, left and right lie behind a multiple of 64 bytes: the same place in a
@@ -98,19 +97,20 @@ Bytes values(std::size_t count, DType dtype, std::mt19937_64& random) {
   return bytes;
 }
 
-/// Runs a kernel of one type on `count` elements with every number of workers, and compares with `wanted`.
+/// Runs a kernel of one type on `count` elements with every number of blocks, and compares with `wanted`.
 void check(const std::string& name, DType dtype, const Bytes& left, const Bytes& right, double factor,
            const Bytes& wanted, const Shifts& shift) {
   const std::size_t count = wanted.size() / size_in_bytes(dtype);
   Elements left_elements(count, dtype, shift[1]), right_elements(count, dtype, shift[2]);
   left_elements.set(left);
   right_elements.set(right);
-  for (const unsigned workers : kWorkers) {
+  for (const unsigned blocks : kBlocks) {
     Elements output(count, dtype, shift[0]);
-    run(name, {{output.data(), left_elements.data(), right_elements.data(), count, factor}}, workers);
-    ASSERT_TRUE(same(output.copy(), wanted, dtype)) << name << " " << count << ", " << workers << " workers, " << factor
+    run(kernel(name), {{output.data(), left_elements.data(), right_elements.data(), count, factor}},
+        size_in_bytes(dtype), blocks);
+    ASSERT_TRUE(same(output.copy(), wanted, dtype)) << name << " " << count << ", " << blocks << " blocks, " << factor
                                                     << ", shifts " << shift[0] << shift[1] << shift[2];
-    ASSERT_TRUE(output.guards_hold()) << name << " " << count << ", " << workers << " workers";
+    ASSERT_TRUE(output.guards_hold()) << name << " " << count << ", " << blocks << " blocks";
   }
 }
 
@@ -185,54 +185,89 @@ TEST(Kernels, CopyCopiesBytes) {
 
 TEST(Kernels, TheOutputMayBeAnInput) {
   std::mt19937_64 random(kSeed);
-  constexpr std::size_t kCount = 1003;
+  constexpr std::size_t kCount = 20'003;  // several tiles
   for (const DType dtype : kAllDTypes) {
-    for (const unsigned workers : kWorkers) {
+    const std::size_t bytes = size_in_bytes(dtype);
+    for (const unsigned blocks : kBlocks) {
       const Bytes first = values(kCount, dtype, random), second = values(kCount, dtype, random);
       Bytes wanted(first.size());
       reduce(wanted.data(), first.data(), second.data(), kCount, dtype, ReduceOp::kSum);
       Elements left(kCount, dtype, 3), right(kCount, dtype, 3);
       left.set(first);
       right.set(second);
-      run(reduce_name(dtype, ReduceOp::kSum), {{left.data(), left.data(), right.data(), kCount, 1.0}}, workers);
-      EXPECT_TRUE(same(left.copy(), wanted, dtype)) << name(dtype) << " " << workers;
+      const Kernel sum = kernel(reduce_name(dtype, ReduceOp::kSum));
+      run(sum, {{left.data(), left.data(), right.data(), kCount, 1.0}}, bytes, blocks);
+      EXPECT_TRUE(same(left.copy(), wanted, dtype)) << name(dtype) << " " << blocks;
       left.set(first);
-      run(reduce_name(dtype, ReduceOp::kSum), {{right.data(), left.data(), right.data(), kCount, 1.0}}, workers);
-      EXPECT_TRUE(same(right.copy(), wanted, dtype)) << name(dtype) << " " << workers;
+      run(sum, {{right.data(), left.data(), right.data(), kCount, 1.0}}, bytes, blocks);
+      EXPECT_TRUE(same(right.copy(), wanted, dtype)) << name(dtype) << " " << blocks;
       if (dtype == DType::kBool) continue;
       scale(wanted.data(), first.data(), kCount, dtype, 1.0 / 3);
-      run(scale_name(dtype), {{left.data(), left.data(), nullptr, kCount, 1.0 / 3}}, workers);
-      EXPECT_TRUE(same(left.copy(), wanted, dtype)) << name(dtype) << " " << workers;
+      run(kernel(scale_name(dtype)), {{left.data(), left.data(), nullptr, kCount, 1.0 / 3}}, bytes, blocks);
+      EXPECT_TRUE(same(left.copy(), wanted, dtype)) << name(dtype) << " " << blocks;
     }
   }
 }
 
-TEST(Kernels, ALaunchDoesAllOfItsTasks) {
+/// Memory of many tasks of uneven lengths and alignments, some of them empty and some of several tiles.
+struct ManyTasks {
+  ManyTasks(std::size_t count, DType task_dtype, std::mt19937_64& random) : dtype(task_dtype) {
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t elements = i % 7 == 1 ? 0 : random() % (i % 5 == 0 ? 20'000 : 300);
+      values_of_left.push_back(values(elements, dtype, random));
+      values_of_right.push_back(values(elements, dtype, random));
+      lefts.emplace_back(elements, dtype, i % 5).set(values_of_left.back());
+      rights.emplace_back(elements, dtype, i % 3).set(values_of_right.back());
+    }
+  }
+  /// The left inputs are also the outputs, so that a task that is done twice has another result.
+  std::vector<KernelTask> tasks() {
+    std::vector<KernelTask> tasks;
+    for (std::size_t i = 0; i < lefts.size(); ++i) {
+      const std::size_t elements = values_of_left[i].size() / size_in_bytes(dtype);
+      tasks.push_back({lefts[i].data(), lefts[i].data(), rights[i].data(), elements, 1.0 / 3});
+    }
+    return tasks;
+  }
+
+  DType dtype;
+  std::vector<Bytes> values_of_left, values_of_right;
+  std::vector<Elements> lefts, rights;
+};
+
+TEST(Kernels, LaunchDoesEachOfItsTasksOnce) {
   std::mt19937_64 random(kSeed);
   for (const DType dtype : {DType::kU8, DType::kF16, DType::kF32, DType::kF64}) {
-    for (const unsigned workers : kWorkers) {
-      std::vector<Elements> outputs, lefts, rights;
-      std::vector<KernelTask> tasks;
-      std::vector<Bytes> wanted;
-      for (std::size_t task = 0; task < kTasksPerLaunch; ++task) {
-        const std::size_t count = task % 7 == 1 ? 0 : random() % 300;
-        const Bytes left = values(count, dtype, random), right = values(count, dtype, random);
-        lefts.emplace_back(count, dtype, task % 5).set(left);
-        rights.emplace_back(count, dtype, task % 3).set(right);
-        outputs.emplace_back(count, dtype, task % 4);
-        reduce(wanted.emplace_back(left.size()).data(), left.data(), right.data(), count, dtype, ReduceOp::kProduct);
-      }
-      for (std::size_t task = 0; task < kTasksPerLaunch; ++task) {
-        const std::size_t count = wanted[task].size() / size_in_bytes(dtype);
-        tasks.push_back({outputs[task].data(), lefts[task].data(), rights[task].data(), count, 1.0});
-      }
-      // With a row of blocks for each task, and with fewer, which the plug-in does not do.
-      run(reduce_name(dtype, ReduceOp::kProduct), tasks, workers, workers == 1 ? 7 : kTasksPerLaunch);
-      for (std::size_t task = 0; task < kTasksPerLaunch; ++task) {
-        EXPECT_TRUE(same(outputs[task].copy(), wanted[task], dtype)) << name(dtype) << " task " << task;
-        EXPECT_TRUE(outputs[task].guards_hold()) << name(dtype) << " task " << task;
+    for (const unsigned blocks : {1U, 3U, 24U, 200U}) {
+      ManyTasks many(kTasks, dtype, random);
+      run(kernel(reduce_name(dtype, ReduceOp::kSum)), many.tasks(), size_in_bytes(dtype), blocks);
+      for (std::size_t i = 0; i < kTasks; ++i) {
+        Bytes wanted(many.values_of_left[i].size());
+        reduce(wanted.data(), many.values_of_left[i].data(), many.values_of_right[i].data(),
+               wanted.size() / size_in_bytes(dtype), dtype, ReduceOp::kSum);
+        EXPECT_TRUE(same(many.lefts[i].copy(), wanted, dtype)) << name(dtype) << " task " << i << ", " << blocks;
+        EXPECT_TRUE(many.lefts[i].guards_hold()) << name(dtype) << " task " << i << ", " << blocks;
       }
     }
+  }
+}
+
+TEST(Kernels, LargeVariantsDoManyTasks) {
+  std::mt19937_64 random(kSeed);
+  ManyTasks copied(300, DType::kU8, random), scaled(682, DType::kF32, random);
+  std::vector<KernelTask> copies = copied.tasks();
+  for (std::size_t i = 0; i < copies.size(); ++i) copies[i].left = copied.rights[i].data();
+  run(&farandole_copy_x682, copies, 1, 24);
+  for (std::size_t i = 0; i < copies.size(); ++i) {
+    EXPECT_TRUE(same(copied.lefts[i].copy(), copied.values_of_right[i], DType::kU8)) << "task " << i;
+    EXPECT_TRUE(copied.lefts[i].guards_hold()) << "task " << i;
+  }
+  run(&farandole_scale_f32_x682, scaled.tasks(), sizeof(float), 24);
+  for (std::size_t i = 0; i < scaled.lefts.size(); ++i) {
+    Bytes wanted(scaled.values_of_left[i].size());
+    scale(wanted.data(), scaled.values_of_left[i].data(), wanted.size() / sizeof(float), DType::kF32, 1.0 / 3);
+    EXPECT_TRUE(same(scaled.lefts[i].copy(), wanted, DType::kF32)) << "task " << i;
+    EXPECT_TRUE(scaled.lefts[i].guards_hold()) << "task " << i;
   }
 }
 
@@ -270,12 +305,12 @@ void check_cast(DType from, DType to, const Bytes& input, const Bytes& wanted, c
   const std::size_t count = input.size() / size_in_bytes(from);
   Elements source(count, from, shift[1]);
   source.set(input);
-  for (const unsigned workers : kWorkers) {
+  for (const unsigned blocks : kBlocks) {
     Elements output(count, to, shift[0]);
-    run(cast_name(from, to), {{output.data(), source.data(), nullptr, count, 1.0}}, workers);
-    ASSERT_TRUE(same(output.copy(), wanted, to))
-        << cast_name(from, to) << " " << count << ", " << workers << " workers";
-    ASSERT_TRUE(output.guards_hold()) << cast_name(from, to) << " " << count << ", " << workers << " workers";
+    run(kernel(cast_name(from, to)), {{output.data(), source.data(), nullptr, count, 1.0}},
+        std::max(size_in_bytes(from), size_in_bytes(to)), blocks);
+    ASSERT_TRUE(same(output.copy(), wanted, to)) << cast_name(from, to) << " " << count << ", " << blocks << " blocks";
+    ASSERT_TRUE(output.guards_hold()) << cast_name(from, to) << " " << count << ", " << blocks << " blocks";
   }
 }
 
@@ -370,7 +405,7 @@ void check_rounding_of_doubles(DType to, std::uint16_t infinity) {
   check_cast(DType::kF64, to, input, wanted, {0, 0, 0});
   const double nan = std::numeric_limits<double>::quiet_NaN();
   T output{};
-  run(cast_name(DType::kF64, to), {{&output, &nan, nullptr, 1, 1.0}}, 1);
+  run(kernel(cast_name(DType::kF64, to)), {{&output, &nan, nullptr, 1, 1.0}}, sizeof nan, 1);
   EXPECT_TRUE(std::isnan(to_float(output)));
 }
 

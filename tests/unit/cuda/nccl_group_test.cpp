@@ -137,6 +137,23 @@ TEST_F(NcclGroupTest, RunsItsOwnCollectives) {
   EXPECT_EQ(vendor().nccl_calls[8], "ncclRecv 3 bytes=20 type=1");
 }
 
+TEST_F(NcclGroupTest, MultipliesInTheReductionItself) {
+  EXPECT_TRUE(group_->scales(DType::kF16, ReduceOp::kSum));
+  EXPECT_TRUE(group_->scales(DType::kF64, ReduceOp::kAverage));
+  EXPECT_FALSE(group_->scales(DType::kF32, ReduceOp::kMax));
+  EXPECT_FALSE(group_->scales(DType::kI32, ReduceOp::kSum));
+  VendorCall call;
+  call.collective = Collective::kAllreduce;
+  call.input = call.output = bytes_.data();
+  call.count = 10;
+  call.dtype = DType::kF32;
+  call.factor = 0.25;
+  group_->run(call, {});
+  group_->run(call, {});
+  EXPECT_THAT(vendor().nccl_calls, ElementsAre("ncclRedOpCreatePreMulSum 0.25 type=7 residence=1",
+                                               "ncclAllReduce 10 type=7 op=5", "ncclAllReduce 10 type=7 op=5"));
+}
+
 TEST_F(NcclGroupTest, ReportsUnsupportedReductions) {
   EXPECT_FALSE(group_->supports(Collective::kAllreduce, DType::kI16, ReduceOp::kSum));
   EXPECT_FALSE(group_->supports(Collective::kReduceScatter, DType::kU16, ReduceOp::kMin));

@@ -43,6 +43,11 @@ TEST(Versions, TheDriverDecidesWhichKernelsAreLoaded) {
   EXPECT_EQ(image_for(by_cuda12, 11080), nullptr);
 }
 
+TEST(Versions, KernelsForManyTasksNeedAToolkitWhoseDriversAllRunThem) {
+  EXPECT_TRUE(kernel_image("13", 1, 13000).has_large_variants);
+  EXPECT_FALSE(kernel_image("12", 1, 12090).has_large_variants) << "drivers of CUDA 12.0 load it, too";
+}
+
 TEST(Versions, OldDriverErrorNamesTheNeededVersion) {
   EXPECT_THAT(why_no_image(images(1, 0), 12090),
               AllOf(HasSubstr("CUDA 12.9"), HasSubstr("CUDA 13.0 (driver 580 or newer)"),

@@ -66,6 +66,19 @@ struct CommunicatorOptions {
   };
   /// Default: kBackground. May differ from rank to rank.
   Progress progress = Progress::kBackground;
+  /// Order in which the calls on device memory are enqueued. docs/gpu.md says which to choose.
+  enum class DeviceOrder {
+    /// Ranks compare each call and agree on its place among all device operations, so that communicators may be used in
+    /// different orders on different ranks. Costs a comparison, an agreement and a hand-off to another thread per call.
+    kAgreed,
+    /// A call with a stream is enqueued in that stream by the calling thread, as NCCL's own calls are: nothing is sent
+    /// and nothing is waited for. All ranks make the calls of all such communicators that share devices in the same
+    /// order. Calls are compared after they were enqueued; a difference, or a rank that does not come, is reported and
+    /// ends the process, see FARANDOLE_DEVICE_FAULT. An invalid call raises InvalidArgument on its rank only.
+    kCaller,
+  };
+  /// Default: kAgreed. The same on all ranks.
+  DeviceOrder device_order = DeviceOrder::kAgreed;
   /// True: ranks compare their calls even with FARANDOLE_CHECK=off, so that each rank knows when a peer has begun the
   /// next collective. Default: false, the setting decides. The same on all ranks.
   bool compare = false;

@@ -36,6 +36,9 @@ class CommunicatorAccess {
   /// @throws InvalidArgument  with `why`, where the ranks do not compare their calls (FARANDOLE_CHECK=off), or this
   /// rank is the only one   @throws Error  the fault of the job
   Work refuse_allreduce(BufferView values, ReduceOp op, const std::string& why) const;
+  /// True if calls on device memory with a stream are enqueued by the calling thread, without a comparison before: the
+  /// device order is the caller's. Such a call cannot be refused on behalf of the peers.
+  bool enqueues_directly() const;
 
   /// True if another rank has begun the next collective of this communicator and this rank has not. Non-blocking. Known
   /// after the first collective of the communicator. With FARANDOLE_CHECK=off some algorithms do not reach every rank;

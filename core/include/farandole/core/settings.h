@@ -42,9 +42,11 @@ struct CollectiveSettings {
   /// digits.
   std::string f16_average = "divide_first";
 
-  /// Before data is touched, compare the calls of all ranks. Ranks that call different collectives then raise Mismatch;
-  /// without the comparison they hang or get wrong data.
-  bool check = true;
+  /// "on": ranks compare their calls before data is touched, and ranks that call different collectives raise Mismatch.
+  /// Calls of a communicator whose device order is the caller's are compared afterwards, see
+  /// CommunicatorOptions::DeviceOrder. "strict": these, too, are compared before data is touched. "off": ranks that
+  /// call different collectives hang or get wrong data.
+  std::string check = "on";
 
   /// File of the tuning table that `farandole-bench --tune` writes. Rank 0 reads the file. Algorithm and size settings
   /// that differ from their defaults override the table. Empty: no table.
@@ -122,6 +124,12 @@ struct FaultSettings {
   /// /proc/<pid>/stat 20 times a second; for sandboxes that kill processes that call pidfd_open. "auto": "pidfd" if
   /// available, else "proc". "off": no detection.
   std::string liveness = "auto";
+
+  /// What happens when a job fails while a device works for calls that were enqueued in the caller's device order.
+  /// "exit": the process reports the fault, and ends a few seconds later, because the device may wait forever or
+  /// compute with wrong data, and the program may never call Farandole again. "raise": the device's collectives are
+  /// aborted, and the next call raises the fault.
+  std::string device_fault = "exit";
 
   /// Directory to which each rank writes its last 1024 collectives when the job fails. "off": no files.
   std::string flight_directory = "off";

@@ -106,6 +106,9 @@ class DeviceGroup {
   virtual void exchange(std::span<const DeviceMessage> messages, StreamView stream) = 0;
   /// True if `run` supports this collective.
   virtual bool supports(Collective collective, DType dtype, ReduceOp op) const = 0;
+  /// True if `run` multiplies by VendorCall::factor without a further pass over the data. The product is rounded before
+  /// the sum, so that results may differ from those of scale() in the last digit.
+  virtual bool scales(DType dtype, ReduceOp op) const = 0;
   /// Enqueues the vendor's own collective. An alltoall is never in place.
   /// @throws DeviceError   @throws Unsupported  see `supports`
   virtual void run(const VendorCall& call, StreamView stream) = 0;

@@ -2,6 +2,7 @@
 // Ids of a rank's communicators.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <mutex>
 #include <vector>
@@ -9,6 +10,13 @@
 #include "farandole/sdk/transport.h"
 
 namespace farandole {
+
+/// Identity of a communicator for messages that may arrive after its end: the id may then belong to another
+/// communicator, of a later generation.
+struct CommunicatorKey {
+  std::uint16_t id = 0;
+  std::uint64_t generation = 0;
+};
 
 /// The communicator ids that are in use by a rank. The ranks that make a communicator agree on an id that is free on
 /// all of them, while each rank holds `creation_mutex`. Thread-safe.
@@ -23,6 +31,10 @@ class CommunicatorIds {
   std::mutex& creation_mutex() { return creation_mutex_; }
   void take(std::uint16_t id) { set(id, 1); }
   void release(std::uint16_t id) { set(id, 0); }
+  /// Proposes the generation of a new communicator, while the rank holds `creation_mutex`. The ranks agree on the
+  /// largest proposal.
+  std::uint64_t propose_generation() const { return latest_generation_ + 1; }
+  void accept_generation(std::uint64_t agreed) { latest_generation_ = std::max(latest_generation_, agreed); }
 
  private:
   void set(std::uint16_t id, std::uint8_t in_use) {
@@ -31,6 +43,7 @@ class CommunicatorIds {
   }
 
   std::mutex creation_mutex_;
+  std::uint64_t latest_generation_ = 0;  // guarded by creation_mutex_
   mutable std::mutex mutex_;
   std::vector<std::uint8_t> used_ = std::vector<std::uint8_t>(kMaxCommunicators, 0);  // guarded by mutex_
 };

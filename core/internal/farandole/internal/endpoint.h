@@ -16,6 +16,7 @@
 #include "farandole/core/export.h"
 #include "farandole/core/settings.h"
 #include "farandole/internal/blocked_calls.h"
+#include "farandole/internal/call_reports.h"
 #include "farandole/internal/communicator_ids.h"
 #include "farandole/internal/flight_recorder.h"
 #include "farandole/internal/progress.h"
@@ -198,6 +199,10 @@ class Endpoint {
   const EndpointFaults& faults() const { return faults_; }
   LateRanks& late_ranks() { return late_ranks_; }
   CommunicatorIds& communicator_ids() { return communicator_ids_; }
+  /// Reports that peers have sent to this rank. Reports of other processes arrive through `EndpointFaults::poll`.
+  CallReports& call_reports() { return call_reports_; }
+  /// Sends a report to a rank of the job. Non-blocking. @throws TransportError
+  void report_calls(int peer, const CommunicatorKey& communicator, const CallReport& report);
   FlightRecorder& recorder() { return recorder_; }
   const FlightRecorder& recorder() const { return recorder_; }
 
@@ -208,6 +213,7 @@ class Endpoint {
   EndpointFaults faults_;
   LateRanks late_ranks_;
   CommunicatorIds communicator_ids_;
+  CallReports call_reports_;
   FlightRecorder recorder_;
 };
 

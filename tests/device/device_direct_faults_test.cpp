@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mistakes of programs, and hangs, in the caller's device order. Each test ends its job, so each has a process of its
+// own. Ranks are threads with a device each, or processes that may share one.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <thread>
+
+#include "farandole/core/error.h"
+#include "farandole/gradients/gradient_averager.h"
+#include "farandole/internal/endpoint.h"
+#include "groups.h"
+#include "message_of.h"
+#include "on_device.h"
+
+namespace farandole::test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+/// A communicator in the caller's order, after a first call that brings its devices up.
+struct DirectRank {
+  explicit DirectRank(Communicator& ranks)
+      : caller(ranks.duplicate({.device_order = CommunicatorOptions::DeviceOrder::kCaller, .name = "steps"})),
+        device(device_of(ranks)),
+        stream(device.make_stream()),
+        values(ranks.allocate(1000, DType::kI32, ranks.device())) {
+    call(ReduceOp::kSum);
+    call(ReduceOp::kSum);
+    device.synchronize(stream);
+    ranks.barrier();
+  }
+  void call(ReduceOp op) { caller.allreduce(values.view(), op, {.algorithm = "vendor", .stream = stream}); }
+  /// Calls until the fault of the job is raised.
+  void call_on(ReduceOp op) {
+    for (;;) {
+      call(op);
+      std::this_thread::yield();
+    }
+  }
+  Communicator caller;
+  Device& device;
+  StreamView stream;
+  Buffer values;
+};
+
+/// FARANDOLE_DEVICE_FAULT is raise.
+TEST(DirectFaults, DifferentCallsAreAMismatchThatNamesThem) {
+  for_each_device_group({2}, [](Communicator& ranks) {
+    DirectRank rank(ranks);
+    const ReduceOp op = ranks.rank() == 0 ? ReduceOp::kSum : ReduceOp::kMax;
+    EXPECT_THAT(message_of<Mismatch>([&] { rank.call_on(op); }),
+                AllOf(HasSubstr("in call 2 in the caller's device order rank "), HasSubstr("1000 i32 elements"),
+                      HasSubstr("sum, vendor"), HasSubstr("max, vendor"), HasSubstr("communicator 'steps'")));
+  });
+}
+
+/// FARANDOLE_DEVICE_FAULT is raise. Rank 0 makes a call that rank 1 does not make.
+TEST(DirectFaults, ARankThatDoesNotComeIsATimeoutThatNamesIt) {
+  for_each_device_group({2}, [](Communicator& ranks) {
+    DirectRank rank(ranks);
+    if (ranks.rank() == 0) {
+      rank.call(ReduceOp::kSum);
+      while (!internals(ranks).endpoint().faults().exist()) std::this_thread::yield();
+    } else {
+      while (!internals(ranks).endpoint().faults().exist()) {
+        internals(ranks).endpoint().faults().poll();
+        std::this_thread::yield();
+      }
+    }
+    EXPECT_THAT(message_of<Timeout>([&] { rank.call(ReduceOp::kSum); }),
+                AllOf(HasSubstr("for its device to end call 2 in the caller's device order (allreduce of 1000 i32"),
+                      HasSubstr("rank 1 "), HasSubstr("has entered only collective 1")));
+  });
+}
+
+/// FARANDOLE_DEVICE_FAULT is exit: the program never calls Farandole again, and the process ends all the same.
+TEST(DirectFaults, AProgramThatOnlyWaitsForItsStreamIsEnded) {
+  if (!is_launched()) GTEST_SKIP() << "needs a job of processes";
+  for_each_device_group({2}, [](Communicator& ranks) {
+    DirectRank rank(ranks);
+    if (ranks.rank() == 0) {
+      rank.call(ReduceOp::kSum);
+      rank.device.synchronize(rank.stream);
+    }
+    for (;;) std::this_thread::sleep_for(std::chrono::seconds(1));
+  });
+}
+
+/// FARANDOLE_CHECK is strict: no data is touched, and the communicator is usable afterwards.
+TEST(DirectFaults, StrictChecksCompareFirst) {
+  for_each_device_group({2}, [](Communicator& ranks) {
+    DirectRank rank(ranks);
+    const ReduceOp op = ranks.rank() == 0 ? ReduceOp::kSum : ReduceOp::kMax;
+    EXPECT_THAT(message_of<Mismatch>([&] { rank.call(op); }), HasSubstr("no data was touched"));
+    rank.call(ReduceOp::kSum);
+    rank.device.synchronize(rank.stream);
+  });
+}
+
+/// FARANDOLE_DEVICE_FAULT is raise.
+TEST(DirectFaults, UnmarkedGradientsEndTheJob) {
+  for_each_device_group({2}, [](Communicator& ranks) {
+    DirectRank rank(ranks);
+    Buffer gradients = ranks.allocate(100, DType::kF32, ranks.device());
+    GradientAverager averager(rank.caller, {{gradients.view(), "weights"}}, {.stream = rank.stream});
+    averager.ready(0);
+    averager.wait();
+    EXPECT_THAT(message_of<PeerLost>([&] {
+                  if (ranks.rank() == 0) averager.ready(0);
+                  averager.wait();
+                  rank.call_on(ReduceOp::kSum);
+                }),
+                AllOf(HasSubstr("rank 1 "), HasSubstr("has left gradients unmarked")));
+  });
+}
+
+/// The last calls of a communicator differ: they are compared before it ends.
+TEST(DirectFaults, TheLastCallsAreCompared) {
+  for_each_device_group({2}, [](Communicator& ranks) {
+    {
+      DirectRank rank(ranks);
+      // The ranks differ in a factor, which NCCL cannot see.
+      rank.caller.allreduce(rank.values.view(), ReduceOp::kSum,
+                            {.postscale = ranks.rank() == 0 ? 2.0 : 3.0, .algorithm = "vendor", .stream = rank.stream});
+    }
+    EXPECT_THAT(message_of<Mismatch>([&] { ranks.barrier(); }), HasSubstr("in call 2 in the caller's device order"));
+  });
+}
+
+}  // namespace
+}  // namespace farandole::test

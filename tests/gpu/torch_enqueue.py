@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""usage, as each rank of a job: torch_enqueue.py LIBRARY_DIRECTORY SAMPLES
+
+The host's time for an allreduce that is enqueued: Farandole's in the caller's order (through ctypes, which takes part of it)
+and that of torch's NCCL process group, by turns in the same processes. Rank 0 prints JSON.
+"""
+import json
+import os
+import sys
+import time
+
+import torch
+import torch.distributed
+
+from torch_job import Probe
+
+
+def host_us(call, stream, samples):
+    """Median of calls, of which the stream holds at most 16."""
+    times = []
+    for i in range(16 * samples):
+        if i % 16 == 0:
+            stream.synchronize()
+        begin = time.perf_counter()
+        call()
+        times.append((time.perf_counter() - begin) * 1e6)
+    stream.synchronize()
+    return sorted(times)[len(times) // 2]
+
+
+def main():
+    samples = int(sys.argv[2])
+    probe = Probe(sys.argv[1])
+    port = 20_000 + sum(os.environ["FARANDOLE_JOB"].encode()) % 10_000
+    torch.distributed.init_process_group("nccl", init_method=f"tcp://127.0.0.1:{port}", rank=probe.rank, world_size=probe.size,
+                                         device_id=torch.device("cuda", 0))
+    values = torch.ones(1024, device="cuda")
+    stream = torch.cuda.Stream()
+    rounds = {"Farandole by ctypes": [], "torch.distributed.all_reduce": []}
+    calls = {"Farandole by ctypes": lambda: probe.allreduce(values, stream, in_callers_order=True),
+             "torch.distributed.all_reduce": lambda: torch.distributed.all_reduce(values)}
+    with torch.cuda.stream(stream):
+        for _ in range(5):
+            for name, call in calls.items():
+                values.zero_()
+                call()
+                rounds[name].append(host_us(call, stream, samples))
+    torch.cuda.synchronize()
+    if probe.rank == 0:
+        print(json.dumps({f"{name}, us": sorted(times)[2] for name, times in rounds.items()}))
+    torch.distributed.destroy_process_group()
+    probe.leave()
+
+
+if __name__ == "__main__":
+    main()
