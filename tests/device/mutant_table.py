@@ -57,6 +57,15 @@ LEFT_BEHIND = Test("DeviceThread.AbandonedThreadDropsPreparedWork", program="col
 CONNECTIONS = Test("DeviceCalls.OnlySchedulesConnectRanks")
 CAPTURED = Test("DeviceGradients.CapturedStreamIsRefusedBeforeAnyEnqueue")
 ELSEWHERE = Test("DeviceGradients.WrongMemorySpaceIsRefusedOnAllRanks")
+RAISES = "FARANDOLE_DEVICE_FAULT=raise"
+DIRECT_DIFFERENCE = Test("DirectFaults.DifferentCallsAreAMismatchThatNamesThem", processes=2, program="farandole_device_faults",
+                         deadline_s=5, limit_s=15, by_rank=RAISES)
+DIRECT_LATE = Test("DirectFaults.ARankThatDoesNotComeIsATimeoutThatNamesIt", processes=2, program="farandole_device_faults",
+                   deadline_s=2, limit_s=15, by_rank=RAISES)
+DIRECT_LAST = Test("DirectFaults.TheLastCallsAreCompared", processes=2, program="farandole_device_faults", limit_s=15, by_rank=RAISES)
+DIRECT_MIXED = Test("DirectCalls.MixWithCallsOfTheQueue")
+DIRECT_FACTORS = Test("DirectCalls.AverageAndMultiplyWithoutAKernelOfTheirOwn")
+DIRECT_GRADIENTS = Test("DeviceGradients.AreAveragedInTheCallersOrder")
 CAPTURED_MEANWHILE = Test("DeviceCalls.AStreamMayBeCapturedWhileOtherStreamsAreUsed")
 FACTORS = Test("DeviceCollectives.FactorsOfTheVendorsReductions")
 LAYOUTS = Test("DeviceHierarchy.EveryLayoutAndCount")
@@ -75,6 +84,10 @@ NCCLS = Test("DeviceRefusals.NcclDiffersBetweenRanks", program="farandole_device
 OLD_DRIVERS = NCCLS._replace(by_rank=f"FAKE_DEVICE_DRIVER_VERSION=12080 {NCCLS.by_rank}")
 
 OPERATION = "collectives/src/device/device_operation.cpp"
+DIRECT = "collectives/src/communicator/direct_calls.cpp"
+COMPARISON = "collectives/src/device/direct_comparison.cpp"
+WATCH = "collectives/src/device/direct_watch.cpp"
+SIDE_STREAM = "ops/gradients/src/side_stream.cpp"
 WORK = "collectives/src/device/device_work.cpp"
 HIERARCHY = "collectives/src/device/device_hierarchy.cpp"
 EXCHANGE = "collectives/src/device/device_exchange.cpp"
@@ -211,4 +224,20 @@ MUTANTS = [
            "if (run_->fully_enqueued()) slot_.context()", "slot_.context()", HOST_ORDERS),
     Mutant("sent-before-it-is-computed", "the wait for kernels before messages of device memory", EXCHANGE,
            "if (!computed_->is_complete()) return false;", "", LAYOUTS_WITHOUT_COPIES),
+    # Direct calls: what follows them, and their place among the calls of the queue.
+    Mutant("reports-are-not-compared", "the comparison of direct calls", COMPARISON,
+           "if (std::memcmp(&own, &other, sizeof own) == 0) continue;", "continue;", DIRECT_DIFFERENCE),
+    Mutant("last-direct-calls-are-not-compared", "the wait for the last reports", WATCH,
+           "calls_.ended() == count && comparison_.is_complete(count)", "calls_.ended() == count", DIRECT_LAST),
+    Mutant("direct-calls-end-unseen", "the question whether a direct call has ended on the device", WATCH,
+           "const std::optional<DirectLog::Pending> pending = on_device ? on_device : calls_.being_enqueued();",
+           "const std::optional<DirectLog::Pending> pending;", DIRECT_LATE),
+    Mutant("direct-calls-overtake-the-queue", "the wait for calls of the queue that were made before", DIRECT,
+           "queue_.wait_until_enqueued();", "", DIRECT_MIXED),
+    Mutant("factors-of-the-vendor-are-lost", "the factor of the vendor's reduction", WORK,
+           "plan.collective.factor = call.prescale * call.final_scale;", "", DIRECT_FACTORS),
+    Mutant("buckets-before-they-are-packed", "the wait of the side stream for the caller's", SIDE_STREAM,
+           "device_.wait(stream_, *forked_);", "", DIRECT_GRADIENTS),
+    Mutant("averages-before-they-are-there", "the wait of the caller's stream for the side stream", SIDE_STREAM,
+           "device_.wait(stream, *joined_);", "", DIRECT_GRADIENTS),
 ]

@@ -94,11 +94,7 @@ void DirectCalls::run(const PreparedCall& prepared, const Call& call, std::uint6
     return captured_plans_.back()->work->enqueue(device, devices_, stream);
   }
   Plan& plan = plan_for(prepared, call);
-  const bool is_elsewhere = plan.last_use != 0 && plan.stream.handle != stream.handle;
-  if (is_elsewhere) device.wait(stream, *plan.used);
   plan.work->enqueue(device, devices_, stream);
-  device.record(*plan.used, stream);
-  plan.stream = stream;
   plan.last_use = number;
 }
 
@@ -111,7 +107,6 @@ std::shared_ptr<DirectCalls::Plan> DirectCalls::make_plan(const PreparedCall& pr
                    devices = queue_.devices().shared_devices(DeviceReach::kAll)] {
                     plan->work = is_vendor ? make_vendor_work(device, rank, size, plan->call, devices.get())
                                            : make_scheduled_work(device, rank, size, plan->call, plan->selection);
-                    plan->used = device.make_event(DeviceEvent::Use::kStreams);
                   });
   return plan;
 }
@@ -131,9 +126,8 @@ void DirectCalls::drop_unused_plans() {
   for (const auto& [key, plan] : plans_) uses.push_back(plan->last_use);
   const auto middle = uses.begin() + static_cast<std::ptrdiff_t>(uses.size() / 2);
   std::nth_element(uses.begin(), middle, uses.end());
-  std::erase_if(plans_, [limit = *middle](const auto& entry) {
-    return entry.second->last_use < limit && entry.second->used->is_complete();
-  });
+  const std::uint64_t limit = std::min(*middle, watch_->calls().ended());
+  std::erase_if(plans_, [limit](const auto& entry) { return entry.second->last_use < limit; });
 }
 
 void DirectCalls::fail(const PreparedCall& prepared, const Error& error) {

@@ -44,15 +44,14 @@ class DirectCalls {
   void close();
 
  private:
-  /// A call whose work has memory of its own: a schedule, or a staged input.
+  /// A call whose work has memory of its own: a schedule, or a staged input. Calls that share a plan have the same
+  /// buffers, so the program orders their streams.
   struct Plan {
     Plan(const Call& arguments, const Selection& selected) : call(arguments), selection(selected) {}
     const KeptCall call;
     const Selection selection;
     std::shared_ptr<DeviceWork> work;
-    std::unique_ptr<DeviceEvent> used;  ///< recorded after each use
-    StreamView stream;                  ///< of the last use
-    std::uint64_t last_use = 0;         ///< number of the call
+    std::uint64_t last_use = 0;  ///< number of the call
   };
   struct Key {
     std::uint64_t digest = 0;

@@ -17,19 +17,9 @@ class SideStream {
       : device_(device), stream_(device.make_stream()), forked_(make_event()), joined_(make_event()) {}
 
   /// Makes later work of the side stream wait for the work that is in `stream`, and returns the side stream.
-  StreamView fork(StreamView stream) {
-    is_forked_ = true;
-    device_.record(*forked_, stream);
-    device_.wait(stream_, *forked_);
-    return stream_;
-  }
+  StreamView fork(StreamView stream);
   /// Makes later work of `stream` wait for the work of the side stream. No-op without a `fork` since the last `join`.
-  void join(StreamView stream) {
-    if (!is_forked_) return;
-    is_forked_ = false;
-    device_.record(*joined_, stream_);
-    device_.wait(stream, *joined_);
-  }
+  void join(StreamView stream);
 
  private:
   std::unique_ptr<DeviceEvent> make_event() { return device_.make_event(DeviceEvent::Use::kStreams); }
