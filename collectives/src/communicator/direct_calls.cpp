@@ -68,7 +68,7 @@ bool DirectCalls::enqueue(const PreparedCall& prepared) {
     divided.emplace(divided_sum(prepared.call, group_.size()));
   }
   DirectLog& calls = watch_->calls();
-  const std::uint64_t number = calls.begin();
+  const std::uint64_t number = calls.begin([&] { group_.endpoint->faults().check(); });
   group_.endpoint->late_ranks().enter(group_.direct->id, number);
   const FlightRecorder::Id record =
       group_.endpoint->recorder().begin_inline(group_.direct->id, number, subject_of(prepared.descriptor));

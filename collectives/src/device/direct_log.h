@@ -36,9 +36,14 @@ class DirectLog {
 
   // The writer.
   /// Publishes that the writer is about to enqueue its next call. Returns the call's number.
-  std::uint64_t begin() {
+  /// @param check_faults  called while the log is full: after a fault the reader gives up no calls. May throw.
+  template <class CheckFaults>
+  std::uint64_t begin(const CheckFaults& check_faults) {
     const std::uint64_t head = head_.load(std::memory_order_relaxed);
-    while (head - ended_.load(std::memory_order_acquire) == kCapacity) std::this_thread::yield();
+    while (head - ended_.load(std::memory_order_acquire) == kCapacity) {
+      check_faults();
+      std::this_thread::yield();
+    }
     entered_at_.store(Clock::now(), std::memory_order_relaxed);
     is_inside_.store(true, std::memory_order_release);
     return head + 1;
