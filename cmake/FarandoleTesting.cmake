@@ -7,6 +7,7 @@ include(GoogleTest)
 set(FARANDOLE_TEST_SLOWNESS 1)
 if(FARANDOLE_SANITIZE)
   set(FARANDOLE_TEST_SLOWNESS 6)
+  set_property(DIRECTORY ${PROJECT_SOURCE_DIR} PROPERTY TEST_INCLUDE_FILES ${PROJECT_SOURCE_DIR}/cmake/SanitizerEnvironment.cmake)
 endif()
 
 # The plug-in for CUDA on the double of tests/support/host_device.

@@ -25,7 +25,8 @@ using ::testing::HasSubstr;
 /// A communicator in the caller's order, after a first call that brings its devices up.
 struct DirectRank {
   explicit DirectRank(Communicator& ranks)
-      : caller(ranks.duplicate({.device_order = CommunicatorOptions::DeviceOrder::kCaller, .name = "steps"})),
+      : faults(internals(ranks).endpoint().faults()),
+        caller(ranks.duplicate({.device_order = CommunicatorOptions::DeviceOrder::kCaller, .name = "steps"})),
         device(device_of(ranks)),
         stream(device.make_stream()),
         values(ranks.allocate(1000, DType::kI32, ranks.device())) {
@@ -42,6 +43,13 @@ struct DirectRank {
       std::this_thread::yield();
     }
   }
+  void wait_for_fault() {
+    while (!faults.exist()) {
+      faults.poll();
+      std::this_thread::yield();
+    }
+  }
+  EndpointFaults& faults;
   Communicator caller;
   Device& device;
   StreamView stream;
@@ -81,18 +89,37 @@ TEST(DirectFaults, DifferentPlacesAmongCallsOfTheQueueAreAMismatch) {
 TEST(DirectFaults, ARankThatDoesNotComeIsATimeoutThatNamesIt) {
   for_each_device_group({2}, [](Communicator& ranks) {
     DirectRank rank(ranks);
-    if (ranks.rank() == 0) {
-      rank.call(ReduceOp::kSum);
-      while (!internals(ranks).endpoint().faults().exist()) std::this_thread::yield();
-    } else {
-      while (!internals(ranks).endpoint().faults().exist()) {
-        internals(ranks).endpoint().faults().poll();
-        std::this_thread::yield();
-      }
-    }
+    if (ranks.rank() == 0) rank.call(ReduceOp::kSum);
+    rank.wait_for_fault();
     EXPECT_THAT(message_of<Timeout>([&] { rank.call(ReduceOp::kSum); }),
                 AllOf(HasSubstr("for its device to end call 2 in the caller's device order (allreduce of 1000 i32"),
                       HasSubstr("rank 1 "), HasSubstr("has entered only collective 1")));
+  });
+}
+
+/// FARANDOLE_DEVICE_FAULT is raise. Rank 0 makes calls until its log of calls is full; rank 1 makes none of them.
+TEST(DirectFaults, AThreadThatWaitsForRoomRaisesTheFault) {
+  for_each_device_group({2}, [](Communicator& ranks) {
+    DirectRank rank(ranks);
+    if (ranks.rank() == 1) rank.wait_for_fault();
+    EXPECT_THAT(message_of<Timeout>([&] { rank.call_on(ReduceOp::kSum); }),
+                HasSubstr("for its device to end call 2 in the caller's device order"));
+  });
+}
+
+/// The program ends its communicator while a call hangs on the device: the end waits up to the deadline, and the stream
+/// goes on.
+TEST(DirectFaults, ACommunicatorThatEndsWhileItsCallHangsIsATimeout) {
+  for_each_device_group({2}, [](Communicator& ranks) {
+    StreamView stream;
+    {
+      DirectRank rank(ranks);
+      stream = rank.stream;
+      if (ranks.rank() == 0) rank.call(ReduceOp::kSum);
+      if (ranks.rank() == 1) rank.wait_for_fault();
+    }
+    device_of(ranks).synchronize(stream);
+    EXPECT_THAT(message_of<Timeout>([&] { ranks.barrier(); }), HasSubstr("for its device to end call 2"));
   });
 }
 

@@ -11,7 +11,7 @@ program=$1; shift
 begin=$SECONDS
 ends 1 '' env "$@" FARANDOLE_TIMEOUT=2 "$here/../support/local_job.sh" -n 2 "$program" \
   --gtest_filter=DirectFaults.AProgramThatOnlyWaitsForItsStreamIsEnded
-has_lines 1 'rank 0 .*for its device to end call 2 .*communicator .steps.*; not in it yet: rank 1 .*the process ends in 3 s'
+has_lines 1 'rank 0 .*for its device to end call 2 .*communicator .steps.*; not in it yet: rank 1 .*the process ends in 3 s,'
 has_no 'misuse|FAILED|SKIPPED'
 [ $((SECONDS - begin)) -lt 30 ] || fail "it took $((SECONDS - begin)) s"
 finish

@@ -21,6 +21,7 @@
 
 #include "farandole/collectives/communicator.h"
 #include "farandole/core/error.h"
+#include "replaced_new.h"
 #include "variable.h"
 
 namespace {
@@ -42,15 +43,12 @@ extern "C" __attribute__((visibility("default"))) int mkdir(const char* path, mo
   return static_cast<int>(syscall(SYS_mkdirat, AT_FDCWD, path, mode));
 }
 
-__attribute__((noinline)) void* operator new(std::size_t bytes) {
+void* farandole::test::allocate(std::size_t bytes) {
   void* const memory = bytes > max_bytes ? nullptr : std::malloc(bytes);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
-__attribute__((noinline)) void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-__attribute__((noinline)) void operator delete(void* memory, std::size_t) noexcept {
+void farandole::test::release(void* memory) noexcept {
   std::free(memory);
 }
 

@@ -58,10 +58,10 @@ void DirectCalls::refuse_capture(const PreparedCall& prepared) const {
                     describe(prepared.descriptor)));
   }
   if (!known_.contains(digest_of(prepared.descriptor, 0))) {
-    throw InvalidArgument(
-        fmt::format("{}: the stream is captured into a graph, and {} has not run this call before: run it three times before "
-                    "the capture, because first calls connect the ranks",
-                    describe(prepared.descriptor), group_.describe()));
+    throw InvalidArgument(fmt::format(
+        "{}: the stream is captured into a graph, and {} has not run this call before: run it three times before "
+        "the capture, because first calls connect the ranks",
+        describe(prepared.descriptor), group_.describe()));
   }
 }
 

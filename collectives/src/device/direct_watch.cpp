@@ -38,6 +38,11 @@ DirectWatch::DirectWatch(const Group& group, DeviceScratch words, std::shared_pt
       stall_(group.endpoint->settings().faults.warn_after, watched(group, group.endpoint->settings().faults.timeout)) {}
 
 void DirectWatch::tick(Clock::time_point now) {
+  look(now);
+  if (group_.endpoint->faults().exist()) end_after_fault(now);
+}
+
+void DirectWatch::look(Clock::time_point now) {
   EndpointFaults& faults = group_.endpoint->faults();
   try {
     if (!faults.exist()) {
@@ -51,7 +56,6 @@ void DirectWatch::tick(Clock::time_point now) {
     faults.poison(kind_of(error), fmt::format("{} in {}: {}", describe_self(), label_, message_of(error)));
   }
   is_active_ = has_pending() || calls_.being_enqueued().has_value();
-  if (faults.exist()) end_after_fault(now);
 }
 
 /// Returns the oldest call that has not ended.
@@ -106,14 +110,18 @@ void DirectWatch::check_devices(Clock::time_point now) {
   if (!error.empty()) throw DeviceError(fmt::format("device {}: {}", context_.device().info().ordinal, error));
 }
 
-void DirectWatch::end_after_fault(Clock::time_point now) {
+bool DirectWatch::is_affected() {
   try {
     (void)calls_.advance(calls_.count(), [](FlightRecorder::Id) {});
   } catch (const DeviceError&) {
     // The calls will never end.
   }
-  const bool has_running = calls_.ended() < calls_.count() || calls_.being_enqueued() || calls_.has_captured();
-  if (!comparison_.has_difference() && !has_running) return;
+  return comparison_.has_difference() || calls_.ended() < calls_.count() || calls_.being_enqueued() ||
+         calls_.has_captured();
+}
+
+void DirectWatch::end_after_fault(Clock::time_point now) {
+  if (!is_affected()) return;
   const bool exits = group_.endpoint->settings().faults.device_fault == "exit";
   if (!fault_seen_) {
     fault_seen_ = now;
@@ -125,7 +133,8 @@ void DirectWatch::end_after_fault(Clock::time_point now) {
     }
     log(LogLevel::kError,
         fmt::format("{}; the device of {} has calls of {} that cannot end well, so {}", fault, describe_self(), label_,
-                    exits ? "the process ends in 3 s (FARANDOLE_DEVICE_FAULT=exit)"
+                    exits ? "the process ends in 3 s, unless the program ends the communicator before "
+                            "(FARANDOLE_DEVICE_FAULT=exit)"
                           : "they are aborted (FARANDOLE_DEVICE_FAULT=raise)"));
     if (!exits) context_.abandon();
   }
@@ -152,13 +161,15 @@ void DirectWatch::close() {
   StallMonitor closing_stall(group_.endpoint->settings().faults.warn_after, group_.endpoint->settings().faults.timeout);
   try {
     while (!is_settled() && !group_.endpoint->faults().exist()) {
-      tick(Clock::now());
+      look(Clock::now());
       closing_stall.check([&] { return describe_closing(); });
       std::this_thread::sleep_for(std::chrono::microseconds(200));
     }
   } catch (const Timeout& timeout) {
     log(LogLevel::kWarning, timeout.message());
   }
+  // The program is in this call, and its next one raises the fault: its streams must go on until then.
+  if (group_.endpoint->faults().exist() && is_affected()) context_.abandon();
   has_closed_well_ = calls_.ended() == calls_.count();
   // What a device may still write or read is kept: the vendor's group by the context, the words here.
   devices_.reset();

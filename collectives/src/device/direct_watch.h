@@ -53,6 +53,10 @@ class DirectWatch final : public Watched, public Progressable {
  private:
   /// True once all calls have ended on the device and were compared.
   bool is_settled() const;
+  /// Compares and checks; poisons the job with what it finds.
+  void look(Clock::time_point now);
+  /// True if calls cannot end well after a fault of the job.
+  bool is_affected();
   std::optional<DirectLog::Pending> give_up_ended(Clock::time_point now);
   void check_deadline(Clock::time_point now);
   /// @throws PeerLost  a rank has left the job without making the call

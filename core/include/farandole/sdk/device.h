@@ -106,9 +106,9 @@ class DeviceGroup {
   virtual void exchange(std::span<const DeviceMessage> messages, StreamView stream) = 0;
   /// True if `run` supports this collective.
   virtual bool supports(Collective collective, DType dtype, ReduceOp op) const = 0;
-  /// True if `run` multiplies each rank's input by this VendorCall::factor without a further pass over the data, and the
-  /// elements' type holds the factor exactly (f32 and f64: to its last digit). Since the products are rounded before the
-  /// sum, results may differ from those of scale() in the last digit.
+  /// True if `run` multiplies each rank's input by this VendorCall::factor without a further pass over the data, and
+  /// the elements' type holds the factor exactly (f32 and f64: to its last digit). Since the products are rounded
+  /// before the sum, results may differ from those of scale() in the last digit.
   virtual bool scales(DType dtype, ReduceOp op, double factor) const = 0;
   /// Enqueues the vendor's own collective. An alltoall is never in place.
   /// @throws DeviceError   @throws Unsupported  see `supports`
@@ -176,8 +176,9 @@ class Device {
   /// Makes work that is enqueued in `stream` from now on wait for `event`, as last recorded. @param event  has been
   /// recorded   @throws DeviceError
   virtual void wait(StreamView stream, DeviceEvent& event) = 0;
-  /// Enqueues the writing of `value` to a word of pinned memory, after the earlier work of `stream`: the host sees the end
-  /// of that work without a call of the driver. Returns false, with nothing enqueued, if the device cannot write words.
+  /// Enqueues the writing of `value` to a word of pinned memory, after the earlier work of `stream`: the host sees the
+  /// end of that work without a call of the driver. Returns false, with nothing enqueued, if the device cannot write
+  /// words.
   /// @throws DeviceError
   virtual bool write_word(std::uint32_t* word, std::uint32_t value, StreamView stream) = 0;
   /// Enqueues a copy. `output` and `input` may each be host memory or device memory. @throws DeviceError
