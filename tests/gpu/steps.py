@@ -76,7 +76,7 @@ def steps(devices: int, quick: bool) -> List[Step]:
         shared("torch: tensors and a side stream", 60, ["{python}", "{tests}/torch_streams.py", "{bin}/../lib"], needs="torch",
                result="text"),
     ]
-    rows += killed_peers()
+    rows += killed_peers() + mistakes_in_the_callers_order()
     rows += [
         shared_test(ALL_ALGORITHMS, 150, DEVICE_TEST, "DeviceCollectives.EveryAlgorithmSizeAndCount:DeviceHierarchy.*"),
         test("one rank: all tests", 90, DEVICE_TEST, "*"),
@@ -93,6 +93,20 @@ def killed_peers() -> List[Step]:
     return [shared_test(f"a peer killed in a {name} allreduce", 60, FAULTS, "*.AKilledPeerIsAnErrorInTime",
                         environment={"FARANDOLE_ALLREDUCE": name, "FARANDOLE_TIMEOUT": "20"}, expected_status=137)
             for name in ("ring", "vendor")]
+
+
+def mistakes_in_the_callers_order() -> List[Step]:
+    """Programs that go wrong, and what then ends them."""
+    raises = {"FARANDOLE_DEVICE_FAULT": "raise", "FARANDOLE_TIMEOUT": "5"}
+    cases = {"different calls": "DifferentCallsAreAMismatchThatNamesThem",
+             "a rank that does not come": "ARankThatDoesNotComeIsATimeoutThatNamesIt",
+             "the last calls": "TheLastCallsAreCompared",
+             "unmarked gradients": "UnmarkedGradientsEndTheJob"}
+    rows = [shared_test(f"in the caller's order: {what}", 60, FAULTS, "*." + case, environment=raises)
+            for what, case in cases.items()]
+    waits = ["{bin}/" + FAULTS, "--gtest_filter=*.AProgramThatOnlyWaitsForItsStreamIsEnded"]
+    return rows + [shared("in the caller's order: a program that only waits for its stream", 60, waits, result="text",
+                          environment={"FARANDOLE_TIMEOUT": "5"}, expected_status=1)]
 
 
 def several_devices(count: int, quick: bool) -> List[Step]:

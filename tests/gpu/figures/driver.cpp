@@ -2,6 +2,8 @@
 #include <array>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <mutex>
 #include <stdexcept>
 #include <string>
@@ -122,6 +124,11 @@ double hand_off(int samples) {
   return microseconds;
 }
 
+std::unique_ptr<std::uint32_t, std::function<void(std::uint32_t*)>> pinned_word(Device& device) {
+  return {static_cast<std::uint32_t*>(device.allocate_pinned(sizeof(std::uint32_t))),
+          [&device](std::uint32_t* word) { device.release_pinned(word); }};
+}
+
 }  // namespace
 
 nlohmann::json measure_driver(Communicator& ranks, int samples) {
@@ -141,6 +148,9 @@ nlohmann::json measure_driver(Communicator& ranks, int samples) {
   check_driver(driver().cuEventCreate(&event, cuda::CU_EVENT_DISABLE_TIMING), "cuEventCreate");
   figures["event record, us"] = host_microseconds(
       device, stream, samples, [&] { check_driver(driver().cuEventRecord(event, handle), "cuEventRecord"); });
+  const auto word = pinned_word(device);
+  figures["write of a word by the stream, us"] =
+      host_microseconds(device, stream, samples, [&] { device.write_word(word.get(), 1, stream); });
   figures["event query, us"] = median_microseconds(samples, [&] { driver().cuEventQuery(event); });
   check_driver(driver().cuEventDestroy(event), "cuEventDestroy");
 
