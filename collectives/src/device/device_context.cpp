@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "device/device_scratch.h"
+#include "device/vendor_threads.h"
 #include "farandole/core/error.h"
 #include "farandole/internal/deadline.h"
 #include "farandole/internal/device_choice.h"
@@ -197,11 +198,13 @@ void DeviceContext::abandon() {
   const std::lock_guard lock(mutex_);
   if (std::exchange(is_abandoned_, true)) return;
   thread_.abandon();
+  wait_for_vendor_threads_at_exit();
   Contexts& contexts = Contexts::of_process();
   const std::lock_guard contexts_lock(contexts.mutex);
   const std::vector<Group>& groups = contexts.abandoned.emplace_back(std::exchange(groups_, {}));
   try {
     start_library_thread([&groups] {
+      const VendorThreadScope inside;
       for (const Group& group : groups) group.devices->abort();
     }).detach();
   } catch (const std::system_error& error) {

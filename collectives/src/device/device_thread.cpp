@@ -10,6 +10,7 @@
 #include <system_error>
 #include <utility>
 
+#include "device/vendor_threads.h"
 #include "farandole/internal/library_thread.h"
 
 namespace farandole {
@@ -90,6 +91,7 @@ void DeviceThread::work(Shared& shared) {
       job = std::move(shared.jobs.front());
       shared.jobs.pop_front();
     }
+    const VendorThreadScope inside;
     try {
       if (job->prepare_) {
         job->prepare_();

@@ -138,7 +138,9 @@ void DirectWatch::end_after_fault(Clock::time_point now) {
                           : "they are aborted (FARANDOLE_DEVICE_FAULT=raise)"));
     if (!exits) context_.abandon();
   }
-  if (exits && now - *fault_seen_ >= kGrace) std::_Exit(kExitStatus);
+  if (now - *fault_seen_ < kGrace) return;
+  // A thread that stays in the vendor's library cannot raise anything, and what it uses cannot be freed.
+  if (exits || calls_.being_enqueued()) std::_Exit(kExitStatus);
 }
 
 bool DirectWatch::is_settled() const {
