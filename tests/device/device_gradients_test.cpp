@@ -12,10 +12,9 @@
 #include <vector>
 
 #include "broken_device.h"
-#include "driver_function.h"
-#include "fake_device.h"
 #include "farandole/core/error.h"
 #include "farandole/gradients/gradient_averager.h"
+#include "graph_capture.h"
 #include "message_of.h"
 #include "on_device.h"
 
@@ -130,19 +129,16 @@ TEST(DeviceGradients, WrongMemorySpaceIsRefusedOnAllRanks) {
 }
 
 TEST(DeviceGradients, CapturedStreamIsRefusedBeforeAnyEnqueue) {
-  FARANDOLE_SKIP_WITHOUT_DEVICES();
-  auto* const capture = find_in_driver<decltype(fake_device_capture)>("fake_device_capture");
-  if (capture == nullptr) GTEST_SKIP() << "only the double pretends captures";
-  for_each_device_group({2}, [&](Communicator& ranks) {
+  for_each_device_group({2}, [](Communicator& ranks) {
     Gradients gradients(ranks);
     GradientOptions options;
     options.stream = device_of(ranks).make_stream();
     GradientAverager averager(ranks, gradients.spans(), options);
     if (ranks.rank() == 0) {
-      capture(options.stream.handle, 1);
+      StreamCapture capture(device_of(ranks), options.stream);
       averager.ready_all();
       EXPECT_THROW(averager.wait(), InvalidArgument);
-      capture(options.stream.handle, 0);
+      EXPECT_EQ(capture.end()->nodes(), 0U);
     } else {
       averager.ready_all();
       EXPECT_THROW(averager.wait(), Mismatch);
