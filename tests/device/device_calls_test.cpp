@@ -255,7 +255,7 @@ TEST(DeviceCalls, AStreamThatIsCapturedIntoAGraphIsRefused) {
       if (ranks.rank() == 0) capture.emplace(device, captured);
       CallOptions options;
       options.stream = captured;
-      expect_refused_by_rank_0(ranks, values.view(), "the stream is captured into a graph",
+      expect_refused_by_rank_0(ranks, values.view(), "the stream is captured into a graph, where this call cannot be",
                                [&] { ranks.allreduce(values.view(), ReduceOp::kSum, options); });
       if (captured.handle == blocking) {
         expect_refused_by_rank_0(ranks, values.view(), "work of the device's default stream is captured",

@@ -13,6 +13,7 @@
 #include "driver_function.h"
 #include "fake_device.h"
 #include "farandole/core/error.h"
+#include "graph_capture.h"
 #include "groups.h"
 #include "message_of.h"
 #include "on_device.h"
@@ -266,6 +267,65 @@ TEST(DirectCalls, ACommunicatorMayOutliveItsWorld) {
     }
   }
   EXPECT_THROW(caller.barrier(), InvalidArgument);
+}
+
+/// One call outside of the graph is enough, also for the first schedule, which connects the ranks.
+TEST(DirectCalls, ACallThatHasRunOnceCanBeCaptured) {
+  for_each_device_group({2, 3}, [](Communicator& ranks) {
+    const StreamView stream = device_of(ranks).make_stream();
+    for (const char* const algorithm : {"ring", "vendor"}) {
+      Communicator caller = direct(ranks);
+      Buffer values = to_device(ranks, std::vector<float>(1000, 1));
+      const auto sum = [&] {
+        caller.allreduce(values.view(), ReduceOp::kSum, {.algorithm = algorithm, .stream = stream});
+      };
+      sum();
+      ranks.barrier();
+      const unsigned long writes = calls_of("cuStreamWriteValue32");  // by the queue, at the end of a call
+      ranks.barrier();
+      StreamCapture capture(device_of(ranks), stream);
+      sum();
+      const auto graph = capture.end();
+      ranks.barrier();
+      EXPECT_EQ(calls_of("cuStreamWriteValue32"), writes) << algorithm << " went through the queue";
+      ranks.barrier();
+      graph->launch(stream);
+      device_of(ranks).synchronize(stream);
+      const auto size = static_cast<float>(ranks.size());
+      ASSERT_EQ(to_vector(ranks, values), std::vector<float>(1000, size * size)) << algorithm;
+    }
+  });
+}
+
+TEST(DirectCalls, ARefusedCallLeavesTheCaptureValid) {
+  for_each_device_group({2}, [](Communicator& ranks) {
+    Communicator caller = direct(ranks), fresh = direct(ranks, "fresh");
+    Device& device = device_of(ranks);
+    const StreamView stream = device.make_stream();
+    Buffer values = to_device(ranks, std::vector<float>(1000, 1));
+    Buffer integers = to_device(ranks, std::vector<std::int32_t>(1000, 7));
+    caller.allreduce(values.view(), ReduceOp::kSum, {.stream = stream});
+    caller.allreduce(integers.view(), ReduceOp::kAverage, {.stream = stream});
+    device.synchronize(stream);
+    StreamCapture capture(device, stream);
+    const auto refusal = [&](Communicator& by, const BufferView& view, ReduceOp op, const char* algorithm) {
+      return message_of<InvalidArgument>([&] { by.allreduce(view, op, {.algorithm = algorithm, .stream = stream}); });
+    };
+    EXPECT_THAT(refusal(caller, values.view(), ReduceOp::kSum, "ring"),
+                AllOf(HasSubstr("captured into a graph"), HasSubstr("run it once before the capture")));
+    EXPECT_THAT(refusal(caller, values.view(), ReduceOp::kMax, ""), HasSubstr("run it once before the capture"));
+    EXPECT_THAT(refusal(fresh, values.view(), ReduceOp::kSum, ""), HasSubstr("run it once before the capture"));
+    EXPECT_THAT(refusal(caller, integers.view(), ReduceOp::kAverage, ""),
+                AllOf(HasSubstr("captured into a graph"), HasSubstr("call it outside of the graph")));
+    caller.allreduce(values.view(), ReduceOp::kSum, {.stream = stream});
+    const auto graph = capture.end();
+    EXPECT_GE(graph->nodes(), 1U);
+    graph->launch(stream);
+    fresh.allreduce(values.view(), ReduceOp::kSum, {.stream = stream});
+    device.synchronize(stream);
+    const auto size = static_cast<float>(ranks.size());
+    EXPECT_EQ(to_vector(ranks, values), std::vector<float>(1000, size * size * size));
+  });
 }
 
 TEST(DirectCalls, OrderMustBeTheSameOnAllRanks) {
