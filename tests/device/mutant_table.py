@@ -66,6 +66,8 @@ DIRECT_LAST = Test("DirectFaults.TheLastCallsAreCompared", processes=2, program=
 DIRECT_MIXED = Test("DirectCalls.MixWithCallsOfTheQueue")
 DIRECT_FACTORS = Test("DirectCalls.AverageAndMultiplyWithoutAKernelOfTheirOwn")
 DIRECT_GRADIENTS = Test("DeviceGradients.AreAveragedInTheCallersOrder")
+REFUSED_IN_A_CAPTURE = Test("DirectCalls.ARefusedCallLeavesTheCaptureValid")
+CAPTURED_AFTER_ONE_CALL = Test("DirectCalls.ACallThatHasRunOnceCanBeCaptured")
 CAPTURED_MEANWHILE = Test("DeviceCalls.AStreamMayBeCapturedWhileOtherStreamsAreUsed")
 FACTORS = Test("DeviceCollectives.FactorsOfTheVendorsReductions")
 LAYOUTS = Test("DeviceHierarchy.EveryLayoutAndCount")
@@ -184,6 +186,12 @@ MUTANTS = [
     # Graphs of the program.
     Mutant("questions-break-captures", "the relaxed mode in which a thread asks events", EVENT,
            "const RelaxedCapture relaxed(device.api);", "", CAPTURED_MEANWHILE),
+    Mutant("captured-calls-go-to-the-queue", "the refusal of captured calls that need the host between their parts",
+           "collectives/src/communicator/direct_calls.cpp", "if (is_captured) refuse_capture(prepared);", "",
+           REFUSED_IN_A_CAPTURE),
+    Mutant("first-schedule-connects-nobody", "that the first call of a communicator connects the ranks if it is a schedule",
+           "collectives/src/communicator/direct_calls.cpp", "if (is_schedule) is_connected_ = true;",
+           "if (is_schedule && queue_.devices().is_up(DeviceReach::kAll)) is_connected_ = true;", CAPTURED_AFTER_ONE_CALL),
     # Versions.
     Mutant("drivers-must-be-equal", "that drivers may differ", SLOT,
            "if (claim.collectives != claims[first].collectives) {", "if (claim.version != claims[first].version) {", DRIVERS),

@@ -58,10 +58,10 @@ void DirectCalls::refuse_capture(const PreparedCall& prepared) const {
                     describe(prepared.descriptor)));
   }
   if (!known_.contains(digest_of(prepared.descriptor, 0))) {
-    throw InvalidArgument(fmt::format(
-        "{}: the stream is captured into a graph, and {} has not run this call before: run it three times before "
-        "the capture, because first calls connect the ranks",
-        describe(prepared.descriptor), group_.describe()));
+    throw InvalidArgument(
+        fmt::format("{}: the stream is captured into a graph, and {} has not run this call before: run it once before "
+                    "the capture, because a first call connects the ranks",
+                    describe(prepared.descriptor), group_.describe()));
   }
 }
 
@@ -69,9 +69,10 @@ void DirectCalls::refuse_capture(const PreparedCall& prepared) const {
 bool DirectCalls::is_ready(const PreparedCall& prepared) {
   queue_.wait_until_enqueued();
   group_.endpoint->faults().check();
-  if (!queue_.devices().is_up(DeviceReach::kAll)) return false;
   const bool is_schedule = prepared.selection.method == &kDeviceScheduleMethod;
-  if (is_schedule && !std::exchange(is_connected_, true)) return false;
+  const bool was_connected = is_connected_;
+  if (is_schedule) is_connected_ = true;  // by this call, if the queue runs it
+  if (!queue_.devices().is_up(DeviceReach::kAll) || (is_schedule && !was_connected)) return false;
   if (watch_ == nullptr) start_watch();
   return true;
 }
@@ -99,7 +100,9 @@ bool DirectCalls::enqueue(const PreparedCall& prepared) {
   Device& device = queue_.devices().context().device();
   const bool is_captured = device.is_capturing(prepared.call.stream);
   if (is_captured) refuse_capture(prepared);
-  if (!is_direct_kind(prepared) || !is_ready(prepared)) return false;
+  if (!is_direct_kind(prepared)) return false;
+  if (!is_captured) known_.insert(digest_of(prepared.descriptor, 0));
+  if (!is_ready(prepared)) return false;
   DirectLog& calls = watch_->calls();
   const std::uint64_t number = calls.begin([this] { group_.endpoint->faults().check(); });
   Descriptor descriptor = prepared.descriptor;
@@ -117,7 +120,6 @@ bool DirectCalls::enqueue(const PreparedCall& prepared) {
     calls.cancel();
     throw;
   }
-  if (!is_captured) known_.insert(digest_of(prepared.descriptor, 0));
   return true;
 }
 

@@ -46,7 +46,8 @@ class DirectCalls {
   ~DirectCalls();
 
   /// Enqueues a valid call, or returns false.
-  /// @throws InvalidArgument  the call is captured into a graph, and no such call has been enqueued directly before
+  /// @throws InvalidArgument  the call is captured into a graph, and has never run outside of a graph, or
+  /// needs the host between its parts; the capture stays valid
   /// @throws Error  the job's fault   @throws DeviceError  the device or the vendor's library fails; poisons the job
   bool enqueue(const PreparedCall& prepared);
   /// Notes that a call goes through the queue, and marks its descriptor with its place among direct calls.
@@ -108,7 +109,7 @@ class DirectCalls {
   DeviceGroup* devices_ = nullptr;           // null if this rank is alone
   bool is_connected_ = false;                // a schedule has run, by the queue
   std::uint64_t queue_calls_ = 0;            // calls on devices that went through the queue
-  std::unordered_set<std::uint64_t> known_;  // digests of calls that were enqueued directly outside of graphs
+  std::unordered_set<std::uint64_t> known_;  // digests of calls of direct kinds that were made outside of graphs
   std::map<Key, std::shared_ptr<Plan>> plans_;
   std::vector<std::shared_ptr<Plan>> captured_plans_;  // of graphs, which may run until the communicator ends
   Scratch scratch_;

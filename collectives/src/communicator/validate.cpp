@@ -44,15 +44,20 @@ void require_address_in(const Call& call, const DeviceRuntime& runtime, const Sh
   if (!problem.empty()) throw InvalidArgument(fmt::format("{}: {}", name(call.collective), problem));
 }
 
-/// A collective that a stream captures into a graph would run again with each launch of the graph, but only on the
-/// ranks that launch the graph.
+/// A collective that is not enqueued directly has its place among the ranks' calls, which a launch of a graph has not.
 void require_no_capture(const Call& call, Device& device) {
   const StreamView stream = call.stream.valid() ? call.stream : StreamView(nullptr, device.space());
   if (!device.is_capturing(stream)) return;
-  throw InvalidArgument(
-      fmt::format("{}: {} is captured into a graph, and collectives cannot be: end the capture before "
-                  "the call, or call it outside of the graph",
-                  name(call.collective), call.stream.valid() ? "the stream" : "work of the device's default stream"));
+  if (!call.stream.valid()) {
+    throw InvalidArgument(
+        fmt::format("{}: work of the device's default stream is captured into a graph: end the capture "
+                    "before the call, or pass a stream that is not captured",
+                    name(call.collective)));
+  }
+  throw InvalidArgument(fmt::format(
+      "{}: the stream is captured into a graph, where this call cannot be: end the capture before the call, or "
+      "make blocking calls of a communicator in the caller's device order (DeviceOrder::kCaller)",
+      name(call.collective)));
 }
 
 [[noreturn]] void refuse_space(const Call& call, std::string_view what, MemorySpace space,

@@ -10,6 +10,8 @@
 
 namespace farandole::fake {
 
+class Stream;
+
 // Further results of cuda.h.
 inline constexpr cuda::CUresult kNotInitialized = 3;
 inline constexpr cuda::CUresult kInvalidDevice = 101;
@@ -21,13 +23,13 @@ enum class Needs : std::uint8_t { kNothing, kDriver, kContext };
 
 /// Counts a call of a function of the driver. Returns the error with which the call must fail at its beginning.
 cuda::CUresult begin_cuda_call(CallSite& site, Needs needs);
-/// Reports a call that CUDA forbids while a stream is captured, unless the calling thread has said that it relaxes
-/// that: it fails, and breaks the capture, whatever thread captures.
+/// Reports a call that CUDA forbids on this thread while a stream is captured, where it fails and invalidates the
+/// capture: see captures_forbid_unsafe_calls.
 void check_captures(const CallSite& site);
 /// The calling thread's mode for cuThreadExchangeStreamCaptureMode.
 int& capture_mode_of_thread();
-/// Streams that are captured at present.
-std::atomic<int>& captured_streams();
+/// Finds the stream of a call that enqueues there. Returns the error with which the call must fail, after a report.
+cuda::CUresult find_target(const char* call, cuda::CUstream handle, Stream*& target);
 /// True once cuInit has succeeded.
 std::atomic<bool>& is_initialised();
 

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "fake_faults.h"
+#include "fake_graphs.h"
 #include "fake_options.h"
 #include "fake_waiting.h"
 
@@ -124,7 +125,32 @@ ncclResult_t Communicator::wait_for_connections(const std::vector<Message>& mess
   return cuda::ncclSuccess;
 }
 
+void Communicator::capture(Capture& graph, Group group) {
+  captured_groups_.fetch_add(1, std::memory_order_relaxed);
+  Stream& stream = *group.stream;
+  graph.add(
+      stream,
+      [this, captured = std::make_shared<const Group>(std::move(group))](Stream& target) {
+        enqueue_again(*captured, target);
+      },
+      [this] { captured_groups_.fetch_sub(1, std::memory_order_relaxed); });
+}
+
+// The launch refers to what the graph holds and does not share it, so no count of owners orders it.
+void Communicator::enqueue_again(const Group& captured, Stream& stream) {
+  if (!is(Kind::kCommunicator)) {
+    misuse("cuGraphLaunch of a graph with calls of rank {} of a communicator that was destroyed or aborted", rank);
+    return;
+  }
+  const CommunicatorCall guard(*this, "cuGraphLaunch");
+  Group again{.stream = &stream, .messages = captured.messages, .begins = {}, .finishes = {}, .uses = captured.uses};
+  for (const auto& begin : captured.begins) again.begins.emplace_back(std::cref(begin));
+  for (const auto& finish : captured.finishes) again.finishes.emplace_back(std::cref(finish));
+  enqueue(std::move(again));
+}
+
 void Communicator::enqueue(Group group) {
+  if (Capture* const found = group.stream->capture()) return capture(*found, std::move(group));
   auto messages = std::make_shared<MessageGroup>(*segment_, rank);
   for (const Message& message : group.messages) {
     messages->add(message, next_numbers_[{message.direction, message.kind, message.peer}]++);

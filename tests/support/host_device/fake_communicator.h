@@ -41,7 +41,8 @@ class Communicator : public Handle {
   void offer_connections(const std::vector<Message>& messages);
   /// Blocks until they are connected.
   cuda::ncclResult_t wait_for_connections(const std::vector<Message>& messages);
-  /// Appends a group to a stream. Groups of a communicator run one after another, as NCCL's do, in whatever streams.
+  /// Appends a group to a stream, or to the graph that the stream is captured into. Groups of a communicator run one
+  /// after another, as NCCL's do, in whatever streams.
   struct Group {
     Stream* stream = nullptr;
     std::vector<Message> messages;
@@ -49,6 +50,8 @@ class Communicator : public Handle {
     Uses uses;
   };
   void enqueue(Group group);
+  /// Number of groups that graphs hold.
+  int captured_groups() const { return captured_groups_.load(std::memory_order_relaxed); }
 
   /// First error so far, including errors outside of calls (ncclCommGetAsyncError).
   cuda::ncclResult_t error();
@@ -76,6 +79,8 @@ class Communicator : public Handle {
   cuda::ncclResult_t compare_devices();
   void run(std::uint32_t turn, MessageGroup& group, Random& random);
   void skip();
+  void capture(Capture& graph, Group group);
+  void enqueue_again(const Group& captured, Stream& stream);
   bool wait_for_turn(std::uint32_t turn);
   bool must_stop();
   void look_at_peers();
@@ -90,6 +95,7 @@ class Communicator : public Handle {
   std::atomic<std::uint32_t> finished_turns_{0};  // release: run; acquire: wait_for_turn
   std::atomic<std::int64_t> pending_{0};          // items; release: run; acquire: drain
   std::atomic<std::int64_t> running_{0};          // items; in one order with is_aborted_
+  std::atomic<int> captured_groups_{0};           // in graphs
   std::atomic<bool> is_aborted_{false};
   std::atomic<bool> is_ended_{false};  // ranks are out of step: nothing more runs
   std::atomic<cuda::ncclResult_t> error_{cuda::ncclSuccess};

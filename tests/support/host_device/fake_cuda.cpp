@@ -10,6 +10,7 @@
 #include "fake_devices.h"
 #include "fake_exports.h"
 #include "fake_faults.h"
+#include "fake_graphs.h"
 #include "fake_memory.h"
 #include "fake_options.h"
 
@@ -32,10 +33,30 @@ constexpr std::array kResultRows{
     ResultRow{kInvalidDevice, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
     ResultRow{kInvalidContext, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
     ResultRow{kInvalidHandle, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
+    ResultRow{CUDA_ERROR_ILLEGAL_STATE, "CUDA_ERROR_ILLEGAL_STATE",
+              "the operation cannot be performed in the present state"},
     ResultRow{CUDA_ERROR_NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
     ResultRow{CUDA_ERROR_NOT_READY, "CUDA_ERROR_NOT_READY", "device not ready"},
     ResultRow{CUDA_ERROR_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
     ResultRow{CUDA_ERROR_SYSTEM_NOT_READY, "CUDA_ERROR_SYSTEM_NOT_READY", "system not yet initialized"},
+    ResultRow{CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
+              "operation not permitted when stream is capturing"},
+    ResultRow{CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
+              "operation failed due to a previous error during capture"},
+    ResultRow{CUDA_ERROR_STREAM_CAPTURE_MERGE, "CUDA_ERROR_STREAM_CAPTURE_MERGE",
+              "operation would result in a merge of separate capture sequences"},
+    ResultRow{CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, "CUDA_ERROR_STREAM_CAPTURE_UNMATCHED",
+              "capture was not ended in the same stream as it began"},
+    ResultRow{CUDA_ERROR_STREAM_CAPTURE_UNJOINED, "CUDA_ERROR_STREAM_CAPTURE_UNJOINED",
+              "capturing stream has unjoined work"},
+    ResultRow{CUDA_ERROR_STREAM_CAPTURE_ISOLATION, "CUDA_ERROR_STREAM_CAPTURE_ISOLATION",
+              "dependency created on uncaptured work in another stream"},
+    ResultRow{CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT",
+              "operation would make the legacy stream depend on a capturing blocking stream"},
+    ResultRow{CUDA_ERROR_CAPTURED_EVENT, "CUDA_ERROR_CAPTURED_EVENT",
+              "operation not permitted on an event last recorded in a capturing stream"},
+    ResultRow{CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD",
+              "attempt to terminate a thread-local capture sequence from another thread"},
 };
 
 const ResultRow* row_of(CUresult result) {
@@ -66,17 +87,12 @@ std::atomic<bool>& is_initialised() {
 }
 
 int& capture_mode_of_thread() {
-  thread_local int mode = 0;  // CU_STREAM_CAPTURE_MODE_GLOBAL
+  thread_local int mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
   return mode;
 }
 
-std::atomic<int>& captured_streams() {
-  static std::atomic<int> streams{0};
-  return streams;
-}
-
 void check_captures(const CallSite& site) {
-  if (captured_streams().load(std::memory_order_relaxed) == 0 || capture_mode_of_thread() != 0) return;
+  if (!captures_forbid_unsafe_calls()) return;
   misuse("{} breaks the capture of a stream into a graph; call cuThreadExchangeStreamCaptureMode around it",
          site.name());
 }

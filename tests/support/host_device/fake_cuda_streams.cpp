@@ -11,6 +11,7 @@
 #include "fake_devices.h"
 #include "fake_exports.h"
 #include "fake_faults.h"
+#include "fake_graphs.h"
 #include "fake_kernels.h"
 #include "fake_options.h"
 
@@ -18,23 +19,6 @@
 namespace farandole::fake {
 
 namespace {
-
-// The stream of a call that enqueues there. Null, after a report, if the handle is none of the current device.
-Stream* target_of(const char* call, CUstream handle) {
-  Device& device = *current_device();
-  Stream* const stream = stream_of(handle, device);
-  if (stream == nullptr) {
-    misuse("{} on {}, which is no stream", call, fmt::ptr(handle));
-  } else if (&stream->device != &device) {
-    misuse("{} on a stream of device {} while the context of device {} is current", call, stream->device.ordinal,
-           device.ordinal);
-    return nullptr;
-  } else if (stream->is_captured.load(std::memory_order_relaxed)) {
-    misuse("{} on a stream that is captured into a graph", call);
-    return nullptr;
-  }
-  return stream;
-}
 
 Event* event_of(const char* call, CUevent handle) {
   auto* const event = reinterpret_cast<Event*>(handle);
@@ -47,7 +31,64 @@ const void* address_of(CUdeviceptr memory) {
   return reinterpret_cast<const void*>(memory);
 }
 
+// A call that a program must not make of a stream while that is captured. Invalidates the capture.
+CUresult check_not_captured(const char* call, const Stream& stream) {
+  Capture* const capture = stream.capture();
+  if (capture == nullptr) return CUDA_SUCCESS;
+  misuse("{} of a stream that is being captured into a graph, which invalidates the capture", call);
+  capture->invalidate();
+  return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
+// A wait of a stream that is being captured, or for an event that was recorded in a capture; else one of both is null.
+CUresult wait_in_capture(Stream& stream, const CapturedRecord* record) {
+  Capture* const capture = stream.capture();
+  const auto refuse = [&](CUresult error, const char* why) {
+    misuse("cuStreamWaitEvent in stream {} for an event that was recorded {}", stream.serial, why);
+    if (capture != nullptr) capture->invalidate();
+    return error;
+  };
+  if (record == nullptr) {
+    return refuse(CUDA_ERROR_STREAM_CAPTURE_ISOLATION, "outside of the capture of the stream, which invalidates it");
+  }
+  if (record->capture->has_ended()) return refuse(CUDA_ERROR_CAPTURED_EVENT, "in a capture that has ended");
+  if (!record->capture->is_valid()) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  if (capture != nullptr && capture != record->capture) {
+    record->capture->invalidate();
+    return refuse(CUDA_ERROR_STREAM_CAPTURE_MERGE, "in another capture, which invalidates both");
+  }
+  if (&stream == &stream.device.legacy_stream()) {
+    record->capture->invalidate();
+    return refuse(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "in a capture, which the default stream cannot join");
+  }
+  record->capture->wait(stream, *record);
+  return CUDA_SUCCESS;
+}
+
 }  // namespace
+
+CUresult find_target(const char* call, CUstream handle, Stream*& target) {
+  Device& device = *current_device();
+  target = stream_of(handle, device);
+  if (target == nullptr) {
+    misuse("{} on {}, which is no stream", call, fmt::ptr(handle));
+    return kInvalidHandle;
+  }
+  if (&target->device != &device) {
+    misuse("{} on a stream of device {} while the context of device {} is current", call, target->device.ordinal,
+           device.ordinal);
+    return kInvalidHandle;
+  }
+  if (const Capture* const capture = target->capture()) {
+    return capture->is_valid() ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  }
+  if (Capture* const capture = device.capture_of_blocking_stream(); capture && target == &device.legacy_stream()) {
+    misuse("{} on the default stream, which would wait for a stream that is being captured", call);
+    capture->invalidate();
+    return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+  }
+  return CUDA_SUCCESS;
+}
 
 extern "C" {
 
@@ -84,8 +125,8 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
   FARANDOLE_FAKE_CALL(Needs::kContext);
   const auto* const kernel = reinterpret_cast<Function*>(function);
   if (kernel == nullptr || !kernel->is(Handle::Kind::kFunction)) return kInvalidHandle;
-  Stream* const target = target_of("cuLaunchKernel", stream);
-  if (target == nullptr) return kInvalidHandle;
+  Stream* target = nullptr;
+  if (const CUresult failed = find_target("cuLaunchKernel", stream, target); failed != CUDA_SUCCESS) return failed;
   if (&kernel->device != &target->device) {
     misuse("cuLaunchKernel of {}, which was loaded for device {}, on device {}", kernel->name, kernel->device.ordinal,
            target->device.ordinal);
@@ -106,8 +147,8 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
 // With ordinary memory of the host CUDA may or may not wait for the copy, so the double does both.
 CUresult cuMemcpyAsync(CUdeviceptr target, CUdeviceptr source, std::size_t bytes, CUstream stream) {
   FARANDOLE_FAKE_CALL(Needs::kContext);
-  Stream* const queue = target_of("cuMemcpyAsync", stream);
-  if (queue == nullptr) return kInvalidHandle;
+  Stream* queue = nullptr;
+  if (const CUresult failed = find_target("cuMemcpyAsync", stream, queue); failed != CUDA_SUCCESS) return failed;
   const int device = queue->device.ordinal;
   Item item{.call = "cuMemcpyAsync"};
   const bool are_known =
@@ -115,7 +156,8 @@ CUresult cuMemcpyAsync(CUdeviceptr target, CUdeviceptr source, std::size_t bytes
       item.uses.add("cuMemcpyAsync", device, Reach::kAnywhere, {address_of(source), bytes, false, "source"});
   if (!are_known) return CUDA_ERROR_INVALID_VALUE;
   thread_local Random coin = random_of(device, this_thread_number());
-  const bool waits = (bytes > 0 && !item.uses.has_device()) || (item.uses.has_pageable() && coin.one_in(2));
+  const bool may_wait = (bytes > 0 && !item.uses.has_device()) || (item.uses.has_pageable() && coin.one_in(2));
+  const bool waits = may_wait && queue->capture() == nullptr;
   item.work = [to = stream_address(target), from = stream_address(source), bytes](Random& /*random*/) {
     std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
   };
@@ -127,8 +169,8 @@ CUresult cuMemcpyAsync(CUdeviceptr target, CUdeviceptr source, std::size_t bytes
 
 CUresult cuMemsetD8Async(CUdeviceptr memory, unsigned char value, std::size_t bytes, CUstream stream) {
   FARANDOLE_FAKE_CALL(Needs::kContext);
-  Stream* const queue = target_of("cuMemsetD8Async", stream);
-  if (queue == nullptr) return kInvalidHandle;
+  Stream* queue = nullptr;
+  if (const CUresult failed = find_target("cuMemsetD8Async", stream, queue); failed != CUDA_SUCCESS) return failed;
   Item item{.call = "cuMemsetD8Async"};
   const Access target{address_of(memory), bytes, true, "target"};
   if (!item.uses.add("cuMemsetD8Async", queue->device.ordinal, Reach::kDevice, target)) return CUDA_ERROR_INVALID_VALUE;
@@ -141,8 +183,8 @@ CUresult cuMemsetD8Async(CUdeviceptr memory, unsigned char value, std::size_t by
 
 CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr memory, std::uint32_t value, unsigned flags) {
   FARANDOLE_FAKE_CALL(Needs::kContext);
-  Stream* const queue = target_of("cuStreamWriteValue32", stream);
-  if (queue == nullptr) return kInvalidHandle;
+  Stream* queue = nullptr;
+  if (const CUresult failed = find_target("cuStreamWriteValue32", stream, queue); failed != CUDA_SUCCESS) return failed;
   if (flags != CU_STREAM_WRITE_VALUE_DEFAULT || memory % sizeof value != 0) return CUDA_ERROR_INVALID_VALUE;
   Item item{.call = "cuStreamWriteValue32"};
   const Access target{address_of(memory), sizeof value, true, "target"};
@@ -165,12 +207,13 @@ CUresult cuStreamCreate(CUstream* stream, unsigned flags) {
 
 CUresult cuStreamSynchronize(CUstream stream) {
   FARANDOLE_FAKE_CALL(Needs::kContext);
-  check_captures(call_site);
   const Stream* const found = stream_of(stream, *current_device());
   if (found == nullptr) {
     misuse("cuStreamSynchronize of {}, which is no stream", fmt::ptr(stream));
     return kInvalidHandle;
   }
+  if (const CUresult failed = check_not_captured("cuStreamSynchronize", *found); failed != CUDA_SUCCESS) return failed;
+  check_captures(call_site);
   driver_lock.unlock();
   found->wait(found->pushed());
   return is_device_lost() ? CUDA_ERROR_ILLEGAL_ADDRESS : CUDA_SUCCESS;
@@ -178,12 +221,13 @@ CUresult cuStreamSynchronize(CUstream stream) {
 
 CUresult cuStreamQuery(CUstream stream) {
   FARANDOLE_FAKE_CALL(Needs::kContext);
-  check_captures(call_site);
   const Stream* const found = stream_of(stream, *current_device());
   if (found == nullptr) {
     misuse("cuStreamQuery of {}, which is no stream", fmt::ptr(stream));
     return kInvalidHandle;
   }
+  if (const CUresult failed = check_not_captured("cuStreamQuery", *found); failed != CUDA_SUCCESS) return failed;
+  check_captures(call_site);
   if (is_device_lost()) return CUDA_ERROR_ILLEGAL_ADDRESS;
   return found->is_idle() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
@@ -196,18 +240,25 @@ CUresult cuStreamIsCapturing(CUstream stream, int* status) {
     misuse("cuStreamIsCapturing of {}, which is no stream", fmt::ptr(stream));
     return kInvalidHandle;
   }
-  if (found == &device.legacy_stream() && device.captures_blocking_stream()) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
-  *status = found->is_captured.load(std::memory_order_relaxed) ? CU_STREAM_CAPTURE_STATUS_ACTIVE
-                                                               : CU_STREAM_CAPTURE_STATUS_NONE;
+  if (device.capture_of_blocking_stream() != nullptr && found == &device.legacy_stream()) {
+    return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+  }
+  *status = CU_STREAM_CAPTURE_STATUS_NONE;
+  if (const Capture* const capture = found->capture()) {
+    *status = capture->is_valid() ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_INVALIDATED;
+  }
   return CUDA_SUCCESS;
 }
 
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
   FARANDOLE_FAKE_CALL(Needs::kContext);
-  Stream* const target = target_of("cuStreamWaitEvent", stream);
+  Stream* target = nullptr;
+  if (const CUresult failed = find_target("cuStreamWaitEvent", stream, target); failed != CUDA_SUCCESS) return failed;
   const Event* const found = event_of("cuStreamWaitEvent", event);
-  if (target == nullptr || found == nullptr) return kInvalidHandle;
+  if (found == nullptr) return kInvalidHandle;
   if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  const CapturedRecord* const record = found->captured();
+  if (record != nullptr || target->capture() != nullptr) return wait_in_capture(*target, record);
   const Mark* const mark = found->mark();
   if (mark == nullptr) {
     misuse("cuStreamWaitEvent for an event that was never recorded, for which no stream waits");
@@ -234,13 +285,18 @@ CUresult cuEventDestroy_v2(CUevent event) {
 
 CUresult cuEventRecord(CUevent event, CUstream stream) {
   FARANDOLE_FAKE_CALL(Needs::kContext);
-  Stream* const target = target_of("cuEventRecord", stream);
+  Stream* target = nullptr;
+  if (const CUresult failed = find_target("cuEventRecord", stream, target); failed != CUDA_SUCCESS) return failed;
   Event* const found = event_of("cuEventRecord", event);
-  if (target == nullptr || found == nullptr) return kInvalidHandle;
+  if (found == nullptr) return kInvalidHandle;
   if (&found->device != &target->device) {
     misuse("cuEventRecord of an event of device {} on a stream of device {}", found->device.ordinal,
            target->device.ordinal);
     return kInvalidHandle;
+  }
+  if (Capture* const capture = target->capture()) {
+    found->record(capture->record(*target));
+    return CUDA_SUCCESS;
   }
   found->record([target](Mark* mark) { target->device.enqueue(*target, {.call = "cuEventRecord", .reach = mark}); });
   return CUDA_SUCCESS;
@@ -248,9 +304,14 @@ CUresult cuEventRecord(CUevent event, CUstream stream) {
 
 CUresult cuEventQuery(CUevent event) {
   FARANDOLE_FAKE_CALL(Needs::kDriver);
-  check_captures(call_site);
   const Event* const found = event_of("cuEventQuery", event);
   if (found == nullptr) return kInvalidHandle;
+  if (const CapturedRecord* const record = found->captured()) {
+    misuse("cuEventQuery of an event that was last recorded in a capture, which invalidates the capture");
+    record->capture->invalidate();
+    return CUDA_ERROR_CAPTURED_EVENT;
+  }
+  check_captures(call_site);
   const Mark* const mark = found->mark();
   return mark == nullptr || mark->is_reached() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }

@@ -21,9 +21,6 @@ void fake_device_lose(unsigned calls);
 /// This stream hangs before the `nth` item that is enqueued from now: 1 is the next.
 /// @param stream  null: the default stream of the current device
 void fake_device_stick(void* stream, unsigned nth);
-/// From now on this stream is captured into a graph, or is not. The double makes no graphs: what is enqueued meanwhile
-/// is a misuse. @param stream  none of the default ones
-void fake_device_capture(void* stream, int is_captured);
 /// Removes all injected errors, the loss of devices, and all hangs.
 void fake_device_restore(void);
 

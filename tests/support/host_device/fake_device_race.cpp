@@ -147,6 +147,25 @@ void exchange_in_two_streams(bool is_right) {
   });
 }
 
+// The mistake: a stream reads memory that a graph writes in another stream. A count of owners that launches share would
+// hide it.
+void read_what_a_graph_writes(bool is_right) {
+  const Pair pair;
+  const Bytes source(4096);
+  const CUfunction kernel = find_kernel_by_name("farandole_copy");
+  CUgraph graph = nullptr;
+  CUgraphExec executable = nullptr;
+  cuda_api().cuStreamBeginCapture(pair.producer, CU_STREAM_CAPTURE_MODE_GLOBAL);
+  launch(kernel, arguments_of({{pair.data.data(), source.data(), nullptr, 4096, 1.0}}), pair.producer);
+  cuda_api().cuStreamEndCapture(pair.producer, &graph);
+  cuda_api().cuGraphInstantiateWithFlags(&executable, graph, 0);
+  for (int launches = 0; launches < 20; ++launches) cuda_api().cuGraphLaunch(executable, pair.producer);
+  pair.record();
+  if (is_right) wait(pair.consumer, pair.event);
+  copy(pair.copied, pair.data, pair.consumer);
+  pair.synchronize();
+}
+
 }  // namespace
 }  // namespace farandole::fake
 
@@ -159,7 +178,8 @@ int main(int argc, char** argv) {
       {"read_on_the_host", read_on_the_host},
       {"write_in_the_default_stream", write_in_the_default_stream},
       {"read_what_is_received", read_what_is_received},
-      {"exchange_in_two_streams", exchange_in_two_streams}};
+      {"exchange_in_two_streams", exchange_in_two_streams},
+      {"read_what_a_graph_writes", read_what_a_graph_writes}};
   const auto found = argc == 3 ? cases.find(argv[1]) : cases.end();
   if (found == cases.end()) return 2;
   cuda_api().cuInit(0);

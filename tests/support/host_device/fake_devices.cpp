@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "fake_driver_lock.h"
+#include "fake_graphs.h"
 #include "fake_options.h"
 
 namespace farandole::fake {
@@ -53,6 +54,7 @@ Stream& Device::legacy_stream() {
 }
 
 void Device::enqueue(Stream& stream, Item item) {
+  if (Capture* const capture = stream.capture()) return capture->add(stream, std::move(item));
   Stream* const legacy = legacy_.load(std::memory_order_relaxed);
   // Most streams are outside of the rule, and must not meet at its lock.
   if (!stream.is_blocking && &stream != legacy) return stream.push(std::move(item));
@@ -74,11 +76,12 @@ std::vector<Stream*> Device::all_streams() {
   return streams;
 }
 
-bool Device::captures_blocking_stream() {
-  const std::vector<Stream*> streams = all_streams();
-  return std::any_of(streams.begin(), streams.end(), [](const Stream* stream) {
-    return stream->is_blocking && stream->is_captured.load(std::memory_order_relaxed);
-  });
+Capture* Device::capture_of_blocking_stream() {
+  if (active_captures() == 0) return nullptr;
+  for (const Stream* const stream : all_streams()) {
+    if (Capture* const capture = stream->is_blocking ? stream->capture() : nullptr) return capture;
+  }
+  return nullptr;
 }
 
 void Device::synchronize() {

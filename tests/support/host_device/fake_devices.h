@@ -25,10 +25,11 @@ class Device {
 
   Stream& make_stream(bool is_blocking);
   Stream& legacy_stream();
-  /// Appends an item to a stream of this device, in the order that the legacy default stream asks for.
+  /// Appends an item to a stream of this device, in the order that the legacy default stream asks for; or to the graph
+  /// that the stream is captured into.
   void enqueue(Stream& stream, Item item);
-  /// True if a stream that the legacy one waits for is captured.
-  bool captures_blocking_stream();
+  /// The capture of a stream that the legacy one waits for; null if there is none.
+  Capture* capture_of_blocking_stream();
   /// Waits for everything that is in its streams.
   void synchronize();
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions exported by the two libraries: those of cuda_api.h and nccl_api.h. A definition with other parameters
-// does not compile.
+// The functions exported by the two libraries: those of cuda_api.h, fake_program_api.h and nccl_api.h. A definition
+// with other parameters does not compile.
 #pragma once
 
 #include "cuda/cuda_api.h"
 #include "cuda/nccl_api.h"
+#include "fake_program_api.h"
 
 namespace farandole::fake {
 
@@ -18,7 +19,7 @@ using namespace cuda;
 #define FARANDOLE_DECLARE_NCCL(name, parameters) ncclResult_t name parameters;
 extern "C" {
 FARANDOLE_CUDA_FUNCTIONS(FARANDOLE_DECLARE_CUDA)
-CUresult cuStreamSynchronize(CUstream stream);  // of programs: the plug-in does without
+FARANDOLE_PROGRAM_CUDA_FUNCTIONS(FARANDOLE_DECLARE_CUDA)
 FARANDOLE_NCCL_FUNCTIONS(FARANDOLE_DECLARE_NCCL)
 const char* ncclGetErrorString(ncclResult_t error);
 const char* ncclGetLastError(ncclComm_t comm);

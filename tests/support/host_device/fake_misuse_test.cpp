@@ -175,14 +175,16 @@ TEST_F(CudaMisuse, MemoryIsFreedWhileAStreamUsesIt) {
 TEST_F(CudaMisuse, ACallThatBreaksACapture) {
   const CUstream stream = make_stream();
   const CUevent event = make_event();
-  fake_device_capture(stream, 1);
+  EXPECT_EQ(cuda_api().cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
   EXPECT_EQ(cuda_api().cuEventQuery(event), CUDA_SUCCESS);
   EXPECT_THAT(reports(), HasSubstr("cuEventQuery breaks the capture"));
   int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
   EXPECT_EQ(cuda_api().cuThreadExchangeStreamCaptureMode(&mode), CUDA_SUCCESS);
   EXPECT_EQ(cuda_api().cuEventQuery(event), CUDA_SUCCESS);
   EXPECT_EQ(cuda_api().cuThreadExchangeStreamCaptureMode(&mode), CUDA_SUCCESS);
-  fake_device_capture(stream, 0);
+  CUgraph graph = nullptr;
+  EXPECT_EQ(cuda_api().cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
+  EXPECT_EQ(cuda_api().cuGraphDestroy(graph), CUDA_SUCCESS);
   EXPECT_EQ(cuda_api().cuEventQuery(event), CUDA_SUCCESS);
 }
 

@@ -11,6 +11,7 @@
 #include "fake_calls.h"
 #include "fake_device.h"
 #include "fake_exports.h"
+#include "fake_graphs.h"
 #include "fake_groups.h"
 #include "fake_options.h"
 #include "fake_waiting.h"
@@ -77,6 +78,9 @@ ncclResult_t enqueue_call(const char* name, ncclComm_t handle, CUstream stream, 
     misuse("{} on rank {}, of device {}, in a stream that is not of this device", name, communicator->rank,
            communicator->device.ordinal);
     return refuse(ncclInvalidArgument, "a stream of another device");
+  }
+  if (const Capture* const capture = target->capture(); capture != nullptr && !capture->is_valid()) {
+    return refuse(ncclUnhandledCudaError, "Cuda failure 901 'operation failed due to a previous error during capture'");
   }
   PlannedCall call;
   if (const std::string problem = plan(*communicator, call); !problem.empty()) {
@@ -217,6 +221,10 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   Communicator* const communicator = communicator_of("ncclCommFinalize", comm);
   if (communicator == nullptr) return ncclInvalidArgument;
   const CommunicatorCall guard(*communicator, "ncclCommFinalize");
+  if (const int groups = communicator->captured_groups(); groups > 0) {
+    misuse("ncclCommFinalize of rank {} waits until {} groups in graphs are destroyed; destroy the graphs first",
+           communicator->rank, groups);
+  }
   if (std::exchange(communicator->is_finalized, true)) misuse("ncclCommFinalize twice on rank {}", communicator->rank);
   if (!communicator->drain()) return ncclInternalError;
   return communicator->error();

@@ -5,7 +5,6 @@
 #include <thread>
 #include <utility>
 
-#include "fake_calls.h"
 #include "fake_device.h"
 #include "fake_devices.h"
 #include "fake_faults.h"
@@ -152,6 +151,12 @@ void Event::record(const std::function<void(Mark*)>& enqueue) {
   Mark* const mark = &marks_.emplace_back();
   enqueue(mark);
   last_.store(mark, std::memory_order_release);
+  captured_.store(nullptr, std::memory_order_release);
+}
+
+void Event::record(CapturedRecord record) {
+  const std::lock_guard guard(mutex_);
+  captured_.store(&records_.emplace_back(std::move(record)), std::memory_order_release);
 }
 
 std::uint32_t this_thread_number() {
@@ -161,12 +166,6 @@ std::uint32_t this_thread_number() {
 }
 
 }  // namespace farandole::fake
-
-extern "C" void fake_device_capture(void* stream, int is_captured) {
-  auto& captured = static_cast<farandole::fake::Stream*>(stream)->is_captured;
-  const bool was = captured.exchange(is_captured != 0, std::memory_order_relaxed);
-  farandole::fake::captured_streams().fetch_add((is_captured != 0 ? 1 : 0) - (was ? 1 : 0), std::memory_order_relaxed);
-}
 
 extern "C" void fake_device_stick(void* stream, unsigned nth) {
   using farandole::fake::Stream;

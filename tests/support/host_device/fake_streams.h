@@ -7,6 +7,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -20,13 +21,25 @@
 
 namespace farandole::fake {
 
+class Capture;
 class Device;
 class Stream;
 
 /// Object behind a handle of CUDA. The memory is never freed, so that uses of a destroyed handle are recognised.
 class Handle {
  public:
-  enum class Kind : std::uint32_t { kDead = 0x66616b30, kStream, kEvent, kModule, kFunction, kCommunicator };
+  enum class Kind : std::uint32_t {
+    kDead = 0x66616b30,
+    kStream,
+    kEvent,
+    kModule,
+    kFunction,
+    kCommunicator,
+    kCapture,
+    kGraphNodes,
+    kGraph,
+    kExecutableGraph,
+  };
   explicit Handle(Kind kind) : kind_(kind) {}
   Handle(const Handle&) = delete;
   Handle& operator=(const Handle&) = delete;
@@ -80,8 +93,11 @@ class Stream : public Handle {
   Stream(Device& owner, unsigned serial_in_device, bool waits_for_legacy);
   Device& device;
   const unsigned serial;
-  const bool is_blocking;                ///< made without CU_STREAM_NON_BLOCKING
-  std::atomic<bool> is_captured{false};  ///< into a graph, which the double has only in name
+  const bool is_blocking;  ///< made without CU_STREAM_NON_BLOCKING
+
+  /// The capture that this stream is part of; null if it is in none.
+  Capture* capture() const { return capture_.load(std::memory_order_acquire); }
+  void set_capture(Capture* capture) { capture_.store(capture, std::memory_order_release); }
 
   /// Appends an item. Hosts only; thread-safe.
   void push(Item item);
@@ -114,8 +130,15 @@ class Stream : public Handle {
   std::atomic<std::uint32_t> stuck_item_{0};    // 1 is the first item; 0: none
   std::atomic<std::uint32_t> stuck_epoch_{0};   // the item hangs while the number of restorations is this one
   std::atomic<std::uint32_t> group_thread_{0};  // number of the thread; 0: none
+  std::atomic<Capture*> capture_{nullptr};      // hosts only; release: set_capture; acquire: capture
   Block* first_;                                // of the stream's thread, as what follows
   Random random_;
+};
+
+/// The moment in a capture for which an event stands that was recorded there.
+struct CapturedRecord {
+  Capture* capture;
+  std::vector<std::size_t> nodes;  ///< the last nodes before it
 };
 
 /// Lives until the process ends, also when it is destroyed.
@@ -125,13 +148,19 @@ class Event : public Handle {
   Device& device;
   /// Records it. @param enqueue  enqueues the item that reaches the mark
   void record(const std::function<void(Mark*)>& enqueue);
-  /// The mark of the last record; null if there is none.
+  /// Records it in a stream that is being captured.
+  void record(CapturedRecord record);
+  /// The mark of the last record outside of captures; null if there is none.
   const Mark* mark() const { return last_.load(std::memory_order_acquire); }
+  /// The last record, if that was in a capture; else null.
+  const CapturedRecord* captured() const { return captured_.load(std::memory_order_acquire); }
 
  private:
-  std::mutex mutex_;        // guards marks_
+  std::mutex mutex_;        // guards marks_ and records_
   std::deque<Mark> marks_;  // each is reached once; waits that were enqueued before a record keep the older one
+  std::deque<CapturedRecord> records_;
   std::atomic<Mark*> last_{nullptr};
+  std::atomic<const CapturedRecord*> captured_{nullptr};
 };
 
 /// A small number of the calling thread, from 1.

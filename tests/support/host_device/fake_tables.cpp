@@ -36,8 +36,8 @@ const ProgramCudaApi& cuda_api() {
     void* const library = open_library(FARANDOLE_FAKE_CUDA);
 #define FARANDOLE_FIND(name, exported, parameters) find_function(library, #exported, table.name);
     FARANDOLE_CUDA_FUNCTIONS(FARANDOLE_FIND)
+    FARANDOLE_PROGRAM_CUDA_FUNCTIONS(FARANDOLE_FIND)
 #undef FARANDOLE_FIND
-    find_function(library, "cuStreamSynchronize", table.cuStreamSynchronize);
     return table;
   }();
   return api;

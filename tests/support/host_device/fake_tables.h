@@ -16,6 +16,7 @@
 #include "cuda/kernel_arguments.h"
 #include "cuda/nccl_api.h"
 #include "fake_device.h"
+#include "fake_program_api.h"
 
 namespace farandole::fake {
 
@@ -24,9 +25,11 @@ using namespace cuda;
 // NOLINTEND(google-build-using-namespace)
 
 /// Functions that the plug-in calls, and functions that only programs call.
+#define FARANDOLE_MEMBER(name, exported, parameters) CUresult(*name) parameters = nullptr;
 struct ProgramCudaApi : CudaApi {
-  CUresult (*cuStreamSynchronize)(CUstream stream) = nullptr;
+  FARANDOLE_PROGRAM_CUDA_FUNCTIONS(FARANDOLE_MEMBER)
 };
+#undef FARANDOLE_MEMBER
 
 /// Empty tables have been filled, or the test program ends.
 const ProgramCudaApi& cuda_api();
