@@ -315,10 +315,11 @@ class Step {
 
 TEST(DirectCalls, ReplaysOfAGraphGiveTheBitsOfTheCalls) {
   for_each_device_group({2, 3}, [](Communicator& ranks) {
-    Communicator caller = direct(ranks);
     const StreamView stream = device_of(ranks).make_stream();
     for (const char* const algorithm : {"vendor", "ring"}) {
       for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage}) {
+        // Not one for all: between hosts NCCL 2.28 confuses the order of calls that follow the end of a graph.
+        Communicator caller = direct(ranks);
         Step step(ranks, caller, stream, algorithm, op);
         const auto expected = step.after_20([&] { step.enqueue(); });
         StreamCapture capture(device_of(ranks), stream);

@@ -46,6 +46,7 @@ std::byte* part_of(void* vector, std::size_t part, std::size_t part_bytes) {
 }  // namespace
 
 DeviceGroupId make_nccl_id(const NcclApi& api, const DeviceContext& device) {
+  const RelaxedCapture relaxed(device.api);
   ncclUniqueId id{};
   static_assert(sizeof id == sizeof(DeviceGroupId));
   if (const ncclResult_t result = api.ncclGetUniqueId(&id); result != ncclSuccess) {
@@ -93,12 +94,14 @@ NcclGroup::NcclGroup(CudaDevice& device, const NcclApi& api, const DeviceGroupId
   ncclConfig_v21400 config;
   config.blocking = 1;
   const ContextScope scope(device_.context().api, device_.context().context);
+  const RelaxedCapture relaxed(device_.context().api);  // NCCL allocates memory
   check(api_.ncclCommInitRankConfig(&communicator_, size, nccl_id, rank, &config), "ncclCommInitRankConfig");
 }
 
 NcclGroup::~NcclGroup() {
   if (communicator_ == nullptr) return;
   const ContextScope scope(device_.context().api, device_.context().context);
+  const RelaxedCapture relaxed(device_.context().api);
   const ncclResult_t finalized = api_.ncclCommFinalize(communicator_);
   // If the ranks could not finalize the group together, ncclCommAbort frees the group's resources on this rank alone.
   const ncclResult_t freed =
@@ -276,6 +279,7 @@ void NcclGroup::abort() {
   }
   if (communicator == nullptr) return;
   const ContextScope scope(device_.context().api, device_.context().context);
+  const RelaxedCapture relaxed(device_.context().api);
   if (const ncclResult_t result = api_.ncclCommAbort(communicator); result != ncclSuccess) {
     log(LogLevel::kWarning, fmt::format("ncclCommAbort failed on {}: {}", name_, error_text(result)));
   }

@@ -198,6 +198,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, ncclConfig_v21400* config) {
   FARANDOLE_FAKE_NCCL_CALL();
+  check_captures(call_site);  // NCCL allocates memory
   *comm = nullptr;
   if (current_device() == nullptr) {
     misuse("ncclCommInitRankConfig on a thread that has no current context; call cuCtxSetCurrent first");
