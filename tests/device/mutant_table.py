@@ -62,8 +62,6 @@ DIRECT_DIFFERENCE = Test("DirectFaults.DifferentCallsAreAMismatchThatNamesThem",
                          deadline_s=5, limit_s=15, by_rank=RAISES)
 DIRECT_LATE = Test("DirectFaults.ARankThatDoesNotComeIsATimeoutThatNamesIt", processes=2, program="farandole_device_faults",
                    deadline_s=2, limit_s=15, by_rank=RAISES)
-DIRECT_LAST = Test("DirectFaults.TheLastCallsAreCompared", processes=2, program="farandole_device_faults", limit_s=15, by_rank=RAISES)
-DIRECT_MIXED = Test("DirectCalls.MixWithCallsOfTheQueue")
 DIRECT_FACTORS = Test("DirectCalls.AverageAndMultiplyWithoutAKernelOfTheirOwn")
 DIRECT_GRADIENTS = Test("DeviceGradients.AreAveragedInTheCallersOrder")
 REFUSED_IN_A_CAPTURE = Test("DirectCalls.ARefusedCallLeavesTheCaptureValid")
@@ -235,15 +233,11 @@ MUTANTS = [
     # Direct calls: what follows them, and their place among the calls of the queue.
     Mutant("reports-are-not-compared", "the comparison of direct calls", COMPARISON,
            "if (std::memcmp(&own, &other, sizeof own) == 0) continue;", "continue;", DIRECT_DIFFERENCE),
-    Mutant("last-direct-calls-are-not-compared", "the wait for the last reports", WATCH,
-           "calls_.ended() == count && comparison_.is_complete(count)", "calls_.ended() == count", DIRECT_LAST),
     Mutant("direct-calls-end-unseen", "the question whether a direct call has ended on the device", WATCH,
            "const std::optional<DirectLog::Pending> pending = on_device ? on_device : calls_.being_enqueued();",
            "const std::optional<DirectLog::Pending> pending;", DIRECT_LATE),
-    Mutant("direct-calls-overtake-the-queue", "the wait for calls of the queue that were made before", DIRECT,
-           "queue_.wait_until_enqueued();", "", DIRECT_MIXED),
     Mutant("factors-of-the-vendor-are-lost", "the factor of the vendor's reduction", WORK,
-           "plan.collective.factor = call.prescale * call.final_scale;", "", DIRECT_FACTORS),
+           "plan.collective.factor = call.final_scale;", "", DIRECT_FACTORS),
     Mutant("buckets-before-they-are-packed", "the wait of the side stream for the caller's", SIDE_STREAM,
            "device_.wait(stream_, *forked_);", "", DIRECT_GRADIENTS),
     Mutant("averages-before-they-are-there", "the wait of the caller's stream for the side stream", SIDE_STREAM,
