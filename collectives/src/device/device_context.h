@@ -22,9 +22,9 @@ namespace farandole {
 /// Opened by the first use of a device on this rank, and destroyed with the rank's last communicator, whether that uses
 /// devices or not. The device groups end then, and a vendor may wait until all ranks of a group have ended theirs.
 ///
-/// All device operations of a rank run in one stream, one after another, in the order of DeviceOrder. One thread
-/// (DeviceThread) makes all calls that enqueue work, and all calls that may block in the driver: opening the device,
-/// allocating memory, loading NCCL.
+/// All operations of queues run in one stream, one after another, in the order of DeviceOrder. One thread
+/// (DeviceThread) makes all calls that enqueue them, and all calls that may block in the driver: opening the device,
+/// allocating memory, loading NCCL. Direct calls (DirectCalls) are enqueued by their callers, in the callers' streams.
 class DeviceContext {
  public:
   /// Reference that keeps a rank's context open. Each communicator holds a ContextRef for its whole life. The reference

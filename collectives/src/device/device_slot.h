@@ -34,7 +34,7 @@ enum class DeviceReach : std::uint8_t {
 /// group and skip step 3, because an NCCL communicator takes device memory and is slow to make. If only some of the
 /// ranks have such a group, steps 1 and 2 are repeated for a new group.
 ///
-/// One thread at a time (the work queue's lock).
+/// One thread at a time (the work queue's lock; a direct call reads the group after the queue has enqueued all calls).
 class DeviceSlot {
  public:
   explicit DeviceSlot(const Group& group);

@@ -22,7 +22,8 @@ namespace farandole {
 class DeviceWork {
  public:
   virtual ~DeviceWork() = default;
-  /// Enqueues all of the work. Called on the device's thread. @param devices  null if this rank is alone
+  /// Enqueues all of the work. Called on the device's thread, or by the caller of a direct call. @param devices  null
+  /// if this rank is alone
   virtual void enqueue(Device& device, DeviceGroup* devices, StreamView stream) = 0;
 };
 

@@ -147,7 +147,8 @@ struct Placement {
 /// **Order.** All ranks of a communicator call the same collectives in the same order. Each collective first compares
 /// the calls of all ranks (unless FARANDOLE_CHECK=off): if they differ, Mismatch is raised on every rank before data is
 /// touched. The same holds for a call that is invalid on one rank: InvalidArgument on that rank, Mismatch on its peers.
-/// After both errors the communicator is usable. Timeout, PeerLost, TransportError and DeviceError poison the job.
+/// After both errors the communicator is usable. (Calls on devices in the caller's order are compared afterwards, see
+/// CommunicatorOptions::DeviceOrder.) Timeout, PeerLost, TransportError and DeviceError poison the job.
 ///
 /// **Buffers.** While a collective runs, no other thread and no collective of a peer may write to its buffers. Input
 /// and output may share memory where a function says "in place"; any other overlap of input, output and counts raises
@@ -163,7 +164,7 @@ struct Placement {
 /// call returns when the collective is enqueued, work that is enqueued later waits for the result, and buffers must
 /// stay valid until then. Ranks compare their calls on the host, as for host memory. The device operations of a rank
 /// run one after another, in an order on which all ranks agree, so that ranks may use several communicators in
-/// different orders.
+/// different orders. CommunicatorOptions::DeviceOrder::kCaller gives up both for calls that are enqueued at once.
 ///
 /// Copies refer to the same communicator. A communicator that is default-constructed or moved from raises
 /// InvalidArgument in every function but `valid`. A communicator that outlives its World still answers `rank`, `size`,

@@ -24,7 +24,7 @@ struct CallReport {
 /// The reports that peers have sent to one rank and that nobody has read, by communicator. Thread-safe.
 class CallReports {
  public:
-  /// Adds a report. Drops a report about a communicator that has ended here, and the oldest report if nobody reads.
+  /// Adds a report. Drops a report about an older communicator of the same id, and the oldest report if nobody reads.
   void put(const CommunicatorKey& communicator, CallReport report);
   /// Removes and returns the reports about a communicator, in the order in which they were sent.
   std::deque<CallReport> take(const CommunicatorKey& communicator);
