@@ -39,7 +39,7 @@ TEST(Settings, ReadsEveryKindOfValue) {
   EXPECT_EQ(settings.collectives.allreduce, "ring");
   EXPECT_EQ(settings.collectives.segment_bytes, 65536);
   EXPECT_EQ(settings.gradients.bucket_bytes, 1 << 30);
-  EXPECT_FALSE(settings.collectives.check);
+  EXPECT_EQ(settings.collectives.check, "off");
   EXPECT_DOUBLE_EQ(settings.faults.timeout.count(), 120);
   EXPECT_DOUBLE_EQ(settings.faults.warn_after.count(), 0.1);
   EXPECT_EQ(settings.launch.rank, 2);
@@ -134,13 +134,13 @@ TEST(Settings, TheTableHasEveryMemberOnce) {
   const auto& [s1, s2, s3, s4, s5, s6] = shared_memory;
   const auto& [g1, g2] = gradients;
   const auto& [e1, e2, e3, e4] = engine;
-  const auto& [f1, f2, f3, f4] = faults;
+  const auto& [f1, f2, f3, f4, f5] = faults;
   const auto& [l1, l2, l3, l4, l5, l6, l7] = launch;
   const auto& [n1, n2, n3, n4, n5, n6, n7] = network;
   const auto& [d1, d2, d3, d4, d5] = devices;
   const auto& [p1, p2, p3] = process;
   static_cast<void>(std::tie(c1, s1, g1, e1, f1, l1, n1, d1, p1));
-  EXPECT_EQ(variables.size(), 49U);
+  EXPECT_EQ(variables.size(), 50U);
 }
 
 TEST(Settings, ValuesAreWrittenAsTheyAreRead) {
@@ -163,7 +163,7 @@ TEST(Settings, RankZerosAgreedValuesAreAdopted) {
   const std::vector<std::string> differences = adopt_agreed(other, encode_agreed(root));
   EXPECT_EQ(other.collectives.allreduce, "ring");
   EXPECT_DOUBLE_EQ(other.faults.timeout.count(), 1.5);
-  EXPECT_TRUE(other.collectives.check);
+  EXPECT_EQ(other.collectives.check, "on");
   EXPECT_EQ(other.launch.job, "mine") << "what is not agreed stays";
   EXPECT_EQ(other.process.log_level, "warning");
   ASSERT_EQ(differences.size(), 3U);
