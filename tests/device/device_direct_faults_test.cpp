@@ -157,6 +157,7 @@ TEST(DirectFaults, UnmarkedGradientsEndTheJob) {
     GradientAverager averager(rank.caller, {{gradients.view(), "weights"}}, {.stream = rank.stream});
     averager.ready(0);
     averager.wait();
+    ranks.barrier();
     EXPECT_THAT(message_of<PeerLost>([&] {
                   if (ranks.rank() == 0) averager.ready(0);
                   averager.wait();

@@ -170,7 +170,7 @@ MUTANTS = [
            "core/backends/cuda/memory_pool.cpp", "if (source_.wait_for_release) source_.wait_for_release();", "", IDLE),
     # Connections.
     Mutant("connected-for-every-call", "that only schedules connect ranks", WORK,
-           "devices->run(collective_, stream);", "devices->connect(stream);\n    devices->run(collective_, stream);",
+           "devices.run(plan.collective, stream);", "devices.connect(stream);\n  devices.run(plan.collective, stream);",
            CONNECTIONS),
     # A fault.
     Mutant("aborted-in-a-call", "the wait for a thread that is in NCCL before what it uses is freed", GROUP,

@@ -48,12 +48,19 @@ Communicator::State::~State() {
     return;
   }
   // An exception makes this rank abandon its pending collectives: the peers must not wait for it.
-  const bool has_pending = !queue_->is_empty() || (direct_ != nullptr && direct_->has_pending());
-  if (std::uncaught_exceptions() > exceptions_at_start_ && has_pending) queue_->give_up();
+  if (std::uncaught_exceptions() > exceptions_at_start_ && has_pending()) queue_->give_up();
   if (direct_ != nullptr) direct_->close();
   queue_->close();
   group_.endpoint->communicator_ids().release(group_.id);
   if (group_.direct) group_.endpoint->communicator_ids().release(group_.direct->id);
+}
+
+bool Communicator::State::has_pending() const {
+  try {
+    return !queue_->is_empty() || (direct_ != nullptr && direct_->has_running());
+  } catch (const DeviceError&) {
+    return true;  // the device has failed
+  }
 }
 
 std::array<ShortVectors, kCollectiveCount> Communicator::State::select_short_vectors() const {

@@ -102,6 +102,7 @@ class Communicator::State {
   Work start_refused(const Call& call, const std::string& why) {
     PreparedCall prepared(call, group_.size());
     refuse(prepared, why, /*is_direct=*/false);
+    if (direct_ != nullptr) direct_->note_call_of_queue(prepared);
     return start(prepared);
   }
 
@@ -118,6 +119,7 @@ class Communicator::State {
     return work;
   }
   Selection select(const PreparedCall& prepared);
+  bool has_pending() const;
   const Group group_;
   const int exceptions_at_start_ = std::uncaught_exceptions();
   const std::shared_ptr<WorkQueue> queue_;

@@ -37,8 +37,9 @@ void DirectCalls::close() {
 }
 
 void DirectCalls::note_call_of_queue(PreparedCall& prepared) {
-  if (prepared.space.is_host()) return;
+  // All calls count, whatever memory this rank names: ranks that name different memory must count alike.
   ++queue_calls_;
+  if (prepared.space.is_host()) return;
   prepared.descriptor.digest = mix(prepared.descriptor.digest, watch_ == nullptr ? 0 : watch_->calls().count());
 }
 
@@ -51,18 +52,27 @@ bool DirectCalls::is_direct_kind(const PreparedCall& prepared) const {
 
 /// @throws InvalidArgument  the call cannot be captured
 void DirectCalls::refuse_capture(const PreparedCall& prepared) const {
+  // The default stream is never captured itself: it waits for a stream that is.
+  if (prepared.call.stream.handle == nullptr) {
+    throw InvalidArgument(
+        fmt::format("{}: the device's default stream waits for a stream that is captured into a graph: end "
+                    "the capture before the call, or pass the captured stream",
+                    describe(prepared.descriptor)));
+  }
   if (!is_direct_kind(prepared)) {
     throw InvalidArgument(
         fmt::format("{}: the stream is captured into a graph, and this call needs the host: end the "
                     "capture before the call, or call it outside of the graph",
                     describe(prepared.descriptor)));
   }
-  if (!known_.contains(digest_of(prepared.descriptor, 0))) {
-    throw InvalidArgument(
-        fmt::format("{}: the stream is captured into a graph, and {} has not run this call before: run it once before "
-                    "the capture, because a first call connects the ranks",
-                    describe(prepared.descriptor), group_.describe()));
-  }
+  if (!known_.contains(digest_of(prepared.descriptor, 0))) refuse_first_call(prepared);
+}
+
+void DirectCalls::refuse_first_call(const PreparedCall& prepared) const {
+  throw InvalidArgument(
+      fmt::format("{}: the stream is captured into a graph, and {} has not run this call before: run it once before "
+                  "the capture, because a first call connects the ranks",
+                  describe(prepared.descriptor), group_.describe()));
 }
 
 /// False if the call must go through the queue to set something up. Waits for the queue.
@@ -102,7 +112,10 @@ bool DirectCalls::enqueue(const PreparedCall& prepared) {
   if (is_captured) refuse_capture(prepared);
   if (!is_direct_kind(prepared)) return false;
   if (!is_captured) known_.insert(digest_of(prepared.descriptor, 0));
-  if (!is_ready(prepared)) return false;
+  if (!is_ready(prepared)) {
+    if (is_captured) refuse_first_call(prepared);
+    return false;
+  }
   DirectLog& calls = watch_->calls();
   const std::uint64_t number = calls.begin([this] { group_.endpoint->faults().check(); });
   Descriptor descriptor = prepared.descriptor;
@@ -166,17 +179,17 @@ void DirectCalls::run_in_scratch(Plan& plan, StreamView stream, std::uint64_t nu
   Device& device = queue_.devices().context().device();
   if (plan.bytes > scratch_.bytes) grow_scratch(plan.bytes);
   if (plan.work == nullptr) make_work(plan, scratch_.memory.get());
-  const bool is_elsewhere = scratch_.stream.handle != stream.handle;
-  if (is_elsewhere && scratch_.last_use > watch_->calls().ended()) device.wait(stream, *scratch_.used);
+  // Handles do not tell whether it is the same stream: one may be reused, or mean another stream for each thread.
+  if (scratch_.last_use > watch_->calls().ended()) device.wait(stream, *scratch_.used);
   plan.work->enqueue(device, devices_, stream);
   device.record(*scratch_.used, stream);
-  scratch_.stream = stream;
   scratch_.last_use = number;
 }
 
 void DirectCalls::grow_scratch(std::size_t bytes) {
   std::erase_if(outgrown_, [ended = watch_->calls().ended()](const Outgrown& each) { return each.last_use <= ended; });
-  const std::size_t grown = std::max(bytes, 2 * scratch_.bytes);
+  constexpr std::size_t kMostSpare = std::size_t{64} << 20;  // doubling could take memory that the program needs
+  const std::size_t grown = std::max(bytes, std::min(2 * scratch_.bytes, scratch_.bytes + kMostSpare));
   DeviceScratch memory = allocate(grown);
   if (scratch_.memory != nullptr) outgrown_.push_back({std::move(scratch_.memory), scratch_.last_use});
   scratch_.memory = std::move(memory);
@@ -203,7 +216,11 @@ DirectCalls::Plan& DirectCalls::plan_for(const PreparedCall& prepared, const Cal
 
 void DirectCalls::fail(const PreparedCall& prepared, const Error& error) {
   EndpointFaults& faults = group_.endpoint->faults();
-  faults.poll();  // the death of a peer says more than the vendor's error
+  try {
+    faults.poll();  // the death of a peer says more than the vendor's error
+  } catch (const std::exception&) {
+    // The error below is raised in any case.
+  }
   faults.poison(error.kind(),
                 fmt::format("{} in {} ({}): {}", group_.endpoint->topology().describe(group_.endpoint->rank()),
                             group_.describe(), describe(prepared.descriptor), error.message()));

@@ -52,8 +52,8 @@ class DirectCalls {
   bool enqueue(const PreparedCall& prepared);
   /// Notes that a call goes through the queue, and marks its descriptor with its place among direct calls.
   void note_call_of_queue(PreparedCall& prepared);
-  /// True if calls are on the device, or were not compared.
-  bool has_pending() const { return watch_ != nullptr && watch_->has_pending(); }
+  /// True if calls are on the device. @throws DeviceError
+  bool has_running() const { return watch_ != nullptr && watch_->calls().has_running(); }
   /// Waits until all calls have ended on the device and were compared, or the job has failed.
   void close();
 
@@ -80,8 +80,7 @@ class DirectCalls {
   struct Scratch {
     DeviceScratch memory;
     std::size_t bytes = 0;
-    StreamView stream;                  ///< of the last use
-    std::uint64_t last_use = 0;         ///< number of the call; 0: never used
+    std::uint64_t last_use = 0;         ///< number of the last call that used it; 0: none
     std::unique_ptr<DeviceEvent> used;  ///< recorded after each use
   };
   /// Memory that a smaller Scratch had: to be freed once call `last_use` has ended.
@@ -91,6 +90,7 @@ class DirectCalls {
   };
   bool is_direct_kind(const PreparedCall& prepared) const;
   void refuse_capture(const PreparedCall& prepared) const;
+  [[noreturn]] void refuse_first_call(const PreparedCall& prepared) const;
   bool is_ready(const PreparedCall& prepared);
   void start_watch();
   void run(const PreparedCall& prepared, const Call& call, std::uint64_t number, bool is_captured);
@@ -108,7 +108,7 @@ class DirectCalls {
   std::shared_ptr<DirectWatch> watch_;       // made by the first direct call
   DeviceGroup* devices_ = nullptr;           // null if this rank is alone
   bool is_connected_ = false;                // a schedule has run, by the queue
-  std::uint64_t queue_calls_ = 0;            // calls on devices that went through the queue
+  std::uint64_t queue_calls_ = 0;            // calls that went through the queue
   std::unordered_set<std::uint64_t> known_;  // digests of calls of direct kinds that were made outside of graphs
   std::map<Key, std::shared_ptr<Plan>> plans_;
   std::vector<std::shared_ptr<Plan>> captured_plans_;  // of graphs, which may run until the communicator ends

@@ -203,8 +203,8 @@ void DeviceContext::abandon() {
   const std::lock_guard contexts_lock(contexts.mutex);
   const std::vector<Group>& groups = contexts.abandoned.emplace_back(std::exchange(groups_, {}));
   try {
-    start_library_thread([&groups] {
-      const VendorThreadScope inside;
+    // The scope is open before the thread runs, so that an exit which comes at once waits for it.
+    start_library_thread([&groups, inside = std::make_unique<VendorThreadScope>()] {
       for (const Group& group : groups) group.devices->abort();
     }).detach();
   } catch (const std::system_error& error) {

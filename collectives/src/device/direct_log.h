@@ -52,8 +52,12 @@ class DirectLog {
     is_inside_.store(true, std::memory_order_release);
     return head + 1;
   }
-  /// Publishes that the writer has left the vendor's library without enqueuing the call.
-  void cancel() { is_inside_.store(false, std::memory_order_release); }
+  /// Publishes that the writer has left the vendor's library by an error: parts of the call may be on the device, and
+  /// nobody will see their end.
+  void cancel() {
+    has_lost_.store(true, std::memory_order_release);
+    is_inside_.store(false, std::memory_order_release);
+  }
   /// Adds the call, which has been enqueued. @param stream  of the call; null if the call was captured into a graph,
   /// whose end on the device cannot be seen here   @throws DeviceError
   void end(const Descriptor& descriptor, FlightRecorder::Id record, Device& device, const StreamView* stream) {
@@ -67,6 +71,17 @@ class DirectLog {
     head_.store(head + 1, std::memory_order_release);
     is_inside_.store(false, std::memory_order_release);
   }
+
+  /// True if a call is on the device. Unlike `ended`, which the reader updates now and then, this is so at once.
+  bool has_running() const {
+    const std::uint64_t head = head_.load(std::memory_order_relaxed);
+    for (std::uint64_t number = ended_.load(std::memory_order_acquire) + 1; number <= head; ++number) {
+      if (!has_ended(entries_[(number - 1) % kCapacity], number)) return true;
+    }
+    return has_lost();
+  }
+  /// True if `cancel` was called. Thread-safe.
+  bool has_lost() const { return has_lost_.load(std::memory_order_acquire); }
 
   // The reader.
   /// Number of calls that were enqueued.
@@ -125,6 +140,7 @@ class DirectLog {
   bool has_captured_ = false;             // the reader's
   alignas(64) std::atomic<std::uint64_t> head_{0};
   std::atomic<bool> is_inside_{false};
+  std::atomic<bool> has_lost_{false};
   std::atomic<Clock::time_point> entered_at_{Clock::time_point{}};
   alignas(64) std::atomic<std::uint64_t> ended_{0};
 };

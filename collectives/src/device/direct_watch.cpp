@@ -55,7 +55,7 @@ void DirectWatch::look(Clock::time_point now) {
   } catch (const std::exception& error) {
     faults.poison(kind_of(error), fmt::format("{} in {}: {}", describe_self(), label_, message_of(error)));
   }
-  is_active_ = has_pending() || calls_.being_enqueued().has_value();
+  is_active_ = !is_settled() || calls_.being_enqueued().has_value();
 }
 
 /// Returns the oldest call that has not ended.
@@ -82,13 +82,12 @@ void DirectWatch::check_deadline(Clock::time_point now) {
   stall_.check([&] { return describe_stall(*pending, is_enqueued, now); }, now);
 }
 
+/// Only the rank before this one is known well enough: it has reported all its calls before it left.
 void DirectWatch::check_departures(const DirectLog::Pending& pending) const {
-  LateRanks& ranks = group_.endpoint->late_ranks();
-  for (const int member : group_.members) {
-    if (!ranks.has_left(member, kGoodbye)) continue;
-    throw PeerLost(fmt::format("{} has left the job, and call {} in the caller's device order has not ended",
-                               group_.endpoint->topology().describe(member), pending.number));
-  }
+  const int rank = group_.member(comparison_.compared_rank());
+  if (comparison_.is_complete(pending.number) || !group_.endpoint->late_ranks().has_left(rank, kGoodbye)) return;
+  throw PeerLost(fmt::format("{} has left the job without call {} in the caller's device order",
+                             group_.endpoint->topology().describe(rank), pending.number));
 }
 
 std::string DirectWatch::describe_stall(const DirectLog::Pending& pending, bool is_enqueued,
@@ -117,7 +116,7 @@ bool DirectWatch::is_affected() {
     // The calls will never end.
   }
   return comparison_.has_difference() || calls_.ended() < calls_.count() || calls_.being_enqueued() ||
-         calls_.has_captured();
+         calls_.has_captured() || calls_.has_lost();
 }
 
 void DirectWatch::end_after_fault(Clock::time_point now) {
@@ -161,18 +160,30 @@ void DirectWatch::close() {
   if (std::exchange(is_closed_, true)) return;
   context_.watch_thread().remove(*this);  // from here on this thread ticks
   StallMonitor closing_stall(group_.endpoint->settings().faults.warn_after, group_.endpoint->settings().faults.timeout);
+  constexpr int kLooksPerQuestion = 100;
+  const auto probe = context_.device().make_event(DeviceEvent::Use::kStreams);
   try {
-    while (!is_settled() && !group_.endpoint->faults().exist()) {
+    for (int looks = 1; !is_settled() && !group_.endpoint->faults().exist(); ++looks) {
       look(Clock::now());
+      // A device that has failed writes no words, and says so only if it is asked.
+      if (looks % kLooksPerQuestion == 0) context_.device().record(*probe, context_.stream());
       closing_stall.check([&] { return describe_closing(); });
       std::this_thread::sleep_for(std::chrono::microseconds(200));
     }
   } catch (const Timeout& timeout) {
-    log(LogLevel::kWarning, timeout.message());
+    if (calls_.ended() < calls_.count()) {
+      group_.endpoint->faults().poison(ErrorKind::kTimeout, timeout.message());
+    } else {
+      log(LogLevel::kWarning, timeout.message());
+    }
+  } catch (const Error& error) {
+    group_.endpoint->faults().poison(error.kind(),
+                                     fmt::format("{} in {}: {}", describe_self(), label_, error.message()));
   }
   // The program is in this call, and its next one raises the fault: its streams must go on until then.
-  if (group_.endpoint->faults().exist() && is_affected()) context_.abandon();
-  has_closed_well_ = calls_.ended() == calls_.count();
+  const bool has_fault = group_.endpoint->faults().exist();
+  if (has_fault && is_affected()) context_.abandon();
+  has_closed_well_ = calls_.ended() == calls_.count() && !calls_.has_lost() && !(has_fault && calls_.has_captured());
   // What a device may still write or read is kept: the vendor's group by the context, the words here.
   devices_.reset();
   context_ref_.reset();

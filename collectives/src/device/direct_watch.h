@@ -39,8 +39,6 @@ class DirectWatch final : public Watched, public Progressable {
   DirectLog& calls() { return calls_; }
   void tick(Clock::time_point now) override;
   bool is_active() const override { return is_active_; }
-  /// True if calls are on the device, or were not compared.
-  bool has_pending() const { return !is_settled(); }
   /// Waits until all calls have ended on the device and were compared, or the job has failed. Idempotent. Never throws.
   void close() override;
   /// False if `close` gave up while calls were on the device, which may still use the memory of those calls.

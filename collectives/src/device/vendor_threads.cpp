@@ -14,8 +14,10 @@ namespace farandole {
 namespace {
 
 std::atomic<int> open_scopes{0};
+std::atomic<pid_t> registered_by{0};
 
 void wait_at_exit(int status, void* /*unused*/) {
+  if (getpid() != registered_by.load(std::memory_order_relaxed)) return;  // a forked child has none of the threads
   constexpr auto kPatience = std::chrono::seconds(2);
   const auto begin = std::chrono::steady_clock::now();
   while (open_scopes.load(std::memory_order_acquire) > 0) {
@@ -39,7 +41,10 @@ VendorThreadScope::~VendorThreadScope() {
 
 void wait_for_vendor_threads_at_exit() {
   static std::once_flag once;
-  std::call_once(once, [] { on_exit(wait_at_exit, nullptr); });
+  std::call_once(once, [] {
+    registered_by = getpid();
+    on_exit(wait_at_exit, nullptr);
+  });
 }
 
 }  // namespace farandole

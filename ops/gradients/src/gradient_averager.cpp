@@ -124,6 +124,11 @@ class GradientAverager::State {
     if (options_.weighted && !weights_.begun) {
       throw InvalidArgument("ready: call begin(weight) first in each training step: the averages are weighted");
     }
+    if (options_.weighted && side_stream_ && device_->is_capturing(options_.stream)) {
+      throw InvalidArgument(
+          "ready: a training step with weights cannot be captured into a graph, because each replay would use the "
+          "weights of the capture; end the capture before, or average without weights");
+    }
     mark(index);
     // Advance the latest collective here: the progress thread may get no core while all cores compute.
     if (next_to_launch_ == 0) return;

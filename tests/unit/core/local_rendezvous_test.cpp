@@ -185,7 +185,7 @@ TEST(LocalRendezvous, InvalidControlMessageNamesItsSender) {
   const std::vector<std::pair<std::string, std::string>> cases{
       {std::string(100, '\0'), "a control message of 100 bytes"},
       {std::string(5000, '\0'), "a control message of 5000 bytes"},
-      {changed([](ControlMessage& control) { control.kind = static_cast<ControlMessage::Kind>(8); }), "of kind 8"},
+      {changed([](ControlMessage& control) { control.kind = static_cast<ControlMessage::Kind>(9); }), "of kind 9"},
       {changed([](ControlMessage& control) { control.process = 1 << 20; }), "in the name of process 1048576"},
       {changed([](ControlMessage& control) { control.process = 0; }), "in the name of process 0"},
       {changed([](ControlMessage& control) { control.rank = -1; }), "about rank -1"},
