@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mistakes of programs, and hangs, in the caller's device order. Each test ends its job, so each has a process of its
-// own. Ranks are threads with a device each, or processes that may share one.
+// Program errors and hangs in the caller's device order. Each test makes its job fail, so each test runs in a fresh
+// process. Ranks are threads with a device each, or processes that may share a device.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

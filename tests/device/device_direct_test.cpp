@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls that the calling thread enqueues itself: CommunicatorOptions::DeviceOrder::kCaller.
+// Direct calls: collectives that the calling thread enqueues (CommunicatorOptions::DeviceOrder::kCaller).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives on device memory that the calling thread enqueues: CommunicatorOptions::DeviceOrder::kCaller.
+// Direct calls: collectives on device memory that the calling thread enqueues
+// (CommunicatorOptions::DeviceOrder::kCaller).
 #pragma once
 
 #include <compare>
@@ -24,20 +25,20 @@ namespace farandole {
 /// the calls afterwards and enforces deadlines.
 ///
 /// A call goes through the queue instead (`enqueue` returns false) if it needs the host between its parts (hierarchical
-/// collectives, averages of integers, an alltoall with counts), and if something must be set up: the first call of all,
-/// which makes the device group, and the first schedule, for which up to 16 ranks connect to each other. All ranks make
-/// the same calls, so these are the same calls on all ranks. A direct call waits until the calls in the queue are
-/// enqueued; and each kind of call carries the number of calls of the other kind before it, so that the comparisons
-/// find ranks that mix them differently.
+/// collectives, averages of integers, an alltoall with counts), or must set something up: the communicator's first call
+/// makes the device group, and its first schedule connects all pairs of ranks if there are at most 16 ranks. All ranks
+/// make the same calls, so all ranks choose the queue for the same calls. A direct call waits until the calls in the
+/// queue are enqueued. The descriptor of a direct call includes the number of queued calls before it, and vice versa,
+/// so that the comparisons find ranks that interleave the two kinds differently.
 ///
 /// A later call may still block inside NCCL until its peers make it, when NCCL first uses an algorithm; DirectWatch
 /// reports that at the deadline.
 ///
-/// For one thread at a time, like the communicator.
+/// Not thread-safe: one thread at a time, like the communicator.
 class DirectCalls {
  public:
-  /// True if this rank may enqueue calls directly: FARANDOLE_CHECK is not strict, and a thread of Farandole may send
-  /// the job's messages.
+  /// True if this rank may enqueue calls directly: FARANDOLE_CHECK is not strict, and the vendor of the job's messages
+  /// (MPI) may be called by a thread of Farandole at any time, also while threads of the program call it.
   static bool are_possible(const Endpoint& endpoint);
   /// @param group, queue  outlive this object
   DirectCalls(const Group& group, WorkQueue& queue) : group_(group), queue_(queue) {}
@@ -45,21 +46,22 @@ class DirectCalls {
   DirectCalls& operator=(const DirectCalls&) = delete;
   ~DirectCalls();
 
-  /// Enqueues a valid call, or returns false.
-  /// @throws InvalidArgument  the call is captured into a graph, and has never run outside of a graph, or
-  /// needs the host between its parts; the capture stays valid
+  /// Enqueues a valid call. Returns false, and enqueues nothing, if the call must go through the queue.
+  /// @throws InvalidArgument  the call is captured into a graph, and no equal call has run outside of a graph, or the
+  /// call needs the host between its parts; or it names the default stream while that stream waits for a captured
+  /// stream. The capture stays valid
   /// @throws Error  the job's fault   @throws DeviceError  the device or the vendor's library fails; poisons the job
   bool enqueue(const PreparedCall& prepared);
-  /// Notes that a call goes through the queue, and marks its descriptor with its place among direct calls.
+  /// Counts a call that goes through the queue, and mixes the number of direct calls before it into its descriptor.
   void note_call_of_queue(PreparedCall& prepared);
-  /// True if calls are on the device. @throws DeviceError
+  /// True if direct calls have not ended on the device. @throws DeviceError
   bool has_running() const { return watch_ != nullptr && watch_->calls().has_running(); }
   /// Waits until all calls have ended on the device and were compared, or the job has failed.
   void close();
 
  private:
   /// A call whose work needs memory: a schedule, or a staged input. Calls that share a plan have the same buffers, so
-  /// the program orders their streams.
+  /// the program must order them itself if their streams differ.
   struct Plan {
     explicit Plan(const Call& arguments) : call(arguments) {}
     const KeptCall call;
@@ -83,7 +85,7 @@ class DirectCalls {
     std::uint64_t last_use = 0;         ///< number of the last call that used it; 0: none
     std::unique_ptr<DeviceEvent> used;  ///< recorded after each use
   };
-  /// Memory that a smaller Scratch had: to be freed once call `last_use` has ended.
+  /// Memory of Scratch before it grew; freed once call `last_use` has ended.
   struct Outgrown {
     DeviceScratch memory;
     std::uint64_t last_use = 0;
@@ -107,9 +109,9 @@ class DirectCalls {
   WorkQueue& queue_;
   std::shared_ptr<DirectWatch> watch_;       // made by the first direct call
   DeviceGroup* devices_ = nullptr;           // null if this rank is alone
-  bool is_connected_ = false;                // a schedule has run, by the queue
+  bool is_connected_ = false;                // a schedule has gone through the queue
   std::uint64_t queue_calls_ = 0;            // calls that went through the queue
-  std::unordered_set<std::uint64_t> known_;  // digests of calls of direct kinds that were made outside of graphs
+  std::unordered_set<std::uint64_t> known_;  // digests of calls made outside of graphs; equal calls may be captured
   std::map<Key, std::shared_ptr<Plan>> plans_;
   std::vector<std::shared_ptr<Plan>> captured_plans_;  // of graphs, which may run until the communicator ends
   Scratch scratch_;

@@ -17,40 +17,42 @@
 
 namespace farandole {
 
-/// Work that a single call enqueues. Owns device memory that the work uses, so the object must outlive the execution of
-/// the work on the device.
+/// Work that one call of `enqueue` puts into a stream. Owns the device memory that it uses, unless a `…_in` function
+/// made it with memory of the caller; must outlive the execution on the device.
 class DeviceWork {
  public:
   virtual ~DeviceWork() = default;
-  /// Enqueues all of the work. Called on the device's thread, or by the caller of a direct call. @param devices  null
-  /// if this rank is alone
+  /// Enqueues all of the work. Called on the device's thread or, for a direct call (DirectCalls), on the calling
+  /// thread. @param devices  null if this rank is alone
   virtual void enqueue(Device& device, DeviceGroup* devices, StreamView stream) = 0;
 };
 
-/// True if the vendor's collective has the same result as a schedule. Always false for parts of different lengths.
+/// True if the vendor's collective gives the result that Farandole specifies. Always false for parts of unequal
+/// lengths.
 bool device_vendor_agrees(const Call& call);
 
 /// The vendor's own collective for a call, and the kernels that are needed beside it.
 struct VendorPlan {
   VendorCall collective;
-  bool is_staged = false;  ///< the input is first copied to memory of the work, multiplied by `prescale`
+  bool is_staged = false;  ///< the input is first multiplied by `prescale` into the work's memory
   double prescale = 1.0;
   double final_scale = 1.0;  ///< multiplies this rank's output afterwards
 };
-/// What ranks may choose differently (`prescale`) is never part of the reduction: NCCL may need the same on all ranks.
+/// Plans the vendor's collective for a call. `prescale` is never part of the vendor's reduction, because it may differ
+/// from rank to rank, and NCCL may need the same factor on all ranks.
 /// @param way  of the call, see average_way()   @param devices  null if the rank is alone
 VendorPlan plan_vendor(const Call& call, AverageWay way, int rank, int size, const DeviceGroup* devices);
 /// Enqueues the vendor's collective, and the scaling of its output. The plan must not be staged.
 void enqueue_vendor(Device& device, DeviceGroup& devices, const Call& call, const VendorPlan& plan, StreamView stream);
 
-/// Makes work that runs the vendor's own collective. `call` must outlive the work.
+/// Returns work that runs the vendor's own collective. `call` must outlive the work.
 std::shared_ptr<DeviceWork> make_vendor_work(Device& device, const Call& call, const VendorPlan& plan);
-/// The same with memory of the caller, for a staged plan: as many bytes as the input has.
+/// The same, for a staged plan, with `memory` of the caller: at least the input's size in bytes.
 std::shared_ptr<DeviceWork> make_vendor_work_in(void* memory, const Call& call, const VendorPlan& plan);
 /// Makes work that runs a schedule: kernel launches and groups of messages (DevicePlan). `call` must outlive the work.
 std::shared_ptr<DeviceWork> make_scheduled_work(Device& device, int rank, int size, const Call& call,
                                                 const Selection& selection);
-/// The same with memory of the caller: device_memory_needed() of the plan. @param plan  outlives the work
+/// The same with `memory` of the caller: at least device_memory_needed() of the plan. @param plan  outlives the work
 std::shared_ptr<DeviceWork> make_scheduled_work_in(void* memory, const ExecutionPlan& plan, const Call& call, int size);
 
 /// The part of a device operation from its turn until all its work is enqueued; `advance` then returns kDone. After
@@ -67,7 +69,7 @@ class DeviceRun : public Operation {
 /// Makes a DeviceWork. Called on the device's thread, because making a work allocates memory.
 using MakeDeviceWork = std::function<std::shared_ptr<DeviceWork>()>;
 
-/// Events at the two ends of a run.
+/// Events before and after a run.
 struct DeviceEvents {
   std::shared_ptr<DeviceEvent> ready;  ///< already recorded; complete when the input is ready
   std::shared_ptr<DeviceEvent> done;   ///< recorded by the run after all of its work

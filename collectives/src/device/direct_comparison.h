@@ -14,22 +14,22 @@
 namespace farandole {
 
 /// Compares the direct calls of one communicator in a ring: each rank reports its calls to the next rank, by control
-/// messages, and compares the reports of the rank before it with its own calls. So every rank is compared with every
-/// other. Costs 24 bytes per call, in messages of up to 81 calls. Without a comparison (FARANDOLE_CHECK=off, a single
-/// rank) it only counts. One thread at a time.
+/// messages, and compares the reports of the rank before it with its own calls. If all neighbours agree, all ranks
+/// agree. Costs 24 bytes per call, in messages of up to 81 calls. If ranks do not compare (FARANDOLE_CHECK=off, or a
+/// single rank), only counts the calls. Not thread-safe.
 class DirectComparison {
  public:
   /// @param group  outlives this object
   explicit DirectComparison(const Group& group) : group_(group), compares_(group.compares && group.size() > 1) {}
 
-  /// Reports the calls that were added to the log since the last time. @throws TransportError
+  /// Reports the calls that were added to the log since the last `report`. @throws TransportError
   void report(const DirectLog& calls);
-  /// Compares what the rank before has reported, as far as this rank has made the calls.
-  /// @throws Mismatch  the first call that differs
+  /// Compares the calls that both this rank and the rank before have reported.
+  /// @throws Mismatch  a call differs; names the first
   void compare();
-  /// Number of calls that were reported. The log must keep later calls.
+  /// Number of the last call that was reported. The log must not release later calls.
   std::uint64_t reported() const { return reported_; }
-  /// True if all of the first `count` calls were compared.
+  /// True if the first `count` calls were compared, or ranks do not compare.
   bool is_complete(std::uint64_t count) const { return !compares_ || next_ > count; }
   bool has_difference() const { return has_difference_; }
   /// Index of the rank whose reports this rank compares.
@@ -42,10 +42,10 @@ class DirectComparison {
   const Group& group_;
   const bool compares_;
   std::uint64_t reported_ = 0;
-  std::uint64_t next_ = 1;          // number of the next call to compare; calls of lost reports are passed over
+  std::uint64_t next_ = 1;          // number of the next call to compare; calls whose report was lost are skipped
   std::uint64_t first_kept_ = 1;    // number of the first call in history_
   std::deque<Descriptor> history_;  // own calls up to reported_
-  std::deque<CallReport> unread_;   // reports that are not compared to their end
+  std::deque<CallReport> unread_;   // reports with calls that were not compared yet
   bool has_difference_ = false;
 };
 

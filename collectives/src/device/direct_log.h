@@ -19,17 +19,19 @@
 
 namespace farandole {
 
-/// Ring of the direct calls of one communicator, numbered from 1. One thread writes, one other thread reads. Neither
-/// wakes the other; the writer waits only if kCapacity calls have not ended on the device.
+/// Ring buffer of the direct calls of one communicator, numbered from 1. Single writer (the thread that makes the
+/// calls), single reader (the watch thread; at the end, the thread that closes the watch). Neither wakes the other; the
+/// writer waits only if the reader has not released the last kCapacity calls.
 ///
-/// After each call its stream writes the call's number to a word of pinned memory, so that the reader calls no driver:
-/// a driver may block each of its callers while one of them waits for the device.
+/// After each call its stream writes the call's number to a word of pinned memory, so that the reader need not call the
+/// driver, which may block all its callers while one of them waits for the device. If the device cannot write words, an
+/// event takes the word's place.
 class DirectLog {
  public:
   static constexpr std::size_t kCapacity = 2048;
   static constexpr std::size_t kWordBytes = kCapacity * sizeof(std::uint32_t);
 
-  /// A call that has not ended.
+  /// A call that has not ended on the device, or is still being enqueued.
   struct Pending {
     std::uint64_t number = 0;
     Clock::time_point since;
@@ -52,14 +54,14 @@ class DirectLog {
     is_inside_.store(true, std::memory_order_release);
     return head + 1;
   }
-  /// Publishes that the writer has left the vendor's library by an error: parts of the call may be on the device, and
-  /// nobody will see their end.
+  /// Ends `begin` for a call that failed to be enqueued. Parts of the call may be on the device; when they end cannot
+  /// be observed, so `has_running` stays true.
   void cancel() {
     has_lost_.store(true, std::memory_order_release);
     is_inside_.store(false, std::memory_order_release);
   }
-  /// Adds the call, which has been enqueued. @param stream  of the call; null if the call was captured into a graph,
-  /// whose end on the device cannot be seen here   @throws DeviceError
+  /// Adds the call that `begin` announced, once it is enqueued. @param stream  of the call; null if the call was
+  /// captured into a graph: it then counts as ended, because replays cannot be observed here   @throws DeviceError
   void end(const Descriptor& descriptor, FlightRecorder::Id record, Device& device, const StreamView* stream) {
     const std::uint64_t head = head_.load(std::memory_order_relaxed);
     Entry& entry = entries_[head % kCapacity];
@@ -72,7 +74,7 @@ class DirectLog {
     is_inside_.store(false, std::memory_order_release);
   }
 
-  /// True if a call is on the device. Unlike `ended`, which the reader updates now and then, this is so at once.
+  /// True if a call has not ended on the device. Reads the words themselves, so it is up to date, unlike `ended`.
   bool has_running() const {
     const std::uint64_t head = head_.load(std::memory_order_relaxed);
     for (std::uint64_t number = ended_.load(std::memory_order_acquire) + 1; number <= head; ++number) {
@@ -84,12 +86,12 @@ class DirectLog {
   bool has_lost() const { return has_lost_.load(std::memory_order_acquire); }
 
   // The reader.
-  /// Number of calls that were enqueued.
+  /// Number of the last call that was enqueued; 0 if there is none.
   std::uint64_t count() const { return head_.load(std::memory_order_acquire); }
-  /// Descriptor of a call that has not been given up by `advance`.
+  /// Descriptor of a call that `advance` has not released.
   const Descriptor& descriptor(std::uint64_t number) const { return entries_[(number - 1) % kCapacity].descriptor; }
-  /// Gives up the calls that have ended on the device, at most those up to number `last`, and calls `ended` with the
-  /// record of each. Returns the oldest call that has not ended.
+  /// Releases, in order, the calls up to number `last` that have ended on the device, and calls `ended` with the record
+  /// of each. Returns the oldest call up to `last` that has not ended; nothing if all have.
   /// @throws DeviceError  the device has failed, and cannot write words
   template <class Ended>
   std::optional<Pending> advance(std::uint64_t last, const Ended& ended) {
@@ -102,11 +104,11 @@ class DirectLog {
     }
     return std::nullopt;
   }
-  /// Number of the last call that has ended.
+  /// Number of the last call that `advance` has released; 0 if there is none.
   std::uint64_t ended() const { return ended_.load(std::memory_order_acquire); }
   /// True if calls were captured into graphs, which may run at any time.
   bool has_captured() const { return has_captured_; }
-  /// The call that the writer is enqueuing: it is inside the vendor's library.
+  /// The call that the writer is enqueuing, which may block in the vendor's library; nothing if there is none.
   std::optional<Pending> being_enqueued() const {
     if (!is_inside_.load(std::memory_order_acquire)) return std::nullopt;
     return Pending{head_.load(std::memory_order_relaxed) + 1, entered_at_.load(std::memory_order_relaxed)};
@@ -136,8 +138,8 @@ class DirectLog {
   }
 
   const DeviceScratch words_;
-  std::array<Entry, kCapacity> entries_;  // the writer's until head_ passes, then the reader's until ended_ passes
-  bool has_captured_ = false;             // the reader's
+  std::array<Entry, kCapacity> entries_;  // the writer's until head_ advances, then the reader's until ended_ does
+  bool has_captured_ = false;             // used by the reader only
   alignas(64) std::atomic<std::uint64_t> head_{0};
   std::atomic<bool> is_inside_{false};
   std::atomic<bool> has_lost_{false};

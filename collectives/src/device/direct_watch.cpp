@@ -161,8 +161,8 @@ void DirectWatch::close() {
   context_.watch_thread().remove(*this);  // from here on this thread ticks
   StallMonitor closing_stall(group_.endpoint->settings().faults.warn_after, group_.endpoint->settings().faults.timeout);
   constexpr int kLooksPerQuestion = 100;
-  const auto probe = context_.device().make_event(DeviceEvent::Use::kStreams);
   try {
+    const auto probe = context_.device().make_event(DeviceEvent::Use::kStreams);
     for (int looks = 1; !is_settled() && !group_.endpoint->faults().exist(); ++looks) {
       look(Clock::now());
       // A device that has failed writes no words, and says so only if it is asked.

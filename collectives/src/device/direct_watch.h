@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Watches direct calls: compares them among the ranks, and ends a job whose device hangs or has wrong data.
+// Watches direct calls (DirectCalls): compares them among the ranks, and ends a process whose device hangs or has wrong
+// data.
 #pragma once
 
 #include <atomic>
@@ -19,16 +20,16 @@
 
 namespace farandole {
 
-/// The watch of one communicator whose device order is the caller's. The calling thread enqueues and writes to the log;
-/// `tick`, on the watch thread of the rank's device, does the rest:
+/// Watches the direct calls of one communicator. The calling thread enqueues calls and adds them to the log; `tick`, on
+/// the watch thread of the rank's device, then:
 ///
-/// 1. Compares the calls with those of the other ranks (DirectComparison). The first difference poisons the job with a
-/// Mismatch.
-/// 2. A call that has not ended on the device after FARANDOLE_WARN_AFTER is a warning, at FARANDOLE_TIMEOUT a Timeout;
-/// both name the ranks that have not made the call. The same holds for a call that has not returned from the vendor's
-/// library.
-/// 3. Once the job has failed while calls are on the device or in graphs, or calls differed, the process is ended, or
-/// the device's collectives are aborted (FARANDOLE_DEVICE_FAULT).
+/// 1. Compares the calls with the calls of the rank before this one (DirectComparison). The first difference poisons
+/// the job (becomes the fault that all ranks raise) with a Mismatch.
+/// 2. Logs a warning if a call has not ended on the device after FARANDOLE_WARN_AFTER, and poisons the job with a
+/// Timeout after FARANDOLE_TIMEOUT; both name the ranks that have not made the call. Likewise for a call that has not
+/// returned from the vendor's library.
+/// 3. After a fault of the job, if calls have not ended, are held by graphs, or differed: ends the process, or aborts
+/// the device's collectives (FARANDOLE_DEVICE_FAULT).
 ///
 /// The watch closes itself when the World ends, even if the communicator lives longer.
 class DirectWatch final : public Watched, public Progressable {
@@ -44,16 +45,18 @@ class DirectWatch final : public Watched, public Progressable {
   /// False if `close` gave up while calls were on the device, which may still use the memory of those calls.
   bool has_closed_well() const { return has_closed_well_; }
 
-  // The progress thread has nothing to do: the watch must also run where a program's MPI keeps that thread out.
+  // The progress thread does nothing here, because the watch has a thread of its own; it only closes the watch when the
+  // World ends.
   State advance() override { return State::kIdle; }
   void poll_health() override {}
 
  private:
   /// True once all calls have ended on the device and were compared.
   bool is_settled() const;
-  /// Compares and checks; poisons the job with what it finds.
+  /// Compares calls and checks deadlines, peers and the device; poisons the job if one of these fails.
   void look(Clock::time_point now);
-  /// True if calls cannot end well after a fault of the job.
+  /// True if, after a fault of the job, calls may hang or have wrong results: they have not ended, differ, or are in
+  /// graphs.
   bool is_affected();
   std::optional<DirectLog::Pending> give_up_ended(Clock::time_point now);
   void check_deadline(Clock::time_point now);
@@ -74,7 +77,7 @@ class DirectWatch final : public Watched, public Progressable {
   std::atomic<bool> is_active_{false};
   DirectComparison comparison_;
   StallMonitor stall_;
-  Clock::time_point last_end_{};  // when calls were last seen to end: the next one has waited at most since then
+  Clock::time_point last_end_{};  // when a call was last seen to end; the next call's wait begins no earlier
   Clock::time_point next_device_check_{};
   std::optional<Clock::time_point> fault_seen_;
   std::mutex close_mutex_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A thread that looks at things again and again, also while the program's threads wait for a device.
+// A thread that polls objects periodically, also while the program's threads are blocked on a device.
 #pragma once
 
 #include <condition_variable>
@@ -12,18 +12,17 @@
 
 namespace farandole {
 
-/// Something that a WatchThread looks at.
+/// An object that a WatchThread polls.
 class Watched {
  public:
   virtual ~Watched() = default;
-  /// Never throws.
+  /// Called periodically on the thread of the WatchThread. Never throws.
   virtual void tick(Clock::time_point now) = 0;
-  /// True if the next tick should come soon.
+  /// True if the next tick should come after 10 ms instead of 100 ms. Called after each tick.
   virtual bool is_active() const = 0;
 };
 
-/// Calls `tick` of all its Watched every 10 ms while one of them is active, else every 100 ms, so that activity after a
-/// pause is seen within 100 ms. Thread-safe.
+/// Calls `tick` of each added object every 10 ms while any of them is active, otherwise every 100 ms. Thread-safe.
 class WatchThread {
  public:
   WatchThread() = default;
@@ -32,14 +31,14 @@ class WatchThread {
   ~WatchThread();
   /// Starts the thread if necessary. @throws Unsupported  the system refuses another thread
   void add(std::shared_ptr<Watched> watched);
-  /// Blocks while a tick runs. No-op for an unknown one.
+  /// Blocks while a tick runs, so that no tick of `watched` runs afterwards. No-op if `watched` was not added.
   void remove(const Watched& watched);
 
  private:
   void run(const std::stop_token& stop);
 
   std::mutex mutex_;                     // guards watched_; held during ticks
-  std::condition_variable_any changed_;  // only for the request to stop
+  std::condition_variable_any changed_;  // never notified; only a request to stop ends its wait early
   std::vector<std::shared_ptr<Watched>> watched_;
   std::jthread thread_;
 };

@@ -71,10 +71,11 @@ struct CommunicatorOptions {
     /// Ranks compare each call and agree on its place among all device operations, so that communicators may be used in
     /// different orders on different ranks. Costs a comparison, an agreement and a hand-off to another thread per call.
     kAgreed,
-    /// A call with a stream is enqueued in that stream by the calling thread, as NCCL's own calls are: nothing is sent
-    /// and nothing is waited for. All ranks make the calls of all such communicators that share devices in the same
-    /// order. Calls are compared after they were enqueued; a difference, or a rank that does not come, is reported and
-    /// ends the process, see FARANDOLE_DEVICE_FAULT. An invalid call raises InvalidArgument on its rank only.
+    /// A call with a stream is enqueued in that stream by the calling thread, as NCCL's own calls are, without messages
+    /// to other ranks. All ranks must make the calls of all kCaller communicators that share devices in the same order.
+    /// Calls are compared after they were enqueued; a difference, or a rank that does not make a call, is reported and
+    /// ends the process, see FARANDOLE_DEVICE_FAULT. Some calls take the agreed order all the same; docs/gpu.md lists
+    /// them. An invalid call raises InvalidArgument on its rank only.
     kCaller,
   };
   /// Default: kAgreed. The same on all ranks.

@@ -41,10 +41,11 @@ struct GradientOptions {
   std::size_t last_bucket_bytes = 0;
   /// Algorithm of the allreduces; empty: Farandole's choice. Copied by the constructor.
   std::string_view algorithm = {};
-  /// Gradients in device memory: the stream whose work produces the gradients and uses the averages. If the device
-  /// order of the communicator is the caller's, buckets are enqueued by the calling thread in a stream of the averager
-  /// beside this one, and a training step may be captured into a graph after a first one has run; a rank that leaves
-  /// gradients unmarked or abandons a training step then ends the job.
+  /// Gradients in device memory: the stream whose work produces the gradients and uses the averages. If the
+  /// communicator's device order is kCaller, the calling thread enqueues buckets in a stream that the averager owns, so
+  /// that they overlap work in this stream; a training step without weights may be captured into a graph once a step
+  /// has run outside a graph; and a rank that abandons a step, or with UnmarkedGradients::kError leaves gradients
+  /// unmarked, aborts the job, because its peers have enqueued their allreduces already.
   StreamView stream = {};
   /// True: several gradients may share the same memory, as those of tied weights; the memory is reduced once, when all
   /// of them are ready. False: such gradients are an InvalidArgument, because each element would be reduced twice.
