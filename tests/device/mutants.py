@@ -66,6 +66,11 @@ def replaced(text: str, before: str, after: str) -> str:
     return text.replace(before, after)
 
 
+def changed_source(mutant: Mutant) -> str:
+    text = (SOURCE_DIRECTORY / mutant.source).read_text(encoding="utf-8")
+    return replaced(text, mutant.before, mutant.after)
+
+
 def run_command(command: str, directory: pathlib.Path) -> None:
     environment = {**os.environ, "CCACHE_DISABLE": "1"}  # what is compiled here is not compiled again
     done = subprocess.run(command, shell=True, cwd=directory, env=environment, text=True, check=False,
@@ -172,7 +177,7 @@ class Build:
     def objects(self, mutant: Mutant, library: Edge) -> Tuple[str, str]:
         """The object of the build that has the source, and what takes its place."""
         source = SOURCE_DIRECTORY / mutant.source
-        text = replaced(source.read_text(encoding="utf-8"), mutant.before, mutant.after)
+        text = changed_source(mutant)
         edge, unity = self.compiling(source, library)
         made = [self.compile(edge, mutant.name, text, source.parent)]
         made += [make() for make in self.rests(source, edge, unity)]
@@ -255,6 +260,15 @@ class Build:
         return Outcome(process.returncode == 0, reason.group()[:200] if reason else f"status {process.returncode}", output)
 
 
+def check_table() -> None:
+    """Also of mutants that do not run now, so that the change that makes a mutant out of date sees it."""
+    for mutant in MUTANTS:
+        try:
+            changed_source(mutant)
+        except Problem as problem:
+            raise Problem(f"{mutant.name} ({mutant.source}) no longer applies: {problem}") from problem
+
+
 def check_without_change(build: Build, test: Test) -> float:
     """Seconds that the test takes."""
     start = time.monotonic()
@@ -313,6 +327,7 @@ def main(arguments: List[str]) -> int:
         with concurrent.futures.ThreadPoolExecutor(min(MOST_AT_A_TIME, os.cpu_count() or 1)) as pool:
             start = time.monotonic()
             try:
+                check_table()
                 build = Build(pathlib.Path(arguments[0]).resolve(), pathlib.Path(scratch))
                 seconds = prepare(build, mutants, pool)
             except Problem as problem:
