@@ -92,19 +92,17 @@ class Communicator::State {
       queue_->run(prepared);
     }
   }
-  bool enqueues_directly() const { return direct_ != nullptr; }
   Work start(const Call& call) {
     PreparedCall prepared = prepare(call, /*is_direct=*/false);
-    if (direct_ != nullptr) direct_->note_call_of_queue(prepared);
     return start(prepared);
   }
   /// Starts a call that this rank refuses. @throws InvalidArgument  where no peer compares the call
   Work start_refused(const Call& call, const std::string& why) {
     PreparedCall prepared(call, group_.size());
     refuse(prepared, why, /*is_direct=*/false);
-    if (direct_ != nullptr) direct_->note_call_of_queue(prepared);
     return start(prepared);
   }
+  bool enqueues_directly() const { return direct_ != nullptr; }
 
  private:
   /// Validates the call and selects the method that runs it. @throws InvalidArgument  where no peer compares the call
@@ -112,7 +110,8 @@ class Communicator::State {
   PreparedCall prepare(const Call& call, bool is_direct);
   /// Completes a call that this rank refuses. @throws InvalidArgument  with `why`, where no peer compares the call
   void refuse(PreparedCall& prepared, const std::string& why, bool is_direct) const;
-  Work start(const PreparedCall& prepared) {
+  Work start(PreparedCall& prepared) {
+    if (direct_ != nullptr) direct_->note_call_of_queue(prepared);
     Work work(queue_->submit(prepared));
     queue_->advance();
     if (group_.progress == CommunicatorOptions::Progress::kBackground) group_.endpoint->progress().wake();
@@ -120,6 +119,7 @@ class Communicator::State {
   }
   Selection select(const PreparedCall& prepared);
   bool has_pending() const;
+
   const Group group_;
   const int exceptions_at_start_ = std::uncaught_exceptions();
   const std::shared_ptr<WorkQueue> queue_;

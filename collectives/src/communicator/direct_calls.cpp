@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <optional>
 #include <utility>
 
 #include "device/device_operation.h"
@@ -90,16 +89,15 @@ bool DirectCalls::is_ready(const PreparedCall& prepared) {
 void DirectCalls::start_watch() {
   DeviceContext& context = queue_.devices().context();
   devices_ = queue_.devices().devices(DeviceReach::kAll);
-  const auto words = std::make_shared<DeviceScratch>();
-  const auto used = std::make_shared<std::unique_ptr<DeviceEvent>>();
-  context.run_now("to allocate pinned memory", [words, used, &device = context.device()] {
-    *words = pinned_scratch(device, DirectLog::kWordBytes);
-    std::memset(words->get(), 0, DirectLog::kWordBytes);
-    *used = device.make_event(DeviceEvent::Use::kStreams);
+  // The event, too, is made on the device's thread: a stream of this thread may be captured.
+  auto [words, used] = context.make_now("to allocate pinned memory", [&device = context.device()] {
+    DeviceScratch made = pinned_scratch(device, DirectLog::kWordBytes);
+    std::memset(made.get(), 0, DirectLog::kWordBytes);
+    return std::pair(std::move(made), device.make_event(DeviceEvent::Use::kStreams));
   });
-  scratch_.used = std::move(*used);
+  scratch_.used = std::move(used);
   auto watch =
-      std::make_shared<DirectWatch>(group_, std::move(*words), queue_.devices().shared_devices(DeviceReach::kAll));
+      std::make_shared<DirectWatch>(group_, std::move(words), queue_.devices().shared_devices(DeviceReach::kAll));
   context.watch_thread().add(watch);
   group_.endpoint->progress().attach(watch);
   watch_ = std::move(watch);
@@ -124,7 +122,7 @@ bool DirectCalls::enqueue(const PreparedCall& prepared) {
   const FlightRecorder::Id record =
       group_.endpoint->recorder().begin_inline(group_.direct->id, number, subject_of(descriptor));
   try {
-    run(prepared, prepared.call, number, is_captured);
+    run(prepared, number, is_captured);
     calls.end(descriptor, record, device, is_captured ? nullptr : &prepared.call.stream);
   } catch (const Error& error) {
     calls.cancel();
@@ -136,34 +134,34 @@ bool DirectCalls::enqueue(const PreparedCall& prepared) {
   return true;
 }
 
-void DirectCalls::run(const PreparedCall& prepared, const Call& call, std::uint64_t number, bool is_captured) {
-  Device& device = queue_.devices().context().device();
-  const AverageWay way = average_way(call, group_);
+void DirectCalls::run(const PreparedCall& prepared, std::uint64_t number, bool is_captured) {
+  const Call& call = prepared.call;
   VendorPlan vendor;
   if (prepared.selection.method == &kDeviceVendorMethod) {
-    vendor = plan_vendor(call, way, group_.rank, group_.size(), devices_);
-    if (!vendor.is_staged) return enqueue_vendor(device, *devices_, call, vendor, call.stream);
-  } else if (way == AverageWay::kDividedFirst) {
-    const KeptCall divided(divided_sum(call, group_.size()));
-    if (is_captured) return run_captured(make_plan(prepared, divided, vendor), call.stream);
-    return run_in_scratch(plan_for(prepared, divided, vendor), call.stream, number);
+    vendor = plan_vendor(call, average_way(call, group_), group_.rank, group_.size(), devices_);
+    if (!vendor.is_staged) {
+      return enqueue_vendor(queue_.devices().context().device(), *devices_, call, vendor, call.stream);
+    }
   }
-  if (is_captured) return run_captured(make_plan(prepared, call, vendor), call.stream);
-  run_in_scratch(plan_for(prepared, call, vendor), call.stream, number);
+  if (is_captured) return run_captured(make_plan(prepared, vendor), call.stream);
+  run_in_scratch(plan_for(prepared, vendor), call.stream, number);
 }
 
-std::shared_ptr<DirectCalls::Plan> DirectCalls::make_plan(const PreparedCall& prepared, const Call& call,
+std::shared_ptr<DirectCalls::Plan> DirectCalls::make_plan(const PreparedCall& prepared,
                                                           const VendorPlan& vendor) const {
-  auto plan = std::make_shared<Plan>(call);
-  plan->is_schedule = prepared.selection.method == &kDeviceScheduleMethod;
+  const Call& call = prepared.call;
+  const bool is_schedule = prepared.selection.method == &kDeviceScheduleMethod;
+  const bool is_divided_first = is_schedule && average_way(call, group_) == AverageWay::kDividedFirst;
+  auto plan = std::make_shared<Plan>(is_divided_first ? divided_sum(call, group_.size()) : call);
+  plan->is_schedule = is_schedule;
   plan->vendor = vendor;
-  if (plan->is_schedule) plan->schedule = plan_execution(plan->call, prepared.selection, group_.rank, group_.size());
-  plan->bytes = plan->is_schedule ? device_memory_needed(plan->schedule, call.input.dtype) : call.input.size_in_bytes();
+  if (is_schedule) plan->schedule = plan_execution(plan->call, prepared.selection, group_.rank, group_.size());
+  plan->bytes = is_schedule ? device_memory_needed(plan->schedule, call.input.dtype) : call.input.size_in_bytes();
   return plan;
 }
 
 void DirectCalls::make_work(Plan& plan, void* memory) const {
-  plan.work = plan.is_schedule ? make_scheduled_work_in(memory, plan.schedule, plan.call, group_.size())
+  plan.work = plan.is_schedule ? make_scheduled_work_in(memory, group_.size(), plan.call, plan.schedule)
                                : make_vendor_work_in(memory, plan.call, plan.vendor);
 }
 
@@ -199,28 +197,23 @@ void DirectCalls::grow_scratch(std::size_t bytes) {
 
 DeviceScratch DirectCalls::allocate(std::size_t bytes) const {
   DeviceContext& context = queue_.devices().context();
-  const auto memory = std::make_shared<DeviceScratch>();
-  context.run_now(fmt::format("to allocate {} bytes", bytes),
-                  [memory, bytes, &device = context.device()] { *memory = device_scratch(device, bytes); });
-  return std::move(*memory);
+  return context.make_now(fmt::format("to allocate {} bytes", bytes),
+                          [bytes, &device = context.device()] { return device_scratch(device, bytes); });
 }
 
-DirectCalls::Plan& DirectCalls::plan_for(const PreparedCall& prepared, const Call& call, const VendorPlan& vendor) {
+DirectCalls::Plan& DirectCalls::plan_for(const PreparedCall& prepared, const VendorPlan& vendor) {
   constexpr std::size_t kKept = 1024;
+  const Call& call = prepared.call;
   const Key key{digest_of(prepared.descriptor, 0), std::bit_cast<std::uint64_t>(call.prescale), call.input.data,
                 call.output.data};
   if (const auto found = plans_.find(key); found != plans_.end()) return *found->second;
   if (plans_.size() >= kKept) plans_.clear();  // plans hold no device memory
-  return *plans_.emplace(key, make_plan(prepared, call, vendor)).first->second;
+  return *plans_.emplace(key, make_plan(prepared, vendor)).first->second;
 }
 
 void DirectCalls::fail(const PreparedCall& prepared, const Error& error) {
   EndpointFaults& faults = group_.endpoint->faults();
-  try {
-    faults.poll();  // the death of a peer says more than the vendor's error
-  } catch (const std::exception&) {
-    // The error below is raised in any case.
-  }
+  if (error.kind() == ErrorKind::kDeviceError) faults.find_dead_peers();
   faults.poison(error.kind(),
                 fmt::format("{} in {} ({}): {}", group_.endpoint->topology().describe(group_.endpoint->rank()),
                             group_.describe(), describe(prepared.descriptor), error.message()));

@@ -64,7 +64,7 @@ class DirectCalls {
   /// the program must order them itself if their streams differ.
   struct Plan {
     explicit Plan(const Call& arguments) : call(arguments) {}
-    const KeptCall call;
+    const KeptCall call;  ///< of an f16 average by schedule: the sum of divided contributions
     bool is_schedule = false;
     ExecutionPlan schedule;    ///< if it is a schedule
     VendorPlan vendor;         ///< if not
@@ -95,14 +95,14 @@ class DirectCalls {
   [[noreturn]] void refuse_first_call(const PreparedCall& prepared) const;
   bool is_ready(const PreparedCall& prepared);
   void start_watch();
-  void run(const PreparedCall& prepared, const Call& call, std::uint64_t number, bool is_captured);
-  std::shared_ptr<Plan> make_plan(const PreparedCall& prepared, const Call& call, const VendorPlan& vendor) const;
+  void run(const PreparedCall& prepared, std::uint64_t number, bool is_captured);
+  std::shared_ptr<Plan> make_plan(const PreparedCall& prepared, const VendorPlan& vendor) const;
   void make_work(Plan& plan, void* memory) const;
   void run_captured(const std::shared_ptr<Plan>& plan, StreamView stream);
   void run_in_scratch(Plan& plan, StreamView stream, std::uint64_t number);
   void grow_scratch(std::size_t bytes);
   DeviceScratch allocate(std::size_t bytes) const;
-  Plan& plan_for(const PreparedCall& prepared, const Call& call, const VendorPlan& vendor);
+  Plan& plan_for(const PreparedCall& prepared, const VendorPlan& vendor);
   [[noreturn]] void fail(const PreparedCall& prepared, const Error& error);
 
   const Group& group_;

@@ -15,8 +15,6 @@ namespace {
 // answers also show whether a rank has left.
 constexpr auto kFirstQuestion = std::chrono::milliseconds(500);
 constexpr auto kNextQuestion = std::chrono::seconds(1);
-// Messages of a rank that shut down cleanly may still be on their way for this long.
-constexpr Seconds kGoodbye{1.0};
 
 }  // namespace
 
@@ -48,7 +46,7 @@ std::optional<Failure> StallWatch::check(Work::State& oldest, Clock::time_point 
   if (group_.watches && due == StallMonitor::Due::kError) {
     return Failure{ErrorKind::kTimeout, monitor_.describe_error(describe_stall(oldest, now))};
   }
-  if (now - oldest.moved > kGoodbye && waits_for_rank_that_left(oldest)) {
+  if (now - oldest.moved > LateRanks::kGoodbye && waits_for_rank_that_left(oldest)) {
     return Failure{ErrorKind::kPeerLost, describe_stall(oldest, now)};
   }
   if (group_.watches && due == StallMonitor::Due::kWarning) {
@@ -73,7 +71,7 @@ void StallWatch::ask(Work::State& work, Clock::time_point now, bool all) const {
 bool StallWatch::waits_for_rank_that_left(const Work::State& work) const {
   const std::vector<int> ranks = work.operation->waits_for();
   return std::any_of(ranks.begin(), ranks.end(),
-                     [&](int rank) { return group_.endpoint->late_ranks().has_left(rank, kGoodbye); });
+                     [&](int rank) { return group_.endpoint->late_ranks().has_left(rank); });
 }
 
 std::string StallWatch::describe_missing(const Work::State& work) const {

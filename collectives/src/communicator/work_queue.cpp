@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <string_view>
-#include <thread>
 #include <utility>
 
 #include "farandole/core/error.h"
@@ -15,8 +14,6 @@
 namespace farandole {
 namespace {
 
-// From the moment when a process closes its connections to the moment when its death is visible.
-constexpr auto kProcessExit = std::chrono::milliseconds(20);
 constexpr std::string_view kStillWritten =
     "; a message to this rank had begun and could not be withdrawn, so that the output of this call may still be "
     "written: neither use nor free its memory, and end the process";
@@ -330,7 +327,7 @@ void WorkQueue::fail(Work::State& work, const Failure& failure) {
     return;
   }
   Endpoint& endpoint = *group_.endpoint;
-  if (failure.kind == ErrorKind::kDeviceError) find_dead_peers();
+  if (failure.kind == ErrorKind::kDeviceError) endpoint.faults().find_dead_peers();
   endpoint.faults().poison(
       failure.kind, fmt::format("{} in collective {} of {} ({}): {}", endpoint.topology().describe(endpoint.rank()),
                                 work.sequence, label_, describe(work.descriptor), failure.text));
@@ -338,20 +335,6 @@ void WorkQueue::fail(Work::State& work, const Failure& failure) {
     endpoint.faults().check();
   } catch (const Error& fault) {
     fail_all({fault.kind(), fault.message()});
-  }
-}
-
-/// Searches for dead peers before a device error poisons the job. A vendor whose peer is gone reports a device error,
-/// and may see the end of the peer's process first. Ranks raise the first fault of the job, and the name of the dead
-/// rank says more than the device error.
-void WorkQueue::find_dead_peers() const {
-  try {
-    for (const auto end = Clock::now() + kProcessExit; !group_.endpoint->faults().exist() && Clock::now() < end;) {
-      group_.endpoint->faults().poll();
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-  } catch (const std::exception&) {
-    // The device error is raised in any case.
   }
 }
 

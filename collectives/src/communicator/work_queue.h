@@ -96,7 +96,6 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   void end(Work::State& work, std::optional<Failure> failure);
   void fail(Work::State& work, const Failure& failure);
   void fail_all(const Failure& failure);
-  void find_dead_peers() const;
   /// Counts the time since the last call as waiting time if no other thread advances the queue between calls. Without
   /// this, such a gap would look as if the process had been stopped.
   void count_time_outside_calls();

@@ -99,19 +99,17 @@ DeviceContext::DeviceContext(std::shared_ptr<Endpoint> endpoint)
 }
 
 DeviceContext::Opened DeviceContext::open() {
-  const auto opened = std::make_shared<Opened>();
   try {
-    run_now("to open its device", [opened, endpoint = endpoint_] {
+    return make_now("to open its device", [endpoint = endpoint_] {
       DeviceRuntime& runtime = runtime_of(endpoint->settings());
       Device& device = open_device(runtime, *endpoint);
       device.bind_thread();
-      *opened = {&runtime, &device, device.make_stream(), device.make_stream()};
+      return Opened{&runtime, &device, device.make_stream(), device.make_stream()};
     });
   } catch (...) {
     if (endpoint_->faults().exist()) thread_.abandon();  // the thread may never return from the driver
     throw;
   }
-  return *opened;
 }
 
 void DeviceContext::run_now(const std::string& what, std::function<void()> work) {
@@ -138,6 +136,11 @@ DeviceContext::~DeviceContext() {
   });
 }
 
+void DeviceContext::check(DeviceGroup& devices) const {
+  const std::string error = devices.asynchronous_error();
+  if (!error.empty()) throw DeviceError(fmt::format("device {}: {}", device().info().ordinal, error));
+}
+
 DeviceContext::CopyStreams DeviceContext::copy_streams() {
   const std::lock_guard lock(mutex_);
   if (!copy_streams_.out.valid()) copy_streams_ = {device().make_stream(), device().make_stream()};
@@ -150,14 +153,13 @@ Buffer DeviceContext::allocate(std::size_t count, DType dtype) {
         nullptr, 0, dtype, [](void*) {}, space());
   const std::size_t bytes = allocated_bytes(count, dtype);
   // The buffer may outlive this context: the device, which the deleter uses, lives until the process ends.
-  const auto memory = std::make_shared<DeviceScratch>();
-  run_now(fmt::format("to allocate {} bytes", bytes),
-          [memory, bytes, &device = device(), zeroing_stream = opened_.zeroing_stream] {
-            DeviceScratch zeroed = device_scratch(device, bytes);
-            device.fill_zero(zeroed.get(), bytes, zeroing_stream);
-            device.synchronize(zeroing_stream);
-            *memory = std::move(zeroed);
-          });
+  const auto memory = std::make_shared<DeviceScratch>(make_now(
+      fmt::format("to allocate {} bytes", bytes), [bytes, &device = device(), zeroing_stream = opened_.zeroing_stream] {
+        DeviceScratch zeroed = device_scratch(device, bytes);
+        device.fill_zero(zeroed.get(), bytes, zeroing_stream);
+        device.synchronize(zeroing_stream);
+        return zeroed;
+      }));
   return Buffer(
       memory->get(), count, dtype, [memory](void*) { memory->reset(); }, space());
 }

@@ -6,6 +6,8 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "device/device_order.h"
@@ -62,11 +64,16 @@ class DeviceContext {
   CopyStreams copy_streams();
   DeviceThread& thread() { return thread_; }
   WatchThread& watch_thread() { return watch_thread_; }
-  /// Runs `work`, which may block in the driver, on the device's thread, and blocks until it is done; poisons the job
-  /// at the deadline. `work` must own all data that it uses, because it may still run then.
-  /// @param what  completes the message of that fault: "to allocate 10 bytes"   @throws Error  `work` has thrown it, or
+  /// Runs `make`, which may block in the driver, on the device's thread, and blocks until it returns; poisons the job
+  /// at the deadline. `make` must own all data that it uses, because it may still run then.
+  /// @param what  completes the message of that fault: "to allocate 10 bytes"   @throws Error  `make` has thrown it, or
   /// the job's fault
-  void run_now(const std::string& what, std::function<void()> work);
+  template <class Make>
+  auto make_now(const std::string& what, Make make) {
+    const auto made = std::make_shared<std::invoke_result_t<Make>>();
+    run_now(what, [made, make = std::move(make)] { *made = make(); });
+    return std::move(*made);
+  }
   /// Allocates zeroed memory of the device from its pool. Blocks until the memory is zero. If the pool must first
   /// return memory to the driver, blocks until the device is idle; a device that hangs becomes a fault of the job at
   /// the deadline.
@@ -94,6 +101,8 @@ class DeviceContext {
   /// After a fault of the job: aborts all pending work of the device's groups on a detached thread, because aborting
   /// may block forever, and abandons the device's thread. Non-blocking; idempotent.
   void abandon();
+  /// @throws DeviceError  a group of this rank's device reports an asynchronous error
+  void check(DeviceGroup& devices) const;
 
  private:
   /// Results of opening the device.
@@ -104,6 +113,7 @@ class DeviceContext {
     StreamView zeroing_stream;  ///< for new memory: zeroing must not wait for collectives that peers have not called
   };
   Opened open();
+  void run_now(const std::string& what, std::function<void()> work);
   const std::shared_ptr<Endpoint> endpoint_;
   DeviceThread thread_;
   const Opened opened_;

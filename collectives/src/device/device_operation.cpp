@@ -193,8 +193,7 @@ void DeviceOperation::check_group(Clock::time_point now) {
   DeviceGroup* const devices = slot_.devices(reach());
   if (now < next_check_ || devices == nullptr) return;
   next_check_ = now + kGroupCheckInterval;
-  const std::string error = devices->asynchronous_error();
-  if (!error.empty()) throw DeviceError(fmt::format("device {}: {}", slot_.context().device().info().ordinal, error));
+  slot_.context().check(*devices);
 }
 
 std::vector<int> DeviceOperation::waits_for() const {

@@ -16,8 +16,9 @@ constexpr int kMaxConnectedRanks = 16;
 
 class ScheduledWork final : public DeviceWork {
  public:
-  ScheduledWork(const ExecutionPlan& plan, const Call& call, int size, void* memory)
-      : plan_(make_device_plan(plan, call, memory)), size_(size) {}
+  /// @param owned  memory of the work, or null if `memory` is the caller's
+  ScheduledWork(const Call& call, const ExecutionPlan& plan, int size, void* memory, DeviceScratch owned)
+      : plan_(make_device_plan(plan, call, memory)), size_(size), owned_(std::move(owned)) {}
 
   void enqueue(Device& device, DeviceGroup* devices, StreamView stream) override {
     if (devices != nullptr && size_ <= kMaxConnectedRanks) devices->connect(stream);
@@ -30,24 +31,7 @@ class ScheduledWork final : public DeviceWork {
  private:
   const DevicePlan plan_;
   const int size_;
-};
-
-/// A schedule with memory of its own.
-class OwningScheduledWork final : public DeviceWork {
- public:
-  OwningScheduledWork(Device& device, int rank, int size, const Call& call, const Selection& selection)
-      : execution_(plan_execution(call, selection, rank, size)),
-        memory_(device_scratch(device, device_memory_needed(execution_, call.input.dtype))),
-        work_(execution_, call, size, memory_.get()) {}
-
-  void enqueue(Device& device, DeviceGroup* devices, StreamView stream) override {
-    work_.enqueue(device, devices, stream);
-  }
-
- private:
-  const ExecutionPlan execution_;
-  const DeviceScratch memory_;
-  ScheduledWork work_;
+  const DeviceScratch owned_;
 };
 
 void scale(Device& device, void* output, const ConstBufferView& input, double factor, StreamView stream) {
@@ -160,12 +144,15 @@ std::shared_ptr<DeviceWork> make_vendor_work_in(void* memory, const Call& call, 
 
 std::shared_ptr<DeviceWork> make_scheduled_work(Device& device, int rank, int size, const Call& call,
                                                 const Selection& selection) {
-  return std::make_shared<OwningScheduledWork>(device, rank, size, call, selection);
+  const ExecutionPlan plan = plan_execution(call, selection, rank, size);
+  DeviceScratch memory = device_scratch(device, device_memory_needed(plan, call.input.dtype));
+  void* const address = memory.get();
+  return std::make_shared<ScheduledWork>(call, plan, size, address, std::move(memory));
 }
 
-std::shared_ptr<DeviceWork> make_scheduled_work_in(void* memory, const ExecutionPlan& plan, const Call& call,
-                                                   int size) {
-  return std::make_shared<ScheduledWork>(plan, call, size, memory);
+std::shared_ptr<DeviceWork> make_scheduled_work_in(void* memory, int size, const Call& call,
+                                                   const ExecutionPlan& plan) {
+  return std::make_shared<ScheduledWork>(call, plan, size, memory, nullptr);
 }
 
 std::unique_ptr<DeviceRun> make_single_enqueue_run(DeviceContext& context, DeviceGroup* devices, MakeDeviceWork make,

@@ -42,7 +42,7 @@ struct VendorPlan {
 /// from rank to rank, and NCCL may need the same factor on all ranks.
 /// @param way  of the call, see average_way()   @param devices  null if the rank is alone
 VendorPlan plan_vendor(const Call& call, AverageWay way, int rank, int size, const DeviceGroup* devices);
-/// Enqueues the vendor's collective, and the scaling of its output. The plan must not be staged.
+/// Enqueues the vendor's collective, and the scaling of its output. The input of a staged plan is in place.
 void enqueue_vendor(Device& device, DeviceGroup& devices, const Call& call, const VendorPlan& plan, StreamView stream);
 
 /// Returns work that runs the vendor's own collective. `call` must outlive the work.
@@ -52,8 +52,8 @@ std::shared_ptr<DeviceWork> make_vendor_work_in(void* memory, const Call& call, 
 /// Makes work that runs a schedule: kernel launches and groups of messages (DevicePlan). `call` must outlive the work.
 std::shared_ptr<DeviceWork> make_scheduled_work(Device& device, int rank, int size, const Call& call,
                                                 const Selection& selection);
-/// The same with `memory` of the caller: at least device_memory_needed() of the plan. @param plan  outlives the work
-std::shared_ptr<DeviceWork> make_scheduled_work_in(void* memory, const ExecutionPlan& plan, const Call& call, int size);
+/// The same with `memory` of the caller: at least device_memory_needed() of the plan.
+std::shared_ptr<DeviceWork> make_scheduled_work_in(void* memory, int size, const Call& call, const ExecutionPlan& plan);
 
 /// The part of a device operation from its turn until all its work is enqueued; `advance` then returns kDone. After
 /// `withdraw` the caller must keep the run, because the device may still use its memory.

@@ -52,10 +52,7 @@ void DirectComparison::compare() {
 }
 
 void DirectComparison::compare(std::uint64_t number, const CallReport& report) {
-  while (first_kept_ < number) {
-    history_.pop_front();
-    ++first_kept_;
-  }
+  while (reported_ - history_.size() + 1 < number) history_.pop_front();
   Descriptor other;
   std::memcpy(&other, report.calls.data() + (number - report.first) * sizeof other, sizeof other);
   const Descriptor own = history_.front();
@@ -70,8 +67,7 @@ void DirectComparison::compare(std::uint64_t number, const CallReport& report) {
   }
   throw Mismatch(
       fmt::format("in call {} in the caller's device order {}, but {}: {}; the devices have begun these calls, so that "
-                  "their data is "
-                  "wrong (FARANDOLE_CHECK=strict compares before data is touched)",
+                  "their data is wrong (FARANDOLE_CHECK=strict compares before data is touched)",
                   number, called(group_.rank, own), called(compared_rank(), other), hint));
 }
 

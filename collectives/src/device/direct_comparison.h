@@ -43,8 +43,7 @@ class DirectComparison {
   const bool compares_;
   std::uint64_t reported_ = 0;
   std::uint64_t next_ = 1;          // number of the next call to compare; calls whose report was lost are skipped
-  std::uint64_t first_kept_ = 1;    // number of the first call in history_
-  std::deque<Descriptor> history_;  // own calls up to reported_
+  std::deque<Descriptor> history_;  // own last calls up to reported_
   std::deque<CallReport> unread_;   // reports with calls that were not compared yet
   bool has_difference_ = false;
 };

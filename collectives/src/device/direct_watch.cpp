@@ -18,8 +18,6 @@ constexpr auto kDeviceCheckInterval = std::chrono::milliseconds(100);
 /// From the report of a fault to the end of the process: time for the program to raise the fault and to end by itself.
 constexpr auto kGrace = std::chrono::seconds(3);
 constexpr int kExitStatus = 1;
-/// From a rank's last call to the moment when its messages must have arrived.
-constexpr Seconds kGoodbye{1};
 
 Seconds watched(const Group& group, Seconds setting) {
   return group.watches ? setting : Seconds(0);
@@ -53,6 +51,7 @@ void DirectWatch::look(Clock::time_point now) {
       check_devices(now);
     }
   } catch (const std::exception& error) {
+    if (kind_of(error) == ErrorKind::kDeviceError) faults.find_dead_peers();
     faults.poison(kind_of(error), fmt::format("{} in {}: {}", describe_self(), label_, message_of(error)));
   }
   is_active_ = !is_settled() || calls_.being_enqueued().has_value();
@@ -74,7 +73,7 @@ void DirectWatch::check_deadline(Clock::time_point now) {
   if (!pending || !group_.watches) return stall_.look(now);
   // A device runs calls in sequence: a call that was enqueued long ago may have begun just now.
   stall_.watch(std::max(pending->since, last_end_));
-  if (stall_.waited(now) > kGoodbye) check_departures(*pending);
+  if (stall_.waited(now) > LateRanks::kGoodbye) check_departures(*pending);
   if (stall_.is_near(now)) {
     group_.endpoint->late_ranks().ask(group_.direct->id, pending->number, {}, group_.members);
   }
@@ -85,7 +84,7 @@ void DirectWatch::check_deadline(Clock::time_point now) {
 /// Only the rank before this one is known well enough: it has reported all its calls before it left.
 void DirectWatch::check_departures(const DirectLog::Pending& pending) const {
   const int rank = group_.member(comparison_.compared_rank());
-  if (comparison_.is_complete(pending.number) || !group_.endpoint->late_ranks().has_left(rank, kGoodbye)) return;
+  if (comparison_.is_complete(pending.number) || !group_.endpoint->late_ranks().has_left(rank)) return;
   throw PeerLost(fmt::format("{} has left the job without call {} in the caller's device order",
                              group_.endpoint->topology().describe(rank), pending.number));
 }
@@ -105,8 +104,7 @@ std::string DirectWatch::describe_stall(const DirectLog::Pending& pending, bool 
 void DirectWatch::check_devices(Clock::time_point now) {
   if (devices_ == nullptr || now < next_device_check_ || calls_.ended() == calls_.count()) return;
   next_device_check_ = now + kDeviceCheckInterval;
-  const std::string error = devices_->asynchronous_error();
-  if (!error.empty()) throw DeviceError(fmt::format("device {}: {}", context_.device().info().ordinal, error));
+  context_.check(*devices_);
 }
 
 bool DirectWatch::is_affected() {

@@ -218,11 +218,7 @@ void CudaDevice::wait(StreamView stream, DeviceEvent& event) {
 
 bool CudaDevice::write_word(std::uint32_t* word, std::uint32_t value, StreamView stream) {
   const ContextScope scope(device_.api, device_.context);
-  const CUresult result =
-      device_.api.cuStreamWriteValue32(handle_of(stream), address_of(word), value, CU_STREAM_WRITE_VALUE_DEFAULT);
-  if (result == CUDA_ERROR_NOT_SUPPORTED) return false;
-  device_.check(result, "cuStreamWriteValue32");
-  return true;
+  return device_.write_word(word, value, handle_of(stream));
 }
 
 void CudaDevice::copy(void* output, const void* input, std::size_t bytes, StreamView stream) {

@@ -22,6 +22,14 @@ void DeviceContext::check(CUresult result, std::string_view function) const {
   cuda::check(api, result, function, name);
 }
 
+bool DeviceContext::write_word(std::uint32_t* word, std::uint32_t value, CUstream stream) const {
+  const CUresult result =
+      api.cuStreamWriteValue32(stream, reinterpret_cast<CUdeviceptr>(word), value, CU_STREAM_WRITE_VALUE_DEFAULT);
+  if (result == CUDA_ERROR_NOT_SUPPORTED) return false;
+  check(result, "cuStreamWriteValue32");
+  return true;
+}
+
 void EventPool::set_words(void* memory, std::size_t bytes) {
   std::memset(memory, 0, bytes);
   next_word_ = static_cast<std::uint32_t*>(memory);
@@ -67,15 +75,7 @@ void CudaEvent::record(CUstream stream) {
   const DeviceContext& device = pool_.device();
   ++pooled_.records;
   // The word is written before the event: once the event is complete, no write of the word is pending.
-  if (pooled_.word != nullptr) {
-    const CUresult result = device.api.cuStreamWriteValue32(stream, reinterpret_cast<CUdeviceptr>(pooled_.word),
-                                                            pooled_.records, CU_STREAM_WRITE_VALUE_DEFAULT);
-    if (result == CUDA_ERROR_NOT_SUPPORTED) {
-      pooled_.word = nullptr;
-    } else {
-      device.check(result, "cuStreamWriteValue32");
-    }
-  }
+  if (pooled_.word != nullptr && !device.write_word(pooled_.word, pooled_.records, stream)) pooled_.word = nullptr;
   device.check(device.api.cuEventRecord(pooled_.event, stream), "cuEventRecord");
   is_recorded_ = true;
   next_query_ = Clock::now() + kQueryInterval;

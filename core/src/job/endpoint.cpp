@@ -3,10 +3,14 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
+#include <exception>
 #include <set>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "farandole/internal/deadline.h"
 #include "job/job.h"
 
 namespace farandole {
@@ -80,6 +84,18 @@ void EndpointFaults::give_up(std::string_view how) {
 }
 void EndpointFaults::poll() {
   job_.peers().poll();
+}
+void EndpointFaults::find_dead_peers() {
+  // From the moment when a process closes its connections to the moment when its death is visible.
+  constexpr auto kProcessExit = std::chrono::milliseconds(20);
+  try {
+    for (const auto end = Clock::now() + kProcessExit; !exist() && Clock::now() < end;) {
+      poll();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  } catch (const std::exception&) {
+    // The caller raises its own error in any case.
+  }
 }
 
 void EndpointProgress::ring() {
@@ -179,8 +195,8 @@ void LateRanks::set_left(bool left) {
   job_.ring_all();
 }
 
-bool LateRanks::has_left(int rank, Seconds ago) const {
-  return job_.peers().stragglers().has_left(rank, ago);
+bool LateRanks::has_left(int rank) const {
+  return job_.peers().stragglers().has_left(rank, kGoodbye);
 }
 
 }  // namespace farandole

@@ -55,6 +55,10 @@ class EndpointFaults {
   /// Reads control messages, and checks whether local peers are alive; poisons the job if a peer has died. For slow
   /// paths. Non-blocking.
   void poll();
+  /// Polls for up to 20 ms, or until there is a fault. To be called before a device error poisons the job: a vendor
+  /// whose peer is gone reports a device error, and may see the end of the peer's process first. Ranks raise the first
+  /// fault of the job, and the name of the dead rank says more than the device error. Never throws.
+  void find_dead_peers();
 
  private:
   Job& job_;
@@ -149,8 +153,10 @@ class LateRanks {
   /// Publishes whether this rank has entered its last collective. Ranks that wait in vain for a rank that has left
   /// raise PeerLost.
   void set_left(bool left);
-  /// True if `rank` left at least `ago` ago: long enough for its last messages to have arrived.
-  bool has_left(int rank, Seconds ago) const;
+  /// Messages of a rank that has left may still be on their way for this long.
+  static constexpr Seconds kGoodbye{1.0};
+  /// True if `rank` left more than kGoodbye ago: its last messages have arrived.
+  bool has_left(int rank) const;
 
  private:
   Job& job_;
