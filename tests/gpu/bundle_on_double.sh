@@ -15,9 +15,12 @@ if [ "$(id -u)" != 0 ] || ! command -v dpkg-query >/dev/null; then echo 'skipped
 unshare -m true 2>/dev/null || { echo 'skipped: no mount namespaces here'; exit 77; }
 
 "$here/make_bundle.sh" "$build" "$work/bundle" || fail 'no bundle was made'
+most=20
+[ ! -e "$work/bundle/bin/farandole-train" ] || most=50
 kilobytes=$(du -sk "$work/bundle" | cut -f1)
-[ "$kilobytes" -le $((20 * 1024)) ] || fail "the bundle has $kilobytes KiB, more than 20 MiB"
+[ "$kilobytes" -le $((most * 1024)) ] || fail "the bundle has $kilobytes KiB, more than $most MiB"
 for file in "$work"/bundle/bin/* "$work"/bundle/lib/*.so* "$work"/bundle/lib/farandole/*.so; do
+  [[ $file != *.xz ]] || continue
   paths=$(readelf -d "$file" | sed -n 's/.*(R\(UN\)\{0,1\}PATH).*\[\(.*\)\]/\2/p')
   for path in ${paths//:/ }; do [[ $path == \$ORIGIN* ]] || fail "$file looks for libraries in $path"; done
 done
@@ -80,4 +83,4 @@ done
 while read -r step; do
   grep -qE "^(passed|skipped) .* s  $step(:|\$)" "$work/said" || fail "no line of '$step'"
 done <"$work/steps"
-if grep '^skipped' "$work/said" | grep -vE "the devices are the double's"; then fail 'more was skipped than the double explains'; fi
+if grep '^skipped' "$work/said" | grep -vE "the devices are the double's|has no trainer|Fashion-MNIST is not there"; then fail 'more was skipped than the double explains'; fi

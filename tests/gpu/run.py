@@ -20,6 +20,7 @@ import ctypes
 import datetime
 import glob
 import json
+import lzma
 import os
 import pathlib
 import re
@@ -27,12 +28,14 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 import report
 import steps
 
 HERE = pathlib.Path(__file__).resolve().parent
+INSTALLED_DATA = pathlib.Path("/usr/share/datasets/fashion-mnist")
 SKIPPED = 77
 LOG_BYTES = 400_000  # of each step's output: its beginning and its end
 SPARE_SECONDS = 8  # a step that has less left is not begun
@@ -100,14 +103,22 @@ def torch_python():
     return ""
 
 
-class Machine:
-    """Programs and libraries that steps need, each looked up once."""
+def unpack_libraries(programs, directory):
+    """Writes the libraries that a bundle holds compressed into `directory`."""
+    for packed in sorted((programs / "lib").glob("*.xz")):
+        with lzma.open(packed) as source, open(directory / packed.stem, "wb") as plain:
+            shutil.copyfileobj(source, plain)
 
-    def __init__(self, programs):
+
+class Machine:
+    """Programs, libraries and data that steps need, each looked up once. @param unpacked  the bundle's compressed libraries"""
+
+    def __init__(self, programs, unpacked):
         self.programs = programs.resolve()
+        self.data = next((path for path in (self.programs / "data" / "fashion-mnist", INSTALLED_DATA) if path.is_dir()), None)
         self.no_gpu = why_no_gpu()
         self.nccl, self.nccl_origin = find_nccl()
-        libraries = [str(self.programs / "lib"), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
+        libraries = [str(self.programs / "lib"), str(unpacked), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
         self.environment = {**os.environ, "LD_LIBRARY_PATH": os.pathsep.join(libraries),
                             **({"FARANDOLE_NCCL_LIBRARY": self.nccl} if self.nccl else {})}
         self.environment.setdefault("FARANDOLE_TIMEOUT", "60")
@@ -135,6 +146,10 @@ class Machine:
         """Why a step that needs this cannot run here; nothing if it can."""
         if needs == "nothing":
             return ""
+        if needs == "data":
+            if not (self.programs / "bin" / "farandole-train").exists():
+                return "this build has no trainer"
+            return "" if self.data else "Fashion-MNIST is not there"
         if self.no_gpu or not self.devices:
             return f"no device: {self.no_gpu or self.info['devices']['reason']}"
         kind, _, value = needs.partition("=")
@@ -161,7 +176,8 @@ def tool_path(name):
 
 
 def command_of(step, machine, out):
-    words = {"{bin}": str(machine.programs / "bin"), "{tests}": str(HERE), "{out}": str(out), "{python}": machine.torch or sys.executable}
+    words = {"{bin}": str(machine.programs / "bin"), "{tests}": str(HERE), "{data}": str(machine.data), "{out}": str(out),
+             "{python}": machine.torch or sys.executable}
     command = [re.sub("|".join(map(re.escape, words)), lambda match: words[match.group()], word) for word in step.command]
     if "/" not in command[0]:
         command[0] = tool_path(command[0]) or command[0]
@@ -226,7 +242,21 @@ def shortened(text):
 def run(programs, out, seconds, quick):
     end = time.monotonic() + seconds
     out.mkdir(parents=True, exist_ok=True)
-    machine = Machine(programs)
+    with tempfile.TemporaryDirectory() as unpacked:
+        unpack_libraries(programs, pathlib.Path(unpacked))
+        machine = Machine(programs, unpacked)
+        rows = run_steps(machine, out, end, quick)
+    whole = report.make_report(machine.info, rows)
+    whole["made"] = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+    whole["nccl"] = f"{machine.nccl or 'none'}, {machine.nccl_origin}"
+    (out / "gpu-report.json").write_text(json.dumps(whole, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    (out / "gpu-report.md").write_text(report.make_page(whole), encoding="utf-8")
+    print("\n" + report.make_page(whole))
+    return status_of(rows)
+
+
+def run_steps(machine, out, end, quick):
+    """The rows of all steps, each written into `out` and printed when it has ended."""
     print(f"NCCL: {machine.nccl or 'none'}, {machine.nccl_origin}", flush=True)
     rows = []
     with open(out / "steps.jsonl", "w", encoding="utf-8") as results, open(out / "log.txt", "w", encoding="utf-8") as log:
@@ -239,13 +269,7 @@ def run(programs, out, seconds, quick):
                 file.flush()
                 os.fsync(file.fileno())
             print(report.line_of(row), flush=True)
-    whole = report.make_report(machine.info, rows)
-    whole["made"] = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
-    whole["nccl"] = f"{machine.nccl or 'none'}, {machine.nccl_origin}"
-    (out / "gpu-report.json").write_text(json.dumps(whole, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    (out / "gpu-report.md").write_text(report.make_page(whole), encoding="utf-8")
-    print("\n" + report.make_page(whole))
-    return status_of(rows)
+    return rows
 
 
 def status_of(rows):
@@ -261,7 +285,7 @@ def main():
         print(reason, end="\n" if reason else "")
         return SKIPPED if reason else 0
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="measure next to nothing, to see that the steps work")
+    parser.add_argument("--quick", action="store_true", help="measure and test next to nothing, to see that the steps work")
     parser.add_argument("programs", type=pathlib.Path)
     parser.add_argument("out", type=pathlib.Path)
     parser.add_argument("seconds", type=float, nargs="?", default=560)

@@ -17,10 +17,11 @@ TORCH_ENQUEUE = "torch: host time of a call"
 class Step:
     """A program, or a job of `ranks` processes of it.
 
-    {bin} and {tests} in `command` are replaced by the directories of the programs and of the tests' scripts. `result` says
+    {bin}, {tests} and {data} in `command` are replaced by the directories of the programs, of the tests' scripts and of
+    Fashion-MNIST. `result` says
     how the output is read: "tests" of GoogleTest, "json", or "text". `needs` is checked before: "nothing", "device",
     "nccl" (a device and an NCCL), "devices=N" (so many, and an NCCL), "tool=PROGRAM" (a device that is no double, and that
-    program), "torch" (a device, and a Python whose torch sees it).
+    program), "torch" (a device, and a Python whose torch sees it), "data" (the trainer, and Fashion-MNIST).
     """
 
     name: str
@@ -48,11 +49,12 @@ def shared_test(name, limit, program, filters, **more):
 
 
 DEVICE_TEST, FAULTS = "farandole_device_test", "farandole_device_faults"
+A_FEW = "DeviceCalls.*"
 DEVICE_BENCH = ["{bin}/farandole-bench", "--memory", "device", "--place", "in"]
 
 
 def steps(devices: int, quick: bool) -> List[Step]:
-    """All steps on a machine with so many devices. @param quick  measure next to nothing, to see that the steps work"""
+    """All steps on a machine with so many devices. @param quick  measure and test next to nothing, to see that the steps work"""
     figures = ["{bin}/farandole_gpu_figures"]
     bytes_, samples = ("1048576", "1") if quick else (str(256 << 20), "15")
     rows = [
@@ -76,10 +78,12 @@ def steps(devices: int, quick: bool) -> List[Step]:
         shared("torch: tensors and a side stream", 60, ["{python}", "{tests}/torch_streams.py", "{bin}/../lib"], needs="torch",
                result="text"),
     ]
-    rows += killed_peers() + mistakes_in_the_callers_order()
+    rows += killed_peers() + mistakes_in_the_callers_order(quick)
     rows += [
         shared_test(ALL_ALGORITHMS, 150, DEVICE_TEST, "DeviceCollectives.EveryAlgorithmSizeAndCount:DeviceHierarchy.*"),
-        test("one rank: all tests", 90, DEVICE_TEST, "*"),
+        test("one rank: all tests", 90, DEVICE_TEST, A_FEW if quick else "*"),
+        Step("the trainer, on the processor", 60, ["{bin}/farandole-train", "--data-dir", "{data}", "--replicas", "2", "--epochs",
+                                                   "1", "--max-steps", "2" if quick else "400"], needs="data", result="text"),
         Step("memcheck", 90, ["compute-sanitizer", "--tool", "memcheck", "--report-api-errors", "no", "--error-exitcode", "9",
                               "{bin}/" + DEVICE_TEST, "--gtest_filter=DeviceKernels.*"], needs="tool=compute-sanitizer"),
         Step("ncu: copy, reduce, pack", 60, ["ncu", "--launch-count", "12", "--section", "SpeedOfLight", *figures, "memory",
@@ -95,9 +99,10 @@ def killed_peers() -> List[Step]:
             for name in ("ring", "vendor")]
 
 
-def mistakes_in_the_callers_order() -> List[Step]:
+def mistakes_in_the_callers_order(quick: bool) -> List[Step]:
     """Programs that go wrong, and what then ends them."""
-    raises = {"FARANDOLE_DEVICE_FAULT": "raise", "FARANDOLE_TIMEOUT": "5"}
+    deadline = {"FARANDOLE_TIMEOUT": "2" if quick else "5"}
+    raises = {"FARANDOLE_DEVICE_FAULT": "raise", **deadline}
     cases = {"different calls": "DifferentCallsAreAMismatchThatNamesThem",
              "a rank that does not come": "ARankThatDoesNotComeIsATimeoutThatNamesIt",
              "the last calls": "TheLastCallsAreCompared",
@@ -106,7 +111,7 @@ def mistakes_in_the_callers_order() -> List[Step]:
             for what, case in cases.items()]
     waits = ["{bin}/" + FAULTS, "--gtest_filter=*.AProgramThatOnlyWaitsForItsStreamIsEnded"]
     return rows + [shared("in the caller's order: a program that only waits for its stream", 60, waits, result="text",
-                          environment={"FARANDOLE_TIMEOUT": "5"}, expected_status=1)]
+                          environment=deadline, expected_status=1)]
 
 
 def several_devices(count: int, quick: bool) -> List[Step]:
@@ -117,7 +122,7 @@ def several_devices(count: int, quick: bool) -> List[Step]:
     end = "1KiB" if quick else "256MiB"
     bench = [*DEVICE_BENCH, "--max-bytes", end, *(["--iterations", "3"] if quick else [])]
     return [
-        Step("a device each, threads: all tests", 150, ["{bin}/" + DEVICE_TEST], needs=many),
+        test("a device each, threads: all tests", 150, DEVICE_TEST, A_FEW if quick else "*", needs=many),
         Step("a device each, processes: all tests", 150, ["{bin}/" + DEVICE_TEST], needs=many, ranks=2),
         Step(ALLREDUCE, 90, [*bench, "--peer", "nccl", "--json", "{out}/allreduce.json"], needs=many, ranks=count, result="text"),
         Step("more ranks than devices", 20, ["{bin}/" + FAULTS, "--gtest_filter=*.MoreRanksThanDevices"],
