@@ -146,13 +146,13 @@ class Machine:
         """Why a step that needs this cannot run here; nothing if it can."""
         if needs == "nothing":
             return ""
-        if needs == "data":
-            if not (self.programs / "bin" / "farandole-train").exists():
-                return "this build has no trainer"
-            return "" if self.data else "Fashion-MNIST is not there"
         if self.no_gpu or not self.devices:
             return f"no device: {self.no_gpu or self.info['devices']['reason']}"
         kind, _, value = needs.partition("=")
+        if kind == "data":
+            if not (self.programs / "bin" / "farandole-train").exists():
+                return "this build has no trainer"
+            return "" if self.data else "Fashion-MNIST is not there"
         if kind in ("nccl", "devices"):
             missing = self.info["devices"]["collectives_missing"]
             if missing:

@@ -21,7 +21,7 @@ class Step:
     Fashion-MNIST. `result` says
     how the output is read: "tests" of GoogleTest, "json", or "text". `needs` is checked before: "nothing", "device",
     "nccl" (a device and an NCCL), "devices=N" (so many, and an NCCL), "tool=PROGRAM" (a device that is no double, and that
-    program), "torch" (a device, and a Python whose torch sees it), "data" (the trainer, and Fashion-MNIST).
+    program), "torch" (a device, and a Python whose torch sees it), "data" (a device, the trainer, and Fashion-MNIST).
     """
 
     name: str

@@ -10,6 +10,8 @@ here=$source/tests/install
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 unset PYTHONPATH
 export PYTHONDONTWRITEBYTECODE=1
+# A compiler cache finds what an earlier run has compiled, although each run has a directory of its own.
+export CCACHE_BASEDIR=$work CCACHE_NOHASHDIR=1
 
 fail() { echo "FAIL: $*"; cat "$work/log" 2>/dev/null; exit 1; }
 
