@@ -4,14 +4,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <thread>
 
 #include "farandole/core/error.h"
 #include "farandole/gradients/gradient_averager.h"
 #include "farandole/internal/endpoint.h"
+#include "graph_capture.h"
 #include "groups.h"
 #include "message_of.h"
 #include "on_device.h"
@@ -42,6 +45,15 @@ struct DirectRank {
       call(op);
       std::this_thread::yield();
     }
+  }
+  /// A graph of one call, which is call 2. All ranks have replayed it.
+  std::unique_ptr<DeviceGraph> capture() {
+    StreamCapture capture(device, stream);
+    call(ReduceOp::kSum);
+    auto graph = capture.end();
+    graph->launch(stream);
+    device.synchronize(stream);
+    return graph;
   }
   void wait_for_fault() {
     while (!faults.exist()) {
@@ -99,6 +111,83 @@ TEST(DirectFaults, ARankThatDoesNotComeIsATimeoutThatNamesIt) {
   });
 }
 
+/// FARANDOLE_DEVICE_FAULT is raise. Rank 0 replays a graph that rank 1 does not replay.
+TEST(DirectFaults, AReplayThatAPeerDoesNotMakeIsATimeoutThatNamesIt) {
+  for_each_device_group({2}, [](Communicator& ranks) {
+    DirectRank rank(ranks);
+    const auto graph = rank.capture();
+    ranks.barrier();
+    const auto start = std::chrono::steady_clock::now();
+    if (ranks.rank() == 0) graph->launch(rank.stream);
+    rank.wait_for_fault();
+    const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
+    EXPECT_THAT(
+        message_of<Timeout>([&] { rank.call(ReduceOp::kSum); }),
+        AllOf(HasSubstr("for its device to end a replay of captured call 2 in the caller's device order "
+                        "(allreduce of 1000 i32 elements"),
+              HasSubstr("communicator 'steps'"), HasSubstr("all ranks have captured the call: replay its graph")));
+    EXPECT_LT((waited - internals(ranks).settings().faults.timeout).count(), 1.0);
+  });
+}
+
+/// FARANDOLE_DEVICE_FAULT is raise. Rank 0 makes another call behind the replay that hangs.
+TEST(DirectFaults, ACallBehindAReplayThatHangsIsNamedToo) {
+  for_each_device_group({2}, [](Communicator& ranks) {
+    DirectRank rank(ranks);
+    const auto graph = rank.capture();
+    ranks.barrier();
+    if (ranks.rank() == 0) {
+      graph->launch(rank.stream);
+      rank.call(ReduceOp::kSum);
+    }
+    rank.wait_for_fault();
+    EXPECT_THAT(message_of<Timeout>([&] { rank.call(ReduceOp::kSum); }),
+                AllOf(HasSubstr("for its device to end a replay of captured call 2 in"),
+                      HasSubstr("; call 3 has not ended either; not in it yet: rank 1 ")));
+  });
+}
+
+/// The replays take longer than FARANDOLE_TIMEOUT together, and follow each other without a gap.
+TEST(DirectFaults, ManyShortReplaysAreNoTimeout) {
+  for_each_device_group({2}, [](Communicator& ranks) {
+    DirectRank rank(ranks);
+    const auto graph = rank.capture();
+    const auto end = std::chrono::steady_clock::now() + 2.5 * internals(ranks).settings().faults.timeout;
+    std::array<std::unique_ptr<DeviceEvent>, 2> done;  // of the last two batches: the stream always has a batch to run
+    for (auto& each : done) each = rank.device.make_event(DeviceEvent::Use::kHost);
+    Buffer goes_on(1, DType::kI32);
+    for (std::size_t batch = 0;; ++batch) {
+      DeviceEvent& before_last = *done[batch % done.size()];
+      while (!before_last.is_complete()) std::this_thread::yield();
+      for (int replay = 0; replay < 20; ++replay) graph->launch(rank.stream);
+      rank.device.record(before_last, rank.stream);
+      goes_on.as<std::int32_t>()[0] = std::chrono::steady_clock::now() < end ? 1 : 0;
+      ranks.broadcast(goes_on.view(), 0);
+      if (goes_on.as<std::int32_t>()[0] == 0) break;
+    }
+    rank.call(ReduceOp::kSum);
+    rank.device.synchronize(rank.stream);
+    EXPECT_FALSE(rank.faults.exist());
+  });
+}
+
+/// The program ends its communicator while a replay hangs on the device.
+TEST(DirectFaults, ACommunicatorThatEndsWhileAReplayHangsIsATimeout) {
+  for_each_device_group({2}, [](Communicator& ranks) {
+    StreamView stream;
+    {
+      DirectRank rank(ranks);
+      stream = rank.stream;
+      const auto graph = rank.capture();
+      ranks.barrier();
+      if (ranks.rank() == 0) graph->launch(rank.stream);
+      if (ranks.rank() == 1) rank.wait_for_fault();
+    }
+    device_of(ranks).synchronize(stream);
+    EXPECT_THAT(message_of<Timeout>([&] { ranks.barrier(); }), HasSubstr("a replay of"));
+  });
+}
+
 /// FARANDOLE_DEVICE_FAULT is raise. Rank 0 makes calls until its log of calls is full; rank 1 makes none of them.
 TEST(DirectFaults, AThreadThatWaitsForRoomRaisesTheFault) {
   for_each_device_group({2}, [](Communicator& ranks) {
@@ -132,6 +221,20 @@ TEST(DirectFaults, AProgramThatOnlyWaitsForItsStreamIsEnded) {
     DirectRank rank(ranks);
     if (ranks.rank() == 0) {
       rank.call(ReduceOp::kSum);
+      rank.device.synchronize(rank.stream);
+    }
+    for (;;) std::this_thread::sleep_for(std::chrono::seconds(1));
+  });
+}
+
+/// The same with a replay in the place of the call.
+TEST(DirectFaults, AProgramThatOnlyWaitsForItsReplayIsEnded) {
+  if (!is_launched()) GTEST_SKIP() << "needs a job of processes";
+  for_each_device_group({2}, [](Communicator& ranks) {
+    DirectRank rank(ranks);
+    const auto graph = rank.capture();
+    if (ranks.rank() == 0) {
+      graph->launch(rank.stream);
       rank.device.synchronize(rank.stream);
     }
     for (;;) std::this_thread::sleep_for(std::chrono::seconds(1));
