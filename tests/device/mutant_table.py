@@ -63,6 +63,8 @@ DIRECT_DIFFERENCE = Test("DirectFaults.DifferentCallsAreAMismatchThatNamesThem",
 DIRECT_LATE = Test("DirectFaults.ARankThatDoesNotComeIsATimeoutThatNamesIt", processes=2, program="farandole_device_faults",
                    deadline_s=2, limit_s=15, by_rank=RAISES)
 REPLAY_LATE = DIRECT_LATE._replace(filter="DirectFaults.AReplayThatAPeerDoesNotMakeIsATimeoutThatNamesIt")
+BEHIND_REPLAYS = Test("DirectFaults.ManyShortReplaysAreNoTimeout", processes=2, program="farandole_device_faults",
+                      deadline_s=1, limit_s=30)
 # By itself, without devices.
 REPLAYS_IN_A_ROW = Test("CapturedCalls.ReplaysWithoutAGapAreToldApart", program="collectives_test")
 DIRECT_FACTORS = Test("DirectCalls.AverageAndMultiplyWithoutAKernelOfTheirOwn")
@@ -248,6 +250,8 @@ MUTANTS = [
            REPLAY_LATE),
     Mutant("replays-in-a-row-are-one", "the difference between a replay that goes on and the next replay", CAPTURED_CALLS,
            "if (has_begun) entry", "if (has_begun && !entry.is_running) entry", REPLAYS_IN_A_ROW),
+    Mutant("calls-wait-since-they-were-enqueued", "that a call behind replays begins when they have ended", WATCH,
+           "last_end_ = std::max(last_end_, captured_.last_end());", "", BEHIND_REPLAYS),
     Mutant("factors-of-the-vendor-are-lost", "the factor of the vendor's reduction", WORK,
            "plan.collective.factor = call.final_scale;", "", DIRECT_FACTORS),
     Mutant("buckets-before-they-are-packed", "the wait of the side stream for the caller's", SIDE_STREAM,
