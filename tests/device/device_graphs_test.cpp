@@ -113,7 +113,7 @@ TEST(DirectCalls, ACallThatHasRunOnceCanBeCaptured) {
   });
 }
 
-/// How the words of captured calls (CapturedCalls) are allocated.
+/// More captured calls than one slab of CapturedCalls has words for.
 TEST(DirectCalls, GraphsOfManyCallsGiveTheirMemoryBack) {
   for_each_device_group({2}, [](Communicator& ranks) {
     const StreamView stream = device_of(ranks).make_stream();

@@ -100,6 +100,7 @@ def mistakes_in_the_callers_order() -> List[Step]:
     raises = {"FARANDOLE_DEVICE_FAULT": "raise", "FARANDOLE_TIMEOUT": "5"}
     cases = {"different calls": "DifferentCallsAreAMismatchThatNamesThem",
              "a rank that does not come": "ARankThatDoesNotComeIsATimeoutThatNamesIt",
+             "a replay that does not come": "AReplayThatAPeerDoesNotMakeIsATimeoutThatNamesIt",
              "the last calls": "TheLastCallsAreCompared",
              "unmarked gradients": "UnmarkedGradientsEndTheJob"}
     rows = [shared_test(f"in the caller's order: {what}", 60, FAULTS, "*." + case, environment=raises)

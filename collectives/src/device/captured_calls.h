@@ -59,8 +59,7 @@ class CapturedCalls {
   void add(std::uint32_t* word, std::uint64_t number, const Descriptor& descriptor);
 
   // The watch thread.
-  /// Notes which replays have begun and ended since the last `look`. Returns the replay that was seen first of those
-  /// that still run.
+  /// Notes which replays have begun and ended since the last `look`. Returns the replay that has run for longest.
   std::optional<Replay> look(Clock::time_point now);
   /// Time of the last look that has seen the end of a replay.
   Clock::time_point last_end() const { return last_end_; }

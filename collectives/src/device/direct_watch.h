@@ -29,8 +29,8 @@ namespace farandole {
 /// the job (becomes the fault that all ranks raise) with a Mismatch.
 /// 2. Logs a warning if a call has not ended on the device after FARANDOLE_WARN_AFTER, and poisons the job with a
 /// Timeout after FARANDOLE_TIMEOUT; both name the ranks that have not made the call. Likewise for a call that has not
-/// returned from the vendor's library, and for a captured call if a replay of its graph does not end; which ranks have
-/// not replayed the graph is not known.
+/// returned from the vendor's library, and for a captured call if a replay of its graph does not end; the ranks
+/// that have not replayed the graph are not known.
 /// 3. After a fault of the job, if calls have not ended, are held by graphs, or differed: ends the process, or aborts
 /// the device's collectives (FARANDOLE_DEVICE_FAULT).
 ///
