@@ -6,12 +6,14 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <thread>
 
 #include "farandole/core/error.h"
 #include "farandole/gradients/gradient_averager.h"
 #include "farandole/internal/endpoint.h"
+#include "graph_capture.h"
 #include "groups.h"
 #include "message_of.h"
 #include "on_device.h"
@@ -42,6 +44,15 @@ struct DirectRank {
       call(op);
       std::this_thread::yield();
     }
+  }
+  /// A graph of one call, which is call 2. All ranks have replayed it.
+  std::unique_ptr<DeviceGraph> capture() {
+    StreamCapture capture(device, stream);
+    call(ReduceOp::kSum);
+    auto graph = capture.end();
+    graph->launch(stream);
+    device.synchronize(stream);
+    return graph;
   }
   void wait_for_fault() {
     while (!faults.exist()) {
@@ -99,6 +110,86 @@ TEST(DirectFaults, ARankThatDoesNotComeIsATimeoutThatNamesIt) {
   });
 }
 
+/// FARANDOLE_DEVICE_FAULT is raise. Rank 0 replays a graph that rank 1 does not replay.
+TEST(DirectFaults, AReplayThatAPeerDoesNotMakeIsATimeoutThatNamesIt) {
+  for_each_device_group({2}, [](Communicator& ranks) {
+    DirectRank rank(ranks);
+    const auto graph = rank.capture();
+    ranks.barrier();
+    const auto start = std::chrono::steady_clock::now();
+    if (ranks.rank() == 0) graph->launch(rank.stream);
+    rank.wait_for_fault();
+    const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
+    EXPECT_THAT(
+        message_of<Timeout>([&] { rank.call(ReduceOp::kSum); }),
+        AllOf(HasSubstr("for its device to end a replay of captured call 2 in the caller's device order "
+                        "(allreduce of 1000 i32 elements"),
+              HasSubstr("communicator 'steps'"), HasSubstr("all ranks have captured the call: replay its graph")));
+    EXPECT_LT((waited - internals(ranks).settings().faults.timeout).count(), 1.0);
+  });
+}
+
+/// FARANDOLE_DEVICE_FAULT is raise. Rank 0 makes another call behind the replay that hangs.
+TEST(DirectFaults, ACallBehindAReplayThatHangsIsNamedToo) {
+  for_each_device_group({2}, [](Communicator& ranks) {
+    DirectRank rank(ranks);
+    const auto graph = rank.capture();
+    ranks.barrier();
+    if (ranks.rank() == 0) {
+      graph->launch(rank.stream);
+      rank.call(ReduceOp::kSum);
+    }
+    rank.wait_for_fault();
+    EXPECT_THAT(message_of<Timeout>([&] { rank.call(ReduceOp::kSum); }),
+                AllOf(HasSubstr("for its device to end a replay of captured call 2 in"),
+                      HasSubstr("; call 3 has not ended either; not in it yet: rank 1 ")));
+  });
+}
+
+/// Rank 0 enqueues replays, and a call behind them, that together take longer than FARANDOLE_TIMEOUT: rank 1 replays at
+/// intervals, so that the device of rank 0 is always in a replay.
+TEST(DirectFaults, ManyShortReplaysAreNoTimeout) {
+  for_each_device_group({2}, [](Communicator& ranks) {
+    {
+      DirectRank rank(ranks);
+      const auto graph = rank.capture();
+      const Seconds interval = internals(ranks).settings().faults.timeout / 4;
+      ranks.barrier();
+      const auto start = std::chrono::steady_clock::now();
+      const auto wait_for_turn = [&](int turn) {
+        while (ranks.rank() == 1 && std::chrono::steady_clock::now() < start + turn * interval) {
+          std::this_thread::yield();
+        }
+      };
+      for (int replay = 0; replay < 10; ++replay) {
+        wait_for_turn(replay);
+        graph->launch(rank.stream);
+      }
+      wait_for_turn(11);
+      rank.call(ReduceOp::kSum);
+      rank.device.synchronize(rank.stream);
+    }
+    ranks.barrier();
+  });
+}
+
+/// The program ends its communicator while a replay hangs on the device.
+TEST(DirectFaults, ACommunicatorThatEndsWhileAReplayHangsIsATimeout) {
+  for_each_device_group({2}, [](Communicator& ranks) {
+    StreamView stream;
+    {
+      DirectRank rank(ranks);
+      stream = rank.stream;
+      const auto graph = rank.capture();
+      ranks.barrier();
+      if (ranks.rank() == 0) graph->launch(rank.stream);
+      if (ranks.rank() == 1) rank.wait_for_fault();
+    }
+    device_of(ranks).synchronize(stream);
+    EXPECT_THAT(message_of<Timeout>([&] { ranks.barrier(); }), HasSubstr("a replay of"));
+  });
+}
+
 /// FARANDOLE_DEVICE_FAULT is raise. Rank 0 makes calls until its log of calls is full; rank 1 makes none of them.
 TEST(DirectFaults, AThreadThatWaitsForRoomRaisesTheFault) {
   for_each_device_group({2}, [](Communicator& ranks) {
@@ -132,6 +223,20 @@ TEST(DirectFaults, AProgramThatOnlyWaitsForItsStreamIsEnded) {
     DirectRank rank(ranks);
     if (ranks.rank() == 0) {
       rank.call(ReduceOp::kSum);
+      rank.device.synchronize(rank.stream);
+    }
+    for (;;) std::this_thread::sleep_for(std::chrono::seconds(1));
+  });
+}
+
+/// The same with a replay in the place of the call.
+TEST(DirectFaults, AProgramThatOnlyWaitsForItsReplayIsEnded) {
+  if (!is_launched()) GTEST_SKIP() << "needs a job of processes";
+  for_each_device_group({2}, [](Communicator& ranks) {
+    DirectRank rank(ranks);
+    const auto graph = rank.capture();
+    if (ranks.rank() == 0) {
+      graph->launch(rank.stream);
       rank.device.synchronize(rank.stream);
     }
     for (;;) std::this_thread::sleep_for(std::chrono::seconds(1));

@@ -6,15 +6,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <numeric>
-#include <string>
 #include <vector>
 
-#include "driver_function.h"
-#include "fake_device.h"
+#include "direct_communicator.h"
 #include "farandole/core/error.h"
-#include "graph_capture.h"
 #include "groups.h"
 #include "message_of.h"
 #include "on_device.h"
@@ -23,32 +19,7 @@
 namespace farandole::test {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-/// A communicator of the same ranks whose device order is the caller's.
-Communicator direct(Communicator& ranks, const std::string& name = "direct") {
-  return ranks.duplicate({.device_order = CommunicatorOptions::DeviceOrder::kCaller, .name = name});
-}
-
-/// How often the double's function was called in this process; 0 on a GPU, which counts nothing.
-unsigned long calls_of(const char* function) {
-  auto* const count = find_in_driver<decltype(fake_device_calls)>("fake_device_calls");
-  return count == nullptr ? 0 : count(function);
-}
-
-std::vector<float> values_of(const Communicator& ranks, std::size_t count, float first) {
-  std::vector<float> values(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    values[i] = first * static_cast<float>(ranks.rank() + 1) + static_cast<float>(i % 64);
-  }
-  return values;
-}
-
-std::vector<float> to_vector(Communicator& ranks, const Buffer& buffer) {
-  Buffer host = to_host(ranks, buffer.view());
-  return {host.as<float>(), host.as<float>() + host.count()};
-}
 
 TEST(DirectCalls, GiveTheBitsOfAgreedCalls) {
   for_each_device_group({1, 2, 3, 4}, [](Communicator& ranks) {
@@ -269,128 +240,6 @@ TEST(DirectCalls, ACommunicatorMayOutliveItsWorld) {
   }
   EXPECT_THROW(caller.barrier(), InvalidArgument);
 }
-
-/// A training step: the gradient is scaled, reduced, and added to the weights.
-class Step {
- public:
-  Step(Communicator& ranks, Communicator& caller, StreamView stream, const char* algorithm, ReduceOp op)
-      : ranks_(ranks), caller_(caller), stream_(stream), algorithm_(algorithm), op_(op) {
-    for (std::size_t i = 0; i < kCount; ++i) start_[i] = 0.1F * static_cast<float>(i % 97 + ranks.rank());
-  }
-  void enqueue() {
-    float* const gradient = gradient_.as<float>();
-    const DeviceTask scale = DeviceTask::scale(DType::kF32, gradient, gradient, kCount, 0.7);
-    device_.launch({&scale, 1}, stream_);
-    caller_.allreduce(gradient_.view(), op_, {.prescale = 0.5, .algorithm = algorithm_, .stream = stream_});
-    const DeviceTask add{DeviceTask::Kind::kReduce, DType::kF32,          DType::kF32,           ReduceOp::kSum,
-                         weights_.view().data,      weights_.view().data, gradient_.view().data, kCount};
-    device_.launch({&add, 1}, stream_);
-  }
-  /// Bits of the weights, of the gradient and of another reduced vector after 20 steps with other calls between them.
-  std::vector<std::vector<float>> after_20(const std::function<void()>& run_step) {
-    copy_now(device_, gradient_.view().data, start_.data(), kCount * sizeof(float));
-    copy_now(device_, weights_.view().data, start_.data(), kCount * sizeof(float));
-    copy_now(device_, other_.view().data, start_.data(), kOthers * sizeof(float));
-    for (int step = 0; step < 20; ++step) {
-      run_step();
-      if (step % 3 == 0) {
-        caller_.allreduce(other_.view(), ReduceOp::kAverage, {.algorithm = algorithm_, .stream = stream_});
-      }
-    }
-    device_.synchronize(stream_);
-    return {to_vector(ranks_, weights_), to_vector(ranks_, gradient_), to_vector(ranks_, other_)};
-  }
-
- private:
-  static constexpr std::size_t kCount = 3001, kOthers = 500;
-  Communicator &ranks_, &caller_;
-  const StreamView stream_;
-  const char* const algorithm_;
-  const ReduceOp op_;
-  Device& device_ = device_of(ranks_);
-  std::vector<float> start_ = std::vector<float>(kCount);
-  Buffer gradient_ = to_device(ranks_, start_), weights_ = to_device(ranks_, start_);
-  Buffer other_ = ranks_.allocate(kOthers, DType::kF32, ranks_.device());
-};
-
-TEST(DirectCalls, ReplaysOfAGraphGiveTheBitsOfTheCalls) {
-  for_each_device_group({2, 3}, [](Communicator& ranks) {
-    const StreamView stream = device_of(ranks).make_stream();
-    for (const char* const algorithm : {"vendor", "ring"}) {
-      for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage}) {
-        // Not one for all: between hosts NCCL 2.28 confuses the order of calls that follow the end of a graph.
-        Communicator caller = direct(ranks);
-        Step step(ranks, caller, stream, algorithm, op);
-        const auto expected = step.after_20([&] { step.enqueue(); });
-        StreamCapture capture(device_of(ranks), stream);
-        step.enqueue();
-        const auto graph = capture.end();
-        ASSERT_EQ(step.after_20([&] { graph->launch(stream); }), expected) << algorithm;
-        ASSERT_EQ(step.after_20([&] { step.enqueue(); }), expected) << algorithm << ", calls after the graph";
-      }
-    }
-  });
-}
-
-/// One call outside of the graph is enough, also for the first schedule, which connects the ranks.
-TEST(DirectCalls, ACallThatHasRunOnceCanBeCaptured) {
-  for_each_device_group({2, 3}, [](Communicator& ranks) {
-    const StreamView stream = device_of(ranks).make_stream();
-    for (const char* const algorithm : {"ring", "vendor"}) {
-      Communicator caller = direct(ranks);
-      Buffer values = to_device(ranks, std::vector<float>(1000, 1));
-      const auto sum = [&] {
-        caller.allreduce(values.view(), ReduceOp::kSum, {.algorithm = algorithm, .stream = stream});
-      };
-      sum();
-      ranks.barrier();
-      const unsigned long writes = calls_of("cuStreamWriteValue32");  // by the queue, at the end of a call
-      ranks.barrier();
-      StreamCapture capture(device_of(ranks), stream);
-      sum();
-      const auto graph = capture.end();
-      ranks.barrier();
-      EXPECT_EQ(calls_of("cuStreamWriteValue32"), writes) << algorithm << " went through the queue";
-      ranks.barrier();
-      graph->launch(stream);
-      device_of(ranks).synchronize(stream);
-      const auto size = static_cast<float>(ranks.size());
-      ASSERT_EQ(to_vector(ranks, values), std::vector<float>(1000, size * size)) << algorithm;
-    }
-  });
-}
-
-TEST(DirectCalls, ARefusedCallLeavesTheCaptureValid) {
-  for_each_device_group({2}, [](Communicator& ranks) {
-    Communicator caller = direct(ranks), fresh = direct(ranks, "fresh");
-    Device& device = device_of(ranks);
-    const StreamView stream = device.make_stream();
-    Buffer values = to_device(ranks, std::vector<float>(1000, 1));
-    Buffer integers = to_device(ranks, std::vector<std::int32_t>(1000, 7));
-    caller.allreduce(values.view(), ReduceOp::kSum, {.stream = stream});
-    caller.allreduce(integers.view(), ReduceOp::kAverage, {.stream = stream});
-    device.synchronize(stream);
-    StreamCapture capture(device, stream);
-    const auto refusal = [&](Communicator& by, const BufferView& view, ReduceOp op, const char* algorithm) {
-      return message_of<InvalidArgument>([&] { by.allreduce(view, op, {.algorithm = algorithm, .stream = stream}); });
-    };
-    EXPECT_THAT(refusal(caller, values.view(), ReduceOp::kSum, "ring"),
-                AllOf(HasSubstr("captured into a graph"), HasSubstr("run it once before the capture")));
-    EXPECT_THAT(refusal(caller, values.view(), ReduceOp::kMax, ""), HasSubstr("run it once before the capture"));
-    EXPECT_THAT(refusal(fresh, values.view(), ReduceOp::kSum, ""), HasSubstr("run it once before the capture"));
-    EXPECT_THAT(refusal(caller, integers.view(), ReduceOp::kAverage, ""),
-                AllOf(HasSubstr("captured into a graph"), HasSubstr("call it outside of the graph")));
-    caller.allreduce(values.view(), ReduceOp::kSum, {.stream = stream});
-    const auto graph = capture.end();
-    EXPECT_GE(graph->nodes(), 1U);
-    graph->launch(stream);
-    fresh.allreduce(values.view(), ReduceOp::kSum, {.stream = stream});
-    device.synchronize(stream);
-    const auto size = static_cast<float>(ranks.size());
-    EXPECT_EQ(to_vector(ranks, values), std::vector<float>(1000, size * size * size));
-  });
-}
-
 TEST(DirectCalls, OrderMustBeTheSameOnAllRanks) {
   for_each_device_group({2}, [](Communicator& ranks) {
     using Order = CommunicatorOptions::DeviceOrder;

@@ -62,6 +62,11 @@ DIRECT_DIFFERENCE = Test("DirectFaults.DifferentCallsAreAMismatchThatNamesThem",
                          deadline_s=5, limit_s=15, by_rank=RAISES)
 DIRECT_LATE = Test("DirectFaults.ARankThatDoesNotComeIsATimeoutThatNamesIt", processes=2, program="farandole_device_faults",
                    deadline_s=2, limit_s=15, by_rank=RAISES)
+REPLAY_LATE = DIRECT_LATE._replace(filter="DirectFaults.AReplayThatAPeerDoesNotMakeIsATimeoutThatNamesIt")
+BEHIND_REPLAYS = Test("DirectFaults.ManyShortReplaysAreNoTimeout", processes=2, program="farandole_device_faults",
+                      deadline_s=1, limit_s=30)
+# By itself, without devices.
+REPLAYS_IN_A_ROW = Test("CapturedCalls.ReplaysWithoutAGapAreToldApart", program="collectives_test")
 DIRECT_FACTORS = Test("DirectCalls.AverageAndMultiplyWithoutAKernelOfTheirOwn")
 DIRECT_GRADIENTS = Test("DeviceGradients.AreAveragedInTheCallersOrder")
 REFUSED_IN_A_CAPTURE = Test("DirectCalls.ARefusedCallLeavesTheCaptureValid")
@@ -86,6 +91,7 @@ OLD_DRIVERS = NCCLS._replace(by_rank=f"FAKE_DEVICE_DRIVER_VERSION=12080 {NCCLS.b
 OPERATION = "collectives/src/device/device_operation.cpp"
 DIRECT = "collectives/src/communicator/direct_calls.cpp"
 COMPARISON = "collectives/src/device/direct_comparison.cpp"
+CAPTURED_CALLS = "collectives/src/device/captured_calls.cpp"
 WATCH = "collectives/src/device/direct_watch.cpp"
 SIDE_STREAM = "ops/gradients/src/side_stream.cpp"
 WORK = "collectives/src/device/device_work.cpp"
@@ -236,6 +242,16 @@ MUTANTS = [
     Mutant("direct-calls-end-unseen", "the question whether a direct call has ended on the device", WATCH,
            "const std::optional<DirectLog::Pending> pending = on_device ? on_device : calls_.being_enqueued();",
            "const std::optional<DirectLog::Pending> pending;", DIRECT_LATE),
+    Mutant("replays-end-unseen", "the question whether a replay has ended", WATCH,
+           "if (replay) return Wait{Wait::For::kReplay, {replay->number, replay->since}, replay->descriptor};", "",
+           REPLAY_LATE),
+    Mutant("replays-begin-unmarked", "the write at the begin of a captured call", DIRECT,
+           "bool is_watched = device.write_word(word, CapturedCalls::kBegun, stream);", "bool is_watched = true;",
+           REPLAY_LATE),
+    Mutant("replays-in-a-row-are-one", "the difference between a replay that goes on and the next replay", CAPTURED_CALLS,
+           "if (has_begun) entry", "if (has_begun && !entry.is_running) entry", REPLAYS_IN_A_ROW),
+    Mutant("calls-wait-since-they-were-enqueued", "that a call behind replays begins when they have ended", WATCH,
+           "last_end_ = std::max(last_end_, captured_.last_end());", "", BEHIND_REPLAYS),
     Mutant("factors-of-the-vendor-are-lost", "the factor of the vendor's reduction", WORK,
            "plan.collective.factor = call.final_scale;", "", DIRECT_FACTORS),
     Mutant("buckets-before-they-are-packed", "the wait of the side stream for the caller's", SIDE_STREAM,

@@ -105,6 +105,7 @@ def mistakes_in_the_callers_order(quick: bool) -> List[Step]:
     raises = {"FARANDOLE_DEVICE_FAULT": "raise", **deadline}
     cases = {"different calls": "DifferentCallsAreAMismatchThatNamesThem",
              "a rank that does not come": "ARankThatDoesNotComeIsATimeoutThatNamesIt",
+             "a replay that does not come": "AReplayThatAPeerDoesNotMakeIsATimeoutThatNamesIt",
              "the last calls": "TheLastCallsAreCompared",
              "unmarked gradients": "UnmarkedGradientsEndTheJob"}
     rows = [shared_test(f"in the caller's order: {what}", 60, FAULTS, "*." + case, environment=raises)

@@ -5,13 +5,13 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <utility>
 
 #include "device/device_operation.h"
 #include "device/device_plan.h"
 #include "farandole/core/error.h"
 #include "farandole/internal/forked_children.h"
+#include "farandole/internal/log.h"
 #include "operation/average.h"
 
 namespace farandole {
@@ -91,9 +91,8 @@ void DirectCalls::start_watch() {
   devices_ = queue_.devices().devices(DeviceReach::kAll);
   // The event, too, is made on the device's thread: a stream of this thread may be captured.
   auto [words, used] = context.make_now("to allocate pinned memory", [&device = context.device()] {
-    DeviceScratch made = pinned_scratch(device, DirectLog::kWordBytes);
-    std::memset(made.get(), 0, DirectLog::kWordBytes);
-    return std::pair(std::move(made), device.make_event(DeviceEvent::Use::kStreams));
+    return std::pair(zeroed_pinned_scratch(device, DirectLog::kWordBytes),
+                     device.make_event(DeviceEvent::Use::kStreams));
   });
   scratch_.used = std::move(used);
   auto watch =
@@ -122,7 +121,11 @@ bool DirectCalls::enqueue(const PreparedCall& prepared) {
   const FlightRecorder::Id record =
       group_.endpoint->recorder().begin_inline(group_.direct->id, number, subject_of(descriptor));
   try {
-    run(prepared, number, is_captured);
+    if (is_captured) {
+      capture(prepared, number, descriptor);
+    } else {
+      run(prepared, number, false);
+    }
     calls.end(descriptor, record, device, is_captured ? nullptr : &prepared.call.stream);
   } catch (const Error& error) {
     calls.cancel();
@@ -132,6 +135,26 @@ bool DirectCalls::enqueue(const PreparedCall& prepared) {
     throw;
   }
   return true;
+}
+
+void DirectCalls::capture(const PreparedCall& prepared, std::uint64_t number, const Descriptor& descriptor) {
+  DeviceContext& context = queue_.devices().context();
+  Device& device = context.device();
+  const StreamView stream = prepared.call.stream;
+  std::uint32_t* const word = watch_->captured().take_word([&] {
+    return context.make_now("to allocate pinned memory",
+                            [&device] { return zeroed_pinned_scratch(device, CapturedCalls::kSlabBytes); });
+  });
+  bool is_watched = device.write_word(word, CapturedCalls::kBegun, stream);
+  run(prepared, number, true);
+  is_watched = is_watched && device.write_word(word, CapturedCalls::kIdle, stream);
+  if (is_watched) return watch_->captured().add(word, number, descriptor);
+  if (std::exchange(has_warned_, true)) return;
+  log(LogLevel::kWarning,
+      fmt::format(
+          "{}: the driver cannot write words from a graph, so replays of {} are not watched: a replay that hangs "
+          "is reported only if a call outside of graphs waits behind it",
+          group_.endpoint->topology().describe(group_.endpoint->rank()), group_.describe()));
 }
 
 void DirectCalls::run(const PreparedCall& prepared, std::uint64_t number, bool is_captured) {

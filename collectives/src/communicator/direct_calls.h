@@ -95,6 +95,8 @@ class DirectCalls {
   [[noreturn]] void refuse_first_call(const PreparedCall& prepared) const;
   bool is_ready(const PreparedCall& prepared);
   void start_watch();
+  /// Captures a call, and around it the writes that tell DirectWatch of each replay.
+  void capture(const PreparedCall& prepared, std::uint64_t number, const Descriptor& descriptor);
   void run(const PreparedCall& prepared, std::uint64_t number, bool is_captured);
   std::shared_ptr<Plan> make_plan(const PreparedCall& prepared, const VendorPlan& vendor) const;
   void make_work(Plan& plan, void* memory) const;
@@ -110,6 +112,7 @@ class DirectCalls {
   std::shared_ptr<DirectWatch> watch_;       // made by the first direct call
   DeviceGroup* devices_ = nullptr;           // null if this rank is alone
   bool is_connected_ = false;                // a schedule has gone through the queue
+  bool has_warned_ = false;                  // that replays are not watched
   std::uint64_t queue_calls_ = 0;            // calls that went through the queue
   std::unordered_set<std::uint64_t> known_;  // digests of calls made outside of graphs; equal calls may be captured
   std::map<Key, std::shared_ptr<Plan>> plans_;

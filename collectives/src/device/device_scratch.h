@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstring>
 #include <functional>
 #include <memory>
 
@@ -23,6 +24,12 @@ inline DeviceScratch device_scratch(Device& device, std::size_t bytes) {
 inline DeviceScratch pinned_scratch(Device& device, std::size_t bytes) {
   if (bytes == 0) return nullptr;
   return {device.allocate_pinned(bytes), [&device](void* memory) { device.release_pinned(memory); }};
+}
+/// Pinned memory of the host, filled with zeros.
+inline DeviceScratch zeroed_pinned_scratch(Device& device, std::size_t bytes) {
+  DeviceScratch memory = pinned_scratch(device, bytes);
+  if (memory != nullptr) std::memset(memory.get(), 0, bytes);
+  return memory;
 }
 
 }  // namespace farandole

@@ -61,7 +61,7 @@ class DirectLog {
     is_inside_.store(false, std::memory_order_release);
   }
   /// Adds the call that `begin` announced, once it is enqueued. @param stream  of the call; null if the call was
-  /// captured into a graph: it then counts as ended, because replays cannot be observed here   @throws DeviceError
+  /// captured into a graph: it then counts as ended, and CapturedCalls observes its replays   @throws DeviceError
   void end(const Descriptor& descriptor, FlightRecorder::Id record, Device& device, const StreamView* stream) {
     const std::uint64_t head = head_.load(std::memory_order_relaxed);
     Entry& entry = entries_[head % kCapacity];

@@ -18,6 +18,7 @@ constexpr auto kDeviceCheckInterval = std::chrono::milliseconds(100);
 /// From the report of a fault to the end of the process: time for the program to raise the fault and to end by itself.
 constexpr auto kGrace = std::chrono::seconds(3);
 constexpr int kExitStatus = 1;
+constexpr const char* kMadeByAll = "all ranks have made the call";
 
 Seconds watched(const Group& group, Seconds setting) {
   return group.watches ? setting : Seconds(0);
@@ -67,18 +68,29 @@ std::optional<DirectLog::Pending> DirectWatch::give_up_ended(Clock::time_point n
   });
 }
 
-void DirectWatch::check_deadline(Clock::time_point now) {
+std::optional<DirectWatch::Wait> DirectWatch::oldest_wait(Clock::time_point now) {
+  const std::optional<CapturedCalls::Replay> replay = captured_.look(now);
   const std::optional<DirectLog::Pending> on_device = give_up_ended(now);
   const std::optional<DirectLog::Pending> pending = on_device ? on_device : calls_.being_enqueued();
-  if (!pending || !group_.watches) return stall_.look(now);
+  last_end_ = std::max(last_end_, captured_.last_end());
+  // Calls that have not ended most often wait behind the replay, in its stream.
+  if (replay) return Wait{Wait::For::kReplay, {replay->number, replay->since}, replay->descriptor};
+  if (!pending) return std::nullopt;
   // A device runs calls in sequence: a call that was enqueued long ago may have begun just now.
-  stall_.watch(std::max(pending->since, last_end_));
-  if (stall_.waited(now) > LateRanks::kGoodbye) check_departures(*pending);
+  const DirectLog::Pending call{pending->number, std::max(pending->since, last_end_)};
+  if (!on_device) return Wait{Wait::For::kEnqueue, call, {}};
+  return Wait{Wait::For::kCall, call, calls_.descriptor(call.number)};
+}
+
+void DirectWatch::check_deadline(Clock::time_point now) {
+  const std::optional<Wait> wait = oldest_wait(now);
+  if (!wait || !group_.watches) return stall_.look(now);
+  stall_.watch(wait->call.since);
+  if (stall_.waited(now) > LateRanks::kGoodbye) check_departures(wait->call);
   if (stall_.is_near(now)) {
-    group_.endpoint->late_ranks().ask(group_.direct->id, pending->number, {}, group_.members);
+    group_.endpoint->late_ranks().ask(group_.direct->id, wait->call.number, {}, group_.members);
   }
-  const bool is_enqueued = on_device.has_value();
-  stall_.check([&] { return describe_stall(*pending, is_enqueued, now); }, now);
+  stall_.check([&] { return describe_stall(*wait, now); }, now);
 }
 
 /// Only the rank before this one is known well enough: it has reported all its calls before it left.
@@ -89,20 +101,33 @@ void DirectWatch::check_departures(const DirectLog::Pending& pending) const {
                              group_.endpoint->topology().describe(rank), pending.number));
 }
 
-std::string DirectWatch::describe_stall(const DirectLog::Pending& pending, bool is_enqueued,
-                                        Clock::time_point now) const {
-  const std::string missing =
-      group_.endpoint->late_ranks().describe_missing(group_.direct->id, pending.number, group_.members);
-  const std::string call =
-      is_enqueued ? fmt::format(" ({})", farandole::describe(calls_.descriptor(pending.number))) : "";
-  return fmt::format("{} waits for {:.1f} s for {} call {} in the caller's device order{} of {}; {}", describe_self(),
-                     stall_.waited(now).count(), is_enqueued ? "its device to end" : "the vendor's library to enqueue",
-                     pending.number, call, label_,
-                     missing.empty() ? "all ranks have made the call" : "not in it yet: " + missing);
+std::string DirectWatch::describe_stall(const Wait& wait, Clock::time_point now) const {
+  const auto describe_others = [&](std::uint64_t call, const char* if_all_are_in_it) {
+    const std::string missing = group_.endpoint->late_ranks().describe_missing(group_.direct->id, call, group_.members);
+    return missing.empty() ? if_all_are_in_it : "not in it yet: " + missing;
+  };
+  const std::string begin = fmt::format("{} waits for {:.1f} s for ", describe_self(), stall_.waited(now).count());
+  const std::string call = fmt::format("call {} in the caller's device order", wait.call.number);
+  if (wait.what == Wait::For::kEnqueue) {
+    return fmt::format("{}the vendor's library to enqueue {} of {}; {}", begin, call, label_,
+                       describe_others(wait.call.number, kMadeByAll));
+  }
+  const std::string subject = fmt::format("{} ({}) of {}", call, farandole::describe(wait.descriptor), label_);
+  if (wait.what == Wait::For::kCall) {
+    return fmt::format("{}its device to end {}; {}", begin, subject, describe_others(wait.call.number, kMadeByAll));
+  }
+  std::string text = fmt::format("{}its device to end a replay of captured {}; {}", begin, subject,
+                                 describe_others(wait.call.number,
+                                                 "all ranks have captured the call: replay its graph on every rank, "
+                                                 "as often and in the same order among the other calls"));
+  if (const std::uint64_t next = calls_.ended() + 1; next <= calls_.count()) {
+    text += fmt::format("; call {} has not ended either; {}", next, describe_others(next, kMadeByAll));
+  }
+  return text;
 }
 
 void DirectWatch::check_devices(Clock::time_point now) {
-  if (devices_ == nullptr || now < next_device_check_ || calls_.ended() == calls_.count()) return;
+  if (devices_ == nullptr || now < next_device_check_ || !is_on_device()) return;
   next_device_check_ = now + kDeviceCheckInterval;
   context_.check(*devices_);
 }
@@ -141,21 +166,21 @@ void DirectWatch::end_after_fault(Clock::time_point now) {
 }
 
 bool DirectWatch::is_settled() const {
-  const std::uint64_t count = calls_.count();
-  return calls_.ended() == count && comparison_.is_complete(count);
+  return !is_on_device() && comparison_.is_complete(calls_.count());
 }
 
 std::string DirectWatch::describe_closing() const {
-  const std::string awaited =
-      calls_.ended() < calls_.count()
-          ? fmt::format("its device to end call {}", calls_.ended() + 1)
-          : group_.endpoint->topology().describe(group_.member(comparison_.compared_rank())) + " to report its calls";
+  std::string awaited =
+      group_.endpoint->topology().describe(group_.member(comparison_.compared_rank())) + " to report its calls";
+  if (captured_.has_running()) awaited = "its device to end a replay of a graph that holds calls of it";
+  if (calls_.ended() < calls_.count()) awaited = fmt::format("its device to end call {}", calls_.ended() + 1);
   return fmt::format("{} ends {}: waiting for {}", describe_self(), label_, awaited);
 }
 
 void DirectWatch::close() {
   const std::lock_guard closing(close_mutex_);
-  if (std::exchange(is_closed_, true)) return;
+  if (closed_well_) return;
+  closed_well_ = false;
   context_.watch_thread().remove(*this);  // from here on this thread ticks
   StallMonitor closing_stall(group_.endpoint->settings().faults.warn_after, group_.endpoint->settings().faults.timeout);
   constexpr int kLooksPerQuestion = 100;
@@ -169,7 +194,7 @@ void DirectWatch::close() {
       std::this_thread::sleep_for(std::chrono::microseconds(200));
     }
   } catch (const Timeout& timeout) {
-    if (calls_.ended() < calls_.count()) {
+    if (is_on_device()) {
       group_.endpoint->faults().poison(ErrorKind::kTimeout, timeout.message());
     } else {
       log(LogLevel::kWarning, timeout.message());
@@ -181,7 +206,7 @@ void DirectWatch::close() {
   // The program is in this call, and its next one raises the fault: its streams must go on until then.
   const bool has_fault = group_.endpoint->faults().exist();
   if (has_fault && is_affected()) context_.abandon();
-  has_closed_well_ = calls_.ended() == calls_.count() && !calls_.has_lost() && !(has_fault && calls_.has_captured());
+  closed_well_ = !is_on_device() && !calls_.has_lost() && !(has_fault && calls_.has_captured());
   // What a device may still write or read is kept: the vendor's group by the context, the words here.
   devices_.reset();
   context_ref_.reset();

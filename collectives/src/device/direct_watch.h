@@ -4,11 +4,13 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 
+#include "device/captured_calls.h"
 #include "device/device_context.h"
 #include "device/device_scratch.h"
 #include "device/direct_comparison.h"
@@ -27,7 +29,8 @@ namespace farandole {
 /// the job (becomes the fault that all ranks raise) with a Mismatch.
 /// 2. Logs a warning if a call has not ended on the device after FARANDOLE_WARN_AFTER, and poisons the job with a
 /// Timeout after FARANDOLE_TIMEOUT; both name the ranks that have not made the call. Likewise for a call that has not
-/// returned from the vendor's library.
+/// returned from the vendor's library, and for a captured call if a replay of its graph does not end; the ranks
+/// that have not replayed the graph are not known.
 /// 3. After a fault of the job, if calls have not ended, are held by graphs, or differed: ends the process, or aborts
 /// the device's collectives (FARANDOLE_DEVICE_FAULT).
 ///
@@ -38,12 +41,14 @@ class DirectWatch final : public Watched, public Progressable {
   DirectWatch(const Group& group, DeviceScratch words, std::shared_ptr<DeviceGroup> devices);
 
   DirectLog& calls() { return calls_; }
+  CapturedCalls& captured() { return captured_; }
   void tick(Clock::time_point now) override;
   bool is_active() const override { return is_active_; }
-  /// Waits until all calls have ended on the device and were compared, or the job has failed. Idempotent. Never throws.
+  /// Waits until all calls and replays have ended on the device and all calls were compared, or the job has failed.
+  /// Idempotent. Never throws.
   void close() override;
   /// False if `close` gave up while calls were on the device, which may still use the memory of those calls.
-  bool has_closed_well() const { return has_closed_well_; }
+  bool has_closed_well() const { return closed_well_.value_or(false); }
 
   // The progress thread does nothing here, because the watch has a thread of its own; it only closes the watch when the
   // World ends.
@@ -51,7 +56,16 @@ class DirectWatch final : public Watched, public Progressable {
   void poll_health() override {}
 
  private:
-  /// True once all calls have ended on the device and were compared.
+  /// A call that has not ended.
+  struct Wait {
+    enum class For : std::uint8_t { kEnqueue, kCall, kReplay };
+    For what;
+    DirectLog::Pending call;
+    Descriptor descriptor;  ///< unknown while the call is being enqueued
+  };
+  /// True if calls or replays have not ended on the device.
+  bool is_on_device() const { return calls_.ended() < calls_.count() || captured_.has_running(); }
+  /// True once all calls and replays have ended on the device, and all calls were compared.
   bool is_settled() const;
   /// Compares calls and checks deadlines, peers and the device; poisons the job if one of these fails.
   void look(Clock::time_point now);
@@ -59,13 +73,15 @@ class DirectWatch final : public Watched, public Progressable {
   /// graphs.
   bool is_affected();
   std::optional<DirectLog::Pending> give_up_ended(Clock::time_point now);
+  /// Returns the replay that has run for longest, else the oldest call.
+  std::optional<Wait> oldest_wait(Clock::time_point now);
   void check_deadline(Clock::time_point now);
   /// @throws PeerLost  a rank has left the job without making the call
   void check_departures(const DirectLog::Pending& pending) const;
   void check_devices(Clock::time_point now);
   void end_after_fault(Clock::time_point now);
   std::string describe_self() const { return group_.endpoint->topology().describe(group_.endpoint->rank()); }
-  std::string describe_stall(const DirectLog::Pending& pending, bool is_enqueued, Clock::time_point now) const;
+  std::string describe_stall(const Wait& wait, Clock::time_point now) const;
   std::string describe_closing() const;
 
   const Group group_;
@@ -74,15 +90,15 @@ class DirectWatch final : public Watched, public Progressable {
   DeviceContext& context_;
   std::shared_ptr<DeviceGroup> devices_;  // null after close()
   DirectLog calls_;
+  CapturedCalls captured_;
   std::atomic<bool> is_active_{false};
   DirectComparison comparison_;
   StallMonitor stall_;
-  Clock::time_point last_end_{};  // when a call was last seen to end; the next call's wait begins no earlier
+  Clock::time_point last_end_{};  // when a call or replay was last seen to end; the next call's wait begins no earlier
   Clock::time_point next_device_check_{};
   std::optional<Clock::time_point> fault_seen_;
   std::mutex close_mutex_;
-  bool is_closed_ = false;  // guarded by close_mutex_
-  bool has_closed_well_ = false;
+  std::optional<bool> closed_well_;  // empty until close(), which sets it under close_mutex_
 };
 
 }  // namespace farandole

@@ -25,7 +25,7 @@ void DeviceContext::check(CUresult result, std::string_view function) const {
 bool DeviceContext::write_word(std::uint32_t* word, std::uint32_t value, CUstream stream) const {
   const CUresult result =
       api.cuStreamWriteValue32(stream, reinterpret_cast<CUdeviceptr>(word), value, CU_STREAM_WRITE_VALUE_DEFAULT);
-  if (result == CUDA_ERROR_NOT_SUPPORTED) return false;
+  if (result == CUDA_ERROR_NOT_SUPPORTED || result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) return false;
   check(result, "cuStreamWriteValue32");
   return true;
 }

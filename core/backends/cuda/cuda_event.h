@@ -23,7 +23,8 @@ struct DeviceContext {
   /// @throws DeviceError  `result`, returned by `function`, is an error
   void check(CUresult result, std::string_view function) const;
   /// Makes the stream write `value` to a word of pinned memory after all its earlier work. To be called while the
-  /// context is current on the thread. Returns false if the device cannot write words.   @throws DeviceError
+  /// context is current on the thread. Returns false if the device cannot write words, or the driver cannot capture the
+  /// write into a graph.   @throws DeviceError
   bool write_word(std::uint32_t* word, std::uint32_t value, CUstream stream) const;
 };
 

@@ -322,6 +322,30 @@ TEST_F(Graphs, CollectivesRunWithEachLaunch) {
   });
 }
 
+TEST_F(Graphs, WordsAreWrittenByEachLaunch) {
+  const CUstream stream = make_stream();
+  void* pinned = nullptr;
+  EXPECT_EQ(cuda_api().cuMemHostAlloc(&pinned, sizeof(std::uint32_t), 1), CUDA_SUCCESS);
+  auto& word = *static_cast<std::uint32_t*>(pinned);
+  word = 0;
+  begin_capture(stream);
+  const auto address = reinterpret_cast<CUdeviceptr>(pinned);
+  EXPECT_EQ(cuda_api().cuStreamWriteValue32(stream, address, 5, CU_STREAM_WRITE_VALUE_DEFAULT), CUDA_SUCCESS);
+  const CUgraphExec graph = end_capture(stream, 1);
+  EXPECT_EQ(word, 0U);
+  for (int launch = 0; launch < 3; ++launch) {
+    launch_graph(graph, stream);
+    EXPECT_EQ(cuda_api().cuStreamSynchronize(stream), CUDA_SUCCESS);
+    EXPECT_EQ(word, 5U);
+    word = 0;
+  }
+  EXPECT_EQ(cuda_api().cuMemFreeHost(pinned), CUDA_SUCCESS);
+  launch_graph(graph, stream);
+  EXPECT_EQ(cuda_api().cuStreamSynchronize(stream), CUDA_SUCCESS);
+  EXPECT_THAT(reports(), HasSubstr("cuStreamWriteValue32"));
+  destroy_graph(graph);
+}
+
 TEST_F(Graphs, OutliveNoCommunicator) {
   const ncclUniqueId id = make_nccl_id();
   on_ranks(2, [&](int rank) {

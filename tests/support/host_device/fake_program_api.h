@@ -14,7 +14,6 @@ using CUgraphExec = struct CUgraphExec_st*;
 using CUgraphNode = struct CUgraphNode_st*;
 
 inline constexpr cuda::CUresult CUDA_ERROR_ILLEGAL_STATE = 401;
-inline constexpr cuda::CUresult CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900;
 inline constexpr cuda::CUresult CUDA_ERROR_STREAM_CAPTURE_INVALIDATED = 901;
 inline constexpr cuda::CUresult CUDA_ERROR_STREAM_CAPTURE_MERGE = 902;
 inline constexpr cuda::CUresult CUDA_ERROR_STREAM_CAPTURE_UNMATCHED = 903;

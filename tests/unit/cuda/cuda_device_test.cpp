@@ -141,6 +141,19 @@ TEST_F(CudaDeviceTest, AsksTheDriverWhereNoStreamCanWriteValues) {
   EXPECT_EQ(vendor().event_queries, 1);
 }
 
+TEST_F(CudaDeviceTest, SaysWhetherAStreamCanWriteWords) {
+  std::uint32_t word = 0;
+  EXPECT_TRUE(device().write_word(&word, 7, {}));
+  EXPECT_EQ(word, 7U);
+  vendor().writes_values = false;
+  for (const CUresult refusal : {CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED}) {
+    vendor().cuda_results["cuStreamWriteValue32"] = refusal;
+    EXPECT_FALSE(device().write_word(&word, 8, {}));
+  }
+  vendor().cuda_results["cuStreamWriteValue32"] = CUDA_ERROR_ILLEGAL_ADDRESS;
+  EXPECT_THROW(device().write_word(&word, 8, {}), DeviceError);
+}
+
 TEST_F(CudaDeviceTest, EventsAreMadeOnce) {
   for (int repetition = 0; repetition < 5; ++repetition) {
     const std::unique_ptr<DeviceEvent> one = device().make_event(DeviceEvent::Use::kHost);

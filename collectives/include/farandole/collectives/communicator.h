@@ -74,7 +74,8 @@ struct CommunicatorOptions {
     /// A call with a stream is enqueued in that stream by the calling thread, as NCCL's own calls are, without messages
     /// to other ranks. All ranks must make the calls of all kCaller communicators that share devices in the same order.
     /// Calls are compared after they were enqueued; a difference, or a rank that does not make a call, is reported and
-    /// ends the process, see FARANDOLE_DEVICE_FAULT. Some calls take the agreed order all the same; docs/gpu.md lists
+    /// ends the process, see FARANDOLE_DEVICE_FAULT. A call that has run once may be captured into a graph; a replay
+    /// that does not end is reported likewise. Some calls take the agreed order all the same; docs/gpu.md lists
     /// them. An invalid call raises InvalidArgument on its rank only.
     kCaller,
   };

@@ -167,8 +167,7 @@ class Device {
   /// Makes a stream that does not synchronise with any other stream, the default stream included. Owned by the device
   /// until the process ends.
   virtual StreamView make_stream() = 0;
-  /// True while the program captures the stream into a graph, so that work is recorded and not run. Farandole must then
-  /// neither enqueue work nor record events there: the capture would fail. Never throws.
+  /// True while the program captures the stream into a graph, so that work is recorded and not run. Never throws.
   virtual bool is_capturing(StreamView stream) = 0;
   virtual std::unique_ptr<DeviceEvent> make_event(DeviceEvent::Use use) = 0;
   /// Records `event` after the work that is in `stream`. @throws DeviceError
@@ -177,8 +176,8 @@ class Device {
   /// recorded   @throws DeviceError
   virtual void wait(StreamView stream, DeviceEvent& event) = 0;
   /// Enqueues the writing of `value` to a word of pinned memory, after the earlier work of `stream`: the host sees the
-  /// end of that work without a call of the driver. Returns false, with nothing enqueued, if the device cannot write
-  /// words.
+  /// end of that work without a call of the driver. If the stream is captured, the graph gets the write, and each
+  /// replay writes. Returns false, with nothing enqueued, if the device cannot write words (or not from a graph).
   /// @throws DeviceError
   virtual bool write_word(std::uint32_t* word, std::uint32_t value, StreamView stream) = 0;
   /// Enqueues a copy. `output` and `input` may each be host memory or device memory. @throws DeviceError
