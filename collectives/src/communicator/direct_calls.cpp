@@ -121,6 +121,7 @@ bool DirectCalls::enqueue(const PreparedCall& prepared) {
   group_.endpoint->late_ranks().enter(group_.direct->id, number);
   const FlightRecorder::Id record =
       group_.endpoint->recorder().begin_inline(group_.direct->id, number, subject_of(descriptor));
+  if (!is_captured) note_buffers(prepared.call, number);
   try {
     run(prepared, number, is_captured);
     calls.end(descriptor, record, device, is_captured ? nullptr : &prepared.call.stream);
@@ -132,6 +133,14 @@ bool DirectCalls::enqueue(const PreparedCall& prepared) {
     throw;
   }
   return true;
+}
+
+/// A buffer that the program releases before the call has ended is kept until then.
+void DirectCalls::note_buffers(const Call& call, std::uint64_t number) {
+  DeviceBlocks& blocks = queue_.devices().context().blocks();
+  const std::shared_ptr<const CallEnds> ends = watch_->calls().ends();
+  blocks.note_use(call.output.data, ends, number);
+  if (call.input.data != call.output.data) blocks.note_use(call.input.data, ends, number);
 }
 
 void DirectCalls::run(const PreparedCall& prepared, std::uint64_t number, bool is_captured) {

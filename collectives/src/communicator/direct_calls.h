@@ -95,6 +95,7 @@ class DirectCalls {
   [[noreturn]] void refuse_first_call(const PreparedCall& prepared) const;
   bool is_ready(const PreparedCall& prepared);
   void start_watch();
+  void note_buffers(const Call& call, std::uint64_t number);
   void run(const PreparedCall& prepared, std::uint64_t number, bool is_captured);
   std::shared_ptr<Plan> make_plan(const PreparedCall& prepared, const VendorPlan& vendor) const;
   void make_work(Plan& plan, void* memory) const;

@@ -40,6 +40,9 @@ class DirectWatch final : public Watched, public Progressable {
   DirectLog& calls() { return calls_; }
   void tick(Clock::time_point now) override;
   bool is_active() const override { return is_active_; }
+  bool has_running() const override {
+    return calls_.being_enqueued().has_value() || !calls_.ends()->include(calls_.count());
+  }
   /// Waits until all calls have ended on the device and were compared, or the job has failed. Idempotent. Never throws.
   void close() override;
   /// False if `close` gave up while calls were on the device, which may still use the memory of those calls.
