@@ -11,8 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "driver_function.h"
-#include "fake_device.h"
+#include "double_calls.h"
 #include "farandole/core/error.h"
 #include "graph_capture.h"
 #include "groups.h"
@@ -29,12 +28,6 @@ using ::testing::HasSubstr;
 /// A communicator of the same ranks whose device order is the caller's.
 Communicator direct(Communicator& ranks, const std::string& name = "direct") {
   return ranks.duplicate({.device_order = CommunicatorOptions::DeviceOrder::kCaller, .name = name});
-}
-
-/// How often the double's function was called in this process; 0 on a GPU, which counts nothing.
-unsigned long calls_of(const char* function) {
-  auto* const count = find_in_driver<decltype(fake_device_calls)>("fake_device_calls");
-  return count == nullptr ? 0 : count(function);
 }
 
 std::vector<float> values_of(const Communicator& ranks, std::size_t count, float first) {

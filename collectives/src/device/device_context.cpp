@@ -114,7 +114,6 @@ DeviceContext::Opened DeviceContext::open() {
   }
 }
 
-/// Returns a function that raises the job's fault, and makes a Timeout one at the deadline.
 std::function<void()> DeviceContext::deadline_of(const std::string& what) {
   const Seconds timeout = endpoint_->settings().faults.timeout;
   const Deadline deadline = timeout.count() > 0 ? Deadline::after(timeout) : Deadline::never();

@@ -81,7 +81,7 @@ class DeviceContext {
   /// @throws InvalidArgument, DeviceError  not enough memory   @throws Error  the job's fault
   Buffer allocate(std::size_t count, DType dtype);
   /// Returns the pool's unused memory, and unused pinned memory, to the driver; returns the number of bytes. Blocks
-  /// until all direct calls of the rank have ended, and then until the streams of Farandole are idle. @throws Error  the
+  /// until all direct calls of the rank have ended, and then until the streams of Farandole are idle. @throws Error the
   /// job's fault
   std::size_t trim();
   DeviceBlocks& blocks() { return *blocks_; }
@@ -120,6 +120,8 @@ class DeviceContext {
   };
   Opened open();
   void run_now(const std::string& what, std::function<void()> work);
+  /// Returns a function that throws the job's fault; from the deadline on, a Timeout.
+  /// @param what  what this rank waits for its device to do, for the text: "to allocate 10 bytes"
   std::function<void()> deadline_of(const std::string& what);
   /// Calls `is_over` until it returns true. @throws Error  the job's fault, or a Timeout at the deadline
   void wait_until(const std::string& what, const std::function<bool()>& is_over);

@@ -19,7 +19,7 @@
 
 namespace farandole {
 
-/// Which direct calls of a communicator have ended on the device. Thread-safe; lives until nobody asks.
+/// Which direct calls of a communicator have ended on the device. Thread-safe.
 class CallEnds {
  public:
   static constexpr std::size_t kCapacity = 2048;

@@ -281,8 +281,8 @@ class Communicator {
   MemorySpace device();
   /// Returns to the driver the device memory, and the pinned host memory, that this rank has released and Farandole
   /// keeps for reuse. Returns the number of bytes: 0 if there is none, or no device was used. For programs that share
-  /// the device with another library, between phases that need different memory: later allocations call the driver
-  /// again, which takes about 0.1 to 1 ms each.
+  /// the device with another library, between phases that need different memory; later allocations call the driver
+  /// again.
   ///
   /// Not collective. Blocks until all collectives that this rank has enqueued have ended, and while the driver frees
   /// the memory. The driver may block every thread of the process until the device is idle, so let no other thread of

@@ -47,6 +47,10 @@ struct DeviceTask {
     /// output = left, converted to `output_dtype`: f16, bf16, f32 and f64 among each other; integers of 8 and 16 bits
     /// to i32 and back, i32 and u32 to i64 and back, saturated at the limits of the narrower type
     kCast,
+    /// output = left, of `dtype` f32 or f64, as signed integers of the same size: the minimum or maximum (`op`) of the
+    /// integers is that of the values, and any NaN wins against any number
+    kOrder,
+    kRestore,  ///< the reverse of kOrder; `dtype` is that of the values
   };
   Kind kind = Kind::kCopy;
   DType dtype = DType::kU8;         ///< of `left` and `right`
