@@ -68,6 +68,8 @@ REFUSED_IN_A_CAPTURE = Test("DirectCalls.ARefusedCallLeavesTheCaptureValid")
 CAPTURED_AFTER_ONE_CALL = Test("DirectCalls.ACallThatHasRunOnceCanBeCaptured")
 CAPTURED_MEANWHILE = Test("DeviceCalls.AStreamMayBeCapturedWhileOtherStreamsAreUsed")
 MINIMA = Test("DeviceMinimum.GivesTheBitsOfTheHost")
+WAITS_FOR_RELEASED = Test("DeviceFaults.AnAllocationWaitsForReleasedMemoryOfACall", program="farandole_device_faults",
+                          limit_s=15, memory="32M")
 TRIMMED = Test("DeviceMemory.TrimWaitsForCallsInStreamsOfTheProgram", limit_s=15)
 RELEASED_IN_DIRECT_CALL = Test("DeviceMemory.ABlockReleasedDuringADirectCallIsNotGivenOut")
 RELEASED_IN_AGREED_CALL = Test("DeviceMemory.ABlockReleasedDuringAnAgreedCallIsNotGivenOut")
@@ -178,6 +180,8 @@ MUTANTS = [
            "if (!is_captured) note_buffers(prepared.call, number);", "", RELEASED_IN_DIRECT_CALL),
     Mutant("blocks-of-agreed-calls-are-free", "that a released block waits for calls of the queue", OPERATION,
            "slot_.context().blocks().note_use(buffer, use_);", "", RELEASED_IN_AGREED_CALL),
+    Mutant("no-wait-for-released-blocks", "the wait for released blocks where no memory is left", CONTEXT,
+           "if (!may_get_more) throw;", "throw;", WAITS_FOR_RELEASED),
     # Connections.
     Mutant("connected-for-every-call", "that only schedules connect ranks", WORK,
            "devices.run(plan.collective, stream);", "devices.connect(stream);\n  devices.run(plan.collective, stream);",
@@ -185,8 +189,6 @@ MUTANTS = [
     # Minimum and maximum by the vendor.
     Mutant("minima-of-what-nccl-compares", "that the vendor combines integers", WORK,
            "if (plan.is_ordered) plan.collective.dtype =", "if (false) plan.collective.dtype =", MINIMA),
-    Mutant("ignored-outputs-are-restored", "which rank's output is the result", WORK,
-           "if (!plan.has_result) return;", "", MINIMA),
     Mutant("inputs-are-ordered-in-any-output", "that only an allreduce orders its input in the output", WORK,
            "plan.is_ordered && call.collective == Collective::kAllreduce;", "plan.is_ordered;", MINIMA),
     # A fault.

@@ -57,9 +57,9 @@ class DeviceBlocks {
   static bool is_in_use(const Block& block);
   Block* find(const void* address);
 
-  std::mutex mutex_;                // guards the members below
-  std::map<void*, Block> blocks_;   // of the program, by address
-  std::vector<Block> released_;     // by the program, but in use
+  std::mutex mutex_;               // guards the members below
+  std::map<void*, Block> blocks_;  // of the program, by address
+  std::vector<Block> released_;    // by the program, but in use
 };
 
 }  // namespace farandole

@@ -131,12 +131,11 @@ VendorPlan plan_vendor(const Call& call, AverageWay way, int rank, int size, con
   } else {
     const Call sum = way == AverageWay::kDividedFirst ? divided_sum(call, size) : call;
     plan.prescale = sum.prescale;
-    plan.final_scale = sum.final_scale;
+    plan.final_scale = call.root < 0 || call.root == rank ? sum.final_scale : 1.0;
   }
-  plan.has_result = call.root < 0 || call.root == rank;
   plan.is_ordered = is_ordered_by_device(call.collective, call.input.dtype, call.op);
   if (plan.is_ordered) plan.collective.dtype = call.input.dtype == DType::kF64 ? DType::kI64 : DType::kI32;
-  // Only an allreduce has an output as long as the input, that no rank ignores.
+  // Only an allreduce has an output as long as the input on every rank.
   const bool is_prepared_in_output = plan.is_ordered && call.collective == Collective::kAllreduce;
   if (is_prepared_in_output) plan.collective.input = call.output.data;
   const bool is_alltoall_in_place = call.collective == Collective::kAlltoall && call.input.data == call.output.data;
@@ -147,7 +146,6 @@ VendorPlan plan_vendor(const Call& call, AverageWay way, int rank, int size, con
 void enqueue_vendor(Device& device, DeviceGroup& devices, const Call& call, const VendorPlan& plan, StreamView stream) {
   if (plan.is_ordered && !plan.is_staged) prepare_input(device, call, plan, call.output.data, stream);
   devices.run(plan.collective, stream);
-  if (!plan.has_result) return;
   const auto& [data, count, dtype, space] = call.output;
   if (plan.is_ordered) {
     launch(device, {DeviceTask::Kind::kRestore, dtype, dtype, call.op, data, data, nullptr, count}, stream);

@@ -39,7 +39,6 @@ struct VendorPlan {
   /// The vendor's collective combines ordered integers in the place of f32 or f64 (DeviceTask::Kind::kOrder). Without
   /// `is_staged` they are prepared in the output, and the collective is in place.
   bool is_ordered = false;
-  bool has_result = true;    ///< false on a rank whose output is ignored
   double final_scale = 1.0;  ///< multiplies this rank's output afterwards
 };
 /// Plans the vendor's collective for a call. `prescale` is never part of the vendor's reduction, because it may differ

@@ -37,7 +37,8 @@ class MemoryPool {
   void* allocate(std::size_t bytes);
   /// Keeps a block for reuse. @param memory  from this pool, or null
   void release(void* memory);
-  /// Returns all kept blocks to the source; first waits (Source::wait_for_release) if there are any. Returns their size.
+  /// Returns all kept blocks to the source; first waits (Source::wait_for_release) if there are any. Returns their
+  /// size.
   std::size_t trim();
 
   struct Use {
