@@ -185,6 +185,27 @@ TEST(DeviceFaults, MemoryGoesBackToTheDriverWhenTheDeviceIsIdle) {
   });
 }
 
+/// Memory that was released during a call is all that is left, and comes back when the call has ended.
+TEST(DeviceFaults, AnAllocationWaitsForReleasedMemoryOfACall) {
+  FARANDOLE_SKIP_WITHOUT_DEVICES();
+  run_replicas(2, [](Communicator& ranks) {
+    const std::size_t most = device_of(ranks).info().memory_bytes / 16 * 10;
+    Communicator caller = ranks.duplicate({.device_order = CommunicatorOptions::DeviceOrder::kCaller});
+    const StreamView stream = device_of(ranks).make_stream();
+    Buffer values = ranks.allocate(most, DType::kU8, ranks.device());
+    const auto find_maximum = [&] { caller.allreduce(values.view(), ReduceOp::kMax, {.stream = stream}); };
+    find_maximum();
+    device_of(ranks).synchronize(stream);
+    (void)ranks.trim_device_memory();
+    if (ranks.rank() == 0) find_maximum();
+    ranks.barrier();
+    if (ranks.rank() != 0) find_maximum();
+    values = Buffer();
+    values = ranks.allocate(most, DType::kU8, ranks.device());
+    device_of(ranks).synchronize(stream);
+  });
+}
+
 /// One rank fails before it connects, so that its peer's thread stays in NCCL: which must not be aborted meanwhile.
 TEST(DeviceFaults, APeerThatDoesNotConnectIsADeviceErrorOnAllRanks) {
   FARANDOLE_SKIP_WITHOUT_DEVICES();

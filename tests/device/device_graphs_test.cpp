@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "direct_communicator.h"
+#include "double_calls.h"
 #include "farandole/core/error.h"
 #include "graph_capture.h"
 #include "groups.h"

@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <bit>
+#include <cstdint>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -59,6 +62,73 @@ TEST(DeviceKernels, ReduceAsTheHostDoes) {
         }
       }
     }
+  });
+}
+
+/// Values whose combinations Min and Max specify, and that no integer of the other kind of order would keep.
+template <class T>
+std::vector<T> special_values() {
+  using Limits = std::numeric_limits<T>;
+  std::vector<T> values{0, Limits::denorm_min(), Limits::min(), 1, 1.5, Limits::max(), Limits::infinity()};
+  const std::size_t positive = values.size();
+  for (std::size_t i = 1; i < positive; ++i) values.push_back(-values[i]);
+  return values;
+}
+
+/// Orders all pairs of values as integers, takes the minimum or maximum, restores the values, and compares with Min and
+/// Max of the host.
+template <class T>
+void check_order(Communicator& ranks, ReduceOp op, const std::vector<T>& left, const std::vector<T>& right) {
+  Device& device = device_of(ranks);
+  const StreamView stream(nullptr, device.space());
+  const DType dtype = dtype_of<T>, integers = sizeof(T) == 8 ? DType::kI64 : DType::kI32;
+  Buffer device_left = to_device(ranks, left), device_right = to_device(ranks, right);
+  void *const a = device_left.view().data, *const b = device_right.view().data;
+  using Kind = DeviceTask::Kind;
+  const std::array ordering{DeviceTask{Kind::kOrder, dtype, dtype, op, a, a, nullptr, left.size()},
+                            DeviceTask{Kind::kOrder, dtype, dtype, op, b, b, nullptr, left.size()}};
+  const DeviceTask combining{Kind::kReduce, integers, integers, op, b, a, b, left.size()};
+  const std::array restoring{DeviceTask{Kind::kRestore, dtype, dtype, op, a, a, nullptr, left.size()},
+                             DeviceTask{Kind::kRestore, dtype, dtype, op, b, b, nullptr, left.size()}};
+  device.launch(ordering, stream);
+  device.launch({&combining, 1}, stream);
+  device.launch(restoring, stream);
+  device.synchronize(stream);
+  std::vector<T> wanted(left.size());
+  reduce(wanted.data(), left.data(), right.data(), left.size(), dtype, op);
+  EXPECT_TRUE(same_bits(to_host(ranks, device_left.view()).view(), left)) << name(dtype) << " restored, " << name(op);
+  EXPECT_TRUE(same_bits(to_host(ranks, device_right.view()).view(), wanted)) << name(op) << " of " << name(dtype);
+}
+
+template <class T, class Bits>
+void check_orders(Communicator& ranks) {
+  const std::vector<T> numbers = special_values<T>();
+  std::vector<T> nans;
+  const auto infinity = std::bit_cast<Bits>(std::numeric_limits<T>::infinity());
+  for (const Bits payload : {Bits{1}, Bits{3}, static_cast<Bits>(~Bits{0} >> 1)}) {
+    nans.push_back(std::bit_cast<T>(static_cast<Bits>(infinity | payload)));
+    nans.push_back(std::bit_cast<T>(static_cast<Bits>(~(~Bits{0} >> 1) | infinity | payload)));
+  }
+  std::vector<T> left, right;
+  const auto add_pairs = [&](const std::vector<T>& some, const std::vector<T>& others) {
+    for (const T one : some) {
+      for (const T other : others) {
+        left.push_back(one);
+        right.push_back(other);
+      }
+    }
+  };
+  add_pairs(numbers, numbers);
+  add_pairs(numbers, nans);
+  add_pairs(nans, numbers);
+  add_pairs({-T{0}}, {-T{0}, T{1}, T{-1}, nans[0], nans[1]});
+  for (const ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax}) check_order(ranks, op, left, right);
+}
+
+TEST(DeviceKernels, OrderedIntegersHaveTheMinimaAndMaximaOfTheHost) {
+  on_each_device([](Communicator& ranks) {
+    check_orders<float, std::uint32_t>(ranks);
+    check_orders<double, std::uint64_t>(ranks);
   });
 }
 

@@ -6,8 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "driver_function.h"
-#include "fake_device.h"
 #include "farandole/collectives/communicator.h"
 #include "on_device.h"
 
@@ -16,12 +14,6 @@ namespace farandole::test {
 /// A communicator of the same ranks whose device order is the caller's.
 inline Communicator direct(Communicator& ranks, const std::string& name = "direct") {
   return ranks.duplicate({.device_order = CommunicatorOptions::DeviceOrder::kCaller, .name = name});
-}
-
-/// How often the double's function was called in this process; 0 on a GPU, which counts nothing.
-inline unsigned long calls_of(const char* function) {
-  auto* const count = find_in_driver<decltype(fake_device_calls)>("fake_device_calls");
-  return count == nullptr ? 0 : count(function);
 }
 
 /// Different on each rank; small integers if `first` is.

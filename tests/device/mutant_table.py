@@ -72,6 +72,12 @@ DIRECT_GRADIENTS = Test("DeviceGradients.AreAveragedInTheCallersOrder")
 REFUSED_IN_A_CAPTURE = Test("DirectCalls.ARefusedCallLeavesTheCaptureValid")
 CAPTURED_AFTER_ONE_CALL = Test("DirectCalls.ACallThatHasRunOnceCanBeCaptured")
 CAPTURED_MEANWHILE = Test("DeviceCalls.AStreamMayBeCapturedWhileOtherStreamsAreUsed")
+MINIMA = Test("DeviceMinimum.GivesTheBitsOfTheHost")
+WAITS_FOR_RELEASED = Test("DeviceFaults.AnAllocationWaitsForReleasedMemoryOfACall", program="farandole_device_faults",
+                          limit_s=15, memory="32M")
+TRIMMED = Test("DeviceMemory.TrimWaitsForCallsInStreamsOfTheProgram", limit_s=15)
+RELEASED_IN_DIRECT_CALL = Test("DeviceMemory.ABlockReleasedDuringADirectCallIsNotGivenOut")
+RELEASED_IN_AGREED_CALL = Test("DeviceMemory.ABlockReleasedDuringAnAgreedCallIsNotGivenOut")
 FACTORS = Test("DeviceCollectives.FactorsOfTheVendorsReductions")
 LAYOUTS = Test("DeviceHierarchy.EveryLayoutAndCount")
 LAYOUTS_WITHOUT_COPIES = Test("DeviceHierarchy.MessagesOfDeviceMemoryNeedNoCopies")
@@ -174,10 +180,23 @@ MUTANTS = [
            "collectives/src/device/device_thread.cpp", "if (shared.is_abandoned) continue;", "", LEFT_BEHIND),
     Mutant("freed-while-the-device-works", "the wait for the device before memory goes back to the driver",
            "core/backends/cuda/memory_pool.cpp", "if (source_.wait_for_release) source_.wait_for_release();", "", IDLE),
+    Mutant("trimmed-while-calls-run", "the wait for direct calls before memory goes back to the driver", CONTEXT,
+           "wait_until(what, [this] { return !watch_thread_.has_running(); });", "", TRIMMED),
+    Mutant("blocks-of-direct-calls-are-free", "that a released block waits for direct calls", DIRECT,
+           "if (!is_captured) note_buffers(prepared.call, number);", "", RELEASED_IN_DIRECT_CALL),
+    Mutant("blocks-of-agreed-calls-are-free", "that a released block waits for calls of the queue", OPERATION,
+           "slot_.context().blocks().note_use(buffer, use_);", "", RELEASED_IN_AGREED_CALL),
+    Mutant("no-wait-for-released-blocks", "the wait for released blocks where no memory is left", CONTEXT,
+           "if (!may_get_more) throw;", "throw;", WAITS_FOR_RELEASED),
     # Connections.
     Mutant("connected-for-every-call", "that only schedules connect ranks", WORK,
            "devices.run(plan.collective, stream);", "devices.connect(stream);\n  devices.run(plan.collective, stream);",
            CONNECTIONS),
+    # Minimum and maximum by the vendor.
+    Mutant("minima-of-what-nccl-compares", "that the vendor combines integers", WORK,
+           "if (plan.is_ordered) plan.collective.dtype =", "if (false) plan.collective.dtype =", MINIMA),
+    Mutant("inputs-are-ordered-in-any-output", "that only an allreduce orders its input in the output", WORK,
+           "plan.is_ordered && call.collective == Collective::kAllreduce;", "plan.is_ordered;", MINIMA),
     # A fault.
     Mutant("aborted-in-a-call", "the wait for a thread that is in NCCL before what it uses is freed", GROUP,
            "[this] { return running_calls_ == 0; }", "[] { return true; }", IN_A_CALL),

@@ -66,6 +66,7 @@ def steps(devices: int, quick: bool) -> List[Step]:
         Step("costs of driver calls", 40, [*figures, "driver", samples], needs="device", result="json"),
         shared_test("two ranks on one device: collectives", 90, DEVICE_TEST,
                     "DeviceCollectives.AveragesAndUnevenParts*:DeviceCollectives.AlltoallOfUneven*:DeviceCalls.*:DirectCalls.*:DeviceGradients.*"),
+        shared_test("two ranks on one device: memory, minima", 60, DEVICE_TEST, "DeviceMemory.*:DeviceMinimum.*"),
         Step(TORCH_FIGURES, 60, ["{python}", "{tests}/torch_figures.py", bytes_, samples], needs="torch", result="json"),
         test(STUCK_STREAM, 40, FAULTS, "*.AStuckStreamIsATimeoutOnAllRanksWithinTheDeadline",
              environment={"FARANDOLE_TIMEOUT": "3" if quick else "10"}),

@@ -354,6 +354,11 @@ MemorySpace Communicator::device() {
   return state().queue().devices().context().space();
 }
 
+std::size_t Communicator::trim_device_memory() {
+  state().group().endpoint->faults().check_world();
+  return DeviceContext::opened() == nullptr ? 0 : state().queue().devices().context().trim();
+}
+
 void Communicator::abort(std::string_view text) {
   Endpoint& endpoint = state().endpoint();
   endpoint.faults().check_process();

@@ -120,6 +120,7 @@ bool DirectCalls::enqueue(const PreparedCall& prepared) {
   group_.endpoint->late_ranks().enter(group_.direct->id, number);
   const FlightRecorder::Id record =
       group_.endpoint->recorder().begin_inline(group_.direct->id, number, subject_of(descriptor));
+  if (!is_captured) note_buffers(prepared.call, number);
   try {
     if (is_captured) {
       capture(prepared, number, descriptor);
@@ -155,6 +156,14 @@ void DirectCalls::capture(const PreparedCall& prepared, std::uint64_t number, co
           "{}: the driver cannot write words from a graph, so replays of {} are not watched: a replay that hangs "
           "is reported only if a call outside of graphs waits behind it",
           group_.endpoint->topology().describe(group_.endpoint->rank()), group_.describe()));
+}
+
+/// A buffer that the program releases before the call has ended is kept until then.
+void DirectCalls::note_buffers(const Call& call, std::uint64_t number) {
+  DeviceBlocks& blocks = queue_.devices().context().blocks();
+  const std::shared_ptr<const CallEnds> ends = watch_->calls().ends();
+  blocks.note_use(call.output.data, ends, number);
+  if (call.input.data != call.output.data) blocks.note_use(call.input.data, ends, number);
 }
 
 void DirectCalls::run(const PreparedCall& prepared, std::uint64_t number, bool is_captured) {

@@ -97,6 +97,7 @@ class DirectCalls {
   void start_watch();
   /// Captures a call, and around it the writes that tell DirectWatch of each replay.
   void capture(const PreparedCall& prepared, std::uint64_t number, const Descriptor& descriptor);
+  void note_buffers(const Call& call, std::uint64_t number);
   void run(const PreparedCall& prepared, std::uint64_t number, bool is_captured);
   std::shared_ptr<Plan> make_plan(const PreparedCall& prepared, const VendorPlan& vendor) const;
   void make_work(Plan& plan, void* memory) const;

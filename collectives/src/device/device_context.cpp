@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <deque>
 #include <map>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include "device/device_scratch.h"
@@ -112,10 +114,10 @@ DeviceContext::Opened DeviceContext::open() {
   }
 }
 
-void DeviceContext::run_now(const std::string& what, std::function<void()> work) {
+std::function<void()> DeviceContext::deadline_of(const std::string& what) {
   const Seconds timeout = endpoint_->settings().faults.timeout;
   const Deadline deadline = timeout.count() > 0 ? Deadline::after(timeout) : Deadline::never();
-  thread_.run_now(std::move(work), [&] {
+  return [this, what, timeout, deadline] {
     endpoint_->faults().check();
     if (!deadline.passed()) return;
     endpoint_->faults().poison(
@@ -124,7 +126,20 @@ void DeviceContext::run_now(const std::string& what, std::function<void()> work)
                     "driver does not answer",
                     endpoint_->topology().describe(endpoint_->rank()), timeout.count(), what));
     endpoint_->faults().check();
-  });
+  };
+}
+
+void DeviceContext::run_now(const std::string& what, std::function<void()> work) {
+  thread_.run_now(std::move(work), deadline_of(what));
+}
+
+void DeviceContext::wait_until(const std::string& what, const std::function<bool()>& is_over) {
+  constexpr auto kPause = std::chrono::microseconds(100);
+  const std::function<void()> check = deadline_of(what);
+  while (!is_over()) {
+    check();
+    std::this_thread::sleep_for(kPause);
+  }
 }
 
 DeviceContext::~DeviceContext() {
@@ -152,16 +167,35 @@ Buffer DeviceContext::allocate(std::size_t count, DType dtype) {
     return Buffer(
         nullptr, 0, dtype, [](void*) {}, space());
   const std::size_t bytes = allocated_bytes(count, dtype);
-  // The buffer may outlive this context: the device, which the deleter uses, lives until the process ends.
-  const auto memory = std::make_shared<DeviceScratch>(make_now(
-      fmt::format("to allocate {} bytes", bytes), [bytes, &device = device(), zeroing_stream = opened_.zeroing_stream] {
-        DeviceScratch zeroed = device_scratch(device, bytes);
-        device.fill_zero(zeroed.get(), bytes, zeroing_stream);
-        device.synchronize(zeroing_stream);
-        return zeroed;
-      }));
+  const std::string what = fmt::format("to allocate {} bytes", bytes);
+  const auto make = [&] {
+    return make_now(what, [bytes, &device = device(), zeroing_stream = opened_.zeroing_stream] {
+      DeviceScratch zeroed = device_scratch(device, bytes);
+      device.fill_zero(zeroed.get(), bytes, zeroing_stream);
+      device.synchronize(zeroing_stream);
+      return zeroed;
+    });
+  };
+  const bool may_get_more = !blocks_->collect();
+  DeviceScratch memory;
+  try {
+    memory = make();
+  } catch (const DeviceError&) {
+    if (!may_get_more) throw;
+    wait_until(what, [this] { return blocks_->collect(); });
+    memory = make();
+  }
+  // The buffer may outlive this context: the device, which its deleter uses, lives until the process ends.
   return Buffer(
-      memory->get(), count, dtype, [memory](void*) { memory->reset(); }, space());
+      blocks_->add(std::move(memory), bytes), count, dtype, [blocks = blocks_](void* block) { blocks->release(block); },
+      space());
+}
+
+std::size_t DeviceContext::trim() {
+  const std::string what = "to return memory";
+  wait_until(what, [this] { return !watch_thread_.has_running(); });
+  blocks_->collect();
+  return make_now(what, [&device = device()] { return device.trim(); });
 }
 
 DeviceOrder::Time DeviceContext::propose(DeviceOrder::Ticket ticket) {

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "device/device_blocks.h"
 #include "device/device_order.h"
 #include "device/device_thread.h"
 #include "device/watch_thread.h"
@@ -76,9 +77,14 @@ class DeviceContext {
   }
   /// Allocates zeroed memory of the device from its pool. Blocks until the memory is zero. If the pool must first
   /// return memory to the driver, blocks until the device is idle; a device that hangs becomes a fault of the job at
-  /// the deadline.
+  /// the deadline. Memory that is released while calls use it returns to the pool when they have ended (DeviceBlocks).
   /// @throws InvalidArgument, DeviceError  not enough memory   @throws Error  the job's fault
   Buffer allocate(std::size_t count, DType dtype);
+  /// Returns the pool's unused memory, and unused pinned memory, to the driver; returns the number of bytes. Blocks
+  /// until all direct calls of the rank have ended, and then until the streams of Farandole are idle. @throws Error the
+  /// job's fault
+  std::size_t trim();
+  DeviceBlocks& blocks() { return *blocks_; }
 
   // Thread-safe access to the rank's DeviceOrder, which has the documentation.
   DeviceOrder::Time propose(DeviceOrder::Ticket ticket);
@@ -114,9 +120,15 @@ class DeviceContext {
   };
   Opened open();
   void run_now(const std::string& what, std::function<void()> work);
+  /// Returns a function that throws the job's fault; from the deadline on, a Timeout.
+  /// @param what  what this rank waits for its device to do, for the text: "to allocate 10 bytes"
+  std::function<void()> deadline_of(const std::string& what);
+  /// Calls `is_over` until it returns true. @throws Error  the job's fault, or a Timeout at the deadline
+  void wait_until(const std::string& what, const std::function<bool()>& is_over);
   const std::shared_ptr<Endpoint> endpoint_;
   DeviceThread thread_;
   const Opened opened_;
+  const std::shared_ptr<DeviceBlocks> blocks_ = std::make_shared<DeviceBlocks>();
   mutable std::mutex mutex_;  // guards the members below
   DeviceOrder order_;
   std::vector<Group> groups_;  // in the order of turns, see add()

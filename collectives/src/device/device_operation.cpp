@@ -85,6 +85,9 @@ DeviceOperation::DeviceOperation(const MethodInputs& inputs, Way way)
       way_(way),
       ticket_{inputs.group.id, inputs.sequence} {
   time_ = slot_.context().propose(ticket_);
+  for (const void* const buffer : {call_.input.data, static_cast<const void*>(call_.output.data)}) {
+    slot_.context().blocks().note_use(buffer, use_);
+  }
   try {
     Device& device = slot_.context().device();
     events_ = {device.make_event(DeviceEvent::Use::kStreams), device.make_event(DeviceEvent::Use::kHost)};
@@ -97,6 +100,8 @@ DeviceOperation::DeviceOperation(const MethodInputs& inputs, Way way)
 DeviceOperation::~DeviceOperation() {
   agreement_.reset();
   slot_.context().remove(ticket_);
+  use_.reset();
+  slot_.context().blocks().collect();
 }
 
 Operation::State DeviceOperation::advance() {

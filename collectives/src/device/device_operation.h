@@ -65,6 +65,7 @@ class DeviceOperation final : public Operation {
   const Selection& selection_;
   const Way way_;
   const DeviceOrder::Ticket ticket_;
+  std::shared_ptr<const void> use_ = std::make_shared<char>();  // marks the buffers as used, see DeviceBlocks
   std::optional<Error> failure_;  // error of the constructor; thrown by the first `advance`
   DeviceEvents events_;
   Phase phase_ = Phase::kAgree;

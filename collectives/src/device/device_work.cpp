@@ -34,9 +34,20 @@ class ScheduledWork final : public DeviceWork {
   const DeviceScratch owned_;
 };
 
-void scale(Device& device, void* output, const ConstBufferView& input, double factor, StreamView stream) {
-  const DeviceTask task = DeviceTask::scale(input.dtype, output, input.data, input.count, factor);
+void launch(Device& device, const DeviceTask& task, StreamView stream) {
   device.launch({&task, 1}, stream);
+}
+
+/// Enqueues the kernels before the vendor's collective. They write the elements that it combines to `target`.
+void prepare_input(Device& device, const Call& call, const VendorPlan& plan, void* target, StreamView stream) {
+  const auto& [data, count, dtype, space] = call.input;
+  const void* from = data;
+  if (!plan.is_ordered || plan.prescale != 1.0) {
+    launch(device, DeviceTask::scale(dtype, target, from, count, plan.prescale), stream);
+    from = target;
+  }
+  if (!plan.is_ordered) return;
+  launch(device, {DeviceTask::Kind::kOrder, dtype, dtype, call.op, target, from, nullptr, count}, stream);
 }
 
 class VendorWork final : public DeviceWork {
@@ -48,7 +59,7 @@ class VendorWork final : public DeviceWork {
   }
 
   void enqueue(Device& device, DeviceGroup* devices, StreamView stream) override {
-    if (plan_.is_staged) scale(device, memory_, call_.input, plan_.prescale, stream);
+    if (plan_.is_staged) prepare_input(device, call_, plan_, memory_, stream);
     enqueue_vendor(device, *devices, call_, plan_, stream);
   }
 
@@ -122,14 +133,24 @@ VendorPlan plan_vendor(const Call& call, AverageWay way, int rank, int size, con
     plan.prescale = sum.prescale;
     plan.final_scale = call.root < 0 || call.root == rank ? sum.final_scale : 1.0;
   }
+  plan.is_ordered = is_ordered_by_device(call.collective, call.input.dtype, call.op);
+  if (plan.is_ordered) plan.collective.dtype = call.input.dtype == DType::kF64 ? DType::kI64 : DType::kI32;
+  // Only an allreduce has an output as long as the input on every rank.
+  const bool is_prepared_in_output = plan.is_ordered && call.collective == Collective::kAllreduce;
+  if (is_prepared_in_output) plan.collective.input = call.output.data;
   const bool is_alltoall_in_place = call.collective == Collective::kAlltoall && call.input.data == call.output.data;
-  plan.is_staged = plan.prescale != 1.0 || is_alltoall_in_place;
+  plan.is_staged = !is_prepared_in_output && (plan.prescale != 1.0 || plan.is_ordered || is_alltoall_in_place);
   return plan;
 }
 
 void enqueue_vendor(Device& device, DeviceGroup& devices, const Call& call, const VendorPlan& plan, StreamView stream) {
+  if (plan.is_ordered && !plan.is_staged) prepare_input(device, call, plan, call.output.data, stream);
   devices.run(plan.collective, stream);
-  if (plan.final_scale != 1.0) scale(device, call.output.data, call.output, plan.final_scale, stream);
+  const auto& [data, count, dtype, space] = call.output;
+  if (plan.is_ordered) {
+    launch(device, {DeviceTask::Kind::kRestore, dtype, dtype, call.op, data, data, nullptr, count}, stream);
+  }
+  if (plan.final_scale != 1.0) launch(device, DeviceTask::scale(dtype, data, data, count, plan.final_scale), stream);
 }
 
 std::shared_ptr<DeviceWork> make_vendor_work(Device& device, const Call& call, const VendorPlan& plan) {

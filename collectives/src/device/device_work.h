@@ -34,15 +34,19 @@ bool device_vendor_agrees(const Call& call);
 /// The vendor's own collective for a call, and the kernels that are needed beside it.
 struct VendorPlan {
   VendorCall collective;
-  bool is_staged = false;  ///< the input is first multiplied by `prescale` into the work's memory
+  bool is_staged = false;  ///< the collective reads the work's memory, into which the input is first prepared
   double prescale = 1.0;
+  /// The vendor's collective combines ordered integers in the place of f32 or f64 (DeviceTask::Kind::kOrder). Without
+  /// `is_staged` they are prepared in the output, and the collective is in place.
+  bool is_ordered = false;
   double final_scale = 1.0;  ///< multiplies this rank's output afterwards
 };
 /// Plans the vendor's collective for a call. `prescale` is never part of the vendor's reduction, because it may differ
-/// from rank to rank, and NCCL may need the same factor on all ranks.
+/// from rank to rank, and NCCL may need the same factor on all ranks. The minimum and maximum of f32 and f64 are those
+/// of integers, because NCCL does not specify them for NaNs.
 /// @param way  of the call, see average_way()   @param devices  null if the rank is alone
 VendorPlan plan_vendor(const Call& call, AverageWay way, int rank, int size, const DeviceGroup* devices);
-/// Enqueues the vendor's collective, and the scaling of its output. The input of a staged plan is in place.
+/// Enqueues the vendor's collective, and the kernels before and after it. A staged plan's input is already prepared.
 void enqueue_vendor(Device& device, DeviceGroup& devices, const Call& call, const VendorPlan& plan, StreamView stream);
 
 /// Returns work that runs the vendor's own collective. `call` must outlive the work.

@@ -19,6 +19,40 @@
 
 namespace farandole {
 
+/// Which direct calls of a communicator have ended on the device. Thread-safe.
+class CallEnds {
+ public:
+  static constexpr std::size_t kCapacity = 2048;
+  static constexpr std::size_t kWordBytes = kCapacity * sizeof(std::uint32_t);
+
+  /// @param words  kWordBytes of pinned memory, filled with zeros
+  explicit CallEnds(DeviceScratch words) : words_(std::move(words)) {}
+  /// The word to which the stream of a call writes the call's number.
+  std::uint32_t* word(std::uint64_t number) const {
+    return static_cast<std::uint32_t*>(words_.get()) + (number - 1) % kCapacity;
+  }
+  /// True if the stream of the call has written the call's number.
+  bool is_written(std::uint64_t number) const {
+    return std::atomic_ref<std::uint32_t>(*word(number)).load(std::memory_order_acquire) ==
+           static_cast<std::uint32_t>(number);
+  }
+  /// True if call `number` and all calls before it have ended. For calls that write no word (in graphs, or on a device
+  /// that cannot write words) only after the log has released them.
+  bool include(std::uint64_t number) const {
+    for (std::uint64_t each = released() + 1; each <= number; ++each) {
+      if (!is_written(each) && each > released()) return false;
+    }
+    return true;
+  }
+  /// Number of the last call that the log has released.
+  std::uint64_t released() const { return released_.load(std::memory_order_acquire); }
+  void set_released(std::uint64_t number) { released_.store(number, std::memory_order_release); }
+
+ private:
+  const DeviceScratch words_;
+  alignas(64) std::atomic<std::uint64_t> released_{0};
+};
+
 /// Ring buffer of the direct calls of one communicator, numbered from 1. Single writer (the thread that makes the
 /// calls), single reader (the watch thread; at the end, the thread that closes the watch). Neither wakes the other; the
 /// writer waits only if the reader has not released the last kCapacity calls.
@@ -28,8 +62,8 @@ namespace farandole {
 /// event takes the word's place.
 class DirectLog {
  public:
-  static constexpr std::size_t kCapacity = 2048;
-  static constexpr std::size_t kWordBytes = kCapacity * sizeof(std::uint32_t);
+  static constexpr std::size_t kCapacity = CallEnds::kCapacity;
+  static constexpr std::size_t kWordBytes = CallEnds::kWordBytes;
 
   /// A call that has not ended on the device, or is still being enqueued.
   struct Pending {
@@ -38,7 +72,7 @@ class DirectLog {
   };
 
   /// @param words  kWordBytes of pinned memory, filled with zeros
-  explicit DirectLog(DeviceScratch words) : words_(std::move(words)) {}
+  explicit DirectLog(DeviceScratch words) : ends_(std::make_shared<CallEnds>(std::move(words))) {}
 
   // The writer.
   /// Publishes that the writer is about to enqueue its next call. Returns the call's number.
@@ -46,7 +80,7 @@ class DirectLog {
   template <class Check>
   std::uint64_t begin(const Check& check) {
     const std::uint64_t head = head_.load(std::memory_order_relaxed);
-    while (head - ended_.load(std::memory_order_acquire) == kCapacity) {
+    while (head - ends_->released() == kCapacity) {
       check();
       std::this_thread::yield();
     }
@@ -69,7 +103,7 @@ class DirectLog {
     entry.record = record;
     entry.since = entered_at_.load(std::memory_order_relaxed);
     entry.is_captured = stream == nullptr;
-    if (stream != nullptr) mark_end(entry, head, device, *stream);
+    if (stream != nullptr) mark_end(entry, head + 1, device, *stream);
     head_.store(head + 1, std::memory_order_release);
     is_inside_.store(false, std::memory_order_release);
   }
@@ -77,7 +111,7 @@ class DirectLog {
   /// True if a call has not ended on the device. Reads the words themselves, so it is up to date, unlike `ended`.
   bool has_running() const {
     const std::uint64_t head = head_.load(std::memory_order_relaxed);
-    for (std::uint64_t number = ended_.load(std::memory_order_acquire) + 1; number <= head; ++number) {
+    for (std::uint64_t number = ends_->released() + 1; number <= head; ++number) {
       if (!has_ended(entries_[(number - 1) % kCapacity], number)) return true;
     }
     return has_lost();
@@ -95,17 +129,19 @@ class DirectLog {
   /// @throws DeviceError  the device has failed, and cannot write words
   template <class Ended>
   std::optional<Pending> advance(std::uint64_t last, const Ended& ended) {
-    for (std::uint64_t number = ended_.load(std::memory_order_relaxed) + 1; number <= last; ++number) {
+    for (std::uint64_t number = ends_->released() + 1; number <= last; ++number) {
       const Entry& entry = entries_[(number - 1) % kCapacity];
       if (!has_ended(entry, number)) return Pending{number, entry.since};
       has_captured_ = has_captured_ || entry.is_captured;
       ended(entry.record);
-      ended_.store(number, std::memory_order_release);
+      ends_->set_released(number);
     }
     return std::nullopt;
   }
   /// Number of the last call that `advance` has released; 0 if there is none.
-  std::uint64_t ended() const { return ended_.load(std::memory_order_acquire); }
+  std::uint64_t ended() const { return ends_->released(); }
+  /// Outlives the log if the caller keeps it.
+  std::shared_ptr<const CallEnds> ends() const { return ends_; }
   /// True if calls were captured into graphs, which may run at any time.
   bool has_captured() const { return has_captured_; }
   /// The call that the writer is enqueuing, which may block in the vendor's library; nothing if there is none.
@@ -122,29 +158,26 @@ class DirectLog {
     bool is_captured = false;
     std::unique_ptr<DeviceEvent> event;  // only if the device cannot write words
   };
-  std::uint32_t* word(std::uint64_t index) const {
-    return static_cast<std::uint32_t*>(words_.get()) + index % kCapacity;
-  }
-  void mark_end(Entry& entry, std::uint64_t index, Device& device, StreamView stream) {
-    if (entry.event == nullptr && device.write_word(word(index), static_cast<std::uint32_t>(index + 1), stream)) return;
+  void mark_end(Entry& entry, std::uint64_t number, Device& device, StreamView stream) {
+    if (entry.event == nullptr && device.write_word(ends_->word(number), static_cast<std::uint32_t>(number), stream)) {
+      return;
+    }
     if (entry.event == nullptr) entry.event = device.make_event(DeviceEvent::Use::kStreams);
     device.record(*entry.event, stream);
   }
   bool has_ended(const Entry& entry, std::uint64_t number) const {
     if (entry.is_captured) return true;
     if (entry.event != nullptr) return entry.event->is_complete();
-    const std::uint32_t written = std::atomic_ref<std::uint32_t>(*word(number - 1)).load(std::memory_order_acquire);
-    return written == static_cast<std::uint32_t>(number);
+    return ends_->is_written(number);
   }
 
-  const DeviceScratch words_;
+  const std::shared_ptr<CallEnds> ends_;
   std::array<Entry, kCapacity> entries_;  // the writer's until head_ advances, then the reader's until ended_ does
   bool has_captured_ = false;             // used by the reader only
   alignas(64) std::atomic<std::uint64_t> head_{0};
   std::atomic<bool> is_inside_{false};
   std::atomic<bool> has_lost_{false};
   std::atomic<Clock::time_point> entered_at_{Clock::time_point{}};
-  alignas(64) std::atomic<std::uint64_t> ended_{0};
 };
 
 }  // namespace farandole

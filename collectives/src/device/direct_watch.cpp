@@ -39,6 +39,7 @@ DirectWatch::DirectWatch(const Group& group, DeviceScratch words, std::shared_pt
 void DirectWatch::tick(Clock::time_point now) {
   look(now);
   if (group_.endpoint->faults().exist()) end_after_fault(now);
+  context_.blocks().collect();
 }
 
 void DirectWatch::look(Clock::time_point now) {

@@ -44,6 +44,9 @@ class DirectWatch final : public Watched, public Progressable {
   CapturedCalls& captured() { return captured_; }
   void tick(Clock::time_point now) override;
   bool is_active() const override { return is_active_; }
+  bool has_running() const override {
+    return calls_.being_enqueued().has_value() || !calls_.ends()->include(calls_.count()) || captured_.has_running();
+  }
   /// Waits until all calls and replays have ended on the device and all calls were compared, or the job has failed.
   /// Idempotent. Never throws.
   void close() override;

@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <chrono>
 #include <system_error>
 #include <utility>
@@ -31,6 +32,11 @@ void WatchThread::add(std::shared_ptr<Watched> watched) {
 void WatchThread::remove(const Watched& watched) {
   const std::lock_guard lock(mutex_);
   std::erase_if(watched_, [&](const auto& other) { return other.get() == &watched; });
+}
+
+bool WatchThread::has_running() const {
+  const std::lock_guard lock(mutex_);
+  return std::any_of(watched_.begin(), watched_.end(), [](const auto& watched) { return watched->has_running(); });
 }
 
 void WatchThread::run(const std::stop_token& stop) {

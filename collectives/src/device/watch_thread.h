@@ -20,6 +20,8 @@ class Watched {
   virtual void tick(Clock::time_point now) = 0;
   /// True if the next tick should come after 10 ms instead of 100 ms. Called after each tick.
   virtual bool is_active() const = 0;
+  /// True while a device has work that this object watches. Thread-safe.
+  virtual bool has_running() const = 0;
 };
 
 /// Calls `tick` of each added object every 10 ms while any of them is active, otherwise every 100 ms. Thread-safe.
@@ -33,11 +35,13 @@ class WatchThread {
   void add(std::shared_ptr<Watched> watched);
   /// Blocks while a tick runs, so that no tick of `watched` runs afterwards. No-op if `watched` was not added.
   void remove(const Watched& watched);
+  /// True if `has_running` is true of any added object.
+  bool has_running() const;
 
  private:
   void run(const std::stop_token& stop);
 
-  std::mutex mutex_;                     // guards watched_; held during ticks
+  mutable std::mutex mutex_;             // guards watched_; held during ticks
   std::condition_variable_any changed_;  // never notified; only a request to stop ends its wait early
   std::vector<std::shared_ptr<Watched>> watched_;
   std::jthread thread_;

@@ -38,6 +38,7 @@ class CudaDevice final : public Device {
   void release(void* memory) override { memory_.release(memory); }
   void* allocate_pinned(std::size_t bytes) override;
   void release_pinned(void* memory) override { pinned_.release(memory); }
+  std::size_t trim() override { return memory_.trim() + pinned_.trim(); }
   StreamView make_stream() override;
   bool is_capturing(StreamView stream) override;
   std::unique_ptr<DeviceEvent> make_event(DeviceEvent::Use use) override;

@@ -58,6 +58,8 @@ constexpr void add_task(KernelArguments<kCapacity>& arguments, const KernelTask&
 //   farandole_copy                      `count` is in bytes
 //   farandole_reduce_<dtype>_<op>       op: sum, product, min, max
 //   farandole_scale_<dtype>             all types except bool
+//   farandole_order_<dtype>_<op>        f32, f64 to integers of that width; op: min, max
+//   farandole_restore_<dtype>_<op>      back to f32, f64
 //   farandole_cast_<from>_<to>          f16, bf16, f32, f64 among each other; integers to their sum_type() and back
 // The names of variants with a larger capacity than the first end with it: farandole_copy_x682.
 

@@ -26,7 +26,10 @@ constexpr std::array kCastTypes{DType::kF16, DType::kBF16, DType::kF32, DType::k
 constexpr int kFirstSumCast = kFirstCast + int{kCastTypes.size() * kCastTypes.size()};
 /// Integer types that are cast to their sum_type() and back.
 constexpr std::array kSummedTypes{DType::kU8, DType::kI8, DType::kU16, DType::kI16, DType::kI32, DType::kU32};
-static_assert(kKernelCount == kFirstSumCast + int{kSummedTypes.size()} * 2);
+constexpr int kFirstOrder = kFirstSumCast + int{kSummedTypes.size()} * 2;
+/// Types with kernels for kOrder and kRestore, each for minimum and maximum: in this order of numbers.
+constexpr std::array kOrderedTypes{DType::kF32, DType::kF64};
+static_assert(kKernelCount == kFirstOrder + int{kOrderedTypes.size()} * 4);
 
 /// Number of a reduction's kernel within its type; an average is a sum.
 int number_of(ReduceOp op) {
@@ -64,6 +67,16 @@ int cast_kernel_of(const DeviceTask& task) {
   return kFirstCast + *from * int{kCastTypes.size()} + *to;
 }
 
+int order_kernel_of(const DeviceTask& task) {
+  const auto* const found = std::find(kOrderedTypes.begin(), kOrderedTypes.end(), task.dtype);
+  if (found == kOrderedTypes.end() || (task.op != ReduceOp::kMin && task.op != ReduceOp::kMax)) {
+    throw Unsupported(fmt::format("no kernel orders {} for {}; f32 and f64 are ordered for min and max",
+                                  name(task.dtype), name(task.op)));
+  }
+  return kFirstOrder + 4 * static_cast<int>(found - kOrderedTypes.begin()) +
+         (task.kind == DeviceTask::Kind::kRestore ? 2 : 0) + (task.op == ReduceOp::kMax ? 1 : 0);
+}
+
 void append(LargestArguments& arguments, const DeviceTask& task, int kernel) {
   KernelTask argument{task.output, task.left, task.right, task.count, task.factor};
   if (kernel == kCopyKernel) {
@@ -99,6 +112,12 @@ std::string kernel_name(int kernel) {
     const auto dtype = static_cast<DType>(kernel - kFirstScale);
     return dtype == DType::kBool ? "" : fmt::format("farandole_scale_{}", name(dtype));
   }
+  if (kernel >= kFirstOrder) {
+    const int number = kernel - kFirstOrder;
+    return fmt::format("farandole_{}_{}_{}", number % 4 < 2 ? "order" : "restore",
+                       name(kOrderedTypes[static_cast<std::size_t>(number) / 4]),
+                       name(number % 2 == 0 ? ReduceOp::kMin : ReduceOp::kMax));
+  }
   if (kernel >= kFirstSumCast) {
     const DType summed = kSummedTypes[static_cast<std::size_t>(kernel - kFirstSumCast) / 2];
     const bool widens = (kernel - kFirstSumCast) % 2 == 0;
@@ -125,6 +144,9 @@ int kernel_of(const DeviceTask& task) {
       return kFirstScale + static_cast<int>(task.dtype);
     case DeviceTask::Kind::kCast:
       return cast_kernel_of(task);
+    case DeviceTask::Kind::kOrder:
+    case DeviceTask::Kind::kRestore:
+      return order_kernel_of(task);
     case DeviceTask::Kind::kCopy:
       break;
   }

@@ -20,6 +20,12 @@
   X(cast_##left##_##right, Elementwise<Cast<left_type, right_type>>)  \
   X(cast_##right##_##left, Elementwise<Cast<right_type, left_type>>)
 
+#define FARANDOLE_ORDER_KERNELS(X, dtype, type)                          \
+  X(order_##dtype##_min, Elementwise<ToOrdered<type, kernels::Min>>)     \
+  X(order_##dtype##_max, Elementwise<ToOrdered<type, kernels::Max>>)     \
+  X(restore_##dtype##_min, Elementwise<FromOrdered<type, kernels::Min>>) \
+  X(restore_##dtype##_max, Elementwise<FromOrdered<type, kernels::Max>>)
+
 #define FARANDOLE_PACKING_KERNELS(X)                     \
   X(copy, Elementwise<Copy<std::uint8_t>>)               \
   X(scale_f16, Elementwise<Multiply<Half>>)              \
@@ -53,5 +59,7 @@
   FARANDOLE_CAST_KERNELS(X, u16, std::uint16_t, i32, std::int32_t) \
   FARANDOLE_CAST_KERNELS(X, i16, std::int16_t, i32, std::int32_t)  \
   FARANDOLE_CAST_KERNELS(X, i32, std::int32_t, i64, std::int64_t)  \
-  FARANDOLE_CAST_KERNELS(X, u32, std::uint32_t, i64, std::int64_t)
+  FARANDOLE_CAST_KERNELS(X, u32, std::uint32_t, i64, std::int64_t) \
+  FARANDOLE_ORDER_KERNELS(X, f32, float)                           \
+  FARANDOLE_ORDER_KERNELS(X, f64, double)
 // NOLINTEND(bugprone-macro-parentheses)

@@ -70,6 +70,26 @@ struct Cast {
   FARANDOLE_HOST_DEVICE To operator()(From value) const { return kernels::cast<To>(value); }
 };
 
+/// Maps values to integers whose minimum or maximum is that of the values.
+template <class T, class Op>
+struct ToOrdered {
+  using Input = T;
+  using Output = kernels::OrderedInteger<T>;
+  static constexpr int kInputs = 1;
+  FARANDOLE_HOST_DEVICE explicit ToOrdered(double /*factor*/) {}
+  FARANDOLE_HOST_DEVICE Output operator()(T value) const { return kernels::Ordered<T, Op>::to_integer(value); }
+};
+
+/// Maps such integers back to the values.
+template <class T, class Op>
+struct FromOrdered {
+  using Input = kernels::OrderedInteger<T>;
+  using Output = T;
+  static constexpr int kInputs = 1;
+  FARANDOLE_HOST_DEVICE explicit FromOrdered(double /*factor*/) {}
+  FARANDOLE_HOST_DEVICE T operator()(Input integer) const { return kernels::Ordered<T, Op>::from_integer(integer); }
+};
+
 /// Scaling of floating-point types.
 template <class T>
 class Multiply {

@@ -49,8 +49,7 @@ void* MemoryPool::take_kept(std::size_t block) {
 void* MemoryPool::allocate_anew(std::size_t block) {
   if (void* const memory = source_.allocate(block)) return memory;
   if (use().kept_bytes == 0) return nullptr;
-  if (source_.wait_for_release) source_.wait_for_release();
-  give_back();
+  trim();
   return source_.allocate(block);
 }
 
@@ -64,15 +63,24 @@ void MemoryPool::release(void* memory) {
   in_use_.erase(block);
 }
 
-void MemoryPool::give_back() {
+std::size_t MemoryPool::trim() {
+  if (use().kept_bytes == 0) return 0;
+  if (source_.wait_for_release) source_.wait_for_release();
+  return return_kept();
+}
+
+std::size_t MemoryPool::return_kept() {
   std::map<std::size_t, std::vector<void*>> kept;
   {
     const std::lock_guard guard(mutex_);
     kept.swap(kept_);
   }
+  std::size_t bytes = 0;
   for (const auto& [block, memories] : kept) {
     for (void* const memory : memories) source_.release(memory);
+    bytes += block * memories.size();
   }
+  return bytes;
 }
 
 MemoryPool::Use MemoryPool::use() const {

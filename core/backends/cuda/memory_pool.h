@@ -30,15 +30,16 @@ class MemoryPool {
   explicit MemoryPool(Source source) : source_(std::move(source)) {}
   MemoryPool(const MemoryPool&) = delete;
   MemoryPool& operator=(const MemoryPool&) = delete;
-  ~MemoryPool() { give_back(); }
+  ~MemoryPool() { return_kept(); }
 
   /// Returns a block of at least `bytes` bytes. If the source has no memory left, first waits
   /// (Source::wait_for_release) and returns all kept blocks to the source; returns null if that does not help.
   void* allocate(std::size_t bytes);
   /// Keeps a block for reuse. @param memory  from this pool, or null
   void release(void* memory);
-  /// Returns all kept blocks to the source.
-  void give_back();
+  /// Returns all kept blocks to the source; first waits (Source::wait_for_release) if there are any. Returns their
+  /// size.
+  std::size_t trim();
 
   struct Use {
     std::size_t in_use_bytes = 0;  ///< blocks that were allocated and not released
@@ -52,6 +53,7 @@ class MemoryPool {
  private:
   void* take_kept(std::size_t block);
   void* allocate_anew(std::size_t block);
+  std::size_t return_kept();
 
   const Source source_;
   mutable std::mutex mutex_;                        // guards the members below

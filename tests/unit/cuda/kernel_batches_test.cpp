@@ -58,8 +58,9 @@ TEST(KernelBatches, EveryTaskHasTheKernelOfItsName) {
   std::set<std::string> names;
   for (int kernel = 0; kernel < kKernelCount; ++kernel) names.insert(kernel_name(kernel));
   names.erase("");
-  // One copy; reductions; scales but of bool; casts but to the same type, and to types of sums and back.
-  EXPECT_EQ(names.size(), 1U + 13 * 4 + 12 + 4 * 3 + 6 * 2);
+  // One copy; reductions; scales but of bool; casts but to the same type, and to types of sums and back; ordering of
+  // f32 and f64 for minimum and maximum, and back.
+  EXPECT_EQ(names.size(), 1U + 13 * 4 + 12 + 4 * 3 + 6 * 2 + 2 * 2 * 2);
   for (const DType dtype : kAllDTypes) {
     EXPECT_EQ(kernel_named(task_of(DeviceTask::Kind::kCopy, dtype, 1)), "farandole_copy");
     for (const ReduceOp op : kAllReduceOps) {
@@ -91,6 +92,22 @@ TEST(KernelBatches, CastIntegersToTheTypeOfTheirSumsAndBack) {
       EXPECT_EQ(kernel_named(task), "farandole_cast_" + std::string(name(from)) + "_" + std::string(name(to)));
     }
   }
+}
+
+TEST(KernelBatches, OrderForMinimumAndMaximumAndRestore) {
+  for (const DType dtype : {DType::kF32, DType::kF64}) {
+    for (const ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax}) {
+      DeviceTask task = task_of(DeviceTask::Kind::kOrder, dtype, 1);
+      task.op = op;
+      const std::string type_and_op = std::string(name(dtype)) + "_" + std::string(name(op));
+      EXPECT_EQ(kernel_named(task), "farandole_order_" + type_and_op);
+      task.kind = DeviceTask::Kind::kRestore;
+      EXPECT_EQ(kernel_named(task), "farandole_restore_" + type_and_op);
+    }
+  }
+  DeviceTask task = task_of(DeviceTask::Kind::kOrder, DType::kF16, 1);
+  task.op = ReduceOp::kMin;
+  EXPECT_NE(message_of<Unsupported>([&] { kernel_of(task); }).find("f16"), std::string::npos);
 }
 
 TEST(KernelBatches, SaysWhichTaskHasNone) {

@@ -102,9 +102,10 @@ TEST(MemoryPool, KeepsReleasedMemory) {
   pool.release(first);
   pool.release(nullptr);
   EXPECT_EQ(pool.use().kept_bytes, 3 * kKiB);
-  pool.give_back();
+  EXPECT_EQ(pool.trim(), 3 * kKiB);
   EXPECT_EQ(source.releases, 1);
   EXPECT_EQ(pool.use().kept_bytes, 0U);
+  EXPECT_EQ(pool.trim(), 0U);
 }
 
 TEST(MemoryPool, FreesKeptMemoryWhenTheDeviceIsFull) {
@@ -151,7 +152,7 @@ TEST(MemoryPool, ThreadsShareIt) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_GT(shared, 0);
   EXPECT_EQ(pool.use().in_use_bytes, 0U);
-  pool.give_back();
+  pool.trim();
   int refused = 0;
   for (std::size_t i = 0; i < 33; ++i) refused += pool.allocate(2 * kMiB) == nullptr ? 1 : 0;
   EXPECT_EQ(refused, 1) << "nothing of the 64 MiB was lost";

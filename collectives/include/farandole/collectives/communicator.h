@@ -170,8 +170,8 @@ struct Placement {
 ///
 /// Copies refer to the same communicator. A communicator that is default-constructed or moved from raises
 /// InvalidArgument in every function but `valid`. A communicator that outlives its World still answers `rank`, `size`,
-/// `placement` and `describe`; all collectives, `split`, `duplicate` and `allocate` raise InvalidArgument, or the fault
-/// of the job.
+/// `placement` and `describe`; all collectives, `split`, `duplicate`, `allocate` and `trim_device_memory` raise
+/// InvalidArgument, or the fault of the job.
 class Communicator {
  public:
   Communicator() = default;
@@ -271,14 +271,25 @@ class Communicator {
 
   /// `count` zeroed elements in `space`. In host memory a window, which all ranks of the host have mapped, so that
   /// collectives need no copies; ordinary memory if the ranks share none. In the memory of this rank's device: pass
-  /// `device()`; blocks until the device has zeroed the elements. Not collective. Released memory is given out again,
-  /// so let the device finish with the memory before you release it.
+  /// `device()`; blocks until the device has zeroed the elements. Not collective. Released device memory is kept for
+  /// later calls of `allocate`, and given out again as soon as the collectives that use it have ended. Only collectives
+  /// are known: let the device finish kernels of your own, and replays of graphs, before you release memory they use.
   /// @throws InvalidArgument  the windows of this host would outgrow the machine, or `space` is another device
   /// @throws DeviceError  the device has no memory left
   Buffer allocate(std::size_t count, DType dtype, MemorySpace space = {});
   /// The memory of this rank's device, for `allocate` and for views. Opens the device: FARANDOLE_DEVICE says which,
   /// default the local rank. @throws InvalidArgument  there is no device; the text says why
   MemorySpace device();
+  /// Returns to the driver the device memory, and the pinned host memory, that this rank has released and Farandole
+  /// keeps for reuse. Returns the number of bytes: 0 if there is none, or no device was used. For programs that share
+  /// the device with another library, between phases that need different memory; later allocations call the driver
+  /// again.
+  ///
+  /// Not collective. Blocks until all collectives that this rank has enqueued have ended, and while the driver frees
+  /// the memory. The driver may block every thread of the process until the device is idle, so let no other thread of
+  /// the rank make calls, and no kernels or graphs of the program run that wait for other threads of the process.
+  /// @throws DeviceError  the device has failed   @throws Error  the job's fault; Timeout if a collective does not end
+  std::size_t trim_device_memory();
 
   /// Poisons the job: every rank raises PeerLost with this text, in its pending collective or its next collective.
   /// Returns when the flight records are written, without waiting for other ranks. No-op after a fault or the end of

@@ -47,6 +47,10 @@ struct DeviceTask {
     /// output = left, converted to `output_dtype`: f16, bf16, f32 and f64 among each other; integers of 8 and 16 bits
     /// to i32 and back, i32 and u32 to i64 and back, saturated at the limits of the narrower type
     kCast,
+    /// output = left, of `dtype` f32 or f64, as signed integers of the same size: the minimum or maximum (`op`) of the
+    /// integers is that of the values, and any NaN wins against any number
+    kOrder,
+    kRestore,  ///< the reverse of kOrder; `dtype` is that of the values
   };
   Kind kind = Kind::kCopy;
   DType dtype = DType::kU8;         ///< of `left` and `right`
@@ -163,6 +167,10 @@ class Device {
   /// DeviceError
   virtual void* allocate_pinned(std::size_t bytes) = 0;
   virtual void release_pinned(void* memory) = 0;
+  /// Returns all memory that the pools keep, pinned memory included, to the driver, after all streams of `make_stream`
+  /// have become idle. Returns the number of bytes. Streams of the program must be idle, too: the driver may otherwise
+  /// block all threads of the process until they are. Blocks as `allocate` does. @throws DeviceError
+  virtual std::size_t trim() = 0;
 
   /// Makes a stream that does not synchronise with any other stream, the default stream included. Owned by the device
   /// until the process ends.

@@ -114,6 +114,41 @@ struct Max {
   }
 };
 
+/// Signed integer of the same size as the floating-point type `T`.
+template <class T>
+using OrderedInteger = std::conditional_t<sizeof(T) == 8, std::int64_t, std::int32_t>;
+
+/// Maps f32 or f64 to integers, one to one, so that the minimum or maximum (`Op`) of the integers is that of the
+/// values: any NaN wins against any number, as in Min and Max. Where Min and Max depend on the order of their
+/// arguments, -0 is less than +0, and of several NaNs the one with the greatest integer (Max) or smallest integer (Min)
+/// wins.
+///
+/// The bits of positive values already have the order of the values, and those of negative values the reverse, which
+/// the first step undoes. The NaNs of each sign are then at one end: negative ones before -infinity, positive ones
+/// after +infinity. The second step moves the NaNs from the end where they would lose to the other, by adding their
+/// number: the integers wrap around.
+template <class T, class Op>
+struct Ordered {
+  using Integer = OrderedInteger<T>;
+  using Bits = std::make_unsigned_t<Integer>;
+  static constexpr int kShift = sizeof(T) * 8 - 1;
+  static constexpr Bits kMagnitude = ~(Bits{1} << kShift);
+  static constexpr Bits kNans = (Bits{1} << (std::numeric_limits<T>::digits - 1)) - 1;  ///< number of NaNs of each sign
+  static constexpr Bits kOffset = std::is_same_v<Op, Min> ? kNans : Bits{0} - kNans;
+
+  FARANDOLE_HOST_DEVICE static Integer to_integer(T value) {
+    return static_cast<Integer>(reverse_if_negative(std::bit_cast<Bits>(value)) + kOffset);
+  }
+  FARANDOLE_HOST_DEVICE static T from_integer(Integer integer) {
+    return std::bit_cast<T>(reverse_if_negative(static_cast<Bits>(integer) - kOffset));
+  }
+
+ private:
+  FARANDOLE_HOST_DEVICE static Bits reverse_if_negative(Bits bits) {
+    return bits ^ ((Bits{0} - (bits >> kShift)) & kMagnitude);
+  }
+};
+
 /// Type in which floating-point values are scaled. f32 is multiplied in double, so that the average of equal values is
 /// exactly that value for any number of ranks. For the 16-bit types float is enough.
 template <class T>

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/device_blocks.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace farandole {
+namespace {
+
+/// A pool that counts the blocks that were returned.
+class Pool {
+ public:
+  DeviceScratch block(std::size_t bytes) {
+    return {::operator new(bytes), [this](void* memory) {
+              ++returned;
+              ::operator delete(memory);
+            }};
+  }
+  int returned = 0;
+};
+
+/// Ends of calls whose words the test writes, as streams do.
+struct Ends {
+  std::vector<std::uint32_t> words = std::vector<std::uint32_t>(CallEnds::kCapacity);
+  std::shared_ptr<CallEnds> ends = std::make_shared<CallEnds>(DeviceScratch(words.data(), [](void*) {}));
+  void write(std::uint64_t number) { *ends->word(number) = static_cast<std::uint32_t>(number); }
+};
+
+TEST(DeviceBlocks, AnUnusedBlockIsReturnedWhenReleased) {
+  Pool pool;
+  DeviceBlocks blocks;
+  void* const block = blocks.add(pool.block(1000), 1000);
+  EXPECT_EQ(pool.returned, 0);
+  blocks.release(block);
+  EXPECT_EQ(pool.returned, 1);
+  EXPECT_TRUE(blocks.collect());
+}
+
+TEST(DeviceBlocks, ABlockIsReturnedAfterItsLastDirectCall) {
+  Pool pool;
+  Ends calls;
+  DeviceBlocks blocks;
+  auto* const block = static_cast<std::byte*>(blocks.add(pool.block(1000), 1000));
+  for (const std::uint64_t number : {1, 2}) blocks.note_use(block + 999, calls.ends, number);
+  blocks.note_use(block + 1000, calls.ends, 3);  // of other memory
+  calls.write(2);                                // in another stream, before call 1 has ended
+  blocks.release(block);
+  EXPECT_FALSE(blocks.collect());
+  EXPECT_EQ(pool.returned, 0);
+  calls.write(1);
+  EXPECT_TRUE(blocks.collect());
+  EXPECT_EQ(pool.returned, 1);
+}
+
+TEST(DeviceBlocks, CallsThatWriteNoWordEndWhenTheLogReleasesThem) {
+  Pool pool;
+  Ends calls;
+  DeviceBlocks blocks;
+  void* const block = blocks.add(pool.block(8), 8);
+  blocks.note_use(block, calls.ends, 5);
+  blocks.release(block);
+  EXPECT_FALSE(blocks.collect());
+  calls.ends->set_released(5);
+  EXPECT_TRUE(blocks.collect());
+}
+
+TEST(DeviceBlocks, ABlockOfSeveralUsersIsReturnedAfterTheLast) {
+  Pool pool;
+  Ends first, second;
+  auto operation = std::make_shared<int>();
+  DeviceBlocks blocks;
+  void* const block = blocks.add(pool.block(8), 8);
+  blocks.note_use(block, first.ends, 1);
+  blocks.note_use(block, second.ends, 1);
+  blocks.note_use(block, operation);
+  blocks.release(block);
+  first.write(1);
+  EXPECT_FALSE(blocks.collect());
+  second.ends.reset();  // its communicator has ended, and so have all its calls
+  EXPECT_FALSE(blocks.collect());
+  operation.reset();
+  EXPECT_TRUE(blocks.collect());
+  EXPECT_EQ(pool.returned, 1);
+}
+
+TEST(DeviceBlocks, OtherMemoryIsNoBlock) {
+  const auto user = std::make_shared<int>();
+  DeviceBlocks blocks;
+  int other = 0;
+  blocks.note_use(&other, user);
+  blocks.note_use(nullptr, user);
+  EXPECT_TRUE(blocks.collect());
+}
+
+}  // namespace
+}  // namespace farandole
