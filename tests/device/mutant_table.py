@@ -62,6 +62,10 @@ DIRECT_DIFFERENCE = Test("DirectFaults.DifferentCallsAreAMismatchThatNamesThem",
                          deadline_s=5, limit_s=15, by_rank=RAISES)
 DIRECT_LATE = Test("DirectFaults.ARankThatDoesNotComeIsATimeoutThatNamesIt", processes=2, program="farandole_device_faults",
                    deadline_s=2, limit_s=15, by_rank=RAISES)
+LAST_REPORT = Test("DirectFaults.AnEndWaitsForTheReportOfTheLastCall", program="farandole_device_faults", deadline_s=5,
+                   limit_s=15, by_rank=RAISES)
+LAST_CALLS = LAST_REPORT._replace(filter="DirectFaults.TheLastCallsAreCompared", deadline_s=2)
+AFTER_THE_QUEUE = Test("DirectCalls.AreEnqueuedAfterEarlierCallsOfTheQueue", deadline_s=5)
 DIRECT_FACTORS = Test("DirectCalls.AverageAndMultiplyWithoutAKernelOfTheirOwn")
 DIRECT_GRADIENTS = Test("DeviceGradients.AreAveragedInTheCallersOrder")
 REFUSED_IN_A_CAPTURE = Test("DirectCalls.ARefusedCallLeavesTheCaptureValid")
@@ -236,6 +240,13 @@ MUTANTS = [
     Mutant("direct-calls-end-unseen", "the question whether a direct call has ended on the device", WATCH,
            "const std::optional<DirectLog::Pending> pending = on_device ? on_device : calls_.being_enqueued();",
            "const std::optional<DirectLog::Pending> pending;", DIRECT_LATE),
+    Mutant("last-calls-are-not-compared", "the wait for the reports of a communicator's last calls", WATCH,
+           "return calls_.ended() == count && comparison_.is_complete(count);", "return calls_.ended() == count;",
+           LAST_REPORT),
+    Mutant("ends-without-a-last-look", "the reports and comparisons while a communicator ends", WATCH,
+           "look(Clock::now());", "(void)give_up_ended(Clock::now());", LAST_CALLS),
+    Mutant("direct-calls-overtake-the-queue", "the wait of a direct call for earlier calls of the queue", DIRECT,
+           "queue_.wait_until_enqueued();", "", AFTER_THE_QUEUE),
     Mutant("factors-of-the-vendor-are-lost", "the factor of the vendor's reduction", WORK,
            "plan.collective.factor = call.final_scale;", "", DIRECT_FACTORS),
     Mutant("buckets-before-they-are-packed", "the wait of the side stream for the caller's", SIDE_STREAM,

@@ -98,7 +98,10 @@ std::string DirectWatch::describe_stall(const DirectLog::Pending& pending, bool 
   return fmt::format("{} waits for {:.1f} s for {} call {} in the caller's device order{} of {}; {}", describe_self(),
                      stall_.waited(now).count(), is_enqueued ? "its device to end" : "the vendor's library to enqueue",
                      pending.number, call, label_,
-                     missing.empty() ? "all ranks have made the call" : "not in it yet: " + missing);
+                     missing.empty()
+                         ? "all ranks have made the call; look for other work that hangs in its stream; the "
+                           "calls of several communicators must be in the same order on all ranks"
+                         : "not in it yet: " + missing);
 }
 
 void DirectWatch::check_devices(Clock::time_point now) {
