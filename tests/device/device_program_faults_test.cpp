@@ -121,7 +121,7 @@ std::string run_wrong(ProgramRank& rank, const std::vector<PlannedGroup>& groups
 void run_program(Communicator& ranks, unsigned seed, Kind kind) {
   RandomProgram program(seed, ranks.size());
   const WrongProgram wrong = plan(program, kind);
-  ProgramRank rank(ranks, program.groups());
+  ProgramRank rank(ranks, program.groups(), program_streams(ranks));
   for (std::size_t i = 0; i < program.groups().size(); ++i) {
     // A first call, which goes through the queue and connects all ranks.
     PlannedCall first = program.direct_call(i);

@@ -76,14 +76,19 @@ PlannedCall RandomProgram::any_call(std::size_t group) {
   return call;
 }
 
-ProgramRank::ProgramRank(Communicator& ranks, const std::vector<PlannedGroup>& groups)
-    : ranks_(ranks), device_(device_of(ranks)) {
+std::vector<StreamView> program_streams(Communicator& ranks) {
+  std::vector<StreamView> streams;
+  for (std::size_t i = 0; i < RandomProgram::kStreams; ++i) streams.push_back(device_of(ranks).make_stream());
+  return streams;
+}
+
+ProgramRank::ProgramRank(Communicator& ranks, const std::vector<PlannedGroup>& groups, std::vector<StreamView> streams)
+    : ranks_(ranks), device_(device_of(ranks)), streams_(std::move(streams)) {
   for (std::size_t i = 0; i < groups.size(); ++i) {
     const std::string name = fmt::format("group {}", i);
     groups_.push_back(
         ranks.split(groups[i].contains(ranks.rank()) ? 0 : -1, 0, {.device_order = groups[i].order, .name = name}));
   }
-  for (std::size_t i = 0; i < RandomProgram::kStreams; ++i) streams_.push_back(device_.make_stream());
 }
 
 void ProgramRank::synchronize() {

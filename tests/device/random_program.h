@@ -58,8 +58,8 @@ class RandomProgram {
 /// One rank's part of a program: its communicators and streams.
 class ProgramRank {
  public:
-  /// Makes the communicators. Collective.
-  ProgramRank(Communicator& ranks, const std::vector<PlannedGroup>& groups);
+  /// Makes the communicators. Collective. @param streams  of the rank's device
+  ProgramRank(Communicator& ranks, const std::vector<PlannedGroup>& groups, std::vector<StreamView> streams);
   int rank() const { return ranks_.rank(); }
   bool is_in(std::size_t group) const { return groups_[group].valid(); }
   Communicator& group(std::size_t index) { return groups_[index]; }
@@ -74,6 +74,9 @@ class ProgramRank {
   std::vector<Communicator> groups_;
   std::vector<StreamView> streams_;
 };
+
+/// The streams of a program; programs that follow each other on a rank share them.
+std::vector<StreamView> program_streams(Communicator& ranks);
 
 /// A call of one rank, with buffers of its own. The program lives longer, and has ended the call before the destructor.
 class ProgramCall {
