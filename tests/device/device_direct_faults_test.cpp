@@ -4,7 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -190,6 +193,22 @@ TEST(DirectFaults, ACommunicatorThatEndsWhileAReplayHangsIsATimeout) {
   });
 }
 
+/// FARANDOLE_DEVICE_FAULT is raise. Each communicator's calls are in order, but the ranks use the two in different
+/// orders in one stream, so that each rank's first call waits for the other rank's second one.
+TEST(DirectFaults, CrossedCommunicatorsAreATimeout) {
+  for_each_device_group({2}, [](Communicator& ranks) {
+    DirectRank one(ranks), other(ranks);
+    other.stream = one.stream;
+    (ranks.rank() == 0 ? one : other).call(ReduceOp::kSum);
+    (ranks.rank() == 0 ? other : one).call(ReduceOp::kSum);
+    one.wait_for_fault();
+    EXPECT_THAT(message_of<Timeout>([&] { ranks.barrier(); }),
+                AllOf(HasSubstr("for its device to end call 2 in the caller's device order (allreduce of 1000 i32"),
+                      HasSubstr("all ranks have made the call"),
+                      HasSubstr("the calls of several communicators must be in the same order on all ranks")));
+  });
+}
+
 /// FARANDOLE_DEVICE_FAULT is raise. Rank 0 makes calls until its log of calls is full; rank 1 makes none of them.
 TEST(DirectFaults, AThreadThatWaitsForRoomRaisesTheFault) {
   for_each_device_group({2}, [](Communicator& ranks) {
@@ -281,6 +300,25 @@ TEST(DirectFaults, TheLastCallsAreCompared) {
       rank.caller.allreduce(rank.values.view(), ReduceOp::kSum,
                             {.postscale = ranks.rank() == 0 ? 2.0 : 3.0, .algorithm = "vendor", .stream = rank.stream});
     }
+    EXPECT_THAT(message_of<Mismatch>([&] { ranks.barrier(); }), HasSubstr("in call 2 in the caller's device order"));
+  });
+}
+
+/// Rank 1 differs, and its report is late: rank 2, which compares it, waits for it before it ends its communicator.
+/// Each rank ends after the next one, so that rank 1 does not see the report of rank 0 either if it does not wait.
+TEST(DirectFaults, AnEndWaitsForTheReportOfTheLastCall) {
+  if (is_launched()) GTEST_SKIP() << "ranks that end in turns are threads";
+  std::array<std::atomic<bool>, 4> has_ended{};
+  has_ended[3] = true;
+  for_each_device_group({3}, [&](Communicator& ranks) {
+    const auto place = static_cast<std::size_t>(ranks.rank());
+    {
+      DirectRank rank(ranks);
+      rank.caller.allreduce(rank.values.view(), ReduceOp::kSum,
+                            {.postscale = ranks.rank() == 1 ? 2.0 : 3.0, .algorithm = "vendor", .stream = rank.stream});
+      while (!has_ended[place + 1]) std::this_thread::yield();
+    }
+    has_ended[place] = true;
     EXPECT_THAT(message_of<Mismatch>([&] { ranks.barrier(); }), HasSubstr("in call 2 in the caller's device order"));
   });
 }

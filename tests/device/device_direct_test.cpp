@@ -207,6 +207,24 @@ TEST(DirectCalls, MixWithCallsOfTheQueue) {
   });
 }
 
+/// NCCL gets the calls of a communicator in the program's order, whether or not they go through the queue.
+TEST(DirectCalls, AreEnqueuedAfterEarlierCallsOfTheQueue) {
+  for_each_device_group({2, 3}, [](Communicator& ranks) {
+    Communicator caller = direct(ranks);
+    const StreamView stream = device_of(ranks).make_stream();
+    const double size = ranks.size();
+    for (int repetition = 0; repetition < 5; ++repetition) {
+      Buffer values = to_device(ranks, std::vector<std::int32_t>(1000, ranks.rank() + 1));
+      Work largest = caller.allreduce_async(values.view(), ReduceOp::kMax, {.algorithm = "vendor", .stream = stream});
+      caller.allreduce(values.view(), ReduceOp::kSum, {.algorithm = "vendor", .stream = stream});
+      largest.wait();
+      device_of(ranks).synchronize(stream);
+      const Buffer host = to_host(ranks, values.view());
+      ASSERT_EQ(first_difference(host.view(), [&](std::size_t) { return size * size; }), "");
+    }
+  });
+}
+
 TEST(DirectCalls, InvalidCallIsRefusedOnItsRankOnly) {
   for_each_device_group({2}, [](Communicator& ranks) {
     Communicator caller = direct(ranks);

@@ -67,6 +67,10 @@ BEHIND_REPLAYS = Test("DirectFaults.ManyShortReplaysAreNoTimeout", processes=2, 
                       deadline_s=1, limit_s=30)
 # By itself, without devices.
 REPLAYS_IN_A_ROW = Test("CapturedCalls.ReplaysWithoutAGapAreToldApart", program="collectives_test")
+LAST_REPORT = Test("DirectFaults.AnEndWaitsForTheReportOfTheLastCall", program="farandole_device_faults", deadline_s=5,
+                   limit_s=15, by_rank=RAISES)
+LAST_CALLS = LAST_REPORT._replace(filter="DirectFaults.TheLastCallsAreCompared", deadline_s=2)
+AFTER_THE_QUEUE = Test("DirectCalls.AreEnqueuedAfterEarlierCallsOfTheQueue", deadline_s=5)
 DIRECT_FACTORS = Test("DirectCalls.AverageAndMultiplyWithoutAKernelOfTheirOwn")
 DIRECT_GRADIENTS = Test("DeviceGradients.AreAveragedInTheCallersOrder")
 REFUSED_IN_A_CAPTURE = Test("DirectCalls.ARefusedCallLeavesTheCaptureValid")
@@ -271,6 +275,13 @@ MUTANTS = [
            "if (has_begun) entry", "if (has_begun && !entry.is_running) entry", REPLAYS_IN_A_ROW),
     Mutant("calls-wait-since-they-were-enqueued", "that a call behind replays begins when they have ended", WATCH,
            "last_end_ = std::max(last_end_, captured_.last_end());", "", BEHIND_REPLAYS),
+    Mutant("last-calls-are-not-compared", "the wait for the reports of a communicator's last calls", WATCH,
+           "return !is_on_device() && comparison_.is_complete(calls_.count());", "return !is_on_device();",
+           LAST_REPORT),
+    Mutant("ends-without-a-last-look", "the reports and comparisons while a communicator ends", WATCH,
+           "look(Clock::now());", "(void)give_up_ended(Clock::now());", LAST_CALLS),
+    Mutant("direct-calls-overtake-the-queue", "the wait of a direct call for earlier calls of the queue", DIRECT,
+           "queue_.wait_until_enqueued();", "", AFTER_THE_QUEUE),
     Mutant("factors-of-the-vendor-are-lost", "the factor of the vendor's reduction", WORK,
            "plan.collective.factor = call.final_scale;", "", DIRECT_FACTORS),
     Mutant("buckets-before-they-are-packed", "the wait of the side stream for the caller's", SIDE_STREAM,

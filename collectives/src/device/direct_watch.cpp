@@ -18,7 +18,9 @@ constexpr auto kDeviceCheckInterval = std::chrono::milliseconds(100);
 /// From the report of a fault to the end of the process: time for the program to raise the fault and to end by itself.
 constexpr auto kGrace = std::chrono::seconds(3);
 constexpr int kExitStatus = 1;
-constexpr const char* kMadeByAll = "all ranks have made the call";
+constexpr const char* kMadeByAll =
+    "all ranks have made the call; look for other work that hangs in its stream; the calls of several communicators "
+    "must be in the same order on all ranks";
 
 Seconds watched(const Group& group, Seconds setting) {
   return group.watches ? setting : Seconds(0);
