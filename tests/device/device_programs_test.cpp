@@ -18,8 +18,7 @@ namespace {
 
 /// Two sequences of calls. All ranks make the ordered calls, of all kinds, in the same order. Each rank makes the free
 /// calls in an order of its own: asynchronous calls in the agreed order, and between them direct calls, whose order is
-/// the same on all ranks. Free calls do not block: a blocking call of one rank would wait for a call that another rank
-/// has made earlier, and this rank not yet.
+/// the same on all ranks. Free calls do not block, because ranks that block in different calls wait for each other.
 struct Phase {
   std::vector<PlannedCall> ordered;
   std::vector<std::vector<PlannedCall>> free;  // the order inside each is the same on all ranks

@@ -202,7 +202,12 @@ std::size_t DeviceContext::trim() {
   return make_now(what, [&device = device()] { return device.trim(); });
 }
 
-DeviceOrder::Time DeviceContext::propose(DeviceOrder::Ticket ticket) {
+void DeviceContext::add(DeviceOrder::Ticket ticket) {
+  const std::lock_guard lock(mutex_);
+  order_.add(ticket);
+}
+
+std::optional<DeviceOrder::Time> DeviceContext::propose(DeviceOrder::Ticket ticket) {
   const std::lock_guard lock(mutex_);
   return order_.propose(ticket);
 }

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -67,8 +68,9 @@ class DeviceContext {
   CopyStreams copy_streams();
   DeviceThread& thread() { return thread_; }
   WatchThread& watch_thread() { return watch_thread_; }
-  /// Runs `make`, which may block in the driver, but not until peers do something, on a thread for such work, and blocks
-  /// until it returns; poisons the job at the deadline. `make` must own all data that it uses, because it may still run then.
+  /// Runs `make`, which may block in the driver, but not until peers do something, on a thread for such work, and
+  /// blocks until it returns; poisons the job at the deadline. `make` must own all data that it uses, because it may
+  /// still run then.
   /// @param what  completes the message of that fault: "to allocate 10 bytes"   @throws Error  `make` has thrown it, or
   /// the job's fault
   template <class Make>
@@ -89,7 +91,8 @@ class DeviceContext {
   DeviceBlocks& blocks() { return *blocks_; }
 
   // Thread-safe access to the rank's DeviceOrder, which has the documentation.
-  DeviceOrder::Time propose(DeviceOrder::Ticket ticket);
+  void add(DeviceOrder::Ticket ticket);
+  std::optional<DeviceOrder::Time> propose(DeviceOrder::Ticket ticket);
   void agree(DeviceOrder::Ticket ticket, DeviceOrder::Time agreed);
   bool is_next(DeviceOrder::Ticket ticket) const;
   void remove(DeviceOrder::Ticket ticket);

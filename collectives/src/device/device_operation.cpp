@@ -84,7 +84,7 @@ DeviceOperation::DeviceOperation(const MethodInputs& inputs, Way way)
       selection_(inputs.prepared.selection),
       way_(way),
       ticket_{inputs.group.id, inputs.sequence} {
-  time_ = slot_.context().propose(ticket_);
+  slot_.context().add(ticket_);
   for (const void* const buffer : {call_.input.data, static_cast<const void*>(call_.output.data)}) {
     slot_.context().blocks().note_use(buffer, use_);
   }
@@ -108,12 +108,22 @@ Operation::State DeviceOperation::advance() {
   const Phase before = phase_;
   if (failure_) throw_error(failure_->kind(), failure_->message());
   switch (phase_) {
+    case Phase::kMeet:
+      if (!group_.compares) {
+        if (const State state = advance_agreement(); state != State::kDone) return state;
+      }
+      phase_ = Phase::kPropose;
+      [[fallthrough]];
+    case Phase::kPropose: {
+      const std::optional<DeviceOrder::Time> proposed = slot_.context().propose(ticket_);
+      if (!proposed) break;
+      time_ = *proposed;
+      phase_ = Phase::kAgree;
+      [[fallthrough]];
+    }
     case Phase::kAgree:
-      if (group_.size() > 1) {
-        if (agreement_ == nullptr) begin_agreement();
-        const State state = agreement_->advance();
-        if (state != State::kDone) return state;
-        agreement_.reset();
+      if (const State state = advance_agreement(); state != State::kDone) {
+        return phase_ == before ? state : State::kMoved;
       }
       slot_.context().agree(ticket_, time_);
       phase_ = Phase::kTurn;
@@ -144,7 +154,15 @@ Operation::State DeviceOperation::advance() {
   return phase_ == before ? State::kWaiting : State::kMoved;
 }
 
-/// Starts the allreduce that turns `time_` into the maximum of all ranks' proposals, by messages in host memory.
+/// Turns `time_` into the maximum of all ranks' times, by an allreduce of messages in host memory.
+Operation::State DeviceOperation::advance_agreement() {
+  if (group_.size() == 1) return State::kDone;
+  if (agreement_ == nullptr) begin_agreement();
+  const State state = agreement_->advance();
+  if (state == State::kDone) agreement_.reset();
+  return state;
+}
+
 void DeviceOperation::begin_agreement() {
   Call call;
   call.collective = Collective::kAllreduce;
@@ -203,6 +221,7 @@ void DeviceOperation::check_group(Clock::time_point now) {
 
 std::vector<int> DeviceOperation::waits_for() const {
   switch (phase_) {
+    case Phase::kMeet:
     case Phase::kAgree:
       return agreement_ ? agreement_->waits_for() : std::vector<int>{};
     case Phase::kBringUp:

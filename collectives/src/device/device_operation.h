@@ -26,14 +26,17 @@ extern const Method kDeviceScheduleMethod;
 /// wait for each other forever.
 ///
 /// 1. Constructor, in the caller's call, before the ranks compare their calls: records an event in the caller's stream,
-/// so that the operation runs after the work already enqueued there, and proposes a time to the rank's DeviceOrder.
-/// 2. kAgree: an allreduce (maximum) of 8 bytes in host memory turns the proposals into the agreed time.
-/// 3. kTurn: waits until every other pending operation of this rank is known to come later.
-/// 4. kBringUp: makes the communicator's device group, if this is the first operation that needs the group
+/// so that the operation runs after the work already enqueued there, and adds itself to the rank's DeviceOrder.
+/// 2. kMeet: waits until all ranks have made the call. After a comparison of calls, they have; else a small allreduce
+/// tells.
+/// 3. kPropose: proposes a time to the DeviceOrder.
+/// 4. kAgree: an allreduce (maximum) of 8 bytes in host memory turns the proposals into the agreed time.
+/// 5. kTurn: waits until every other pending operation of this rank is known to come later.
+/// 6. kBringUp: makes the communicator's device group, if this is the first operation that needs the group
 /// (DeviceSlot).
-/// 5. kEnqueue: the device's thread enqueues the work (DeviceRun). The turn passes to the next operation as soon as all
+/// 7. kEnqueue: the device's thread enqueues the work (DeviceRun). The turn passes to the next operation as soon as all
 /// jobs for that thread are queued.
-/// 6. kRun: polls the event at the end of the work, and checks the device group for errors every millisecond.
+/// 8. kRun: polls the event at the end of the work, and checks the device group for errors every millisecond.
 class DeviceOperation final : public Operation {
  public:
   enum class Way { kVendor, kHierarchical, kSchedule };
@@ -48,7 +51,8 @@ class DeviceOperation final : public Operation {
   std::shared_ptr<DeviceEvent> enqueued() const override;
 
  private:
-  enum class Phase { kAgree, kTurn, kBringUp, kEnqueue, kRun, kDone };
+  enum class Phase { kMeet, kPropose, kAgree, kTurn, kBringUp, kEnqueue, kRun, kDone };
+  State advance_agreement();
   void begin_agreement();
   std::unique_ptr<DeviceRun> make_run();
   std::unique_ptr<DeviceRun> make_run_of(const Call& call, const DeviceEvents& events);
@@ -68,9 +72,9 @@ class DeviceOperation final : public Operation {
   std::shared_ptr<const void> use_ = std::make_shared<char>();  // marks the buffers as used, see DeviceBlocks
   std::optional<Error> failure_;  // error of the constructor; thrown by the first `advance`
   DeviceEvents events_;
-  Phase phase_ = Phase::kAgree;
+  Phase phase_ = Phase::kMeet;
   std::uint64_t time_ = 0;                // the proposed time, then the agreed time
-  std::unique_ptr<Operation> agreement_;  // the allreduce of kAgree
+  std::unique_ptr<Operation> agreement_;  // the allreduce of kMeet or kAgree
   std::unique_ptr<DeviceRun> run_;
   Clock::time_point next_check_{};  // of the device group's errors
 };

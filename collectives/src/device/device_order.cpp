@@ -2,23 +2,33 @@
 #include "device/device_order.h"
 
 #include <algorithm>
+#include <iterator>
 #include <tuple>
 
 namespace farandole {
 
-DeviceOrder::Time DeviceOrder::propose(Ticket ticket) {
-  pending_[ticket] = {++latest_, false};
+void DeviceOrder::add(Ticket ticket) {
+  pending_.emplace(ticket, Entry{});
+}
+
+std::optional<DeviceOrder::Time> DeviceOrder::propose(Ticket ticket) {
+  const auto own = pending_.find(ticket);
+  if (own != pending_.begin()) {
+    const auto& [other, entry] = *std::prev(own);
+    if (other.communicator == ticket.communicator && entry.state == State::kCalled) return std::nullopt;
+  }
+  own->second = {State::kProposed, ++latest_};
   return latest_;
 }
 
 void DeviceOrder::agree(Ticket ticket, Time agreed) {
   latest_ = std::max(latest_, agreed);
-  pending_.at(ticket) = {agreed, true};
+  pending_.at(ticket) = {State::kAgreed, agreed};
 }
 
 bool DeviceOrder::is_next(Ticket ticket) const {
   const Entry& own = pending_.at(ticket);
-  if (!own.is_agreed) return false;
+  if (own.state != State::kAgreed) return false;
   // Every rank proposes in the order of calls, so later operations of a communicator get later times: only the first
   // pending operation of each communicator counts. Later operations must not be waited for, because few operations of a
   // communicator run together: they may be agreed on only after this operation has run.
@@ -26,6 +36,7 @@ bool DeviceOrder::is_next(Ticket ticket) const {
   for (const auto& [other, entry] : pending_) {
     const bool is_first = previous == nullptr || previous->communicator != other.communicator;
     previous = &other;
+    if (entry.state == State::kCalled) continue;
     if (is_first && std::tie(entry.time, other) < std::tie(own.time, ticket)) return false;
   }
   return true;

@@ -5,6 +5,7 @@
 #include <compare>
 #include <cstdint>
 #include <map>
+#include <optional>
 
 namespace farandole {
 
@@ -14,14 +15,16 @@ namespace farandole {
 /// A device runs operations in sequence. If rank 0 ran A before B, and rank 1 ran B before A, both ranks would wait
 /// forever. So the ranks agree:
 ///
-/// 1. Each member of an operation proposes a time, later than every time known to the member.
+/// 1. Once all members of an operation have called it, each proposes a time, later than every time known to the member.
 /// 2. The members exchange proposals (elsewhere; this class is pure). The largest proposal is the operation's time.
 /// 3. Operations run in the order of their times; operations of equal time in the order of communicator ids.
-/// 4. A rank runs an operation when no pending operation of that rank can still get an earlier time: the agreed time is
-/// never earlier than the rank's own proposal, nor earlier than the times of earlier operations of its communicator.
+/// 4. A rank runs an operation when no proposed operation of that rank can still get an earlier time: the agreed time
+/// is never earlier than the rank's own proposal, nor earlier than the times of earlier operations of its communicator.
 ///
 /// Hence two ranks run the operations that they share in the same order, and no cycle of waiting ranks and
-/// communicators can arise. Not thread-safe.
+/// communicators can arise. From the first proposal to the agreed time, an operation waits for no program: if a rank
+/// proposed before all members had called, the proposal would hold back operations with later times, on which a member
+/// that has not called yet may be waiting. Not thread-safe.
 class DeviceOrder {
  public:
   using Time = std::uint64_t;
@@ -32,8 +35,11 @@ class DeviceOrder {
     auto operator<=>(const Ticket&) const = default;
   };
 
-  /// Adds an operation, and returns this rank's proposal. Called in the order of calls of its communicator.
-  Time propose(Ticket ticket);
+  /// Adds an operation that this rank has called. Called in the order of calls of its communicator.
+  void add(Ticket ticket);
+  /// Returns this rank's proposal, or nothing while earlier operations of the communicator have not proposed. To be
+  /// called once all members have called the operation.
+  std::optional<Time> propose(Ticket ticket);
   /// Sets the time of an operation: the largest proposal of all members.
   void agree(Ticket ticket, Time agreed);
   /// True if the operation may run now: the time is agreed on, and no pending operation comes before it.
@@ -42,9 +48,10 @@ class DeviceOrder {
   void remove(Ticket ticket) { pending_.erase(ticket); }
 
  private:
+  enum class State { kCalled, kProposed, kAgreed };
   struct Entry {
+    State state = State::kCalled;
     Time time = 0;  ///< the agreed time; before that this rank's proposal, a lower bound of the agreed time
-    bool is_agreed = false;
   };
   Time latest_ = 0;  // the latest time that this rank knows
   std::map<Ticket, Entry> pending_;

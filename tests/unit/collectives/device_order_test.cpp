@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order of device operations in random jobs: ranks call operations of overlapping communicators in any order, and
-// proposals arrive after any delay. No rank may get stuck, and all ranks run shared operations in the same order.
+// The order of device operations in random jobs: ranks call operations of overlapping communicators in any order, or in
+// one order and wait for some before they call the next, and proposals arrive after any delay. No rank may get stuck,
+// and all ranks run shared operations in the same order.
 #include "device/device_order.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <random>
 #include <utility>
 #include <vector>
@@ -16,31 +18,38 @@ namespace {
 
 struct Member {
   int rank = 0;
-  bool has_proposed = false, has_agreed = false, has_run = false;
+  bool has_called = false, has_proposed = false, has_agreed = false, has_run = false;
 };
 struct PlannedOperation {
   DeviceOrder::Ticket ticket;
   std::vector<Member> members;
+  bool is_blocking = false;
   DeviceOrder::Time agreed = 0;
 
-  bool all_proposed() const {
-    return std::all_of(members.begin(), members.end(), [](const Member& each) { return each.has_proposed; });
+  bool all(bool Member::*have) const {
+    return std::all_of(members.begin(), members.end(), [&](const Member& each) { return each.*have; });
   }
 };
 
 /// A job of ranks with communicators of random ranks.
 class RandomJob {
  public:
-  explicit RandomJob(unsigned seed) : random_(seed), orders_(kRanks), ran_(kRanks) {
+  /// kAny: calls do not block. kSame: all ranks make all calls in one order, and half of the calls block.
+  enum class Calls { kAny, kSame };
+  RandomJob(unsigned seed, Calls calls) : random_(seed), calls_(calls), orders_(kRanks), ran_(kRanks) {
     for (std::uint16_t communicator = 0; communicator < kCommunicators; ++communicator) {
       std::vector<Member> members;
       for (int rank = 0; rank < kRanks; ++rank) {
         if (pick(2) == 0) members.push_back({rank});
       }
       for (std::uint64_t sequence = 0; sequence < kCalls; ++sequence) {
-        operations_.push_back({{communicator, sequence}, members});
+        operations_.push_back({{communicator, sequence}, members, calls == Calls::kSame && pick(2) == 0});
       }
     }
+    if (calls_ == Calls::kAny) return;
+    std::shuffle(operations_.begin(), operations_.end(), random_);
+    std::map<std::uint16_t, std::uint64_t> next;
+    for (PlannedOperation& each : operations_) each.ticket.sequence = next[each.ticket.communicator]++;
   }
 
   void run() {
@@ -53,10 +62,8 @@ class RandomJob {
   }
 
   bool is_over() const {
-    return std::all_of(operations_.begin(), operations_.end(), [](const PlannedOperation& operation) {
-      return std::all_of(operation.members.begin(), operation.members.end(),
-                         [](const Member& each) { return each.has_run; });
-    });
+    return std::all_of(operations_.begin(), operations_.end(),
+                       [](const PlannedOperation& operation) { return operation.all(&Member::has_run); });
   }
   /// Every rank ran its operations in the order of their agreed times: one order for all, in which nothing waits in a
   /// circle.
@@ -75,25 +82,34 @@ class RandomJob {
 
   std::size_t pick(std::size_t below) { return std::uniform_int_distribution<std::size_t>(0, below - 1)(random_); }
 
-  /// A rank calls the operations of one communicator in order, those of different ones in any.
+  /// A rank calls the operations of one communicator in order, those of different ones in any or in the job's.
   bool may_call(const PlannedOperation& operation, int rank) const {
     return std::all_of(operations_.begin(), operations_.end(), [&](const PlannedOperation& other) {
-      if (other.ticket.communicator != operation.ticket.communicator) return true;
-      if (other.ticket.sequence >= operation.ticket.sequence) return true;
-      return std::all_of(other.members.begin(), other.members.end(),
-                         [&](const Member& each) { return each.rank != rank || each.has_proposed; });
+      const bool is_earlier = calls_ == Calls::kSame ? &other < &operation
+                                                     : other.ticket.communicator == operation.ticket.communicator &&
+                                                           other.ticket.sequence < operation.ticket.sequence;
+      return !is_earlier || std::all_of(other.members.begin(), other.members.end(), [&](const Member& each) {
+        return each.rank != rank || (other.is_blocking ? each.has_run : each.has_called);
+      });
     });
   }
 
   bool advance(PlannedOperation& operation, Member& member) {
     DeviceOrder& order = orders_[static_cast<std::size_t>(member.rank)];
-    if (!member.has_proposed) {
+    if (!member.has_called) {
       if (!may_call(operation, member.rank)) return false;
-      operation.agreed = std::max(operation.agreed, order.propose(operation.ticket));
+      order.add(operation.ticket);
+      return member.has_called = true;
+    }
+    if (!member.has_proposed) {
+      if (!operation.all(&Member::has_called)) return false;
+      const auto proposed = order.propose(operation.ticket);
+      if (!proposed) return false;
+      operation.agreed = std::max(operation.agreed, *proposed);
       return member.has_proposed = true;
     }
     if (!member.has_agreed) {
-      if (!operation.all_proposed()) return false;
+      if (!operation.all(&Member::has_proposed)) return false;
       order.agree(operation.ticket, operation.agreed);
       agreed_[operation.ticket] = operation.agreed;
       return member.has_agreed = true;
@@ -105,6 +121,7 @@ class RandomJob {
   }
 
   std::mt19937 random_;
+  const Calls calls_;
   std::vector<DeviceOrder> orders_;
   std::vector<std::vector<DeviceOrder::Ticket>> ran_;
   std::vector<PlannedOperation> operations_;
@@ -113,16 +130,19 @@ class RandomJob {
 
 TEST(DeviceOrder, RanksRunSharedOperationsInOneOrder) {
   for (unsigned seed = 0; seed < 300; ++seed) {
-    RandomJob job(seed);
-    job.run();
-    ASSERT_TRUE(job.is_over()) << "seed " << seed;
-    ASSERT_TRUE(job.is_consistent()) << "seed " << seed;
+    for (const RandomJob::Calls calls : {RandomJob::Calls::kAny, RandomJob::Calls::kSame}) {
+      RandomJob job(seed, calls);
+      job.run();
+      ASSERT_TRUE(job.is_over()) << "seed " << seed << ", calls " << static_cast<int>(calls);
+      ASSERT_TRUE(job.is_consistent()) << "seed " << seed << ", calls " << static_cast<int>(calls);
+    }
   }
 }
 
 TEST(DeviceOrder, WaitsForProposalsThatMayComeEarlier) {
   DeviceOrder order;
   const DeviceOrder::Ticket first{1, 0}, second{0, 0};
+  for (const auto& ticket : {first, second}) order.add(ticket);
   EXPECT_EQ(order.propose(first), 1U);
   EXPECT_EQ(order.propose(second), 2U);
   order.agree(second, 5);
@@ -132,7 +152,25 @@ TEST(DeviceOrder, WaitsForProposalsThatMayComeEarlier) {
   EXPECT_TRUE(order.is_next(second));
   order.remove(second);
   EXPECT_TRUE(order.is_next(first));
+  order.add({2, 0});
   EXPECT_EQ(order.propose({2, 0}), 6U);
+}
+
+TEST(DeviceOrder, DoesNotWaitForCallsThatPeersHaveNotMade) {
+  DeviceOrder order;
+  for (const std::uint16_t communicator : {0, 1}) order.add({communicator, 0});
+  EXPECT_EQ(order.propose({1, 0}), 1U);
+  order.agree({1, 0}, 7);
+  EXPECT_TRUE(order.is_next({1, 0}));
+  EXPECT_EQ(order.propose({0, 0}), 8U);
+}
+
+TEST(DeviceOrder, CallsOfACommunicatorProposeInOrder) {
+  DeviceOrder order;
+  for (const std::uint64_t sequence : {0, 1}) order.add({3, sequence});
+  EXPECT_EQ(order.propose({3, 1}), std::nullopt);
+  EXPECT_EQ(order.propose({3, 0}), 1U);
+  EXPECT_EQ(order.propose({3, 1}), 2U);
 }
 
 TEST(DeviceOrder, DoesNotWaitForLaterCallsOfACommunicator) {
@@ -140,7 +178,10 @@ TEST(DeviceOrder, DoesNotWaitForLaterCallsOfACommunicator) {
   // agreed on only after its first has run, and so is the second call on the other communicator.
   DeviceOrder order;
   for (const std::uint16_t communicator : {0, 1}) {
-    for (std::uint64_t sequence = 0; sequence < 3; ++sequence) order.propose({communicator, sequence});
+    for (std::uint64_t sequence = 0; sequence < 3; ++sequence) {
+      order.add({communicator, sequence});
+      order.propose({communicator, sequence});
+    }
   }
   order.agree({1, 0}, 30);
   order.agree({0, 0}, 20);
