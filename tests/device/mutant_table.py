@@ -43,6 +43,7 @@ ORDERS = Test("DeviceCalls.RanksMayUseCommunicatorsInDifferentOrders")
 # By itself, without devices: for any order in which proposals arrive.
 RANDOM_ORDERS = Test("DeviceOrder.RanksRunSharedOperationsInOneOrder", program="collectives_test")
 ORDERS_OF_PROCESSES = Test(ORDERS.filter, processes=2)
+PROGRAMS = Test("DevicePrograms.MixedOrdersAndSubgroupsGiveRightValues", deadline_s=3, limit_s=30)
 ALLOCATED = Test("DeviceCalls.AllocationAvoidsMemoryOfUnfinishedOperations")
 VALUES = Test("DeviceCollectives.AveragesAndUnevenPartsOfEveryCollective")
 STUCK = Test("DeviceFaults.AStuckStreamIsATimeoutOnAllRanksWithinTheDeadline", program="farandole_device_faults",
@@ -164,10 +165,12 @@ MUTANTS = [
     Mutant("operations-in-the-order-of-calls", "the wait for an operation's turn", OPERATION,
            "if (!slot_.context().is_next(ticket_)) break;", "", ORDERS),
     Mutant("each-rank-has-its-own-times", "the agreement on when an operation runs", OPERATION,
-           "if (group_.size() > 1) {", "if (false) {", ORDERS_OF_PROCESSES),
+           "if (group_.size() == 1) return State::kDone;", "return State::kDone;", ORDERS_OF_PROCESSES),
+    Mutant("times-before-all-ranks-have-called", "the proposal after the ranks have met, and not in the call", OPERATION,
+           "slot_.context().add(ticket_);", "slot_.context().add(ticket_); (void)slot_.context().propose(ticket_);", PROGRAMS),
     Mutant("undecided-operations-are-passed-over", "the wait for operations that may still be given an earlier time", ORDER,
            "if (is_first && std::tie(entry.time, other)",
-           "if (is_first && entry.is_agreed && std::tie(entry.time, other)", RANDOM_ORDERS),
+           "if (is_first && entry.state == State::kAgreed && std::tie(entry.time, other)", RANDOM_ORDERS),
     Mutant("agreed-times-are-forgotten", "that proposals are later than what was agreed", ORDER,
            "latest_ = std::max(latest_, agreed);", "", RANDOM_ORDERS),
     # An allocation freed while in use.

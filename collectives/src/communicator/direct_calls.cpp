@@ -89,7 +89,7 @@ bool DirectCalls::is_ready(const PreparedCall& prepared) {
 void DirectCalls::start_watch() {
   DeviceContext& context = queue_.devices().context();
   devices_ = queue_.devices().devices(DeviceReach::kAll);
-  // The event, too, is made on another thread: a stream of this thread may be captured.
+  // The event, too, is made on the device's thread: a stream of this thread may be captured.
   auto [words, used] = context.make_now("to allocate pinned memory", [&device = context.device()] {
     return std::pair(zeroed_pinned_scratch(device, DirectLog::kWordBytes),
                      device.make_event(DeviceEvent::Use::kStreams));

@@ -92,11 +92,7 @@ const DeviceRuntime* DeviceContext::opened() {
 }
 
 DeviceContext::DeviceContext(std::shared_ptr<Endpoint> endpoint)
-    : endpoint_(std::move(endpoint)),
-      maker_([this] { endpoint_->progress().ring(); }),
-      opened_(open()),
-      thread_([this] { endpoint_->progress().ring(); }) {
-  thread_.run([&device = device()] { device.bind_thread(); });
+    : endpoint_(std::move(endpoint)), thread_([this] { endpoint_->progress().ring(); }), opened_(open()) {
   // Waiting threads must poll: the device does not wake them when an operation completes.
   endpoint_->progress().set_polled();
   opened_runtime.store(opened_.runtime, std::memory_order_relaxed);
@@ -113,7 +109,7 @@ DeviceContext::Opened DeviceContext::open() {
       return Opened{&runtime, &device, device.make_stream(), device.make_stream()};
     });
   } catch (...) {
-    if (endpoint_->faults().exist()) maker_.abandon();  // the thread may never return from the driver
+    if (endpoint_->faults().exist()) thread_.abandon();  // the thread may never return from the driver
     throw;
   }
 }
@@ -134,7 +130,7 @@ std::function<void()> DeviceContext::deadline_of(const std::string& what) {
 }
 
 void DeviceContext::run_now(const std::string& what, std::function<void()> work) {
-  maker_.run_now(std::move(work), deadline_of(what));
+  thread_.run_now(std::move(work), deadline_of(what));
 }
 
 void DeviceContext::wait_until(const std::string& what, const std::function<bool()>& is_over) {
@@ -243,7 +239,6 @@ void DeviceContext::abandon() {
   const std::lock_guard lock(mutex_);
   if (std::exchange(is_abandoned_, true)) return;
   thread_.abandon();
-  maker_.abandon();
   wait_for_vendor_threads_at_exit();
   Contexts& contexts = Contexts::of_process();
   const std::lock_guard contexts_lock(contexts.mutex);

@@ -20,17 +20,17 @@
 
 namespace farandole {
 
-/// The open device of a rank, with the stream for collectives, the device's threads, the order of operations, and the
+/// The open device of a rank, with the stream for collectives, the device's thread, the order of operations, and the
 /// device groups. Thread-safe.
 ///
 /// Opened by the first use of a device on this rank, and destroyed with the rank's last communicator, whether that uses
 /// devices or not. The device groups end then, and a vendor may wait until all ranks of a group have ended theirs.
 ///
-/// All operations of queues run in one stream, one after another, in the order of DeviceOrder. One thread (`thread`)
-/// enqueues them, and calls NCCL, which may block until peers make the same call. Another thread (`make_now`) makes the
-/// calls that may block in the driver while the program waits for them: opening the device, allocating memory. It never
-/// waits for peers, who may wait for this rank's program. Direct calls (DirectCalls) are enqueued by their callers, in
-/// the callers' streams.
+/// All operations of queues run in one stream, one after another, in the order of DeviceOrder. One thread
+/// (DeviceThread) makes all calls that enqueue them, and all calls that may block in the driver: opening the device,
+/// allocating memory, loading NCCL. That thread waits in NCCL for the threads of its peers, but never for a program,
+/// because all ranks have called an operation before it is enqueued. Direct calls (DirectCalls) are enqueued by their
+/// callers, in the callers' streams.
 class DeviceContext {
  public:
   /// Reference that keeps a rank's context open. Each communicator holds a ContextRef for its whole life. The reference
@@ -68,9 +68,8 @@ class DeviceContext {
   CopyStreams copy_streams();
   DeviceThread& thread() { return thread_; }
   WatchThread& watch_thread() { return watch_thread_; }
-  /// Runs `make`, which may block in the driver, but not until peers do something, on a thread for such work, and
-  /// blocks until it returns; poisons the job at the deadline. `make` must own all data that it uses, because it may
-  /// still run then.
+  /// Runs `make`, which may block in the driver, on the device's thread, and blocks until it returns; poisons the job
+  /// at the deadline. `make` must own all data that it uses, because it may still run then.
   /// @param what  completes the message of that fault: "to allocate 10 bytes"   @throws Error  `make` has thrown it, or
   /// the job's fault
   template <class Make>
@@ -131,9 +130,8 @@ class DeviceContext {
   /// Calls `is_over` until it returns true. @throws Error  the job's fault, or a Timeout at the deadline
   void wait_until(const std::string& what, const std::function<bool()>& is_over);
   const std::shared_ptr<Endpoint> endpoint_;
-  DeviceThread maker_;  // of make_now
-  const Opened opened_;
   DeviceThread thread_;
+  const Opened opened_;
   const std::shared_ptr<DeviceBlocks> blocks_ = std::make_shared<DeviceBlocks>();
   mutable std::mutex mutex_;  // guards the members below
   DeviceOrder order_;

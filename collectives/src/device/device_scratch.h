@@ -11,8 +11,8 @@
 
 namespace farandole {
 
-/// Owner of memory that a device can access; null if it has no bytes. Make it on a thread of the device
-/// (DeviceContext), because the driver may block; destroy it on any thread.
+/// Owner of memory that a device can access; null if it has no bytes. Make it on the device's thread, because the
+/// driver may block; destroy it on any thread.
 using DeviceScratch = std::unique_ptr<void, std::function<void(void*)>>;
 
 /// Memory of the device, from its pool.

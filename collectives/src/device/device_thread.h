@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A thread of a device, for calls that may block in the driver or in the vendor's library.
+// The thread of a device, which makes all calls that may block in the vendor's library.
 #pragma once
 
 #include <atomic>
