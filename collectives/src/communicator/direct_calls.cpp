@@ -162,8 +162,10 @@ void DirectCalls::capture(const PreparedCall& prepared, std::uint64_t number, co
 void DirectCalls::note_buffers(const Call& call, std::uint64_t number) {
   DeviceBlocks& blocks = queue_.devices().context().blocks();
   const std::shared_ptr<const CallEnds> ends = watch_->calls().ends();
-  blocks.note_use(call.output.data, ends, number);
-  if (call.input.data != call.output.data) blocks.note_use(call.input.data, ends, number);
+  blocks.note_use(call.output.data, call.output.size_in_bytes(), ends, number);
+  if (call.input.data != call.output.data) {
+    blocks.note_use(call.input.data, call.input.size_in_bytes(), ends, number);
+  }
 }
 
 void DirectCalls::run(const PreparedCall& prepared, std::uint64_t number, bool is_captured) {
@@ -229,6 +231,7 @@ void DirectCalls::grow_scratch(std::size_t bytes) {
 
 DeviceScratch DirectCalls::allocate(std::size_t bytes) const {
   DeviceContext& context = queue_.devices().context();
+  context.blocks().collect();
   return context.make_now(fmt::format("to allocate {} bytes", bytes),
                           [bytes, &device = context.device()] { return device_scratch(device, bytes); });
 }

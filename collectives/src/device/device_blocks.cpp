@@ -10,7 +10,7 @@
 namespace farandole {
 
 DeviceBlocks::~DeviceBlocks() {
-  if (!collect()) keep_until_the_end(std::move(released_));
+  if (collect().are_left) keep_until_the_end(std::move(released_));
 }
 
 void* DeviceBlocks::add(DeviceScratch memory, std::size_t bytes) {
@@ -20,41 +20,54 @@ void* DeviceBlocks::add(DeviceScratch memory, std::size_t bytes) {
   return address;
 }
 
-DeviceBlocks::Block* DeviceBlocks::find(const void* address) {
-  const auto after = blocks_.upper_bound(const_cast<void*>(address));
-  if (after == blocks_.begin()) return nullptr;
-  const auto found = std::prev(after);
-  const auto* const begin = static_cast<const std::byte*>(found->first);
-  return static_cast<const std::byte*>(address) < begin + found->second.bytes ? &found->second : nullptr;
-}
-
-void DeviceBlocks::note_use(const void* address, const std::shared_ptr<const CallEnds>& ends, std::uint64_t number) {
-  const std::lock_guard lock(mutex_);
-  Block* const block = find(address);
-  if (block == nullptr) return;
-  for (Use& use : block->uses) {
-    // A CallEnds that no longer exists may have had the same address.
-    if (use.ends != ends.get() || use.user.expired()) continue;
-    use.number = number;
-    return;
+template <class Visit>
+void DeviceBlocks::for_each(const void* memory, std::size_t bytes, const Visit& visit) {
+  const auto* const begin = static_cast<const std::byte*>(memory);
+  auto block = blocks_.upper_bound(const_cast<void*>(memory));
+  if (block != blocks_.begin()) {
+    const auto before = std::prev(block);
+    if (begin < static_cast<const std::byte*>(before->first) + before->second.bytes) visit(before->second);
   }
-  std::erase_if(block->uses, [](const Use& use) { return use.user.expired(); });
-  block->uses.push_back({ends, ends.get(), number});
+  for (; block != blocks_.end() && static_cast<const std::byte*>(block->first) < begin + bytes; ++block) {
+    visit(block->second);
+  }
 }
 
-void DeviceBlocks::note_use(const void* address, const std::shared_ptr<const void>& user) {
+void DeviceBlocks::note_use(const void* memory, std::size_t bytes, const std::shared_ptr<const CallEnds>& ends,
+                            std::uint64_t number) {
   const std::lock_guard lock(mutex_);
-  Block* const block = find(address);
-  if (block == nullptr) return;
-  std::erase_if(block->uses, [](const Use& use) { return use.user.expired(); });
-  block->uses.push_back({user});
+  for_each(memory, bytes, [&](Block& block) {
+    std::erase_if(block.uses, [](const Use& use) { return use.has_ended(); });
+    for (Use& use : block.uses) {
+      if (use.ends.lock() != ends) continue;
+      use.number = number;
+      return;
+    }
+    block.uses.push_back({{}, ends, number});
+  });
+}
+
+void DeviceBlocks::note_use(const void* memory, std::size_t bytes, const std::shared_ptr<const BlockUser>& user) {
+  const std::lock_guard lock(mutex_);
+  for_each(memory, bytes, [&](Block& block) {
+    std::erase_if(block.uses, [](const Use& use) { return use.has_ended(); });
+    block.uses.push_back({user, {}, 0});
+  });
+}
+
+bool DeviceBlocks::Use::has_ended() const {
+  if (number == 0) return operation.expired();
+  const std::shared_ptr<const CallEnds> calls = ends.lock();
+  return calls == nullptr || calls->include(number);
+}
+
+bool DeviceBlocks::Use::is_on_device() const {
+  const std::shared_ptr<const BlockUser> user = operation.lock();
+  return user == nullptr || user->is_enqueued.load(std::memory_order_relaxed);
 }
 
 bool DeviceBlocks::is_in_use(const Block& block) {
-  return std::any_of(block.uses.begin(), block.uses.end(), [](const Use& use) {
-    const std::shared_ptr<const void> user = use.user.lock();
-    return user != nullptr && (use.ends == nullptr || !use.ends->include(use.number));
-  });
+  return std::any_of(block.uses.begin(), block.uses.end(), [](const Use& use) { return !use.has_ended(); });
 }
 
 void DeviceBlocks::release(void* memory) {
@@ -67,14 +80,18 @@ void DeviceBlocks::release(void* memory) {
   if (is_in_use(block)) released_.push_back(std::move(block));
 }
 
-bool DeviceBlocks::collect() {
+DeviceBlocks::Released DeviceBlocks::collect() {
   std::vector<Block> unused;  // returned to the pool after the lock is released
   const std::lock_guard lock(mutex_);
   const auto first =
       std::partition(released_.begin(), released_.end(), [](const Block& block) { return is_in_use(block); });
   unused.assign(std::make_move_iterator(first), std::make_move_iterator(released_.end()));
   released_.erase(first, released_.end());
-  return released_.empty();
+  returned_ += unused.size();
+  const bool are_running = std::any_of(released_.begin(), released_.end(), [](const Block& block) {
+    return std::all_of(block.uses.begin(), block.uses.end(), [](const Use& use) { return use.is_on_device(); });
+  });
+  return {returned_, !released_.empty(), are_running};
 }
 
 }  // namespace farandole

@@ -2,6 +2,7 @@
 // Device memory that the program has allocated, and the calls that use it.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -13,6 +14,11 @@
 #include "device/direct_log.h"
 
 namespace farandole {
+
+/// An operation in the agreed order, as a user of blocks.
+struct BlockUser {
+  std::atomic<bool> is_enqueued{false};  ///< all work is on the device: no other rank's program can delay its end
+};
 
 /// The blocks of Communicator::allocate on a rank's device. A block that the program releases while calls use it
 /// returns to the device's pool only after these calls have ended on the device, so that the pool never gives it to
@@ -33,21 +39,32 @@ class DeviceBlocks {
   ~DeviceBlocks();
   /// Takes a new block. Returns its address.
   void* add(DeviceScratch memory, std::size_t bytes);
-  /// Notes that a direct call, which is about to be enqueued, uses the block that contains `address`. No-op if there is
-  /// no such block. Earlier calls of the same communicator are taken to use it, too. @param ends  DirectLog::ends()
-  void note_use(const void* address, const std::shared_ptr<const CallEnds>& ends, std::uint64_t number);
-  /// Notes that the block that contains `address` is used while `user` exists. No-op if there is no such block.
-  void note_use(const void* address, const std::shared_ptr<const void>& user);
+  /// Notes that a direct call, which is about to be enqueued, uses the blocks that overlap the memory. Earlier calls of
+  /// the same communicator are taken to use them, too. @param ends  DirectLog::ends()
+  void note_use(const void* memory, std::size_t bytes, const std::shared_ptr<const CallEnds>& ends,
+                std::uint64_t number);
+  /// Notes that the blocks that overlap the memory are used while `user` exists.
+  void note_use(const void* memory, std::size_t bytes, const std::shared_ptr<const BlockUser>& user);
   /// The program has released the block that begins at `memory`.
   void release(void* memory);
-  /// Returns the released blocks whose calls have ended to the pool. True if no released block is left.
-  bool collect();
+
+  /// The released blocks after `collect`.
+  struct Released {
+    std::uint64_t returned = 0;  ///< number of blocks that were ever kept and then returned to the pool
+    bool are_left = false;       ///< blocks are in use
+    bool are_running = false;    ///< blocks are in use whose calls are all on the device
+  };
+  /// Returns the released blocks whose calls have ended to the pool.
+  Released collect();
 
  private:
   struct Use {
-    std::weak_ptr<const void> user;  ///< CallEnds if `number` is not 0
-    const CallEnds* ends = nullptr;  ///< valid while `user` exists
-    std::uint64_t number = 0;
+    std::weak_ptr<const BlockUser> operation;
+    std::weak_ptr<const CallEnds> ends;
+    std::uint64_t number = 0;  ///< of the last direct call; 0 for an operation
+
+    bool has_ended() const;
+    bool is_on_device() const;
   };
   struct Block {
     DeviceScratch memory;
@@ -55,11 +72,14 @@ class DeviceBlocks {
     std::vector<Use> uses;
   };
   static bool is_in_use(const Block& block);
-  Block* find(const void* address);
+  /// Calls `visit` with the block that contains `memory` and those after it that begin in the range.
+  template <class Visit>
+  void for_each(const void* memory, std::size_t bytes, const Visit& visit);
 
   std::mutex mutex_;               // guards the members below
   std::map<void*, Block> blocks_;  // of the program, by address
   std::vector<Block> released_;    // by the program, but in use
+  std::uint64_t returned_ = 0;
 };
 
 }  // namespace farandole

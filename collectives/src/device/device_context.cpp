@@ -133,11 +133,11 @@ void DeviceContext::run_now(const std::string& what, std::function<void()> work)
   thread_.run_now(std::move(work), deadline_of(what));
 }
 
-void DeviceContext::wait_until(const std::string& what, const std::function<bool()>& is_over) {
+void DeviceContext::wait_until(const std::function<bool()>& is_over) {
   constexpr auto kPause = std::chrono::microseconds(100);
-  const std::function<void()> check = deadline_of(what);
   while (!is_over()) {
-    check();
+    endpoint_->faults().check();
+    endpoint_->progress().advance_all();
     std::this_thread::sleep_for(kPause);
   }
 }
@@ -176,14 +176,19 @@ Buffer DeviceContext::allocate(std::size_t count, DType dtype) {
       return zeroed;
     });
   };
-  const bool may_get_more = !blocks_->collect();
   DeviceScratch memory;
-  try {
-    memory = make();
-  } catch (const DeviceError&) {
-    if (!may_get_more) throw;
-    wait_until(what, [this] { return blocks_->collect(); });
-    memory = make();
+  while (memory == nullptr) {
+    const std::uint64_t returned = blocks_->collect().returned;
+    try {
+      memory = make();
+    } catch (const DeviceError&) {
+      DeviceBlocks::Released released;
+      wait_until([&] {
+        released = blocks_->collect();
+        return released.returned != returned || !released.are_running;
+      });
+      if (released.returned == returned) throw;
+    }
   }
   // The buffer may outlive this context: the device, which its deleter uses, lives until the process ends.
   return Buffer(
@@ -192,10 +197,9 @@ Buffer DeviceContext::allocate(std::size_t count, DType dtype) {
 }
 
 std::size_t DeviceContext::trim() {
-  const std::string what = "to return memory";
-  wait_until(what, [this] { return !watch_thread_.has_running(); });
+  wait_until([this] { return running_operations_.load() == 0 && !watch_thread_.has_running(); });
   blocks_->collect();
-  return make_now(what, [&device = device()] { return device.trim(); });
+  return make_now("to return memory", [&device = device()] { return device.trim(); });
 }
 
 void DeviceContext::add(DeviceOrder::Ticket ticket) {

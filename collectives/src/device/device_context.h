@@ -2,6 +2,7 @@
 // A rank's device, shared by all communicators of the rank.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -80,14 +81,18 @@ class DeviceContext {
   }
   /// Allocates zeroed memory of the device from its pool. Blocks until the memory is zero. If the pool must first
   /// return memory to the driver, blocks until the device is idle; a device that hangs becomes a fault of the job at
-  /// the deadline. Memory that is released while calls use it returns to the pool when they have ended (DeviceBlocks).
+  /// the deadline. Memory that is released while calls use it returns to the pool when they have ended (DeviceBlocks);
+  /// if there is no other memory, blocks until calls that are on the device have ended.
   /// @throws InvalidArgument, DeviceError  not enough memory   @throws Error  the job's fault
   Buffer allocate(std::size_t count, DType dtype);
   /// Returns the pool's unused memory, and unused pinned memory, to the driver; returns the number of bytes. Blocks
-  /// until all direct calls of the rank have ended, and then until the streams of Farandole are idle. @throws Error the
-  /// job's fault
+  /// until all calls that the rank has enqueued have ended, and then until the streams of Farandole are idle.
+  /// @throws Error  the job's fault
   std::size_t trim();
   DeviceBlocks& blocks() { return *blocks_; }
+  /// Counts the operations in the agreed order whose work is being enqueued or is on the device.
+  void begin_operation() { ++running_operations_; }
+  void end_operation() { --running_operations_; }
 
   // Thread-safe access to the rank's DeviceOrder, which has the documentation.
   void add(DeviceOrder::Ticket ticket);
@@ -127,11 +132,13 @@ class DeviceContext {
   /// Returns a function that throws the job's fault; from the deadline on, a Timeout.
   /// @param what  what this rank waits for its device to do, for the text: "to allocate 10 bytes"
   std::function<void()> deadline_of(const std::string& what);
-  /// Calls `is_over` until it returns true. @throws Error  the job's fault, or a Timeout at the deadline
-  void wait_until(const std::string& what, const std::function<bool()>& is_over);
+  /// Calls `is_over` until it returns true, and advances the rank's operations meanwhile. Has no deadline: to be used
+  /// for the end of calls, whose own deadlines hold. @throws Error  the job's fault
+  void wait_until(const std::function<bool()>& is_over);
   const std::shared_ptr<Endpoint> endpoint_;
   DeviceThread thread_;
   const Opened opened_;
+  std::atomic<int> running_operations_{0};
   const std::shared_ptr<DeviceBlocks> blocks_ = std::make_shared<DeviceBlocks>();
   mutable std::mutex mutex_;  // guards the members below
   DeviceOrder order_;

@@ -85,9 +85,9 @@ DeviceOperation::DeviceOperation(const MethodInputs& inputs, Way way)
       way_(way),
       ticket_{inputs.group.id, inputs.sequence} {
   slot_.context().add(ticket_);
-  for (const void* const buffer : {call_.input.data, static_cast<const void*>(call_.output.data)}) {
-    slot_.context().blocks().note_use(buffer, use_);
-  }
+  DeviceBlocks& blocks = slot_.context().blocks();
+  blocks.note_use(call_.input.data, call_.input.size_in_bytes(), use_);
+  blocks.note_use(call_.output.data, call_.output.size_in_bytes(), use_);
   try {
     Device& device = slot_.context().device();
     events_ = {device.make_event(DeviceEvent::Use::kStreams), device.make_event(DeviceEvent::Use::kHost)};
@@ -100,6 +100,10 @@ DeviceOperation::DeviceOperation(const MethodInputs& inputs, Way way)
 DeviceOperation::~DeviceOperation() {
   agreement_.reset();
   slot_.context().remove(ticket_);
+  if (run_ != nullptr) {
+    run_.reset();
+    slot_.context().end_operation();
+  }
   use_.reset();
   slot_.context().blocks().collect();
 }
@@ -134,7 +138,9 @@ Operation::State DeviceOperation::advance() {
       [[fallthrough]];
     case Phase::kBringUp:
       if (!slot_.bring_up(reach(), ticket_.sequence, time_)) break;
+      slot_.context().blocks().collect();  // the run needs memory
       run_ = make_run();
+      slot_.context().begin_operation();
       phase_ = Phase::kEnqueue;
       [[fallthrough]];
     case Phase::kEnqueue:
@@ -207,7 +213,10 @@ std::unique_ptr<DeviceRun> DeviceOperation::make_run_of(const Call& call, const 
 
 Operation::State DeviceOperation::advance_run() {
   const State state = run_->advance();
-  if (run_->fully_enqueued()) slot_.context().remove(ticket_);
+  if (run_->fully_enqueued()) {
+    slot_.context().remove(ticket_);
+    use_->is_enqueued.store(true, std::memory_order_relaxed);
+  }
   if (state == State::kWaiting) check_group(Clock::now());
   return state;
 }

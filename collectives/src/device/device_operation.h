@@ -69,7 +69,7 @@ class DeviceOperation final : public Operation {
   const Selection& selection_;
   const Way way_;
   const DeviceOrder::Ticket ticket_;
-  std::shared_ptr<const void> use_ = std::make_shared<char>();  // marks the buffers as used, see DeviceBlocks
+  std::shared_ptr<BlockUser> use_ = std::make_shared<BlockUser>();  // of the buffers
   std::optional<Error> failure_;  // error of the constructor; thrown by the first `advance`
   DeviceEvents events_;
   Phase phase_ = Phase::kMeet;

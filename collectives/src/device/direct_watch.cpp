@@ -76,20 +76,23 @@ std::optional<DirectWatch::Wait> DirectWatch::oldest_wait(Clock::time_point now)
   const std::optional<DirectLog::Pending> on_device = give_up_ended(now);
   const std::optional<DirectLog::Pending> pending = on_device ? on_device : calls_.being_enqueued();
   last_end_ = std::max(last_end_, captured_.last_end());
+  // A thread in the vendor's library does not wait for replays that began later.
+  if (!on_device && pending && (!replay || pending->since < replay->since)) {
+    return Wait{Wait::For::kEnqueue, *pending, {}, {}};
+  }
   // Calls that have not ended most often wait behind the replay, in its stream.
-  if (replay) return Wait{Wait::For::kReplay, {replay->number, replay->since}, replay->descriptor};
+  if (replay) return Wait{Wait::For::kReplay, {replay->number, replay->since}, replay->descriptor, pending};
   if (!pending) return std::nullopt;
   // A device runs calls in sequence: a call that was enqueued long ago may have begun just now.
   const DirectLog::Pending call{pending->number, std::max(pending->since, last_end_)};
-  if (!on_device) return Wait{Wait::For::kEnqueue, call, {}};
-  return Wait{Wait::For::kCall, call, calls_.descriptor(call.number)};
+  return Wait{Wait::For::kCall, call, calls_.descriptor(call.number), {}};
 }
 
 void DirectWatch::check_deadline(Clock::time_point now) {
   const std::optional<Wait> wait = oldest_wait(now);
   if (!wait || !group_.watches) return stall_.look(now);
   stall_.watch(wait->call.since);
-  if (stall_.waited(now) > LateRanks::kGoodbye) check_departures(wait->call);
+  if (stall_.waited(now) > LateRanks::kGoodbye) check_departures(wait->behind.value_or(wait->call));
   if (stall_.is_near(now)) {
     group_.endpoint->late_ranks().ask(group_.direct->id, wait->call.number, {}, group_.members);
   }

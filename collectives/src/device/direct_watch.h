@@ -64,7 +64,8 @@ class DirectWatch final : public Watched, public Progressable {
     enum class For : std::uint8_t { kEnqueue, kCall, kReplay };
     For what;
     DirectLog::Pending call;
-    Descriptor descriptor;  ///< unknown while the call is being enqueued
+    Descriptor descriptor;                     ///< unknown while the call is being enqueued
+    std::optional<DirectLog::Pending> behind;  ///< of a replay: the oldest call that has not ended
   };
   /// True if calls or replays have not ended on the device.
   bool is_on_device() const { return calls_.ended() < calls_.count() || captured_.has_running(); }

@@ -131,6 +131,10 @@ void EndpointProgress::advance_attached() {
   for (const auto& work : attached(kMoreThanTheCallers)) work->advance();
 }
 
+void EndpointProgress::advance_all() {
+  for (const auto& work : attached(1)) work->advance();
+}
+
 void EndpointProgress::close_attached() {
   for (const auto& work : attached(1)) work->close();
 }

@@ -38,7 +38,7 @@ TEST(DeviceBlocks, AnUnusedBlockIsReturnedWhenReleased) {
   EXPECT_EQ(pool.returned, 0);
   blocks.release(block);
   EXPECT_EQ(pool.returned, 1);
-  EXPECT_TRUE(blocks.collect());
+  EXPECT_FALSE(blocks.collect().are_left);
 }
 
 TEST(DeviceBlocks, ABlockIsReturnedAfterItsLastDirectCall) {
@@ -46,14 +46,14 @@ TEST(DeviceBlocks, ABlockIsReturnedAfterItsLastDirectCall) {
   Ends calls;
   DeviceBlocks blocks;
   auto* const block = static_cast<std::byte*>(blocks.add(pool.block(1000), 1000));
-  for (const std::uint64_t number : {1, 2}) blocks.note_use(block + 999, calls.ends, number);
-  blocks.note_use(block + 1000, calls.ends, 3);  // of other memory
-  calls.write(2);                                // in another stream, before call 1 has ended
+  for (const std::uint64_t number : {1, 2}) blocks.note_use(block + 999, 1, calls.ends, number);
+  blocks.note_use(block + 1000, 8, calls.ends, 3);  // of other memory
+  calls.write(2);                                   // in another stream, before call 1 has ended
   blocks.release(block);
-  EXPECT_FALSE(blocks.collect());
+  EXPECT_TRUE(blocks.collect().are_left);
   EXPECT_EQ(pool.returned, 0);
   calls.write(1);
-  EXPECT_TRUE(blocks.collect());
+  EXPECT_FALSE(blocks.collect().are_left);
   EXPECT_EQ(pool.returned, 1);
 }
 
@@ -62,39 +62,58 @@ TEST(DeviceBlocks, CallsThatWriteNoWordEndWhenTheLogReleasesThem) {
   Ends calls;
   DeviceBlocks blocks;
   void* const block = blocks.add(pool.block(8), 8);
-  blocks.note_use(block, calls.ends, 5);
+  blocks.note_use(block, 8, calls.ends, 5);
   blocks.release(block);
-  EXPECT_FALSE(blocks.collect());
+  EXPECT_TRUE(blocks.collect().are_left);
   calls.ends->set_released(5);
-  EXPECT_TRUE(blocks.collect());
+  EXPECT_FALSE(blocks.collect().are_left);
 }
 
 TEST(DeviceBlocks, ABlockOfSeveralUsersIsReturnedAfterTheLast) {
   Pool pool;
   Ends first, second;
-  auto operation = std::make_shared<int>();
+  auto operation = std::make_shared<BlockUser>();
   DeviceBlocks blocks;
   void* const block = blocks.add(pool.block(8), 8);
-  blocks.note_use(block, first.ends, 1);
-  blocks.note_use(block, second.ends, 1);
-  blocks.note_use(block, operation);
+  blocks.note_use(block, 8, first.ends, 1);
+  blocks.note_use(block, 8, second.ends, 1);
+  blocks.note_use(block, 8, operation);
   blocks.release(block);
   first.write(1);
-  EXPECT_FALSE(blocks.collect());
+  EXPECT_TRUE(blocks.collect().are_left);
   second.ends.reset();  // its communicator has ended, and so have all its calls
-  EXPECT_FALSE(blocks.collect());
+  EXPECT_TRUE(blocks.collect().are_left);
   operation.reset();
-  EXPECT_TRUE(blocks.collect());
+  EXPECT_FALSE(blocks.collect().are_left);
   EXPECT_EQ(pool.returned, 1);
 }
 
+TEST(DeviceBlocks, ACallOverSeveralBlocksUsesThemAll) {
+  Pool pool;
+  auto operation = std::make_shared<BlockUser>();
+  DeviceBlocks blocks;
+  std::vector<std::byte> memory(30);  // adjacent blocks
+  for (const std::size_t begin : {0, 10, 20}) {
+    blocks.add(DeviceScratch(&memory[begin], [&](void*) { ++pool.returned; }), 10);
+  }
+  blocks.note_use(&memory[5], 6, operation);
+  for (const std::size_t begin : {0, 10, 20}) blocks.release(&memory[begin]);
+  EXPECT_EQ(pool.returned, 1);
+  EXPECT_FALSE(blocks.collect().are_running);  // another rank may not have made the call
+  operation->is_enqueued = true;
+  EXPECT_TRUE(blocks.collect().are_running);
+  operation.reset();
+  EXPECT_EQ(blocks.collect().returned, 2U);
+  EXPECT_EQ(pool.returned, 3);
+}
+
 TEST(DeviceBlocks, OtherMemoryIsNoBlock) {
-  const auto user = std::make_shared<int>();
+  const auto user = std::make_shared<BlockUser>();
   DeviceBlocks blocks;
   int other = 0;
-  blocks.note_use(&other, user);
-  blocks.note_use(nullptr, user);
-  EXPECT_TRUE(blocks.collect());
+  blocks.note_use(&other, sizeof other, user);
+  blocks.note_use(nullptr, 0, user);
+  EXPECT_FALSE(blocks.collect().are_left);
 }
 
 }  // namespace

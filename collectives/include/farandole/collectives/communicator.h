@@ -281,13 +281,14 @@ class Communicator {
   /// default the local rank. @throws InvalidArgument  there is no device; the text says why
   MemorySpace device();
   /// Returns to the driver the device memory, and the pinned host memory, that this rank has released and Farandole
-  /// keeps for reuse. Returns the number of bytes: 0 if there is none, or no device was used. For programs that share
-  /// the device with another library, between phases that need different memory; later allocations call the driver
-  /// again.
+  /// keeps for reuse. Returns the number of bytes: 0 if there is none, or no rank of this process has used a device.
+  /// For programs that share the device with another library, between phases that need different memory; later
+  /// allocations call the driver again.
   ///
   /// Not collective. Blocks until all collectives that this rank has enqueued have ended, and while the driver frees
   /// the memory. The driver may block every thread of the process until the device is idle, so let no other thread of
   /// the rank make calls, and no kernels or graphs of the program run that wait for other threads of the process.
+  /// @throws InvalidArgument  this rank has no device, and another rank of the process has one
   /// @throws DeviceError  the device has failed   @throws Error  the job's fault; Timeout if a collective does not end
   std::size_t trim_device_memory();
 

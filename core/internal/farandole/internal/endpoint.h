@@ -87,6 +87,8 @@ class EndpointProgress {
   void attach(const std::weak_ptr<Progressable>& work);
   /// Advances all work of this rank. No-op if the only work is the caller's.
   void advance_attached();
+  /// Advances all work of this rank, for a caller that advances none itself.
+  void advance_all();
   /// Closes all work of this rank, because the World ends.
   void close_attached();
 
