@@ -130,7 +130,7 @@ std::string kernel_name(int kernel) {
 }
 
 std::string variant_name(int kernel, std::size_t variant) {
-  const std::string name = kernel_name(kernel);
+  std::string name = kernel_name(kernel);
   if (variant == 0 || name.empty()) return name;
   return is_packing(kernel) ? fmt::format("{}_x{}", name, kCapacities[variant]) : "";
 }

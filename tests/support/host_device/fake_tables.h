@@ -25,6 +25,7 @@ using namespace cuda;
 // NOLINTEND(google-build-using-namespace)
 
 /// Functions that the plug-in calls, and functions that only programs call.
+// NOLINTNEXTLINE(bugprone-macro-parentheses): a declaration of a member
 #define FARANDOLE_MEMBER(name, exported, parameters) CUresult(*name) parameters = nullptr;
 struct ProgramCudaApi : CudaApi {
   FARANDOLE_PROGRAM_CUDA_FUNCTIONS(FARANDOLE_MEMBER)
