@@ -13,6 +13,7 @@
 #include <string>
 #include <thread>
 
+#include "direct_communicator.h"
 #include "farandole/core/error.h"
 #include "farandole/gradients/gradient_averager.h"
 #include "farandole/internal/endpoint.h"
@@ -57,12 +58,7 @@ struct DirectRank {
     device.synchronize(stream);
     return graph;
   }
-  void wait_for_fault() {
-    while (!faults.exist()) {
-      faults.poll();
-      std::this_thread::yield();
-    }
-  }
+  void wait_for_fault() { test::wait_for_fault(faults); }
   EndpointFaults& faults;
   Communicator caller;
   Device& device;

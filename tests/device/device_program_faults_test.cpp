@@ -9,10 +9,10 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
+#include "direct_communicator.h"
 #include "farandole/core/error.h"
 #include "farandole/internal/endpoint.h"
 #include "on_device.h"
@@ -85,12 +85,9 @@ std::vector<PlannedCall> calls_of_rank(const WrongProgram& wrong, int rank) {
 }
 
 /// The fault of the job. Waits for it.
-std::string wait_for_fault(Communicator& ranks) {
+std::string fault_of(Communicator& ranks) {
   EndpointFaults& faults = internals(ranks).endpoint().faults();
-  while (!faults.exist()) {
-    faults.poll();
-    std::this_thread::yield();
-  }
+  wait_for_fault(faults);
   try {
     faults.check();
   } catch (const Error& error) {
@@ -112,7 +109,7 @@ std::string run_wrong(ProgramRank& rank, const std::vector<PlannedGroup>& groups
       rank.synchronize();
       return {};
     }
-    return wait_for_fault(rank.ranks());
+    return fault_of(rank.ranks());
   } catch (const Error& error) {
     return error.what();
   }

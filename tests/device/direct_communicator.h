@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Communicators in the caller's device order, and values for their calls.
+// Communicators in the caller's device order, values for their calls, and the wait for their faults.
 #pragma once
 
 #include <cstddef>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "farandole/collectives/communicator.h"
+#include "farandole/internal/endpoint.h"
 #include "on_device.h"
 
 namespace farandole::test {
@@ -14,6 +16,14 @@ namespace farandole::test {
 /// A communicator of the same ranks whose device order is the caller's.
 inline Communicator direct(Communicator& ranks, const std::string& name = "direct") {
   return ranks.duplicate({.device_order = CommunicatorOptions::DeviceOrder::kCaller, .name = name});
+}
+
+/// Waits for the fault of the job.
+inline void wait_for_fault(EndpointFaults& faults) {
+  while (!faults.exist()) {
+    faults.poll();
+    std::this_thread::yield();
+  }
 }
 
 /// Different on each rank; small integers if `first` is.

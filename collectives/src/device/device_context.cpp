@@ -114,10 +114,10 @@ DeviceContext::Opened DeviceContext::open() {
   }
 }
 
-std::function<void()> DeviceContext::deadline_of(const std::string& what) {
+void DeviceContext::run_now(const std::string& what, std::function<void()> work) {
   const Seconds timeout = endpoint_->settings().faults.timeout;
   const Deadline deadline = timeout.count() > 0 ? Deadline::after(timeout) : Deadline::never();
-  return [this, what, timeout, deadline] {
+  thread_.run_now(std::move(work), [&] {
     endpoint_->faults().check();
     if (!deadline.passed()) return;
     endpoint_->faults().poison(
@@ -126,11 +126,7 @@ std::function<void()> DeviceContext::deadline_of(const std::string& what) {
                     "driver does not answer",
                     endpoint_->topology().describe(endpoint_->rank()), timeout.count(), what));
     endpoint_->faults().check();
-  };
-}
-
-void DeviceContext::run_now(const std::string& what, std::function<void()> work) {
-  thread_.run_now(std::move(work), deadline_of(what));
+  });
 }
 
 void DeviceContext::wait_until(const std::function<bool()>& is_over) {

@@ -129,9 +129,6 @@ class DeviceContext {
   };
   Opened open();
   void run_now(const std::string& what, std::function<void()> work);
-  /// Returns a function that throws the job's fault; from the deadline on, a Timeout.
-  /// @param what  what this rank waits for its device to do, for the text: "to allocate 10 bytes"
-  std::function<void()> deadline_of(const std::string& what);
   /// Calls `is_over` until it returns true, and advances the rank's operations meanwhile. Has no deadline: to be used
   /// for the end of calls, whose own deadlines hold. @throws Error  the job's fault
   void wait_until(const std::function<bool()>& is_over);

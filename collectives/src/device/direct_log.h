@@ -172,7 +172,7 @@ class DirectLog {
   }
 
   const std::shared_ptr<CallEnds> ends_;
-  std::array<Entry, kCapacity> entries_;  // the writer's until head_ advances, then the reader's until ended_ does
+  std::array<Entry, kCapacity> entries_;  // the writer's until head_ advances, then the reader's until released
   bool has_captured_ = false;             // used by the reader only
   alignas(64) std::atomic<std::uint64_t> head_{0};
   std::atomic<bool> is_inside_{false};
