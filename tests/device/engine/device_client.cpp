@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device_client.h"
 
+#include <cstdlib>
 #include <cstring>
 #include <numeric>
 #include <stdexcept>
@@ -36,7 +37,8 @@ void EngineEnvironment::SetUp() {
   rank.size = place.size;
   const DeviceAvailability& available = device_runtime(Settings::from_environment());
   if (available.runtime == nullptr) return;
-  rank.device = &available.runtime->open(place.local_rank);
+  const char* const chosen = std::getenv("FARANDOLE_DEVICE");
+  rank.device = &available.runtime->open(chosen == nullptr ? place.local_rank : std::atoi(chosen));
   rank.stream = rank.device->make_stream();
 }
 
