@@ -93,7 +93,10 @@ farandole_tensor TensorOnDevice::describe(farandole_collective collective) {
   device_input_ = allocate(bytes);
   if (!has_new_shape(collective)) device_output_ = in_place ? device_input_ : allocate(bytes);
   const StreamView program = own_stream.valid() ? own_stream : stream;
-  device.copy(device_input_, input_.view().data, bytes, program);
+  // Ordinary memory of the host is copied before the call returns; what comes later is the copy on the device.
+  void* const staged = allocate(bytes);
+  device.copy(staged, input_.view().data, bytes, program);
+  device.copy(device_input_, staged, bytes, program);
   if (after_copy) after_copy();
   tensor.input = device_input_;
   tensor.output = device_output_;

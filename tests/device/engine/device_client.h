@@ -43,7 +43,7 @@ class EngineEnvironment final : public testing::Environment {
   void TearDown() override;
 };
 
-/// One tensor of a request: its values come from the host by a copy that is enqueued in the rank's stream just before
+/// One tensor of a request: its values come by a copy on the device that is enqueued in the rank's stream just before
 /// the request is submitted, and go back by a copy that is enqueued as soon as `done` was called. Nothing waits in
 /// between, so that a missing wait of a stream makes wrong values.
 class TensorOnDevice {
@@ -69,6 +69,7 @@ class TensorOnDevice {
   /// The structure of the C header; enqueues the copy of the input.
   farandole_tensor describe(farandole_collective collective);
   void wait();
+  bool is_done() const { return __atomic_load_n(&done_, __ATOMIC_ACQUIRE) != 0; }
   /// The error, if there was one, after `wait`.
   const std::optional<std::pair<farandole_error_kind, std::string>>& error() const { return error_; }
   /// Waits, and copies the output to the host. @throws std::runtime_error  the request has failed

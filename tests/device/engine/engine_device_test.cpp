@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "../broken_device.h"
 #include "../double_calls.h"
 #include "../on_device.h"
 #include "device_client.h"
@@ -148,14 +150,17 @@ TEST(EngineOnDevice, BroadcastsTensorsOfSeveralTypes) {
 
 /// Rank k has k rows.
 TEST(EngineOnDevice, GathersUnevenRows) {
+  constexpr std::size_t kWidth = 20'011;
   const int size = engine_rank().size;
+  const StreamView other = engine_rank().device->make_stream();
   for (const DType dtype : {DType::kF32, DType::kU8, DType::kBF16}) {
     const int rows = engine_rank().rank;
     auto tensor = std::make_unique<TensorOnDevice>(
-        values(engine_rank().rank, 0, static_cast<std::size_t>(3 * rows), dtype, ReduceOp::kSum), rows, 3);
+        values(engine_rank().rank, 0, kWidth * static_cast<std::size_t>(rows), dtype, ReduceOp::kSum), rows, kWidth);
+    if (dtype != DType::kF32) tensor->own_stream = other;
     std::vector<double> expected;
     for (int rank = 0; rank < size; ++rank) {
-      for (std::size_t i = 0; i < 3 * static_cast<std::size_t>(rank); ++i) {
+      for (std::size_t i = 0; i < kWidth * static_cast<std::size_t>(rank); ++i) {
         expected.push_back(value(rank, i, dtype, ReduceOp::kSum));
       }
     }
@@ -336,6 +341,31 @@ TEST(EngineOnDevice, RefusesWhatIsNotOnTheRanksDevice) {
   barrier();
   device.release(on_device);
   EXPECT_EQ(sum_differs(run({.name = "refused"}, tensor_of(4, DType::kF32))), "");
+}
+
+/// As the last test: once there are several sets, collectives take the agreed order for the rest of the job, and `done`
+/// comes when they are complete.
+TEST(EngineOnDevice, WithSeveralSetsDoneMeansComplete) {
+  if (engine_rank().size == 1) GTEST_SKIP() << "needs several ranks";
+  for (int i = 0; i < 2; ++i) (void)run({.name = "first"}, tensor_of(1000, DType::kF32));  // connects
+  const std::int32_t members[] = {0};
+  std::int32_t set = -1;
+  farandole_error* error = nullptr;
+  ASSERT_EQ(farandole_add_process_set(members, 1, &set, &error), 0) << farandole_error_text(error);
+  DeviceTensors one;
+  one.push_back(tensor_of(1000, DType::kF32));
+  one.front()->stream = engine_rank().device->make_stream();
+  std::optional<StuckStream> stuck;
+  one.front()->after_copy = [&] {
+    if (engine_rank().rank == 0) stuck.emplace(*engine_rank().device, one.front()->stream);
+  };
+  must_submit({.name = "late"}, one);
+  for (int i = 0; i < 3; ++i) barrier();
+  EXPECT_FALSE(one.front()->is_done());
+  barrier();
+  stuck.reset();
+  EXPECT_EQ(sum_differs(one.front()->result()), "");
+  ASSERT_EQ(farandole_remove_process_set(set, &error), 0) << farandole_error_text(error);
 }
 
 }  // namespace
