@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernels of the fake GPU. TensorFlow for processors has hardly any kernel for a device of type GPU, and would
+// place a model on the processor without a word.
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "stream_kernel.h"
+#include "tensorflow/core/framework/node_def_builder.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/resource_mgr.h"
+#include "tensorflow/core/framework/resource_var.h"
+#include "tensorflow/core/framework/shape_inference.h"
+#include "tensorflow/core/public/version.h"
+
+namespace fake_gpu {
+namespace {
+
+using tensorflow::DataType;
+using tensorflow::OpKernel;
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::PartialTensorShape;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+using tensorflow::shape_inference::InferenceContext;
+
+/// Runs the op of its node in the stream. TensorFlow's shape function gives the shapes of outputs, so an output's shape
+/// may depend on inputs in host memory, but not on values in device memory.
+class StreamKernel : public OpKernel {
+ public:
+  explicit StreamKernel(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, tensorflow::OpRegistry::Global()->LookUp(type_string(), &op_));
+    OP_REQUIRES_OK(context, create_processor_kernel(def(), &kernel_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    std::vector<Operand> inputs, outputs;
+    for (int i = 0; i < context->num_inputs(); ++i) {
+      inputs.push_back({context->input(i), context->input_memory_type(i) == tensorflow::HOST_MEMORY});
+    }
+    OP_REQUIRES_OK(context, allocate(context, inputs, outputs));
+    OP_REQUIRES_OK(context, launch(context, op_->op_def.name().c_str(), kernel_, inputs, outputs));
+  }
+
+ private:
+  absl::Status allocate(OpKernelContext* context, const std::vector<Operand>& inputs, std::vector<Operand>& outputs) {
+    std::vector<PartialTensorShape> shapes;
+    std::vector<const Tensor*> values;
+    for (const Operand& input : inputs) {
+      shapes.emplace_back(input.tensor.shape());
+      values.push_back(input.is_on_host ? &input.tensor : nullptr);
+    }
+    InferenceContext inference(TF_GRAPH_DEF_VERSION, tensorflow::AttrSlice(def()), op_->op_def, shapes, values, {}, {});
+    TF_RETURN_IF_ERROR(inference.construction_status());
+    TF_RETURN_IF_ERROR(inference.Run(op_->shape_inference_fn));
+    for (int i = 0; i < inference.num_outputs(); ++i) {
+      if (!inference.FullyDefined(inference.output(i))) {
+        return absl::UnimplementedError(type_string() + " has an output whose shape depends on device memory");
+      }
+      TensorShape shape;
+      for (int axis = 0; axis < inference.Rank(inference.output(i)); ++axis) {
+        shape.AddDim(inference.Value(inference.Dim(inference.output(i), axis)));
+      }
+      Tensor* output = nullptr;
+      TF_RETURN_IF_ERROR(context->allocate_output(i, shape, &output));
+      outputs.push_back({*output, false});
+    }
+    return absl::OkStatus();
+  }
+
+  const tensorflow::OpRegistrationData* op_ = nullptr;
+  std::shared_ptr<OpKernel> kernel_;
+};
+
+/// Adds to a variable, or subtracts from it: in place if nobody else holds the variable's value.
+class UpdateKernel : public OpKernel {
+ public:
+  explicit UpdateKernel(OpKernelConstruction* context) : OpKernel(context) {
+    DataType type = tensorflow::DT_INVALID;
+    OP_REQUIRES_OK(context, context->GetAttr("dtype", &type));
+    tensorflow::NodeDef node;
+    OP_REQUIRES_OK(context, tensorflow::NodeDefBuilder(name(), is_sum() ? "AddV2" : "Sub")
+                                .Input("variable", 0, type)
+                                .Input("value", 0, type)
+                                .Finalize(&node));
+    OP_REQUIRES_OK(context, create_processor_kernel(node, &kernel_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    tensorflow::core::RefCountPtr<tensorflow::Var> variable;
+    OP_REQUIRES_OK(context, tensorflow::LookupResource(context, tensorflow::HandleFromInput(context, 0), &variable));
+    const tensorflow::mutex_lock lock(*variable->mu());
+    Tensor* const value = variable->tensor();
+    Tensor result;
+    if (value->RefCountIsOne()) {
+      result = *value;
+    } else {
+      OP_REQUIRES_OK(context, context->allocate_temp(value->dtype(), value->shape(), &result));
+    }
+    OP_REQUIRES_OK(context,
+                   launch(context, "update of a variable", kernel_, {{*value}, {context->input(1)}}, {{result}}));
+    *value = result;
+  }
+
+ private:
+  bool is_sum() const { return type_string() == "AssignAddVariableOp"; }
+  std::shared_ptr<OpKernel> kernel_;
+};
+
+// Types of tensors in device memory. TensorFlow keeps int32 in host memory, where it registers kernels for any device.
+const std::vector<DataType>& device_types() {
+  using namespace tensorflow;
+  static const auto* const types =
+      new std::vector<DataType>{DT_BOOL,   DT_UINT8, DT_INT8,     DT_UINT16, DT_INT16, DT_UINT32,
+                                DT_UINT64, DT_INT64, DT_BFLOAT16, DT_HALF,   DT_FLOAT, DT_DOUBLE};
+  return *types;
+}
+
+struct Row {
+  const char* op;
+  std::vector<const char*> in_host_memory;  ///< arguments that are in host memory, as with kernels for a GPU
+};
+
+const std::vector<Row>& rows() {
+  static const auto* const table = new std::vector<Row>{// layers and losses
+                                                        {"MatMul", {}},
+                                                        {"BiasAdd", {}},
+                                                        {"BiasAddGrad", {}},
+                                                        {"Relu", {}},
+                                                        {"ReluGrad", {}},
+                                                        {"Tanh", {}},
+                                                        {"TanhGrad", {}},
+                                                        {"Sigmoid", {}},
+                                                        {"SigmoidGrad", {}},
+                                                        {"Softmax", {}},
+                                                        {"LogSoftmax", {}},
+                                                        {"SparseSoftmaxCrossEntropyWithLogits", {}},
+                                                        {"SoftmaxCrossEntropyWithLogits", {}},
+                                                        // arithmetic
+                                                        {"Add", {}},
+                                                        {"AddV2", {}},
+                                                        {"AddN", {}},
+                                                        {"Sub", {}},
+                                                        {"Mul", {}},
+                                                        {"RealDiv", {}},
+                                                        {"DivNoNan", {}},
+                                                        {"TruncateDiv", {}},
+                                                        {"FloorDiv", {}},
+                                                        {"FloorMod", {}},
+                                                        {"Neg", {}},
+                                                        {"Abs", {}},
+                                                        {"Sign", {}},
+                                                        {"Sqrt", {}},
+                                                        {"Rsqrt", {}},
+                                                        {"Square", {}},
+                                                        {"SquaredDifference", {}},
+                                                        {"Pow", {}},
+                                                        {"Exp", {}},
+                                                        {"Log", {}},
+                                                        {"Maximum", {}},
+                                                        {"Minimum", {}},
+                                                        {"Reciprocal", {}},
+                                                        {"Cast", {}},
+                                                        // comparisons
+                                                        {"Equal", {}},
+                                                        {"NotEqual", {}},
+                                                        {"Greater", {}},
+                                                        {"GreaterEqual", {}},
+                                                        {"Less", {}},
+                                                        {"LessEqual", {}},
+                                                        {"LogicalAnd", {}},
+                                                        {"LogicalOr", {}},
+                                                        {"LogicalNot", {}},
+                                                        {"IsFinite", {}},
+                                                        {"SelectV2", {}},
+                                                        {"Select", {}},
+                                                        // reductions
+                                                        {"Sum", {"reduction_indices"}},
+                                                        {"Mean", {"reduction_indices"}},
+                                                        {"Max", {"reduction_indices"}},
+                                                        {"Min", {"reduction_indices"}},
+                                                        {"Prod", {"reduction_indices"}},
+                                                        {"All", {"reduction_indices"}},
+                                                        {"Any", {"reduction_indices"}},
+                                                        {"ArgMax", {"dimension"}},
+                                                        // memory
+                                                        {"Fill", {"dims"}},
+                                                        {"ZerosLike", {}},
+                                                        {"OnesLike", {}},
+                                                        {"BroadcastTo", {"shape"}},
+                                                        {"Tile", {"multiples"}},
+                                                        {"Transpose", {"perm"}},
+                                                        {"ConcatV2", {"axis"}},
+                                                        {"Slice", {"begin", "size"}},
+                                                        {"Pack", {}},
+                                                        {"Unpack", {}},
+                                                        {"StridedSlice", {"begin", "end", "strides"}},
+                                                        {"StridedSliceGrad", {"shape", "begin", "end", "strides"}},
+                                                        {"GatherV2", {"axis"}},
+                                                        {"UnsortedSegmentSum", {"num_segments"}}};
+  return *table;
+}
+
+template <class Kernel>
+void register_kernel(tensorflow::KernelDefBuilder& builder) {
+  const tensorflow::kernel_factory::OpKernelRegistrar registrar(
+      builder.Build(), "fake_gpu", [](OpKernelConstruction* context) -> OpKernel* { return new Kernel(context); });
+}
+
+bool register_all() {
+  for (const Row& row : rows()) {
+    tensorflow::KernelDefBuilder builder(row.op);
+    builder.Device(tensorflow::DEVICE_GPU);
+    for (const char* const argument : row.in_host_memory) builder.HostMemory(argument);
+    const tensorflow::OpDef* op = nullptr;
+    TF_CHECK_OK(tensorflow::OpRegistry::Global()->LookUpOpDef(row.op, &op));
+    const auto& attributes = op->attr();
+    const bool has_type = std::any_of(attributes.begin(), attributes.end(),
+                                      [](const auto& attribute) { return attribute.name() == "T"; });
+    if (has_type) builder.TypeConstraint("T", device_types());
+    register_kernel<StreamKernel>(builder);
+  }
+  for (const char* const op : {"AssignAddVariableOp", "AssignSubVariableOp"}) {
+    tensorflow::KernelDefBuilder builder(op);
+    builder.Device(tensorflow::DEVICE_GPU).HostMemory("resource").TypeConstraint("dtype", device_types());
+    register_kernel<UpdateKernel>(builder);
+  }
+  return true;
+}
+
+[[maybe_unused]] const bool are_registered = register_all();
+
+}  // namespace
+}  // namespace fake_gpu

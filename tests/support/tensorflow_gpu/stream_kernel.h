@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs TensorFlow's kernels for processors as if they were kernels of the fake GPU.
+#ifndef FARANDOLE_TESTS_TENSORFLOW_GPU_STREAM_KERNEL_H
+#define FARANDOLE_TESTS_TENSORFLOW_GPU_STREAM_KERNEL_H
+
+#include <memory>
+#include <vector>
+
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/tensor.h"
+
+namespace fake_gpu {
+
+/// A tensor of a launch, and whether its memory is the host's.
+struct Operand {
+  tensorflow::Tensor tensor;
+  bool is_on_host = false;
+};
+
+/// Enqueues a kernel in the op's stream: the stream's thread runs the processor's `kernel` on the memory that streams
+/// see, and copies the results into `outputs`.
+///
+/// As on a GPU, the launch owns no device memory: once it is enqueued, TensorFlow may give the memory of an input to
+/// another op, whose work follows in the same stream.
+absl::Status launch(tensorflow::OpKernelContext* context, const char* name,
+                    const std::shared_ptr<tensorflow::OpKernel>& kernel, const std::vector<Operand>& inputs,
+                    const std::vector<Operand>& outputs);
+
+/// Creates the processor's kernel of a node.
+absl::Status create_processor_kernel(const tensorflow::NodeDef& node, std::shared_ptr<tensorflow::OpKernel>* kernel);
+
+}  // namespace fake_gpu
+
+#endif  // FARANDOLE_TESTS_TENSORFLOW_GPU_STREAM_KERNEL_H
