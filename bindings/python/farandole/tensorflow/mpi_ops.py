@@ -214,6 +214,12 @@ def _broadcast_gradient(op, *gradients):
     return [tf.where(is_root, each, tf.zeros_like(each)) for each in reduced]
 
 
+def _can_overwrite(variable: tf.Variable) -> bool:
+    """True if the op that overwrites variables has a kernel for this variable."""
+    is_on_host = "GPU" not in variable.device
+    return resource_variable_ops.is_resource_variable(variable) and (is_on_host or _library.has_gpu_kernels())
+
+
 @_running.collective
 def broadcast_(variables: Sequence[tf.Variable], root_rank: int, name: Optional[str] = None, process_set=None):
     """Overwrites variables with their values on rank `root_rank`, in place and in one collective.
@@ -221,20 +227,18 @@ def broadcast_(variables: Sequence[tf.Variable], root_rank: int, name: Optional[
     All ranks pass the same number of variables, with equal types and shapes, in the same order. Returns the new values.
     In a `tf.function`, reads that follow see the new values. Not differentiable.
 
-    Reference variables of TensorFlow 1 (`use_resource=False`) are broadcast one at a time, after all other variables.
+    Reference variables of TensorFlow 1 (`use_resource=False`), and variables on a GPU that Farandole does not use, are
+    broadcast one at a time, after all other variables.
     """
     variables = list(variables)
     if not variables:
         return []
-    references = [each for each in variables if not resource_variable_ops.is_resource_variable(each)]
-    if references:
-        by_resource = [each for each in variables if resource_variable_ops.is_resource_variable(each)]
-        values = iter(broadcast_(by_resource, root_rank, name, process_set))
+    others = [each for each in variables if not _can_overwrite(each)]
+    if others:
+        values = iter(broadcast_(list(filter(_can_overwrite, variables)), root_rank, name, process_set))
         # Each broadcast has the name of its variable.
-        assigned = iter(
-            [each.assign(broadcast(each.read_value(), root_rank, process_set=process_set)) for each in references]
-        )
-        return [next(values if resource_variable_ops.is_resource_variable(each) else assigned) for each in variables]
+        assigned = iter([each.assign(broadcast(each.read_value(), root_rank, process_set=process_set)) for each in others])
+        return [next(values if _can_overwrite(each) else assigned) for each in variables]
     arguments = {
         "variables": [variable.handle for variable in variables],
         "root_rank": _running.root_number(root_rank),
