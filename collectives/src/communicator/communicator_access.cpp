@@ -5,6 +5,8 @@
 #include <fmt/core.h>
 
 #include "communicator/communicator_state.h"
+#include "device/device_context.h"
+#include "device/device_scratch.h"
 
 namespace farandole {
 
@@ -70,6 +72,23 @@ Work CommunicatorAccess::refuse_allreduce(BufferView values, ReduceOp op, const 
 }
 bool CommunicatorAccess::enqueues_directly() const {
   return state_.enqueues_directly();
+}
+void CommunicatorAccess::start_directly(bool enabled) const {
+  state_.start_directly(enabled);
+}
+std::uint64_t CommunicatorAccess::direct_waits() const {
+  return state_.direct_waits();
+}
+Device& CommunicatorAccess::device() const {
+  endpoint().faults().check_world();
+  return state_.queue().devices().context().device();
+}
+Buffer CommunicatorAccess::allocate_pinned(std::size_t bytes) const {
+  DeviceContext& context = state_.queue().devices().context();
+  Device& device = context.device();
+  DeviceScratch memory = context.make_now(fmt::format("to allocate {} bytes of pinned memory", bytes),
+                                          [&device, bytes] { return pinned_scratch(device, bytes); });
+  return Buffer(memory.release(), bytes, DType::kU8, [&device](void* pinned) { device.release_pinned(pinned); });
 }
 bool CommunicatorAccess::peer_has_started_next() const {
   return state_.queue().peer_has_started_next();

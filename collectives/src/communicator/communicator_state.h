@@ -93,7 +93,9 @@ class Communicator::State {
     }
   }
   Work start(const Call& call) {
-    PreparedCall prepared = prepare(call, /*is_direct=*/false);
+    const bool is_direct = starts_directly_ && direct_ != nullptr && call.stream.valid();
+    PreparedCall prepared = prepare(call, is_direct);
+    if (is_direct && direct_->enqueue(prepared)) return {};
     return start(prepared);
   }
   /// Starts a call that this rank refuses. @throws InvalidArgument  where no peer compares the call
@@ -103,6 +105,9 @@ class Communicator::State {
     return start(prepared);
   }
   bool enqueues_directly() const { return direct_ != nullptr; }
+  /// See CommunicatorAccess.
+  void start_directly(bool enabled) { starts_directly_ = enabled; }
+  std::uint64_t direct_waits() const { return direct_ == nullptr ? 0 : direct_->waits(); }
 
  private:
   /// Validates the call and selects the method that runs it. @throws InvalidArgument  where no peer compares the call
@@ -124,6 +129,7 @@ class Communicator::State {
   const int exceptions_at_start_ = std::uncaught_exceptions();
   const std::shared_ptr<WorkQueue> queue_;
   std::unique_ptr<DirectCalls> direct_;  // null if no call is enqueued directly
+  bool starts_directly_ = false;
   const LinkCost link_ = message_route().cost();
   std::array<ShortVectors, kCollectiveCount> select_short_vectors() const;
   const std::array<ShortVectors, kCollectiveCount> short_vectors_ = select_short_vectors();

@@ -76,7 +76,7 @@ void DirectCalls::refuse_first_call(const PreparedCall& prepared) const {
 
 /// False if the call must go through the queue to set something up. Waits for the queue.
 bool DirectCalls::is_ready(const PreparedCall& prepared) {
-  queue_.wait_until_enqueued();
+  if (queue_.wait_until_enqueued()) ++waits_;
   group_.endpoint->faults().check();
   const bool is_schedule = prepared.selection.method == &kDeviceScheduleMethod;
   const bool was_connected = is_connected_;

@@ -54,6 +54,8 @@ class DirectCalls {
   bool enqueue(const PreparedCall& prepared);
   /// Counts a call that goes through the queue, and mixes the number of direct calls before it into its descriptor.
   void note_call_of_queue(PreparedCall& prepared);
+  /// Number of direct calls that had to wait until earlier calls in the queue were enqueued.
+  std::uint64_t waits() const { return waits_; }
   /// True if direct calls have not ended on the device. @throws DeviceError
   bool has_running() const { return watch_ != nullptr && watch_->calls().has_running(); }
   /// Waits until all calls have ended on the device and were compared, or the job has failed.
@@ -110,11 +112,12 @@ class DirectCalls {
 
   const Group& group_;
   WorkQueue& queue_;
-  std::shared_ptr<DirectWatch> watch_;       // made by the first direct call
-  DeviceGroup* devices_ = nullptr;           // null if this rank is alone
-  bool is_connected_ = false;                // a schedule has gone through the queue
-  bool has_warned_ = false;                  // that replays are not watched
-  std::uint64_t queue_calls_ = 0;            // calls that went through the queue
+  std::shared_ptr<DirectWatch> watch_;  // made by the first direct call
+  DeviceGroup* devices_ = nullptr;      // null if this rank is alone
+  bool is_connected_ = false;           // a schedule has gone through the queue
+  bool has_warned_ = false;             // that replays are not watched
+  std::uint64_t queue_calls_ = 0;       // calls that went through the queue
+  std::uint64_t waits_ = 0;
   std::unordered_set<std::uint64_t> known_;  // digests of calls made outside of graphs; equal calls may be captured
   std::map<Key, std::shared_ptr<Plan>> plans_;
   std::vector<std::shared_ptr<Plan>> captured_plans_;  // of graphs, which may run until the communicator ends

@@ -193,17 +193,18 @@ void WorkQueue::wait_on(const Work::State& work, StreamView stream) {
   if (enqueued != nullptr) devices_.context().device().wait(stream, *enqueued);
 }
 
-void WorkQueue::wait_until_enqueued() {
-  if (pending_count_.load(std::memory_order_acquire) == 0) return;
+bool WorkQueue::wait_until_enqueued() {
+  if (pending_count_.load(std::memory_order_acquire) == 0) return false;
   const auto is_waiting = [](const std::shared_ptr<Work::State>& work) {
     return work->descriptor.memory != MemoryKind::kHost && work->operation && work->operation->enqueued() == nullptr;
   };
-  advance_until(
-      [&] {
-        const std::lock_guard lock(mutex_);
-        return std::none_of(pending_.begin(), pending_.end(), is_waiting);
-      },
-      [] {});
+  const auto are_enqueued = [&] {
+    const std::lock_guard lock(mutex_);
+    return std::none_of(pending_.begin(), pending_.end(), is_waiting);
+  };
+  if (are_enqueued()) return false;
+  advance_until(are_enqueued, [] {});
+  return true;
 }
 
 void WorkQueue::poll() {

@@ -41,9 +41,9 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   /// @throws InvalidArgument  `work` is on host memory, or `stream` belongs to another device than this rank's
   void wait_on(const Work::State& work, StreamView stream);
   DeviceSlot& devices() { return devices_; }
-  /// Blocks until all pending collectives on devices are enqueued there. Costs one load if nothing is pending. For the
-  /// thread that uses the communicator.
-  void wait_until_enqueued();
+  /// Blocks until all pending collectives on devices are enqueued there. Returns true if any was not. Costs one load if
+  /// nothing is pending. For the thread that uses the communicator.
+  bool wait_until_enqueued();
   /// False while owners of completed collectives must not be notified yet, see Endpoint::is_quiet.
   bool is_quiet() const { return group_.endpoint->progress().is_quiet(); }
   /// Advances the queue once; for callers that poll. Checks the health of peers once a millisecond.

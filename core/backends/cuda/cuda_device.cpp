@@ -210,10 +210,13 @@ void CudaDevice::record(DeviceEvent& event, StreamView stream) {
 }
 
 void CudaDevice::wait(StreamView stream, DeviceEvent& event) {
+  assert(static_cast<CudaEvent&>(event).is_recorded() && "a stream does not wait for an event that was never recorded");
+  wait_for_handle(stream, event.handle());
+}
+
+void CudaDevice::wait_for_handle(StreamView stream, void* event) {
   const ContextScope scope(device_.api, device_.context);
-  auto& awaited = static_cast<CudaEvent&>(event);
-  assert(awaited.is_recorded() && "a stream does not wait for an event that was never recorded");
-  device_.check(device_.api.cuStreamWaitEvent(handle_of(stream), awaited.handle(), 0), "cuStreamWaitEvent");
+  device_.check(device_.api.cuStreamWaitEvent(handle_of(stream), static_cast<CUevent>(event), 0), "cuStreamWaitEvent");
 }
 
 bool CudaDevice::write_word(std::uint32_t* word, std::uint32_t value, StreamView stream) {

@@ -78,7 +78,7 @@ class CudaEvent final : public DeviceEvent {
   /// To be called while the device's context is current on the thread. @throws DeviceError
   void record(CUstream stream);
   bool is_recorded() const { return is_recorded_; }
-  CUevent handle() const { return pooled_.event; }
+  void* handle() const override { return pooled_.event; }
 
  private:
   using Clock = std::chrono::steady_clock;

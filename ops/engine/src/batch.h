@@ -7,24 +7,14 @@
 #include <memory>
 #include <vector>
 
+#include "bucket_planner.h"
+#include "engine_device.h"
 #include "farandole/collectives/communicator.h"
+#include "fusion_buffers.h"
 #include "local_request.h"
 #include "timeline.h"
 
 namespace farandole {
-
-/// Pool of fusion buffers in window memory. Not thread-safe.
-class FusionBuffers {
- public:
-  explicit FusionBuffers(Communicator communicator) : communicator_(std::move(communicator)) {}
-  /// Returns a buffer of at least `bytes` bytes, in a window if possible; its content is undefined.
-  Buffer take(std::size_t bytes);
-  void give_back(Buffer buffer);
-
- private:
-  Communicator communicator_;
-  std::vector<Buffer> free_;
-};
 
 /// Counts of a set's batches; see farandole_counters.
 struct BatchCounters {
@@ -35,12 +25,15 @@ struct BatchCounters {
 struct BatchContext {
   Communicator communicator;
   FusionBuffers buffers;
-  std::size_t fusion_bytes = 0, min_unfused_bytes = 0;
+  DeviceLane device;
+  BucketPlanner::Limits limits;
   BatchCounters counters;
   /// Outputs that the framework must still allocate. SetEngine takes them from here, and the driver (the thread that
   /// drives the engine) calls the allocation callback.
   std::vector<std::shared_ptr<OutputMemory>> requested_memory;
   Timeline& timeline;
+  /// Whether batches that are made now enqueue their collectives on the device at once, see DeviceLane.
+  bool is_direct = false;
 };
 
 /// A request of a batch: the description that all ranks agreed on, and this rank's part.
@@ -70,8 +63,8 @@ std::string activity_of(const RequestSpec& spec);
 /// Label of the collective alone, nested in that span: "FARANDOLE_ALLREDUCE".
 std::string collective_activity_of(const RequestSpec& spec);
 
-/// Batch of allreduces with the same operation and factors, or of a broadcast: outputs have the shape of inputs.
-/// Tensors below `min_unfused_bytes` are packed into fusion buffers; larger tensors move directly between the caller's
+/// Batch of allreduces with the same operation and factors, or of a broadcast: outputs have the shape of inputs. Small
+/// tensors (BucketPlanner::Limits) are packed into fusion buffers; larger tensors move directly between the caller's
 /// input and output.
 std::unique_ptr<Batch> make_same_shape_batch(BatchContext& context, std::vector<BatchEntry> entries);
 /// Batch of an allgather, alltoall or reduce_scatter: the ranks exchange their numbers of rows, the caller allocates
@@ -79,7 +72,7 @@ std::unique_ptr<Batch> make_same_shape_batch(BatchContext& context, std::vector<
 std::unique_ptr<Batch> make_new_shape_batch(BatchContext& context, BatchEntry entry);
 /// Batch of an Adasum allreduce. Adaptive summation averages parallel vectors and adds orthogonal vectors. Every rank
 /// gathers the vectors of all P ranks (P*N bytes of memory for N bytes of tensors), and combines them pairwise in a
-/// balanced binary tree, with arithmetic in double.
+/// balanced binary tree, with arithmetic in double. Tensors of a device are copied to the host and back.
 /// Source: Maleki et al., "Scaling Distributed Training with Adaptive Summation", MLSys 2021.
 std::unique_ptr<Batch> make_adasum_batch(BatchContext& context, BatchEntry entry);
 

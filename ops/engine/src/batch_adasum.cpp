@@ -69,24 +69,18 @@ void sum_tree(const std::vector<void*>& vectors, std::size_t count) {
 
 class AdasumBatch final : public Batch {
  public:
-  AdasumBatch(BatchContext& context, BatchEntry entry) : context_(context), entry_(std::move(entry)) {}
+  AdasumBatch(BatchContext& context, BatchEntry entry)
+      : context_(context), entry_(std::move(entry)), is_direct_(context.is_direct) {}
 
   bool start() override {
-    began_ = context_.timeline.now();
-    const auto ranks = static_cast<std::size_t>(context_.communicator.size());
-    const auto self = static_cast<std::size_t>(context_.communicator.rank());
-    for (const TensorSpec& spec : entry_.spec->tensors) {
-      Item& item = items_.emplace_back();
-      item.count = spec.count();
-      item.all = Buffer(item.count * ranks, spec.dtype);
-      const BufferView own = item.all.view().part(self * item.count, item.count);
-      if (entry_.local && item.count > 0) {
-        scale(own.data, entry_.local->tensors[items_.size() - 1].input, item.count, spec.dtype,
-              user_factor(entry_.spec->prescale, spec.dtype));
-      }
-      ++context_.counters.collectives;
-      context_.counters.reduced_bytes += spec.size_in_bytes();
-      item.work = context_.communicator.allgather_async(own, item.all.view());
+    if (items_.empty()) {
+      began_ = context_.timeline.now();
+      for (std::size_t i = 0; i < entry_.spec->tensors.size(); ++i) fetch(i);
+    }
+    for (; started_ < items_.size(); ++started_) {
+      Item& item = items_[started_];
+      if (item.copied != nullptr && !item.copied->is_complete()) return false;
+      gather(item, entry_.spec->tensors[started_]);
     }
     return true;
   }
@@ -100,6 +94,7 @@ class AdasumBatch final : public Batch {
   }
 
   void fail(const RequestError& error, std::vector<Completion>& completions) override {
+    for (Item& item : items_) return_staging(item);  // the device may still use it
     if (!entry_.local) return;
     for (; finished_ < entry_.local->tensors.size(); ++finished_) {
       deliver(entry_.local->tensors[finished_], error, completions);
@@ -108,29 +103,78 @@ class AdasumBatch final : public Batch {
 
  private:
   struct Item {
+    const void* input = nullptr;  // in host memory; null: this rank has joined
     std::size_t count = 0;
+    Buffer staging;                       // pinned copy of a device's input, then of its output
+    std::shared_ptr<DeviceEvent> copied;  // after the last copy between staging and device
     Buffer all;
     Work work;
+    bool is_summed = false;
   };
+
+  /// Makes the tensor's input available in host memory.
+  void fetch(std::size_t index) {
+    const TensorSpec& spec = entry_.spec->tensors[index];
+    Item& item = items_.emplace_back();
+    item.count = spec.count();
+    if (!entry_.local || item.count == 0) return;
+    const LocalTensor& tensor = entry_.local->tensors[index];
+    item.input = tensor.input;
+    if (tensor.space.is_host()) return;
+    DeviceLane& lane = context_.device;
+    lane.begin(is_direct_);
+    lane.wait_for_input(tensor);
+    item.staging = lane.take_pinned(spec.size_in_bytes());
+    item.input = item.staging.view().data;
+    lane.copy(item.staging.view().data, tensor.input, spec.size_in_bytes());
+    item.copied = lane.record(DeviceEvent::Use::kHost);
+  }
+
+  void gather(Item& item, const TensorSpec& spec) {
+    const auto ranks = static_cast<std::size_t>(context_.communicator.size());
+    const auto self = static_cast<std::size_t>(context_.communicator.rank());
+    item.all = Buffer(item.count * ranks, spec.dtype);
+    const BufferView own = item.all.view().part(self * item.count, item.count);
+    if (item.input != nullptr) {
+      scale(own.data, item.input, item.count, spec.dtype, user_factor(entry_.spec->prescale, spec.dtype));
+    }
+    ++context_.counters.collectives;
+    context_.counters.reduced_bytes += spec.size_in_bytes();
+    item.work = context_.communicator.allgather_async(own, item.all.view());
+  }
+
+  /// Sums the vectors of all ranks into the tensor's output. On a device the copy to the output has begun then.
+  void sum(Item& item, const LocalTensor& tensor) {
+    if (item.count == 0) return;
+    std::vector<void*> vectors;
+    for (std::size_t first = 0; first < item.all.count(); first += item.count) {
+      vectors.push_back(item.all.view().part(first, item.count).data);
+    }
+    adaptive_sum(vectors, item.count, tensor.dtype);
+    void* const output = tensor.space.is_host() ? tensor.output : item.staging.view().data;
+    scale(output, vectors.front(), item.count, tensor.dtype, user_factor(entry_.spec->postscale, tensor.dtype));
+    if (tensor.space.is_host()) return;
+    context_.device.copy(tensor.output, output, item.count * size_in_bytes(tensor.dtype));
+    item.copied = context_.device.record(DeviceEvent::Use::kHost);
+  }
+
+  void return_staging(Item& item) {
+    if (item.staging.count() > 0) context_.device.give_back_pinned(std::move(item.staging));
+  }
+
   bool deliver_arrived(std::vector<Completion>& completions) {
-    for (; finished_ < items_.size(); ++finished_) {
+    for (; finished_ < started_; ++finished_) {
       Item& item = items_[finished_];
       if (!item.work.test()) return false;
       item.work.wait();
       if (!entry_.local) continue;
       LocalTensor& tensor = entry_.local->tensors[finished_];
-      std::vector<void*> vectors;
-      for (std::size_t first = 0; first < item.all.count(); first += item.count) {
-        vectors.push_back(item.all.view().part(first, item.count).data);
-      }
-      if (item.count > 0) {
-        adaptive_sum(vectors, item.count, tensor.dtype);
-        scale(tensor.output, vectors.front(), item.count, tensor.dtype,
-              user_factor(entry_.spec->postscale, tensor.dtype));
-      }
+      if (!std::exchange(item.is_summed, true)) sum(item, tensor);
+      if (item.copied != nullptr && !item.copied->is_complete()) return false;
+      return_staging(item);
       deliver(tensor, std::nullopt, completions);
     }
-    return true;
+    return finished_ == items_.size();
   }
 
   static void deliver(LocalTensor& tensor, const std::optional<RequestError>& error,
@@ -141,8 +185,9 @@ class AdasumBatch final : public Batch {
 
   BatchContext& context_;
   BatchEntry entry_;
+  const bool is_direct_;
   std::vector<Item> items_;
-  std::size_t finished_ = 0;
+  std::size_t started_ = 0, finished_ = 0;
   Timeline::Time began_{};  // set if the timeline is on
 };
 

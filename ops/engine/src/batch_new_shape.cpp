@@ -36,7 +36,7 @@ void check_rows(const std::vector<std::int64_t>& rows, std::size_t row_bytes, co
 class NewShapeBatch final : public Batch {
  public:
   NewShapeBatch(BatchContext& context, BatchEntry entry)
-      : context_(context), entry_(std::move(entry)), agreed_at_(context.timeline.now()) {
+      : context_(context), entry_(std::move(entry)), agreed_at_(context.timeline.now()), is_direct_(context.is_direct) {
     for (LocalTensor& tensor : entry_.local->tensors) items_.emplace_back().tensor = &tensor;
   }
 
@@ -62,8 +62,14 @@ class NewShapeBatch final : public Batch {
   bool finish(std::vector<Completion>& completions) override {
     for (; finished_ < started_; ++finished_) {
       Item& item = items_[finished_];
-      if (!item.work.test()) return false;
-      item.work.wait();
+      if (item.work.valid()) {
+        if (!item.work.test()) return false;
+        item.work.wait();
+      }
+      if (!item.tensor->space.is_host()) {
+        item.completed = context_.device.record();
+        context_.device.finish(*item.tensor, *item.completed);
+      }
       if (context_.timeline.is_on()) record(item);
       completions.push_back(completion_of(item, item.error));
     }
@@ -95,8 +101,9 @@ class NewShapeBatch final : public Batch {
     std::shared_ptr<OutputMemory> memory;  // null: not requested yet
     Buffer substitute;  // output if the caller's is unusable: the collective still runs, for the peers
     std::optional<RequestError> error;
-    Work work;
-    Timeline::Time asked{}, began{};  // set if the timeline is on
+    Work work;                               // not valid if the device's stream has the collective
+    std::shared_ptr<DeviceEvent> completed;  // device memory: after the collective
+    Timeline::Time asked{}, began{};         // set if the timeline is on
   };
 
   RequestKind kind() const { return entry_.spec->kind; }
@@ -143,24 +150,34 @@ class NewShapeBatch final : public Batch {
     item.began = context_.timeline.now();
     const std::size_t row = tensor.row_count();
     const std::size_t input_count = unsigned_of(tensor.rows()) * row;
-    const ConstBufferView input(tensor.input, input_count, tensor.dtype);
-    const BufferView output(tensor.output, item.output_count, tensor.dtype);
-    start_collective(item, input, output, row);
+    const ConstBufferView input(tensor.input, input_count, tensor.dtype, tensor.space);
+    const BufferView output(tensor.output, item.output_count, tensor.dtype, tensor.space);
+    CallOptions options;
+    if (!tensor.space.is_host()) {
+      DeviceLane& lane = context_.device;
+      lane.begin(is_direct_);
+      lane.count_collective();
+      lane.wait_for_input(tensor);
+      lane.wait_for_stream(tensor);  // earlier work of the program may still use the output's memory
+      options.stream = lane.stream();
+    }
+    start_collective(item, input, output, row, options);
   }
 
-  void start_collective(Item& item, ConstBufferView input, BufferView output, std::size_t row) {
+  void start_collective(Item& item, ConstBufferView input, BufferView output, std::size_t row, CallOptions options) {
     ++context_.counters.collectives;
     Communicator& communicator = context_.communicator;
     if (kind() == RequestKind::kAllgather) {
-      item.work = communicator.allgather_async(input, output, item.received_counts);
+      item.work = communicator.allgather_async(input, output, item.received_counts, options);
     } else if (kind() == RequestKind::kAlltoall) {
       for (const std::int64_t rows : item.rows_sent) item.sent_counts.push_back(unsigned_of(rows) * row);
-      item.work = communicator.alltoall_async(input, output, item.sent_counts, item.received_counts);
+      item.work = communicator.alltoall_async(input, output, item.sent_counts, item.received_counts, options);
     } else {
       context_.counters.reduced_bytes += input.size_in_bytes();
       const RequestSpec& spec = *entry_.spec;
-      item.work = communicator.reduce_scatter_async(input, output, spec.op, item.received_counts,
-                                                    {spec.prescale, spec.postscale});
+      options.prescale = spec.prescale;
+      options.postscale = spec.postscale;
+      item.work = communicator.reduce_scatter_async(input, output, spec.op, item.received_counts, options);
     }
   }
 
@@ -180,11 +197,22 @@ class NewShapeBatch final : public Batch {
       error = fmt::format("the output {} from `allocate` overlaps the input {}; it must be apart from it",
                           describe(output), describe(input));
     } else {
-      return;
+      error = misplaced_output(tensor);
+      if (error.empty()) return;
     }
-    item.substitute = Buffer(count, tensor.dtype);
+    item.substitute = context_.communicator.allocate(count, tensor.dtype, tensor.space);
     tensor.output = item.substitute.view().data;
     item.error = RequestError{ErrorKind::kInvalidArgument, fmt::format("{}: {}", describe(*entry_.spec), error)};
+  }
+
+  /// Why the output from `allocate` does not lie where the tensor says; empty if it does.
+  std::string misplaced_output(const LocalTensor& tensor) {
+    if (tensor.space.is_host()) return {};
+    context_.device.begin(is_direct_);
+    const MemorySpace found = context_.device.space_of(tensor.output);
+    if (found == tensor.space) return {};
+    return fmt::format("the output {} from `allocate` is in {}; it must be in {}", tensor.output, describe(found),
+                       describe(tensor.space));
   }
 
   void record(const Item& item) {
@@ -199,12 +227,14 @@ class NewShapeBatch final : public Batch {
   Completion completion_of(Item& item, std::optional<RequestError> error) const {
     std::vector<std::int64_t> splits;
     if (kind() == RequestKind::kAlltoall) splits = item.rows_received;
-    return {std::move(*item.tensor), std::move(error), item.shape, std::move(splits)};
+    auto completed = error ? nullptr : item.completed;
+    return {std::move(*item.tensor), std::move(error), item.shape, std::move(splits), std::move(completed)};
   }
 
   BatchContext& context_;
   BatchEntry entry_;
   const Timeline::Time agreed_at_;
+  const bool is_direct_;
   std::vector<Item> items_;
   bool lengths_started_ = false;
   std::size_t started_ = 0, finished_ = 0;

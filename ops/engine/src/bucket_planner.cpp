@@ -17,7 +17,7 @@ constexpr int kMaxBreaks = 3;
 
 /// Requests with the same key can be reduced together.
 auto fusion_key(const RequestSpec& spec) {
-  return std::tuple(spec.op, spec.prescale, spec.postscale);
+  return std::tuple(spec.op, spec.prescale, spec.postscale, spec.tensors.front().memory);
 }
 
 }  // namespace
@@ -125,12 +125,12 @@ void BucketPlanner::group(const std::vector<int>& unplanned, const SlotTable& sl
   struct Open {
     std::size_t index = 0, bytes = 0;
   };
-  std::map<std::tuple<ReduceOp, double, double>, Open> open;
+  std::map<std::tuple<ReduceOp, double, double, MemoryKind>, Open> open;
   auto& buckets = arrangement.buckets;
   for (const int slot : unplanned) {
     const RequestSpec& spec = *slots[slot].spec;
     const std::size_t bytes = spec.size_in_bytes();
-    if (spec.kind != RequestKind::kAllreduce || spec.adasum || bytes >= limits_.min_unfused_bytes) {
+    if (spec.kind != RequestKind::kAllreduce || spec.adasum || !limits_.is_small(bytes, spec.tensors.front().memory)) {
       buckets.push_back({slot});
       continue;
     }

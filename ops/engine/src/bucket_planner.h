@@ -12,8 +12,7 @@
 
 namespace farandole {
 
-/// Plans *buckets*: groups of small allreduces that are packed into one collective. An allreduce is small below
-/// `min_unfused_bytes`.
+/// Plans *buckets*: groups of small allreduces that are packed into one collective. Limits says which are small.
 ///
 /// How it works: small allreduces that become ready in the same negotiation are packed into buckets, and each bucket
 /// stays in the plan. From then on a rank *holds* requests of a planned bucket until all requests of the bucket are
@@ -37,8 +36,13 @@ class BucketPlanner {
   using Time = Clock::time_point;
   struct Limits {
     std::size_t fusion_bytes = 0;  ///< maximum size of a bucket
-    /// Requests of this size or more are never packed: the copies would cost more than they save.
+    /// Tensors of this size or more are never packed: the copies would cost more than they save.
     std::size_t min_unfused_bytes = 0;
+    std::size_t min_unfused_device_bytes = 0;  ///< the same for memory of a device, which copies much faster
+
+    bool is_small(std::size_t bytes, MemoryKind memory) const {
+      return bytes < (memory == MemoryKind::kHost ? min_unfused_bytes : min_unfused_device_bytes);
+    }
   };
   struct Arrangement {
     std::vector<std::vector<int>> buckets;  ///< slots of each bucket, in the order in which the buckets must run

@@ -318,6 +318,7 @@ int farandole_submit(const farandole_request* request, farandole_error** error) 
     LocalRequest checked;
     try {
       checked = checked_request(known, *ranks);
+      engine.prepare(checked);
     } catch (const Error& refused) {
       engine.refuse(refusal_of(known, refused.message()));
       throw;

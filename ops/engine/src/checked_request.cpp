@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -76,12 +77,14 @@ void check_pointers(const farandole_tensor& from, const RequestSpec& spec, std::
   if (spec.kind == RequestKind::kAlltoall) check_splits_count(from, spec, size);
 }
 
-MemoryKind memory_of(const farandole_tensor& from, const RequestSpec& spec) {
+MemorySpace space_of(const farandole_tensor& from, const RequestSpec& spec) {
   const int memory = number_in(from.memory);
-  if (memory < FARANDOLE_HOST_MEMORY || memory > FARANDOLE_CUDA_MEMORY) {
-    refuse(spec, fmt::format("memory {} is none of farandole_memory", memory));
+  if (memory == FARANDOLE_HOST_MEMORY) return {};
+  if (memory != FARANDOLE_CUDA_MEMORY) refuse(spec, fmt::format("memory {} is none of farandole_memory", memory));
+  if (from.device < 0 || from.device > std::numeric_limits<std::uint16_t>::max()) {
+    refuse(spec, fmt::format("device {} is no device's number", from.device));
   }
-  return static_cast<MemoryKind>(memory);
+  return {MemoryKind::kCuda, static_cast<std::uint16_t>(from.device)};
 }
 
 LocalTensor checked_copy(const farandole_tensor& from, const RequestSpec& spec, std::size_t size) {
@@ -96,7 +99,11 @@ LocalTensor checked_copy(const farandole_tensor& from, const RequestSpec& spec, 
   if (spec.kind == RequestKind::kAlltoall && from.splits != nullptr) {
     tensor.splits.assign(from.splits, from.splits + from.splits_count);
   }
-  tensor.memory = memory_of(from, spec);
+  tensor.space = space_of(from, spec);
+  if (!tensor.space.is_host()) {
+    tensor.stream = StreamView(from.stream, tensor.space);
+    tensor.ready_handle = from.ready_event;
+  }
   tensor.input = from.input;
   tensor.output = from.output;
   tensor.context = from.context;
@@ -106,11 +113,6 @@ LocalTensor checked_copy(const farandole_tensor& from, const RequestSpec& spec, 
 }
 
 void check_memory(const LocalTensor& tensor, const RequestSpec& spec) {
-  if (tensor.memory != MemoryKind::kHost) {
-    throw Unsupported(describe(spec) +
-                      ": a tensor is in device memory, and the engine moves memory of the host only; copy it to the "
-                      "host, or use farandole::Communicator");
-  }
   if (std::any_of(tensor.shape.begin(), tensor.shape.end(), [](std::int64_t length) { return length < 0; })) {
     refuse(spec, fmt::format("a dimension of shape [{}] is negative", fmt::join(tensor.shape, ", ")));
   }
@@ -308,7 +310,7 @@ LocalRequest checked_request(const farandole_request& request, const std::vector
     const bool first_differs = spec.kind == RequestKind::kAllgather || spec.kind == RequestKind::kAlltoall;
     TensorSpec& compared = spec.tensors.emplace_back();
     compared.dtype = tensor.dtype;
-    compared.memory = tensor.memory;
+    compared.memory = tensor.space.kind;
     compared.shape.assign(tensor.shape.begin() + (first_differs ? 1 : 0), tensor.shape.end());
     checked.tensors.push_back(std::move(tensor));
   }

@@ -34,6 +34,7 @@ void Completion::run() {
   result.dimensions = static_cast<std::int32_t>(shape.size());
   result.received_splits = received_splits.data();
   result.received_splits_count = static_cast<std::int32_t>(received_splits.size());
+  result.completion_event = completed == nullptr ? nullptr : completed->handle();
   tensor.done(tensor.context, &result);
 }
 

@@ -11,8 +11,10 @@
 #include <utility>
 #include <vector>
 
+#include "farandole/core/stream.h"
 #include "farandole/engine.h"
 #include "farandole/internal/deadline.h"
+#include "farandole/sdk/device.h"
 #include "request.h"
 
 /// Definition of the C header's opaque error object.
@@ -27,7 +29,12 @@ namespace farandole {
 struct LocalTensor {
   DType dtype = DType::kU8;
   std::vector<std::int64_t> shape;
-  MemoryKind memory = MemoryKind::kHost;  ///< of input and output
+  MemorySpace space;  ///< of input and output
+  /// Device memory: the stream in which the program writes the input and uses the output.
+  StreamView stream;
+  /// Device memory: the input is written once this event is complete. EngineDevice::prepare records it.
+  std::shared_ptr<DeviceEvent> ready;
+  void* ready_handle = nullptr;  ///< the program's event, instead of `ready`
   const void* input = nullptr;
   void* output = nullptr;
   std::vector<std::int64_t> splits;
@@ -59,6 +66,7 @@ struct Completion {
   std::optional<RequestError> error;
   std::vector<std::int64_t> shape;
   std::vector<std::int64_t> received_splits;
+  std::shared_ptr<DeviceEvent> completed = nullptr;  ///< device memory: after the collective; null after an error
 
   /// Releases the name of the request, then calls `done`.
   void run();

@@ -34,7 +34,7 @@ std::vector<Announcements> decode(std::span<const std::string> all, const std::v
 Negotiator::Negotiator(int rank, std::vector<std::string> names, Limits limits)
     : names_(std::move(names)),
       slots_(limits.slots),
-      planner_({limits.fusion_bytes, limits.min_unfused_bytes}),
+      planner_(limits.fusion),
       announced_(static_cast<std::size_t>(rank)),
       joining_(static_cast<std::size_t>(rank), names_.size()) {}
 

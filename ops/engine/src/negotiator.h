@@ -67,9 +67,7 @@ class Negotiator {
     Generation generation = kNoStep;  ///< generation in which the request's step began
   };
   struct Limits {
-    std::size_t fusion_bytes = 0;  ///< maximum size of a bucket
-    /// Requests of this size or more are never packed: the copies would cost more than they save.
-    std::size_t min_unfused_bytes = 0;
+    BucketPlanner::Limits fusion;
     std::size_t slots = 1 << 16;
   };
   /// A request that all ranks have agreed to do now.

@@ -58,7 +58,7 @@ ProcessSets::ProcessSets(Communicator& communicator, Inbox& inbox, Timeline& tim
   const std::vector<int> ranks = all_ranks(communicator_.size());
   inbox_.add_set(FARANDOLE_GLOBAL_SET, {ranks, true});
   sets_[FARANDOLE_GLOBAL_SET] = std::make_unique<SetEngine>(ranks, communicator_.duplicate(SetEngine::kControl),
-                                                            communicator_.duplicate(SetEngine::kData), timeline_);
+                                                            communicator_.duplicate(SetEngine::kDataOfAll), timeline_);
 }
 
 void ProcessSets::take_inbox(Clock::time_point now) {

@@ -33,9 +33,13 @@ class SetEngine {
   static constexpr CommunicatorOptions kControl{
       .progress = CommunicatorOptions::Progress::kOwnThread, .compare = true, .watch = false};
   static constexpr CommunicatorOptions kData{.progress = CommunicatorOptions::Progress::kOwnThread};
+  /// Instead of kData for the set of all ranks: as long as it is the only set, all ranks start its collectives in the
+  /// same order, see DeviceLane.
+  static constexpr CommunicatorOptions kDataOfAll{.progress = CommunicatorOptions::Progress::kOwnThread,
+                                                  .device_order = CommunicatorOptions::DeviceOrder::kCaller};
 
   /// @param ranks  job ranks of the set, ascending   @param control, data  communicators of these ranks with the
-  /// options `kControl` and `kData`   @param timeline  must outlive this
+  /// options `kControl` and `kData` or `kDataOfAll`   @param timeline  must outlive this
   SetEngine(std::vector<int> ranks, Communicator control, const Communicator& data, Timeline& timeline);
 
   void submit(std::unique_ptr<LocalRequest> request, Clock::time_point now);
@@ -62,7 +66,8 @@ class SetEngine {
 
   /// Moves the callbacks that are due to `to`.
   void take_due(DueCallbacks& to);
-  /// Removes and returns the next agreed request to make or remove a process set.
+  /// Removes and returns the next agreed request to make or remove a process set, once all batches before it have
+  /// started: those of other sets must not reach the device before them.
   std::optional<BatchEntry> next_set_change();
 
   const Negotiator& negotiator() const { return negotiator_; }
@@ -81,6 +86,7 @@ class SetEngine {
   void apply(const Negotiator::Outcome& outcome);
   /// Carries out a bucket: queues a batch or a change of process sets, or only makes callbacks due.
   void run(const std::vector<Negotiator::Agreed>& bucket);
+  void add(std::unique_ptr<Batch> batch);
   void finish_joins(const std::optional<RequestError>& error, int last_rank);
   /// Removes a request from `local_`; null if this rank has none.
   std::unique_ptr<LocalRequest> take(Negotiator::Ticket ticket);
@@ -95,8 +101,13 @@ class SetEngine {
   std::vector<JoinCompletion> waiting_joins_;
   std::deque<std::unique_ptr<Batch>> batches_;
   std::size_t started_ = 0;  // number of batches that have started all their collectives
+  std::uint64_t made_ = 0;   // number of batches that were ever in batches_
   bool all_left_ = false;
-  std::deque<BatchEntry> set_changes_;
+  struct SetChange {
+    BatchEntry entry;
+    std::uint64_t after = 0;  // number of batches made before
+  };
+  std::deque<SetChange> set_changes_;
   DueCallbacks due_;
 };
 

@@ -59,6 +59,7 @@ Endpoint& endpoint_for_any_thread(const Communicator& communicator) {
 TensorEngine::TensorEngine(Communicator communicator, int first_set)
     : communicator_(std::move(communicator)),
       endpoint_(endpoint_for_any_thread(communicator_)),
+      device_(communicator_),
       inbox_(communicator_.rank(), endpoint_),
       sets_(communicator_, inbox_, timeline_, first_set),
       health_(communicator_.rank(), endpoint_) {
@@ -291,6 +292,7 @@ farandole_counters TensorEngine::counters() {
   sum.struct_bytes = sizeof sum;
   sum.requests = inbox_.requests();
   sum.sent_bytes = internals(communicator_).sent_bytes();
+  sum.host_waits += device_.host_waits();
   return sum;
 }
 

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine_device.h"
 #include "engine_health.h"
 #include "farandole/collectives/communicator.h"
 #include "farandole/internal/endpoint.h"
@@ -55,6 +56,8 @@ class TensorEngine {
   TensorEngine(const TensorEngine&) = delete;
   TensorEngine& operator=(const TensorEngine&) = delete;
 
+  /// Makes a request ready for `submit`, see EngineDevice::prepare.
+  void prepare(LocalRequest& request) { device_.prepare(request); }
   /// @throws InvalidArgument, DuplicateName, or the job's fault; then no callback is called
   void submit(LocalRequest&& request);
   /// Submits a request of kind kRefused, for which no caller waits. No-op if the refusal cannot be submitted.
@@ -115,6 +118,7 @@ class TensorEngine {
 
   Communicator communicator_;
   Endpoint& endpoint_;
+  EngineDevice device_;
   Timeline timeline_;
   Inbox inbox_;
 

@@ -14,11 +14,11 @@
 #include <string_view>
 #include <utility>
 
-#include "device_use.h"
 #include "farandole/collectives/agreement.h"
 #include "farandole/core/error.h"
 #include "farandole/internal/communicator_access.h"
 #include "farandole/internal/deadline.h"
+#include "farandole/internal/device_use.h"
 #include "farandole/internal/endpoint.h"
 #include "farandole/sdk/device.h"
 #include "gradient_buckets.h"

@@ -123,7 +123,7 @@ static void check_refusals(void) {
     const char* text;
   } kRefusals[] = {{0, FARANDOLE_HOST_MEMORY, FARANDOLE_INTERNAL, "no room"}, /* its own word */
                    {99, FARANDOLE_HOST_MEMORY, FARANDOLE_INVALID_ARGUMENT, "root 99"},
-                   {0, FARANDOLE_CUDA_MEMORY, FARANDOLE_UNSUPPORTED, "in device memory"}};
+                   {0, FARANDOLE_CUDA_MEMORY, FARANDOLE_INVALID_ARGUMENT, "in device memory"}};
   if (place.size == 1) return;
   for (int i = 0; i < 3; ++i) {
     prepare(&r, FARANDOLE_BROADCAST, "refused", 1, 1.0f);

@@ -39,7 +39,7 @@ std::size_t explore(const Setting& setting) {
 }
 
 std::size_t explore_all(const std::vector<std::vector<std::string>>& programs, bool succeeds,
-                        Negotiator::Limits limits = {64, 64, 1 << 16}) {
+                        Negotiator::Limits limits = {{64, 64}, 1 << 16}) {
   std::size_t runs = 0;
   for (const auto& each : programs) runs += explore({each, succeeds, limits});
   return runs;
@@ -96,8 +96,8 @@ TEST(NegotiatorExplorer, ChangedDescriptionsRetireTheNumberEverywhere) {
 
 TEST(NegotiatorExplorer, SmallTablesForgetAlike) {
   for (const std::size_t slots : {1, 2}) {
-    explore_all({{"x y x", "y x . x"}, {"a b x", "x a b"}, {"a b . x a b", "b a . a x b"}}, true, {64, 64, slots});
-    explore_all({{"a x a2", "x a a"}}, false, {64, 64, slots});
+    explore_all({{"x y x", "y x . x"}, {"a b x", "x a b"}, {"a b . x a b", "b a . a x b"}}, true, {{64, 64}, slots});
+    explore_all({{"a x a2", "x a a"}}, false, {{64, 64}, slots});
   }
 }
 
@@ -175,7 +175,7 @@ TEST(NegotiatorExplorer, IdleRanksAreReported) {
               false);
   EXPECT_GT(explore_all({{"a? b?", "b? a?"}, {"a? b? . a?", "b? a? . a?"}, {"a! b?", "a? b!"}, {"a? J", "J"}}, true),
             100U);
-  explore_to_the_end({{": a'? : x'", ": b'? : x'"}, {": a'? c' : x'", ": b'? : x'"}}, {64, 64, 1 << 16});
+  explore_to_the_end({{": a'? : x'", ": b'? : x'"}, {": a'? c' : x'", ": b'? : x'"}}, {{64, 64}, 1 << 16});
 }
 
 /// A rank does not reach the requests after the disagreement in its step; other ranks may have submitted these requests
@@ -184,7 +184,7 @@ TEST(NegotiatorExplorer, FailedStepsEndOnAllRanks) {
   EXPECT_GT(explore_all({{": a' b' : a' b'", ": b' a' : a' b'"}, {": a' x' . a : x' a'", ": x' a' . a : a' x'"}}, true),
             100U);
   for (const std::size_t slots : {1 << 16, 1}) {
-    const Negotiator::Limits limits{64, 64, slots};
+    const Negotiator::Limits limits{{64, 64}, slots};
     explore_to_the_end({{": x' a' : x' a'", ": a2' : x' a'"},
                         {": x' a' : a' x' : x'", ": a2' : x' a' : x'"},
                         {": b' a' . : b' a'", ": a2' . : a' b'"},
@@ -204,7 +204,7 @@ TEST(NegotiatorExplorer, RequestsOfNoStepSurviveFailingSteps) {
                       {": a' b' . b : c' a'", ": a' b' . : a2' . b"},
                       {"x : a' . : x'", ": a2' . x : x'"},
                       {"a . : a' : b' a' . a", "a . : a' : a2' . a"}},
-                     {64, 64, 1 << 16});
+                     {{64, 64}, 1 << 16});
 }
 
 TEST(NegotiatorExplorer, StepsCombineWithJoinsAndDepartures) {

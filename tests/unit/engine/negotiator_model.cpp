@@ -291,7 +291,7 @@ class Model {
       for (const auto& bucket : outcome.buckets) {
         std::size_t bytes = 0;
         for (const auto& [spec, ticket] : bucket) bytes += spec->size_in_bytes();
-        if (bucket.size() > 1 && bytes > setting_.limits.fusion_bytes) fail("a bucket is too large");
+        if (bucket.size() > 1 && bytes > setting_.limits.fusion.fusion_bytes) fail("a bucket is too large");
       }
     }
   }

@@ -76,7 +76,7 @@ struct Setting {
   std::vector<std::string> programs;  ///< one per rank
   /// True: every rank's program must come to its end, and every request succeed.
   bool succeeds = false;
-  Negotiator::Limits limits{64, 64, 1 << 16};
+  Negotiator::Limits limits{{64, 64}, 1 << 16};
   /// True: every rank's program must come to its end, though requests fail.
   bool ends = false;
 };

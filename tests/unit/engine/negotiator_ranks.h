@@ -32,7 +32,7 @@ inline RequestSpec allgather(const std::string& name) {
   return spec;
 }
 
-inline constexpr Negotiator::Limits kLimits{1024, 512, 1 << 16};
+inline constexpr Negotiator::Limits kLimits{{1024, 512}, 1 << 16};
 
 /// Negotiators that a test drives by hand.
 class Ranks {

@@ -163,7 +163,7 @@ TEST(Negotiator, ChangedDescriptionRetiresTheNumberOnAllRanks) {
 }
 
 TEST(Negotiator, TableEvictsLeastRecentlyUsedSlots) {
-  Ranks ranks(2, {1024, 512, 2});
+  Ranks ranks(2, {{1024, 512}, 2});
   for (const char* name : {"g", "h", "g"}) {
     ranks.submit_all(allgather(name));
     ranks.negotiation();

@@ -98,12 +98,15 @@ TEST(StructCopy, NoSizeIsNone) {
 /// Sizes and offsets that programs were compiled with: a change breaks them.
 TEST(StructCopy, StructuresOfTheInterfaceKeepTheirLayout) {
   EXPECT_EQ(offsetof(farandole_tensor, memory), 80U);
-  EXPECT_EQ(sizeof(farandole_tensor), 88U);
+  EXPECT_EQ(offsetof(farandole_tensor, stream), 88U);
+  EXPECT_EQ(sizeof(farandole_tensor), 104U);
   EXPECT_EQ(offsetof(farandole_request, has_factors), 84U);
   EXPECT_EQ(sizeof(farandole_request), 88U);
-  EXPECT_EQ(sizeof(farandole_result), 48U);
+  EXPECT_EQ(offsetof(farandole_result, completion_event), 48U);
+  EXPECT_EQ(sizeof(farandole_result), 56U);
   EXPECT_EQ(sizeof(farandole_place), 48U);
-  EXPECT_EQ(sizeof(farandole_counters), 80U);
+  EXPECT_EQ(offsetof(farandole_counters, device_buckets), 80U);
+  EXPECT_EQ(sizeof(farandole_counters), 104U);
   EXPECT_EQ(sizeof(farandole_init_options), 24U);
 }
 

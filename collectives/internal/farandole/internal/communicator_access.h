@@ -13,6 +13,8 @@
 
 namespace farandole FARANDOLE_API {
 
+class Device;
+
 /// View of a communicator for code inside Farandole: layers that drive a communicator from a thread of their own, as
 /// the engine does, tools that report how a collective would run, and tests. Create the view where it is used:
 ///
@@ -39,6 +41,17 @@ class CommunicatorAccess {
   /// True if calls on device memory with a stream are enqueued by the calling thread, without a comparison before: the
   /// device order is the caller's. Such a call cannot be refused on behalf of the peers.
   bool enqueues_directly() const;
+  /// Makes the `_async` forms enqueue calls with a stream on the calling thread, as the blocking forms do, if
+  /// `enqueues_directly`. Such a call returns a Work that is not valid(): later work of the stream waits for the call.
+  /// A call that needs the host between its parts returns a Work as ever. Off by default; the same on all ranks.
+  void start_directly(bool enabled) const;
+  /// Number of calls that were enqueued directly only after the thread had waited for earlier calls to be enqueued.
+  std::uint64_t direct_waits() const;
+  /// This rank's device. Opens it. @throws InvalidArgument  there is none; says why
+  Device& device() const;
+  /// Host memory that the rank's device can access directly. Content undefined. Blocks while the driver allocates.
+  /// @throws DeviceError  not enough memory   @throws Error  the job's fault
+  Buffer allocate_pinned(std::size_t bytes) const;
 
   /// True if another rank has begun the next collective of this communicator and this rank has not. Non-blocking. Known
   /// after the first collective of the communicator. With FARANDOLE_CHECK=off some algorithms do not reach every rank;

@@ -95,6 +95,8 @@ class DeviceEvent {
   /// True once all work that was in the stream when the event was recorded is complete; true for an event that was
   /// never recorded. Non-blocking; not thread-safe. @throws DeviceError  the device has failed
   virtual bool is_complete() = 0;
+  /// The vendor's event (`cudaEvent_t`), for the program's own waits. Owned by this object.
+  virtual void* handle() const = 0;
 };
 
 /// The ranks of a communicator, each with its own device (for NVIDIA: an NCCL communicator). Not thread-safe, except
@@ -183,6 +185,8 @@ class Device {
   /// Makes work that is enqueued in `stream` from now on wait for `event`, as last recorded. @param event  has been
   /// recorded   @throws DeviceError
   virtual void wait(StreamView stream, DeviceEvent& event) = 0;
+  /// As above, for an event of the program (`cudaEvent_t`), which the program has recorded. @throws DeviceError
+  virtual void wait_for_handle(StreamView stream, void* event) = 0;
   /// Enqueues the writing of `value` to a word of pinned memory, after the earlier work of `stream`: the host sees the
   /// end of that work without a call of the driver. If the stream is captured, the graph gets the write, and each
   /// replay writes. Returns false, with nothing enqueued, if the device cannot write words (or not from a graph).

@@ -5,8 +5,7 @@
  * same order on all ranks. Submit each tensor under a name, in any order and from any thread: the engine agrees with
  * the other ranks on one order, packs small tensors together, and runs the collectives. Within a process set, requests
  * of the same name on different ranks belong together. A program whose ranks all call the same collectives in the same
- * order needs no names: farandole::Communicator (farandole/collectives/communicator.h) costs less and takes device
- * memory.
+ * order needs no names: farandole::Communicator (farandole/collectives/communicator.h) costs less.
  *
  * Example: the sum of four floats over all ranks (examples/c/named_allreduce.c is a whole program).
  *
@@ -29,6 +28,10 @@
  * any thread, the engine's or a caller's, with no lock held. A callback must not block; it may submit. So a callback
  * must not call farandole_init, farandole_shutdown, farandole_add_process_set, farandole_remove_process_set,
  * farandole_wait_until or farandole_stop_timeline.
+ *
+ * Devices. Tensors may lie in the memory of the rank's CUDA device (farandole_tensor.memory). `done` then means that
+ * the collective is enqueued on the device, not that it is complete: the tensor's stream waits for the result, the host
+ * does not. A fault that occurs on the device afterwards is reported as docs/gpu.md says, and fails later requests.
  *
  * Errors. A function that can fail returns 0 for success, or 1 and an error object in `*error`, which the caller frees
  * with farandole_error_free; `error` may be NULL. `*error` is NULL after success. Texts are UTF-8. Functions never
@@ -240,13 +243,18 @@ typedef struct farandole_result {
   int32_t dimensions;
   const int64_t* received_splits; /* alltoall: number of rows from each rank of the set */
   int32_t received_splits_count;
+  /* CUDA memory: event (cudaEvent_t) after which the output is complete and the input is no longer read, for streams
+   * other than the tensor's, which waits already. Wait for the event before the callback returns; the library records
+   * it again afterwards. NULL for host memory, after an error, and if the device has nothing to do. */
+  void* completion_event;
 } farandole_result;
 
-/* Kind of memory that holds a tensor. The engine moves host memory only. */
+/* Kind of memory that holds a tensor. */
 typedef enum farandole_memory { FARANDOLE_HOST_MEMORY = 0, FARANDOLE_CUDA_MEMORY = 1 } farandole_memory;
 
 /* One tensor of a request. farandole_submit copies the structure, `shape` and `splits`; the caller may release them as
- * soon as farandole_submit returns. Input and output belong to the engine until `done` is called. */
+ * soon as farandole_submit returns. Input and output belong to the engine until `done` is called; in CUDA memory,
+ * afterwards to work that waits for the result. */
 typedef struct farandole_tensor {
   size_t struct_bytes;
   farandole_dtype dtype;
@@ -263,15 +271,26 @@ typedef struct farandole_tensor {
   /* Returns memory for an output of this shape, 64-byte aligned if possible, that does not overlap the input. The
    * tensor fails with INVALID_ARGUMENT if the memory overlaps the input, or is NULL although the output has elements.
    * Required for allgather, alltoall and reduce_scatter. Called at most once, before `done`, from any thread. Must not
-   * block. */
+   * block. CUDA memory: the tensor's device must own it; work in the tensor's stream may still use it. */
   void* (*allocate)(void* context, const int64_t* shape, int32_t dimensions);
   /* Called exactly once if farandole_submit succeeded, from any thread, possibly before farandole_submit returns. Must
    * not block; may submit. Must not be NULL. */
   void (*done)(void* context, const farandole_result* result);
-  /* Memory of input and output. FARANDOLE_CUDA_MEMORY is UNSUPPORTED on the rank that passes it, and MISMATCH on ranks
-   * that pass host memory: copy the tensor to the host, or use farandole::Communicator, which takes device memory. */
+  /* Memory of input and output; the same kind on all ranks. FARANDOLE_CUDA_MEMORY is INVALID_ARGUMENT on a rank without
+   * a device: docs/gpu.md says what a device needs. */
   farandole_memory memory;
-  int32_t device; /* ordinal of the device among the devices that the process sees; ignored today */
+  /* CUDA memory: ordinal among the devices that the process sees. Must be the rank's device, which is FARANDOLE_DEVICE,
+   * default the local rank (INVALID_ARGUMENT). */
+  int32_t device;
+  /* CUDA memory: stream (cudaStream_t) in which the program writes the input and uses the output; NULL: the device's
+   * default stream. The collective waits for the work that is in the stream when farandole_submit is called, and work
+   * that is enqueued there after `done` was called waits for the collective. The stream must exist until `done`
+   * returns, and must not be captured into a graph (INVALID_ARGUMENT). */
+  void* stream;
+  /* CUDA memory: event (cudaEvent_t), recorded once the input is written. The collective waits for the event instead of
+   * for the work in `stream`; the output may then be used by no work at all. Must exist, and not be recorded again,
+   * until `done` returns. NULL: farandole_submit records an event in `stream`. */
+  void* ready_event;
 } farandole_tensor;
 
 /* Who waits for a request. The engine uses it to detect deadlocks: if every rank waits for names that its peers have
@@ -336,9 +355,9 @@ FARANDOLE_ENGINE_API uint64_t farandole_generation(int32_t process_set);
  * together in fusion buffers of at most FARANDOLE_FUSION_BYTES.
  *
  * If it fails, the caller keeps the memory, and no callback is called. Errors:
- * - INVALID_ARGUMENT: the request cannot work, whatever the other ranks submit; UNSUPPORTED: device memory. In both
- *   cases the engine also refuses the request on behalf of this rank (see farandole_refuse), unless the name or the
- *   generation is invalid or this rank is not in the process set.
+ * - INVALID_ARGUMENT: the request cannot work, whatever the other ranks submit. The engine also refuses the request on
+ *   behalf of this rank (see farandole_refuse), unless the name or the generation is invalid or this rank is not in the
+ *   process set.
  * - DUPLICATE_NAME: a request of this name is pending on this rank.
  * - The fault of the job, if there is one.
  * Disagreements between ranks are reported as MISMATCH to the callbacks of all ranks. */
@@ -400,6 +419,10 @@ typedef struct farandole_counters {
   uint64_t reduced_bytes;  /* bytes of allreduces and reduce_scatters */
   uint64_t broken_buckets; /* planned buckets of which only a part became ready */
   uint64_t sent_bytes;     /* bytes sent to other processes in messages */
+  uint64_t device_buckets; /* collectives on device memory, which `buckets` counts too */
+  uint64_t device_kernels; /* launches of kernels that pack, unpack and scale such tensors */
+  uint64_t host_waits;     /* times that the engine's thread or farandole_submit waited for a device, or for other ranks
+                              to reach a device: 0 between two equal training steps */
 } farandole_counters;
 /* Fills `*counters` up to its `struct_bytes`. May wait while another thread runs the engine. */
 FARANDOLE_ENGINE_API void farandole_get_counters(farandole_counters* counters);

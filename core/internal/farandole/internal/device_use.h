@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The last use of an averager's memory by a device.
+// The last use by a device of memory that its owner wants to free.
 #pragma once
 
 #include <memory>
@@ -9,9 +9,9 @@
 
 namespace farandole {
 
-/// Remembers the work of a device that may use an averager's memory. The averager records each use in the caller's
-/// stream, and waits for the last use before it frees the memory, when the caller may have destroyed the stream
-/// already. Host memory needs no such wait: without `open` all functions are no-ops.
+/// Remembers the work of a device that may use memory of an object, a GradientAverager for example. The object records
+/// each use in the stream, and waits for the last use before it frees the memory, when the owner of the stream may have
+/// destroyed the stream already. Host memory needs no such wait: without `open` all functions are no-ops.
 class DeviceUse {
  public:
   void open(Device& device) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "device_use.h"
+#include "farandole/internal/device_use.h"
 
 #include <chrono>
 #include <exception>
