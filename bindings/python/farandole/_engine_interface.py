@@ -144,6 +144,7 @@ class Result(_Structure):
         ("dimensions", c_int32),
         ("received_splits", POINTER(c_int64)),
         ("received_splits_count", c_int32),
+        ("completion_event", c_void_p),
     ]
 
 
@@ -168,6 +169,8 @@ class Tensor(_Structure):
         ("done", TensorDoneFunction),
         ("memory", c_int),
         ("device", c_int32),
+        ("stream", c_void_p),
+        ("ready_event", c_void_p),
     ]
 
 
@@ -207,6 +210,9 @@ class Counters(_Structure):
         ("reduced_bytes", c_uint64),
         ("broken_buckets", c_uint64),
         ("sent_bytes", c_uint64),
+        ("device_buckets", c_uint64),
+        ("device_kernels", c_uint64),
+        ("host_waits", c_uint64),
     ]
 
 
