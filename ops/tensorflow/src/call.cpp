@@ -32,11 +32,9 @@ constexpr int64_t kCancelledCallEndsAfterMicros = 10'000'000;
 
 std::atomic<int32_t> pending_count{0};
 
-// Address of results without elements: the engine takes NULL for "no memory".
-alignas(64) std::array<char, 64> no_elements;
-
+/// Address of a tensor; null if it has no elements.
 void* memory_of(const Tensor& tensor) {
-  return tensor.NumElements() == 0 ? no_elements.data() : const_cast<char*>(tensor.tensor_data().data());
+  return tensor.NumElements() == 0 ? nullptr : const_cast<char*>(tensor.tensor_data().data());
 }
 
 // A new result of this size or more lies in a mapping of its own, and contains aligned pages of 2 MiB.
@@ -257,7 +255,6 @@ Call::TensorRecord& Call::add_record(const Tensor& input) {
 
 void Call::add(const Tensor& input, const Tensor& output) {
   TensorRecord& record = add_record(input);
-  if (record.input == nullptr) return;
   record.output = output.SharesBufferWith(input) ? memory_of(output) : result_memory_of(output);
 }
 
@@ -298,7 +295,7 @@ std::vector<farandole_tensor> Call::engine_tensors() const {
       tensor.splits_count = static_cast<int32_t>(record.splits->size());
     }
     tensor.context = const_cast<TensorRecord*>(&record);
-    tensor.allocate = record.output == nullptr ? &Call::allocate_callback : nullptr;
+    tensor.allocate = record.output_index >= 0 ? &Call::allocate_callback : nullptr;
     tensor.done = &Call::done_callback;
     tensor.memory = record.memory;
     tensor.device = device.ordinal;
