@@ -25,7 +25,8 @@ class DeviceMover final : public RunMover {
       if (part.local != nullptr) lane_.wait_for_input(*part.local);
     }
     const DType type = reduces() ? run.parts.front().spec->dtype : DType::kU8;
-    const std::size_t count = (run.is_packed() ? run.packed_bytes : run.bytes) / size_in_bytes(type);
+    // The same on all ranks: only ranks that have joined pack a tensor that is alone in its run.
+    const std::size_t count = (run.parts.size() > 1 ? run.packed_bytes : run.bytes) / size_in_bytes(type);
     CallOptions options{.prescale = spec_.prescale, .postscale = spec_.postscale, .stream = lane_.stream()};
     ConstBufferView input;
     if (run.is_packed()) {
