@@ -173,11 +173,14 @@ def grouped_allgather(
 def _allgather_gradient(op, *gradients):
     over_ranks = Sum if _running.is_in_strategy() else Average
     reduced = _grouped_allreduce(_running.dense(gradients, op.outputs), op=over_ranks, **_running.of_gradient(op))
-    rows = tf.stack([tf.shape(tensor, out_type=tf.int64)[0] for tensor in op.inputs])
-    all_rows = allgather(rows[tf.newaxis], **_running.of_gradient(op, "rows"))
-    own = rank_op(process_set=op.get_attr("process_set"))
-    first = tf.reduce_sum(all_rows[:own], axis=0)
-    return [each[first[i] : first[i] + rows[i]] for i, each in enumerate(reduced)]
+    shapes = [tf.shape(tensor, out_type=tf.int64) for tensor in op.inputs]
+    with tf.device("/device:CPU:0"):  # the host needs these numbers, wherever the tensors are
+        rows = tf.stack([shape[0] for shape in shapes])
+        all_rows = allgather(rows[tf.newaxis], **_running.of_gradient(op, "rows"))
+        own = rank_op(process_set=op.get_attr("process_set"))
+        first = tf.reduce_sum(all_rows[:own], axis=0)
+        last = first + rows
+    return [each[first[i] : last[i]] for i, each in enumerate(reduced)]
 
 
 # ---- Broadcast -----------------------------------------------------------------------------------------------------

@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs tests that know nothing of GPUs on the fake GPU, where TensorFlow places each op that has a kernel for it.
+
+    local_job.sh -n 2 python tensorflow_gpu_run.py tensorflow_ops_test tensorflow_functions_test
+"""
+
+import sys
+
+from tensorflow_gpu_support import Counted, support, tf
+
+if __name__ == "__main__":
+    tf.config.set_soft_device_placement(True)
+    tf.get_logger().setLevel("ERROR")  # functions are traced many times
+    with Counted() as counted:
+        support.main(modules=sys.argv[1:])
