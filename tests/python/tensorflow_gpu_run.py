@@ -6,10 +6,8 @@
 
 import sys
 
-from tensorflow_gpu_support import Counted, support, tf
+from tensorflow_gpu_support import support, tf
 
 if __name__ == "__main__":
     tf.config.set_soft_device_placement(True)
-    tf.get_logger().setLevel("ERROR")  # functions are traced many times
-    with Counted() as counted:
-        support.main(modules=sys.argv[1:])
+    support.main(modules=sys.argv[1:])

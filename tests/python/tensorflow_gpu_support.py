@@ -23,6 +23,7 @@ import farandole.tensorflow as hvd  # noqa: E402
 hvd.init()
 tf.config.set_visible_devices(tf.config.list_physical_devices("GPU")[hvd.local_rank()], "GPU")
 tf.config.set_soft_device_placement(False)
+tf.get_logger().setLevel("ERROR")  # functions are traced many times
 
 from farandole import _engine  # noqa: E402
 from tensorflow_support import OpTest  # noqa: E402

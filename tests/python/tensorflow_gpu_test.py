@@ -182,9 +182,10 @@ class GradientsTest(GpuTest):
         for actual in both_ways(second, constant([1.0, 2.0])):
             self.check_on_gpu(actual, [2, 2])
 
-    def test_tape_with_slices(self):
-        own = tf.IndexedSlices(tf.fill([self.rank + 1, 2], float(self.rank)), tf.range(self.rank + 1, dtype=tf.int64))
-        for actual in both_ways(lambda: hvd.allreduce(own, op=hvd.Sum)):
+    def test_allreduce_of_slices(self):
+        indices = constant(np.arange(self.rank + 1), tf.int64)
+        own = tf.IndexedSlices(tf.fill([self.rank + 1, 2], float(self.rank)), indices)
+        for actual in both_ways(lambda: hvd.allreduce(own, op=hvd.Sum, name="slices")):
             expected = np.concatenate([np.full((rank + 1, 2), rank) for rank in range(self.size)])
             self.check_on_gpu(actual.values, expected)
             self.check_on_gpu(actual.indices, np.concatenate([np.arange(rank + 1) for rank in range(self.size)]))
@@ -200,7 +201,7 @@ class StepTest(GpuTest):
 
         @tf.function
         def step():
-            with hvd.DistributedGradientTape() as tape:
+            with hvd.DistributedGradientTape(tf.GradientTape()) as tape:
                 outputs = tf.nn.relu(tf.matmul(features, weights) + bias)
                 loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, outputs))
             gradients = tape.gradient(loss, [weights, bias])

@@ -163,7 +163,8 @@ class DeviceStress {
         for (const int from : planned.members) {
           std::int64_t first = 0;
           for (const int to : planned.members) {
-            if (to == self) append(from, static_cast<std::size_t>(first), static_cast<std::size_t>(rows_to(count, from, to)));
+            if (to == self)
+              append(from, static_cast<std::size_t>(first), static_cast<std::size_t>(rows_to(count, from, to)));
             first += rows_to(count, from, to);
           }
         }

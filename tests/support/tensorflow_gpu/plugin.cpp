@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "driver.h"
+#include "stream_kernel.h"
 #include "tensorflow/c/experimental/stream_executor/stream_executor.h"
 #include "tensorflow/c/kernels.h"
 
@@ -219,8 +220,14 @@ void set_copy_functions(SP_StreamExecutor& executor) {
     copy(device, stream, target, source->opaque, bytes, status);
   };
   executor.memcpy_htod = [](const SP_Device* device, SP_Stream stream, Memory* target, const void* source,
-                            uint64_t bytes,
-                            TF_Status* status) { copy(device, stream, target->opaque, source, bytes, status); };
+                            uint64_t bytes, TF_Status* status) {
+    // TensorFlow does not order its copies of constants after earlier ops, which may still use the memory
+    // (PluggableDevice::MaybeCopyTensorToPluggableDevice).
+    if (const SP_Stream compute = compute_stream(device->ordinal)) {
+      create_stream_dependency(device, stream, compute, status);
+    }
+    copy(device, stream, target->opaque, source, bytes, status);
+  };
   executor.memcpy_dtod = [](const SP_Device* device, SP_Stream stream, Memory* target, const Memory* source,
                             uint64_t bytes,
                             TF_Status* status) { copy(device, stream, target->opaque, source->opaque, bytes, status); };

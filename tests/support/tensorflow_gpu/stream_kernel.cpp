@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stream_kernel.h"
 
+#include <array>
+#include <atomic>
 #include <cstring>
 #include <utility>
 
@@ -57,6 +59,9 @@ Tensor view_of(const Operand& operand) {
   return result;
 }
 
+constexpr int kMaxDevices = 64;
+std::array<std::atomic<SP_Stream>, kMaxDevices> compute_streams{};
+
 struct Launch {
   std::shared_ptr<OpKernel> kernel;
   std::vector<Tensor> inputs, outputs;
@@ -100,7 +105,9 @@ absl::Status launch(OpKernelContext* context, const char* name, const std::share
   const SP_Stream stream = TF_GetStream(reinterpret_cast<TF_OpKernelContext*>(context), status);
   CHECK_EQ(TF_GetCode(status), TF_OK) << TF_Message(status);
   TF_DeleteStatus(status);
-  use_device(context->device()->tensorflow_accelerator_device_info()->gpu_id);
+  const int ordinal = context->device()->tensorflow_accelerator_device_info()->gpu_id;
+  use_device(ordinal);
+  compute_streams.at(ordinal) = stream;
   auto* const item = new Launch{kernel, {}, {}};
   std::vector<fake_device_access> accesses;
   const auto add = [&accesses](const Operand& operand, bool is_write, std::vector<Tensor>& tensors) {
@@ -114,6 +121,10 @@ absl::Status launch(OpKernelContext* context, const char* name, const std::share
   if (failed == CUDA_SUCCESS) return absl::OkStatus();
   delete item;
   return absl::InternalError(std::string(name) + " could not be launched: " + std::to_string(failed));
+}
+
+SP_Stream compute_stream(int ordinal) {
+  return compute_streams.at(ordinal);
 }
 
 absl::Status create_processor_kernel(const tensorflow::NodeDef& node, std::shared_ptr<OpKernel>* kernel) {

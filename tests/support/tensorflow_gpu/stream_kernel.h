@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "tensorflow/c/experimental/stream_executor/stream_executor.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/tensor.h"
 
@@ -25,6 +26,9 @@ struct Operand {
 absl::Status launch(tensorflow::OpKernelContext* context, const char* name,
                     const std::shared_ptr<tensorflow::OpKernel>& kernel, const std::vector<Operand>& inputs,
                     const std::vector<Operand>& outputs);
+
+/// Stream of the latest launch on a device; null if there was none.
+SP_Stream compute_stream(int ordinal);
 
 /// Creates the processor's kernel of a node.
 absl::Status create_processor_kernel(const tensorflow::NodeDef& node, std::shared_ptr<tensorflow::OpKernel>* kernel);
