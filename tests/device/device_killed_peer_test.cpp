@@ -27,12 +27,12 @@ TEST(DeviceFaults, AKilledPeerIsAnErrorInTime) {
     device.fill_zero(values.view().data, values.view().size_in_bytes(), options.stream);
     ranks.allreduce(values.view(), ReduceOp::kSum, options);
     device.synchronize(options.stream);
-    ranks.barrier();
-    if (ranks.rank() + 1 == ranks.size()) {
-      const Work work = ranks.allreduce_async(values.view(), ReduceOp::kSum, options);
-      std::raise(SIGKILL);
-    }
     try {
+      ranks.barrier();  // the last rank may have left it and died while others are still in it
+      if (ranks.rank() + 1 == ranks.size()) {
+        const Work work = ranks.allreduce_async(values.view(), ReduceOp::kSum, options);
+        std::raise(SIGKILL);
+      }
       for (int i = 0; i < 100; ++i) {
         ranks.allreduce(values.view(), ReduceOp::kSum, options);
         ranks.barrier();

@@ -99,12 +99,23 @@ NCCLS = Test("DeviceRefusals.NcclDiffersBetweenRanks", program="farandole_device
 # With a driver that takes no kernels of CUDA 13.
 OLD_DRIVERS = NCCLS._replace(by_rank=f"FAKE_DEVICE_DRIVER_VERSION=12080 {NCCLS.by_rank}")
 
+ENGINE_SIZES = Test("EngineOnDevice.ReducesTensorsOfEverySizeAndPlace", processes=2, program="engine_device_test")
+ENGINE_ROWS = ENGINE_SIZES._replace(filter="EngineOnDevice.GathersUnevenRows")
+ENGINE_JOINED = ENGINE_SIZES._replace(filter="EngineOnDevice.AJoinedRankChangesNoResult")
+ENGINE_SETS = ENGINE_SIZES._replace(filter="EngineOnDevice.ProcessSetsRunInAnyOrder", processes=3, deadline_s=3)
+# By itself, without devices.
+ENGINE_ADDED = Test("SetEngine.HandsOutAChangeOnceEarlierBatchesHaveStarted", program="engine_test")
+ENGINE_STRESS = ENGINE_SIZES._replace(filter="EngineOnDeviceStress.RandomRequests", processes=3)
+
 OPERATION = "collectives/src/device/device_operation.cpp"
 DIRECT = "collectives/src/communicator/direct_calls.cpp"
 COMPARISON = "collectives/src/device/direct_comparison.cpp"
 CAPTURED_CALLS = "collectives/src/device/captured_calls.cpp"
 WATCH = "collectives/src/device/direct_watch.cpp"
 SIDE_STREAM = "ops/gradients/src/side_stream.cpp"
+ENGINE_RUNS = "ops/engine/src/device_runs.cpp"
+ENGINE_SHAPES = "ops/engine/src/batch_new_shape.cpp"
+ENGINE_DEVICE = "ops/engine/src/engine_device.cpp"
 WORK = "collectives/src/device/device_work.cpp"
 HIERARCHY = "collectives/src/device/device_hierarchy.cpp"
 EXCHANGE = "collectives/src/device/device_exchange.cpp"
@@ -286,11 +297,34 @@ MUTANTS = [
     Mutant("ends-without-a-last-look", "the reports and comparisons while a communicator ends", WATCH,
            "look(Clock::now());", "(void)give_up_ended(Clock::now());", LAST_CALLS),
     Mutant("direct-calls-overtake-the-queue", "the wait of a direct call for earlier calls of the queue", DIRECT,
-           "queue_.wait_until_enqueued();", "", AFTER_THE_QUEUE),
+           "if (queue_.wait_until_enqueued()) ++waits_;", "", AFTER_THE_QUEUE),
     Mutant("factors-of-the-vendor-are-lost", "the factor of the vendor's reduction", WORK,
            "plan.collective.factor = call.final_scale;", "", DIRECT_FACTORS),
     Mutant("buckets-before-they-are-packed", "the wait of the side stream for the caller's", SIDE_STREAM,
            "device_.wait(stream_, *forked_);", "", DIRECT_GRADIENTS),
     Mutant("averages-before-they-are-there", "the wait of the caller's stream for the side stream", SIDE_STREAM,
            "device_.wait(stream, *joined_);", "", DIRECT_GRADIENTS),
+
+    # The engine.
+    Mutant("requests-before-their-input", "the wait of the engine's stream for the tensors' inputs", ENGINE_RUNS,
+           "if (part.local != nullptr) lane_.wait_for_input(*part.local);", "(void)part;", ENGINE_SIZES),
+    Mutant("requests-done-before-the-result", "the wait of the tensors' streams for the results", ENGINE_RUNS,
+           "lane_.finish(*part.local, *run.completed);", "", ENGINE_SIZES),
+    Mutant("events-of-the-program-are-passed-over", "the event that the program has recorded instead", ENGINE_DEVICE,
+           "return device_->wait_for_handle(stream_, tensor.ready_handle);", "return;", ENGINE_SIZES),
+    Mutant("outputs-while-the-program-uses-them", "the wait for earlier work on memory from `allocate`", ENGINE_SHAPES,
+           "lane.wait_for_stream(tensor);  // earlier work of the program may still use the output's memory", "",
+           ENGINE_ROWS),
+    Mutant("gathered-before-it-is-written", "the wait for the input of an allgather", ENGINE_SHAPES,
+           "lane.wait_for_input(tensor);", "", ENGINE_ROWS),
+    Mutant("buffers-are-free-at-once", "that a fusion buffer is in use until its run is unpacked", ENGINE_RUNS,
+           "start(run, input, options);",
+           "start(run, input, options);\n    lane_.give_back(std::move(run.packed));", ENGINE_STRESS),
+    Mutant("sets-are-made-before-earlier-batches-start", "that batches before a new set start first",
+           "ops/engine/src/set_engine.cpp", "if (made_ - waiting < set_changes_.front().after) return std::nullopt;",
+           "(void)waiting;", ENGINE_ADDED),
+    Mutant("sets-keep-the-caller's-order", "the agreed order once there are several sets", "ops/engine/src/set_engine.cpp",
+           "context_.is_direct = false;", "", ENGINE_SETS),
+    Mutant("neutral-values-are-forgotten", "what ranks that have joined contribute", ENGINE_RUNS,
+           "lane_.fill_neutral(to, spec.count(), spec.dtype, spec_.op);", "", ENGINE_JOINED),
 ]

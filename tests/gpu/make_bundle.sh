@@ -11,7 +11,7 @@ build=$(cd "$1" && pwd) bundle=$2
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 fail() { echo "make_bundle.sh: $*" >&2; exit 1; }
 
-programs=(farandole_device_test farandole_device_faults cuda_kernels_test farandole_gpu_figures farandole-bench farandole-info)
+programs=(farandole_device_test farandole_device_faults engine_device_test cuda_kernels_test farandole_gpu_figures farandole-bench farandole-info)
 for program in "${programs[@]}"; do
   [ -x "$build/bin/$program" ] || fail "$build/bin has no $program: build the target farandole_gpu_tests first"
 done
@@ -56,7 +56,8 @@ with open(sys.argv[1], "rb") as plain, lzma.open(sys.argv[1] + ".xz", "wb", pres
   [ ! -d $data ] || { mkdir "$bundle/data" && cp -rL $data "$bundle/data/"; }
 fi
 
-cp "$here"/{run,steps,report,torch_enqueue,torch_figures,torch_job,torch_streams}.py "$here"/{machine,bring_up}.sh "$bundle/tests/gpu/"
+cp "$here"/{engine_client,run,steps,report,torch_engine,torch_enqueue,torch_figures,torch_job,torch_streams}.py "$here"/{machine,bring_up}.sh "$bundle/tests/gpu/"
+cp "$here/../../bindings/python/farandole/_engine_interface.py" "$bundle/tests/gpu/"
 cp "$here"/../support/{local_job,own_host}.sh "$bundle/tests/support/"
 cat >"$bundle/run" <<'TEXT'
 #!/usr/bin/env bash

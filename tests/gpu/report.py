@@ -138,6 +138,10 @@ def judge(report):
                     "step": enqueue})
     targets.append({**at_most("the same through ctypes, of torch's NCCL process group",
                               ratio_of(by_torch, "Farandole by ctypes, us", "torch.distributed.all_reduce, us"), 1), "step": by_torch})
+    by_engine = named(rows, steps.TORCH_ENGINE)
+    targets.append({**at_most("a step of ResNet-50's 161 gradients by the engine, of torch's NCCL process group",
+                              ratio_of(by_engine, "the engine: a step of gradients, us",
+                                       "torch.distributed: a step of gradients, us"), 1), "step": by_engine})
     late = next((value for what, value in stuck.get("measured", {}).items() if what.startswith("stuck stream")), None)
     targets.append({**at_most("a stuck stream to Timeout, seconds after the deadline", late, 1), "step": stuck})
     targets.append({"what": "two ranks on one GPU, every algorithm", "target": "correct", "value": shared["result"],

@@ -51,6 +51,8 @@ ROWS = [row(steps.FIGURES, figures=FIGURES), row(steps.BRING_UP, figures={"ranks
         row(steps.STUCK_STREAM, measured={"stuck stream, seconds after the deadline": 0.25}, tests={"passed": 1, "skipped": 0}),
         row(steps.ENQUEUE, figures={"Farandole's allreduce in the caller's order, us": 12.0, "ncclAllReduce, us": 10.0}),
         row(steps.TORCH_ENQUEUE, figures={"Farandole by ctypes, us": 12.0, "torch.distributed.all_reduce, us": 10.0}),
+        row(steps.TORCH_ENGINE, figures={"the engine: a step of gradients, us": 900.0,
+                                         "torch.distributed: a step of gradients, us": 1000.0}),
         row(steps.ALL_ALGORITHMS, "skipped", reason="no collectives on devices: no NCCL")]
 
 
@@ -91,7 +93,7 @@ class Targets(unittest.TestCase):
         rows = targets()
         self.assertEqual({what: target["met"] for what, target in rows.items()},
                          {"reduce_f32": True, "reduce_f16": False, "reduce_bf16": None, "pack": True, "unpack": None,
-                          "bring-up to the end": False, "host time": True, "the same through ctypes": False, "a stuck stream to Timeout": True, "two ranks on one GPU": None})
+                          "bring-up to the end": False, "host time": True, "the same through ctypes": False, "a step": True, "a stuck stream to Timeout": True, "two ranks on one GPU": None})
         self.assertAlmostEqual(rows["reduce_f32"]["value"], 3 / 1.6 / 2)
         self.assertAlmostEqual(rows["bring-up to the end"]["value"], 1.2)
         self.assertIn("no NCCL", rows["two ranks on one GPU"]["reason"])
@@ -112,7 +114,7 @@ class Targets(unittest.TestCase):
         failed = row("another", "failed", reason="it ended with 1", output=["what went wrong <here>"])
         page = report.make_page(report.make_report(INFO, [*ROWS, failed]))
         self.assertNotIn("Not a GPU result", page)
-        for text in ("NVIDIA H100, 85.0 GiB, 9.0", "driver 580.159 (CUDA 13.0), NCCL 2.28.9", "5 passed, 1 failed, 1 skipped",
+        for text in ("NVIDIA H100, 85.0 GiB, 9.0", "driver 580.159 (CUDA 13.0), NCCL 2.28.9", "6 passed, 1 failed, 1 skipped",
                      "| pack | 0.5 µs | 2000 GB/s | 1.00 | 0.80 |", "| reduce_f32 | 1.6 µs | 1875 GB/s | 0.94 |  |", "**missed**", "what went wrong <here>", "| farandole_s | 0.36 |"):
             self.assertIn(text, page)
 

@@ -11,6 +11,7 @@ ENQUEUE = "two ranks: host time of a call"
 ALLREDUCE = "allreduce, each rank a device"
 TORCH_FIGURES = "torch: copy and add"
 TORCH_ENQUEUE = "torch: host time of a call"
+TORCH_ENGINE = "torch: a step of gradients by the engine"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +49,7 @@ def shared_test(name, limit, program, filters, **more):
     return shared(name, limit, ["{bin}/" + program, "--gtest_filter=" + filters], **more)
 
 
-DEVICE_TEST, FAULTS = "farandole_device_test", "farandole_device_faults"
+DEVICE_TEST, FAULTS, ENGINE_TEST = "farandole_device_test", "farandole_device_faults", "engine_device_test"
 A_FEW = "DeviceCalls.*"
 DEVICE_BENCH = ["{bin}/farandole-bench", "--memory", "device", "--place", "in"]
 
@@ -67,6 +68,8 @@ def steps(devices: int, quick: bool) -> List[Step]:
         shared_test("two ranks on one device: collectives", 90, DEVICE_TEST,
                     "DeviceCollectives.AveragesAndUnevenParts*:DeviceCollectives.AlltoallOfUneven*:DeviceCalls.*:DirectCalls.*:DeviceGradients.*"),
         shared_test("two ranks on one device: memory, minima", 60, DEVICE_TEST, "DeviceMemory.*:DeviceMinimum.*"),
+        shared_test("two ranks on one device: the engine", 90, ENGINE_TEST, "EngineOnDevice.*:EngineOnDeviceStress.*",
+                    environment={"ENGINE_STRESS_REQUESTS": "60"} if quick else {}),
         Step(TORCH_FIGURES, 60, ["{python}", "{tests}/torch_figures.py", bytes_, samples], needs="torch", result="json"),
         test(STUCK_STREAM, 40, FAULTS, "*.AStuckStreamIsATimeoutOnAllRanksWithinTheDeadline",
              environment={"FARANDOLE_TIMEOUT": "3" if quick else "10"}),
@@ -76,6 +79,7 @@ def steps(devices: int, quick: bool) -> List[Step]:
         test("one device for two ranks", 20, FAULTS, "*.OneDeviceForTwoRanks", environment={"FARANDOLE_DEVICE": "0"}),
         test("memory", 40, FAULTS, "*.NoMemoryLeftSaysHowMuchWasAskedAndIsFree:*.ADeviceOfAnotherRankIsNotAllocatedFrom", needs="device"),
         shared(TORCH_ENQUEUE, 90, ["{python}", "{tests}/torch_enqueue.py", "{bin}/../lib", samples], needs="torch", result="json"),
+        shared(TORCH_ENGINE, 90, ["{python}", "{tests}/torch_engine.py", "{bin}/../lib", samples], needs="torch", result="json"),
         shared("torch: tensors and a side stream", 60, ["{python}", "{tests}/torch_streams.py", "{bin}/../lib"], needs="torch",
                result="text"),
     ]

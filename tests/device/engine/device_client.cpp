@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device_client.h"
 
+#include <cstdlib>
 #include <cstring>
 #include <numeric>
 #include <stdexcept>
@@ -36,7 +37,8 @@ void EngineEnvironment::SetUp() {
   rank.size = place.size;
   const DeviceAvailability& available = device_runtime(Settings::from_environment());
   if (available.runtime == nullptr) return;
-  rank.device = &available.runtime->open(place.local_rank);
+  const char* const chosen = std::getenv("FARANDOLE_DEVICE");
+  rank.device = &available.runtime->open(chosen == nullptr ? place.local_rank : std::atoi(chosen));
   rank.stream = rank.device->make_stream();
 }
 
@@ -92,6 +94,7 @@ farandole_tensor TensorOnDevice::describe(farandole_collective collective) {
   if (!has_new_shape(collective)) device_output_ = in_place ? device_input_ : allocate(bytes);
   const StreamView program = own_stream.valid() ? own_stream : stream;
   device.copy(device_input_, input_.view().data, bytes, program);
+  if (after_copy) after_copy();
   tensor.input = device_input_;
   tensor.output = device_output_;
   tensor.memory = FARANDOLE_CUDA_MEMORY;
@@ -110,7 +113,10 @@ void* TensorOnDevice::on_allocate(void* context, const std::int64_t* shape, std:
   const std::int64_t count = std::accumulate(shape, shape + dimensions, std::int64_t{1}, std::multiplies<>());
   self.came_ = Buffer(static_cast<std::size_t>(count), self.input_.dtype());
   if (self.on_host) return self.came_.view().data;
-  self.device_output_ = self.allocate(self.came_.view().size_in_bytes());
+  const std::size_t bytes = self.came_.view().size_in_bytes();
+  self.device_output_ = self.allocate(bytes);
+  // As a framework whose allocator gives out memory that earlier work of the stream still uses.
+  engine_rank().device->fill_zero(self.device_output_, bytes, self.stream);
   return self.device_output_;
 }
 

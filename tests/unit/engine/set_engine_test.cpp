@@ -316,6 +316,34 @@ TEST(SetEngine, HandsOutChangesOfProcessSetsOneByOne) {
   });
 }
 
+/// On a device, collectives of the new set must not come before those of a batch that was agreed earlier.
+TEST(SetEngine, HandsOutAChangeOnceEarlierBatchesHaveStarted) {
+  HandDrivenSet::run(2, [](HandDrivenSet& set) {
+    RequestOptions rows, change;
+    rows.kind = RequestKind::kAllgather;
+    change.kind = RequestKind::kAddSet;
+    change.arguments = {1};
+    std::vector<PendingTensors> gathers, changes;
+    for (std::size_t i = 0; i < 2; ++i) gathers.push_back(set.submit(i, "rows", {1.0F}, rows));
+    // Member 0 asks for memory, and does not get it yet.
+    const auto advance = [&] {
+      set[0].advance(/*blocked=*/false, set.now);
+      set.member(1).advance(set.now);
+    };
+    while (!set[0].has_batches() || !set[1].has_batches()) advance();
+    for (std::size_t i = 0; i < 2; ++i) changes.push_back(set.submit(i, "change", {1.0F}, change));
+    while (!set[1].next_set_change()) advance();
+    for (int pass = 0; pass < 1000; ++pass) {
+      advance();
+      ASSERT_FALSE(set[0].next_set_change().has_value());
+    }
+    set.member(0).run_due();
+    while (!set[0].next_set_change()) advance();
+    set.until_done(gathers[0]);
+    set.until_done(gathers[1]);
+  });
+}
+
 TEST(SetEngine, SendsNothingWhileIdleAndAnswersOnlyRequests) {
   HandDrivenSet::run(2, [](HandDrivenSet& set) {
     const auto expect_idle = [&] {
