@@ -255,6 +255,7 @@ Call::TensorRecord& Call::add_record(const Tensor& input) {
 
 void Call::add(const Tensor& input, const Tensor& output) {
   TensorRecord& record = add_record(input);
+  if (record.input == nullptr) return;  // no elements, or a type that cannot be sent
   record.output = output.SharesBufferWith(input) ? memory_of(output) : result_memory_of(output);
 }
 

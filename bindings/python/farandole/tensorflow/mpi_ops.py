@@ -225,7 +225,7 @@ def _can_overwrite(variable: tf.Variable) -> bool:
 
 @_running.collective
 def broadcast_(variables: Sequence[tf.Variable], root_rank: int, name: Optional[str] = None, process_set=None):
-    """Overwrites variables with their values on rank `root_rank`, in place and in one collective.
+    """Overwrites variables with their values on rank `root_rank`, in place and in one collective per device.
 
     All ranks pass the same number of variables, with equal types and shapes, in the same order. Returns the new values.
     In a `tf.function`, reads that follow see the new values. Not differentiable.
@@ -234,27 +234,40 @@ def broadcast_(variables: Sequence[tf.Variable], root_rank: int, name: Optional[
     broadcast one at a time, after all other variables.
     """
     variables = list(variables)
-    if not variables:
-        return []
-    others = [each for each in variables if not _can_overwrite(each)]
-    if others:
-        values = iter(broadcast_(list(filter(_can_overwrite, variables)), root_rank, name, process_set))
-        # Each broadcast has the name of its variable.
-        assigned = iter([each.assign(broadcast(each.read_value(), root_rank, process_set=process_set)) for each in others])
-        return [next(values if _can_overwrite(each) else assigned) for each in variables]
+    overwritten: Dict[str, List[int]] = {}
+    assigned: List[int] = []
+    for index, variable in enumerate(variables):
+        (overwritten.setdefault(variable.device, []) if _can_overwrite(variable) else assigned).append(index)
+    values: Dict[int, tf.Tensor] = {}
+    for number, indices in enumerate(overwritten.values()):
+        values.update(zip(indices, _overwrite([variables[i] for i in indices], number, root_rank, name, process_set)))
+    for index in assigned:
+        # The broadcast has the name of its variable.
+        value = broadcast(variables[index].read_value(), root_rank, process_set=process_set)
+        with tf.control_dependencies([variables[index].assign(value)]):
+            values[index] = tf.identity(value)
+    return [values[index] for index in range(len(variables))]
+
+
+def _overwrite(
+    variables: List[tf.Variable], number: int, root_rank: int, name: Optional[str], process_set: Any
+) -> List[tf.Tensor]:
+    """Overwrites variables of one device; `number` is that of the device among the devices of the call."""
     arguments = {
         "variables": [variable.handle for variable in variables],
         "root_rank": _running.root_number(root_rank),
         "process_set": _running.set_number(process_set),
     }
     if tf.executing_eagerly():
-        _running.run_named(_LIB.farandole_broadcast_variables, name, **arguments)
+        _running.run_named(_LIB.farandole_broadcast_variables, name and f"{name}.{number}" if number else name, **arguments)
         return [variable.read_value() for variable in variables]
     name = name or "_".join(["FarandoleBroadcastVariables", variables[0].name, variables[-1].name])
     _running.refuse_xla("FarandoleBroadcastVariables")
     # Keeps automatic control dependencies: ops that read or write the variables stay in order.
     with _graph_frames.hidden():
-        done = _LIB.farandole_broadcast_variables(name=_running.normalize_name(name), **arguments)
+        done = _LIB.farandole_broadcast_variables(
+            name=_running.normalize_name(f"{name}_{number}" if number else name), **arguments
+        )
     with tf.control_dependencies([done]):
         return [variable.read_value() for variable in variables]
 
