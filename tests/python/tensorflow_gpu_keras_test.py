@@ -25,11 +25,11 @@ class CountsAfterFirstEpoch(keras.callbacks.Callback):
             self.counted.__exit__()
 
 
-def classifier(optimizer):
+def classifier(optimizer, **options):
     keras.utils.set_random_seed(3)
     model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(8, activation="relu"), keras.layers.Dense(3)])
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(optimizer, loss, metrics=["accuracy"], jit_compile=False)
+    model.compile(optimizer, loss, metrics=["accuracy"], **options)
     return model
 
 
@@ -80,7 +80,7 @@ class KerasOnGpuTest(support.RankedTest):
             return model, fit(model, callbacks=[counts])
 
         with tf.device("/CPU:0"):
-            alone = fit(classifier(keras.optimizers.SGD(0.1))).history
+            alone = fit(classifier(keras.optimizers.SGD(0.1), jit_compile=False)).history
         counts = CountsAfterFirstEpoch()
         model, history = train(counts)
         self.assertRegex(model.trainable_variables[0].value.device, "GPU:0$")

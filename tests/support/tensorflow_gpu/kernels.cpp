@@ -32,26 +32,59 @@ class StreamKernel : public OpKernel {
   explicit StreamKernel(OpKernelConstruction* context) : OpKernel(context) {
     OP_REQUIRES_OK(context, tensorflow::OpRegistry::Global()->LookUp(type_string(), &op_));
     OP_REQUIRES_OK(context, create_processor_kernel(def(), &kernel_));
+    writes_variables_ = type_string() != "ResourceGather";
   }
 
   void Compute(OpKernelContext* context) override {
     std::vector<Operand> inputs, outputs;
+    std::vector<tensorflow::core::RefCountPtr<tensorflow::Var>> variables;
+    std::vector<std::unique_ptr<tensorflow::mutex_lock>> locks;
     for (int i = 0; i < context->num_inputs(); ++i) {
-      inputs.push_back({context->input(i), context->input_memory_type(i) == tensorflow::HOST_MEMORY});
+      if (context->input_dtype(i) == tensorflow::DT_RESOURCE) {
+        auto& variable = variables.emplace_back();
+        OP_REQUIRES_OK(context,
+                       tensorflow::LookupResource(context, tensorflow::HandleFromInput(context, i), &variable));
+        locks.push_back(std::make_unique<tensorflow::mutex_lock>(*variable->mu()));
+        if (writes_variables_) OP_REQUIRES_OK(context, own_value(context, *variable));
+        inputs.push_back({*variable->tensor(), Operand::kVariable});
+      } else {
+        const bool is_on_host = context->input_memory_type(i) == tensorflow::HOST_MEMORY;
+        inputs.push_back({context->input(i), is_on_host ? Operand::kHost : Operand::kDevice});
+      }
     }
     OP_REQUIRES_OK(context, allocate(context, inputs, outputs));
     OP_REQUIRES_OK(context, launch(context, op_->op_def.name().c_str(), kernel_, inputs, outputs));
   }
 
  private:
+  using ShapeAndType = std::pair<PartialTensorShape, DataType>;
+
+  /// Gives the variable memory of its own if a tensor that was read from the variable shares the memory.
+  static absl::Status own_value(OpKernelContext* context, tensorflow::Var& variable) {
+    Tensor* const value = variable.tensor();
+    if (value->RefCountIsOne()) return absl::OkStatus();
+    Tensor own;
+    TF_RETURN_IF_ERROR(context->allocate_temp(value->dtype(), value->shape(), &own));
+    copy_on_device(context, *value, own);
+    *value = own;
+    return absl::OkStatus();
+  }
+
   absl::Status allocate(OpKernelContext* context, const std::vector<Operand>& inputs, std::vector<Operand>& outputs) {
     std::vector<PartialTensorShape> shapes;
     std::vector<const Tensor*> values;
+    std::vector<std::unique_ptr<std::vector<ShapeAndType>>> variables;
     for (const Operand& input : inputs) {
-      shapes.emplace_back(input.tensor.shape());
-      values.push_back(input.is_on_host ? &input.tensor : nullptr);
+      const bool is_variable = input.place == Operand::kVariable;
+      shapes.push_back(is_variable ? PartialTensorShape({}) : PartialTensorShape(input.tensor.shape()));
+      values.push_back(input.place == Operand::kHost ? &input.tensor : nullptr);
+      auto& variable = variables.emplace_back();
+      if (!is_variable) continue;
+      variable = std::make_unique<std::vector<ShapeAndType>>();
+      variable->emplace_back(PartialTensorShape(input.tensor.shape()), input.tensor.dtype());
     }
-    InferenceContext inference(TF_GRAPH_DEF_VERSION, tensorflow::AttrSlice(def()), op_->op_def, shapes, values, {}, {});
+    InferenceContext inference(TF_GRAPH_DEF_VERSION, tensorflow::AttrSlice(def()), op_->op_def, shapes, values, {},
+                               variables);
     TF_RETURN_IF_ERROR(inference.construction_status());
     TF_RETURN_IF_ERROR(inference.Run(op_->shape_inference_fn));
     for (int i = 0; i < inference.num_outputs(); ++i) {
@@ -64,48 +97,14 @@ class StreamKernel : public OpKernel {
       }
       Tensor* output = nullptr;
       TF_RETURN_IF_ERROR(context->allocate_output(i, shape, &output));
-      outputs.push_back({*output, false});
+      outputs.push_back({*output});
     }
     return absl::OkStatus();
   }
 
   const tensorflow::OpRegistrationData* op_ = nullptr;
   std::shared_ptr<OpKernel> kernel_;
-};
-
-/// Adds to a variable, or subtracts from it: in place if nobody else holds the variable's value.
-class UpdateKernel : public OpKernel {
- public:
-  explicit UpdateKernel(OpKernelConstruction* context) : OpKernel(context) {
-    DataType type = tensorflow::DT_INVALID;
-    OP_REQUIRES_OK(context, context->GetAttr("dtype", &type));
-    tensorflow::NodeDef node;
-    OP_REQUIRES_OK(context, tensorflow::NodeDefBuilder(name(), is_sum() ? "AddV2" : "Sub")
-                                .Input("variable", 0, type)
-                                .Input("value", 0, type)
-                                .Finalize(&node));
-    OP_REQUIRES_OK(context, create_processor_kernel(node, &kernel_));
-  }
-
-  void Compute(OpKernelContext* context) override {
-    tensorflow::core::RefCountPtr<tensorflow::Var> variable;
-    OP_REQUIRES_OK(context, tensorflow::LookupResource(context, tensorflow::HandleFromInput(context, 0), &variable));
-    const tensorflow::mutex_lock lock(*variable->mu());
-    Tensor* const value = variable->tensor();
-    Tensor result;
-    if (value->RefCountIsOne()) {
-      result = *value;
-    } else {
-      OP_REQUIRES_OK(context, context->allocate_temp(value->dtype(), value->shape(), &result));
-    }
-    OP_REQUIRES_OK(context,
-                   launch(context, "update of a variable", kernel_, {{*value}, {context->input(1)}}, {{result}}));
-    *value = result;
-  }
-
- private:
-  bool is_sum() const { return type_string() == "AssignAddVariableOp"; }
-  std::shared_ptr<OpKernel> kernel_;
+  bool writes_variables_ = false;
 };
 
 // Types of tensors in device memory. TensorFlow keeps int32 in host memory, where it registers kernels for any device.
@@ -119,112 +118,57 @@ const std::vector<DataType>& device_types() {
 
 struct Row {
   const char* op;
-  std::vector<const char*> in_host_memory;  ///< arguments that are in host memory, as with kernels for a GPU
+  std::vector<const char*> in_host_memory = {};  ///< arguments that are in host memory, as with kernels for a GPU
 };
 
+// clang-format off
 const std::vector<Row>& rows() {
-  static const auto* const table = new std::vector<Row>{// layers and losses
-                                                        {"MatMul", {}},
-                                                        {"BiasAdd", {}},
-                                                        {"BiasAddGrad", {}},
-                                                        {"Relu", {}},
-                                                        {"ReluGrad", {}},
-                                                        {"Tanh", {}},
-                                                        {"TanhGrad", {}},
-                                                        {"Sigmoid", {}},
-                                                        {"SigmoidGrad", {}},
-                                                        {"Softmax", {}},
-                                                        {"LogSoftmax", {}},
-                                                        {"SparseSoftmaxCrossEntropyWithLogits", {}},
-                                                        {"SoftmaxCrossEntropyWithLogits", {}},
-                                                        // arithmetic
-                                                        {"Add", {}},
-                                                        {"AddV2", {}},
-                                                        {"AddN", {}},
-                                                        {"Sub", {}},
-                                                        {"Mul", {}},
-                                                        {"RealDiv", {}},
-                                                        {"DivNoNan", {}},
-                                                        {"TruncateDiv", {}},
-                                                        {"FloorDiv", {}},
-                                                        {"FloorMod", {}},
-                                                        {"Neg", {}},
-                                                        {"Abs", {}},
-                                                        {"Sign", {}},
-                                                        {"Sqrt", {}},
-                                                        {"Rsqrt", {}},
-                                                        {"Square", {}},
-                                                        {"SquaredDifference", {}},
-                                                        {"Pow", {}},
-                                                        {"Exp", {}},
-                                                        {"Log", {}},
-                                                        {"Maximum", {}},
-                                                        {"Minimum", {}},
-                                                        {"Reciprocal", {}},
-                                                        {"Cast", {}},
-                                                        // comparisons
-                                                        {"Equal", {}},
-                                                        {"NotEqual", {}},
-                                                        {"Greater", {}},
-                                                        {"GreaterEqual", {}},
-                                                        {"Less", {}},
-                                                        {"LessEqual", {}},
-                                                        {"LogicalAnd", {}},
-                                                        {"LogicalOr", {}},
-                                                        {"LogicalNot", {}},
-                                                        {"IsFinite", {}},
-                                                        {"SelectV2", {}},
-                                                        {"Select", {}},
-                                                        // reductions
-                                                        {"Sum", {"reduction_indices"}},
-                                                        {"Mean", {"reduction_indices"}},
-                                                        {"Max", {"reduction_indices"}},
-                                                        {"Min", {"reduction_indices"}},
-                                                        {"Prod", {"reduction_indices"}},
-                                                        {"All", {"reduction_indices"}},
-                                                        {"Any", {"reduction_indices"}},
-                                                        {"ArgMax", {"dimension"}},
-                                                        // memory
-                                                        {"Fill", {"dims"}},
-                                                        {"ZerosLike", {}},
-                                                        {"OnesLike", {}},
-                                                        {"BroadcastTo", {"shape"}},
-                                                        {"Tile", {"multiples"}},
-                                                        {"Transpose", {"perm"}},
-                                                        {"ConcatV2", {"axis"}},
-                                                        {"Slice", {"begin", "size"}},
-                                                        {"Pack", {}},
-                                                        {"Unpack", {}},
-                                                        {"StridedSlice", {"begin", "end", "strides"}},
-                                                        {"StridedSliceGrad", {"shape", "begin", "end", "strides"}},
-                                                        {"GatherV2", {"axis"}},
-                                                        {"UnsortedSegmentSum", {"num_segments"}}};
+  static const auto* const table = new std::vector<Row>{
+      // layers and losses
+      {"MatMul"}, {"BiasAdd"}, {"BiasAddGrad"}, {"Relu"}, {"ReluGrad"}, {"Tanh"}, {"TanhGrad"}, {"Sigmoid"},
+      {"SigmoidGrad"}, {"Softmax"}, {"LogSoftmax"}, {"SparseSoftmaxCrossEntropyWithLogits"},
+      {"SoftmaxCrossEntropyWithLogits"},
+      // arithmetic
+      {"Add"}, {"AddV2"}, {"AddN"}, {"Sub"}, {"Mul"}, {"RealDiv"}, {"DivNoNan"}, {"TruncateDiv"}, {"FloorDiv"},
+      {"FloorMod"}, {"Neg"}, {"Abs"}, {"Sign"}, {"Sqrt"}, {"Rsqrt"}, {"Square"}, {"SquaredDifference"}, {"Pow"},
+      {"Exp"}, {"Log"}, {"Maximum"}, {"Minimum"}, {"Reciprocal"}, {"Cast"},
+      // comparisons
+      {"Equal"}, {"NotEqual"}, {"Greater"}, {"GreaterEqual"}, {"Less"}, {"LessEqual"}, {"LogicalAnd"}, {"LogicalOr"},
+      {"LogicalNot"}, {"IsFinite"}, {"SelectV2"}, {"Select"},
+      // reductions
+      {"Sum", {"reduction_indices"}}, {"Mean", {"reduction_indices"}}, {"Max", {"reduction_indices"}},
+      {"Min", {"reduction_indices"}}, {"Prod", {"reduction_indices"}}, {"All", {"reduction_indices"}},
+      {"Any", {"reduction_indices"}}, {"ArgMax", {"dimension"}},
+      // memory
+      {"Fill", {"dims"}}, {"ZerosLike"}, {"OnesLike"}, {"BroadcastTo", {"shape"}}, {"Tile", {"multiples"}},
+      {"Transpose", {"perm"}}, {"ConcatV2", {"axis"}}, {"Slice", {"begin", "size"}}, {"Pack"}, {"Unpack"},
+      {"StridedSlice", {"begin", "end", "strides"}}, {"StridedSliceGrad", {"shape", "begin", "end", "strides"}},
+      {"GatherV2", {"axis"}}, {"UnsortedSegmentSum", {"num_segments"}},
+      // variables
+      {"AssignAddVariableOp"}, {"AssignSubVariableOp"}, {"ResourceGather"}, {"ResourceScatterAdd"},
+      {"ResourceScatterSub"}, {"ResourceScatterUpdate"}, {"ResourceApplyGradientDescent"}, {"ResourceApplyMomentum"},
+      {"ResourceApplyKerasMomentum"}, {"ResourceApplyAdam"}};
   return *table;
 }
-
-template <class Kernel>
-void register_kernel(tensorflow::KernelDefBuilder& builder) {
-  const tensorflow::kernel_factory::OpKernelRegistrar registrar(
-      builder.Build(), "fake_gpu", [](OpKernelConstruction* context) -> OpKernel* { return new Kernel(context); });
-}
+// clang-format on
 
 bool register_all() {
   for (const Row& row : rows()) {
+    const tensorflow::OpDef* op = nullptr;
+    TF_CHECK_OK(tensorflow::OpRegistry::Global()->LookUpOpDef(row.op, &op));
     tensorflow::KernelDefBuilder builder(row.op);
     builder.Device(tensorflow::DEVICE_GPU);
     for (const char* const argument : row.in_host_memory) builder.HostMemory(argument);
-    const tensorflow::OpDef* op = nullptr;
-    TF_CHECK_OK(tensorflow::OpRegistry::Global()->LookUpOpDef(row.op, &op));
-    const auto& attributes = op->attr();
-    const bool has_type = std::any_of(attributes.begin(), attributes.end(),
-                                      [](const auto& attribute) { return attribute.name() == "T"; });
-    if (has_type) builder.TypeConstraint("T", device_types());
-    register_kernel<StreamKernel>(builder);
-  }
-  for (const char* const op : {"AssignAddVariableOp", "AssignSubVariableOp"}) {
-    tensorflow::KernelDefBuilder builder(op);
-    builder.Device(tensorflow::DEVICE_GPU).HostMemory("resource").TypeConstraint("dtype", device_types());
-    register_kernel<UpdateKernel>(builder);
+    for (const auto& argument : op->input_arg()) {
+      if (argument.type() == tensorflow::DT_RESOURCE) builder.HostMemory(argument.name().c_str());
+    }
+    for (const auto& attribute : op->attr()) {
+      const bool is_type = attribute.name() == "T" || attribute.name() == "dtype";
+      if (is_type) builder.TypeConstraint(attribute.name().c_str(), device_types());
+    }
+    const tensorflow::kernel_factory::OpKernelRegistrar registrar(
+        builder.Build(), "fake_gpu",
+        [](OpKernelConstruction* context) -> OpKernel* { return new StreamKernel(context); });
   }
   return true;
 }

@@ -11,6 +11,7 @@
 #include "tensorflow/core/framework/device.h"
 #include "tensorflow/core/framework/device_factory.h"
 #include "tensorflow/core/framework/node_properties.h"
+#include "tensorflow/core/framework/resource_var.h"
 #include "tensorflow/core/platform/logging.h"
 #include "tensorflow/core/public/session_options.h"
 #include "tensorflow/core/public/version.h"
@@ -51,7 +52,7 @@ class View : public tensorflow::TensorBuffer {
 
 /// The tensor as the stream's thread sees it.
 Tensor view_of(const Operand& operand) {
-  if (operand.is_on_host) return operand.tensor;
+  if (operand.place == Operand::kHost) return operand.tensor;
   void* const memory = driver().stream_address(operand.tensor.tensor_data().data());
   auto* const view = new View(memory, operand.tensor.TotalBytes());
   Tensor result(operand.tensor.dtype(), operand.tensor.shape(), view);
@@ -65,12 +66,17 @@ std::array<std::atomic<SP_Stream>, kMaxDevices> compute_streams{};
 struct Launch {
   std::shared_ptr<OpKernel> kernel;
   std::vector<Tensor> inputs, outputs;
+  std::vector<bool> are_variables;  // for each input
 
   void run() {
     // A second reference to each input: the kernel must not write its result there.
     const std::vector<Tensor> kept = inputs;
+    std::vector<tensorflow::core::RefCountPtr<tensorflow::Var>> variables;
     std::vector<tensorflow::TensorValue> values;
-    for (Tensor& input : inputs) values.emplace_back(&input);
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      if (are_variables[i]) inputs[i] = handle_of(variables.emplace_back(variable_of(kept[i])).get());
+      values.emplace_back(&inputs[i]);
+    }
     const std::vector<AllocatorAttributes> input_attributes(inputs.size()), output_attributes(outputs.size());
     OpKernelContext::Params parameters;
     parameters.device = processor();
@@ -82,12 +88,33 @@ struct Launch {
     OpKernelContext context(&parameters, static_cast<int>(outputs.size()));
     kernel->Compute(&context);
     TF_CHECK_OK(context.status());
+    for (std::size_t i = 0, next = 0; i < inputs.size(); ++i) {
+      if (are_variables[i]) copy(*variables[next++]->tensor(), kept[i]);
+    }
     for (int i = 0; i < static_cast<int>(outputs.size()); ++i) {
-      const absl::string_view result = context.mutable_output(i)->tensor_data();
-      CHECK_EQ(result.size(), outputs[i].TotalBytes()) << kernel->type_string();
-      std::memcpy(outputs[i].data(), result.data(), result.size());
+      copy(*context.mutable_output(i), outputs[i]);
       delete context.release_output(i).tensor;
     }
+  }
+
+  void copy(const Tensor& from, const Tensor& to) const {
+    CHECK_EQ(from.TotalBytes(), to.TotalBytes()) << kernel->type_string();
+    if (from.data() != to.data()) std::memcpy(to.data(), from.data(), from.TotalBytes());
+  }
+
+  static tensorflow::Var* variable_of(const Tensor& value) {
+    auto* const variable = new tensorflow::Var(value.dtype());
+    *variable->tensor() = value;
+    variable->is_initialized = true;
+    return variable;
+  }
+
+  static Tensor handle_of(tensorflow::Var* variable) {
+    variable->Ref();  // the handle's
+    Tensor handle(tensorflow::DT_RESOURCE, {});
+    handle.scalar<tensorflow::ResourceHandle>()() =
+        tensorflow::ResourceHandle::MakeRefCountingHandle(variable, processor()->name());
+    return handle;
   }
 };
 
@@ -97,10 +124,8 @@ void run_launch(void* pointer, int is_possible) {
   delete launch;
 }
 
-}  // namespace
-
-absl::Status launch(OpKernelContext* context, const char* name, const std::shared_ptr<OpKernel>& kernel,
-                    const std::vector<Operand>& inputs, const std::vector<Operand>& outputs) {
+/// The op's stream. Makes its device current.
+SP_Stream stream_of(OpKernelContext* context) {
   TF_Status* const status = TF_NewStatus();
   const SP_Stream stream = TF_GetStream(reinterpret_cast<TF_OpKernelContext*>(context), status);
   CHECK_EQ(TF_GetCode(status), TF_OK) << TF_Message(status);
@@ -108,19 +133,36 @@ absl::Status launch(OpKernelContext* context, const char* name, const std::share
   const int ordinal = context->device()->tensorflow_accelerator_device_info()->gpu_id;
   use_device(ordinal);
   compute_streams.at(ordinal) = stream;
-  auto* const item = new Launch{kernel, {}, {}};
+  return stream;
+}
+
+}  // namespace
+
+absl::Status launch(OpKernelContext* context, const char* name, const std::shared_ptr<OpKernel>& kernel,
+                    const std::vector<Operand>& inputs, const std::vector<Operand>& outputs) {
+  const SP_Stream stream = stream_of(context);
+  auto* const item = new Launch{kernel, {}, {}, {}};
   std::vector<fake_device_access> accesses;
   const auto add = [&accesses](const Operand& operand, bool is_write, std::vector<Tensor>& tensors) {
     tensors.push_back(view_of(operand));
-    if (operand.is_on_host) return;
+    if (operand.place == Operand::kHost) return;
     accesses.push_back({operand.tensor.tensor_data().data(), operand.tensor.TotalBytes(), is_write ? 1 : 0});
   };
-  for (const Operand& input : inputs) add(input, false, item->inputs);
+  for (const Operand& input : inputs) {
+    item->are_variables.push_back(input.place == Operand::kVariable);
+    add(input, input.place == Operand::kVariable, item->inputs);
+  }
   for (const Operand& output : outputs) add(output, true, item->outputs);
   const CUresult failed = driver().launch(stream, name, run_launch, item, accesses.data(), accesses.size());
   if (failed == CUDA_SUCCESS) return absl::OkStatus();
   delete item;
   return absl::InternalError(std::string(name) + " could not be launched: " + std::to_string(failed));
+}
+
+void copy_on_device(OpKernelContext* context, const Tensor& from, const Tensor& to) {
+  const auto stream = reinterpret_cast<CUstream>(stream_of(context));
+  check(driver().cuMemcpyAsync(address_of(to.data()), address_of(from.data()), from.TotalBytes(), stream),
+        "cuMemcpyAsync");
 }
 
 SP_Stream compute_stream(int ordinal) {

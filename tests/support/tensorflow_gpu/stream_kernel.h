@@ -12,10 +12,11 @@
 
 namespace fake_gpu {
 
-/// A tensor of a launch, and whether its memory is the host's.
+/// A tensor of a launch.
 struct Operand {
+  enum Place { kDevice, kHost, kVariable };  // kVariable: the value, in device memory, of a variable that is an input
   tensorflow::Tensor tensor;
-  bool is_on_host = false;
+  Place place = kDevice;
 };
 
 /// Enqueues a kernel in the op's stream: the stream's thread runs the processor's `kernel` on the memory that streams
@@ -26,6 +27,9 @@ struct Operand {
 absl::Status launch(tensorflow::OpKernelContext* context, const char* name,
                     const std::shared_ptr<tensorflow::OpKernel>& kernel, const std::vector<Operand>& inputs,
                     const std::vector<Operand>& outputs);
+
+/// Enqueues a copy in the op's stream, from device memory to device memory.
+void copy_on_device(tensorflow::OpKernelContext* context, const tensorflow::Tensor& from, const tensorflow::Tensor& to);
 
 /// Stream of the latest launch on a device; null if there was none.
 SP_Stream compute_stream(int ordinal);
