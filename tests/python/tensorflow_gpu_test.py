@@ -121,6 +121,22 @@ class CollectivesTest(GpuTest):
         for _ in range(3):
             self.check_on_gpu(many(), np.full(1000, 465.0 * self.size + 30 * rows))
 
+    def test_late_output_waits_for_earlier_users_of_its_memory(self):
+        """On rank 0 the collective begins first: its output takes memory of the other ops, whose work is pending."""
+        elements = 3000 * self.size
+
+        @tf.function
+        def step(ones, own):
+            sums = [tf.reduce_sum(ones * float(i)) for i in range(60)]
+            with tf.control_dependencies(sums if self.rank != 0 else []):
+                own = tf.identity(own)
+            return tf.add_n(sums), mpi_ops.allgather(own, name="late")
+
+        for _ in range(20):
+            total, gathered = step(tf.ones([elements]), tf.fill([3000], float(self.rank)))
+            self.assertEqual(float(total), elements * sum(range(60)))
+            self.check_on_gpu(gathered, np.repeat(np.arange(self.size), 3000))
+
     def test_process_set(self):
         others = hvd.add_process_set(range(1, self.size))
         if self.rank != 0:
