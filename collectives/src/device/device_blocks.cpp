@@ -10,6 +10,11 @@
 namespace farandole {
 
 DeviceBlocks::~DeviceBlocks() {
+  if (is_forked_child()) {
+    keep_until_the_end(std::move(blocks_));
+    keep_until_the_end(std::move(released_));
+    return;
+  }
   if (collect().are_left) keep_until_the_end(std::move(released_));
 }
 
@@ -71,6 +76,7 @@ bool DeviceBlocks::is_in_use(const Block& block) {
 }
 
 void DeviceBlocks::release(void* memory) {
+  if (is_forked_child()) return;
   Block block;  // returned to the pool after the lock is released, if it is unused
   const std::lock_guard lock(mutex_);
   const auto found = blocks_.find(memory);

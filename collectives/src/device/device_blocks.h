@@ -2,6 +2,8 @@
 // Device memory that the program has allocated, and the calls that use it.
 #pragma once
 
+#include <unistd.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -45,7 +47,7 @@ class DeviceBlocks {
                 std::uint64_t number);
   /// Notes that the blocks that overlap the memory are used while `user` exists.
   void note_use(const void* memory, std::size_t bytes, const std::shared_ptr<const BlockUser>& user);
-  /// The program has released the block that begins at `memory`.
+  /// The program has released the block that begins at `memory`. No-op in a forked child.
   void release(void* memory);
 
   /// The released blocks after `collect`.
@@ -76,6 +78,10 @@ class DeviceBlocks {
   template <class Visit>
   void for_each(const void* memory, std::size_t bytes, const Visit& visit);
 
+  /// In a forked child: the parent's device is of no use there, and the mutex may be locked for ever.
+  bool is_forked_child() const { return getpid() != owner_; }
+
+  const pid_t owner_ = getpid();
   std::mutex mutex_;               // guards the members below
   std::map<void*, Block> blocks_;  // of the program, by address
   std::vector<Block> released_;    // by the program, but in use

@@ -30,6 +30,7 @@ void check_space(const DeviceRuntime& runtime, const void* memory, MemorySpace s
 
 Device& EngineDevice::open(const RequestSpec& spec) {
   if (Device* const device = device_.load(std::memory_order_acquire)) return *device;
+  const std::lock_guard lock(opening_);
   host_waits_.fetch_add(1, std::memory_order_relaxed);
   try {
     Device& device = internals(communicator_).device();

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <utility>
 #include <vector>
@@ -38,7 +39,8 @@ class EngineDevice {
   /// @param spec  for the error
   Device& open(const RequestSpec& spec);
   const Communicator& communicator_;
-  std::atomic<Device*> device_{nullptr};
+  std::mutex opening_;
+  std::atomic<Device*> device_{nullptr};  // pairs with its load: a thread that reads it sees the open device
   std::atomic<std::uint64_t> host_waits_{0};
 };
 

@@ -2,11 +2,14 @@
 #include "device/device_blocks.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <thread>
 #include <vector>
 
 namespace farandole {
@@ -105,6 +108,31 @@ TEST(DeviceBlocks, ACallOverSeveralBlocksUsesThemAll) {
   operation.reset();
   EXPECT_EQ(blocks.collect().returned, 2U);
   EXPECT_EQ(pool.returned, 3);
+}
+
+/// Another thread of the parent may hold the mutex at the fork.
+TEST(DeviceBlocks, AForkedChildReleasesNothing) {
+  Pool pool;
+  DeviceBlocks blocks;
+  void* const block = blocks.add(pool.block(100), 100);
+  std::atomic<bool> stop{false};
+  std::thread busy([&] {
+    while (!stop) blocks.collect();
+  });
+  for (int i = 0; i < 50; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(10);
+      blocks.release(block);
+      _exit(0);
+    }
+    int status = -1;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0) << "the child has hung";
+  }
+  stop = true;
+  busy.join();
+  blocks.release(block);
 }
 
 TEST(DeviceBlocks, OtherMemoryIsNoBlock) {
