@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keras on the fake GPU of tests/support/tensorflow_gpu: the losses are those of the CPU."""
 
+from unittest import mock
+
 from tensorflow_gpu_support import Counted, hvd, support, tf  # isort: skip
 
 support.need("keras")
@@ -9,6 +11,8 @@ import keras  # noqa: E402
 import numpy as np  # noqa: E402
 
 import farandole.keras  # noqa: E402
+from farandole import _lifecycle  # noqa: E402
+from farandole.tensorflow.strategy import _extended  # noqa: E402
 
 RANDOM = np.random.default_rng(5)
 X = RANDOM.normal(size=(48, 6)).astype(np.float32)
@@ -87,6 +91,15 @@ class KerasOnGpuTest(support.RankedTest):
         np.testing.assert_allclose(history.history["loss"], alone["loss"], rtol=1e-5)
         self.assertEqual(counts.counted.host_waits, 0)
         self.assertGreater(counts.counted.device_buckets, 0)
+
+    def test_warning_about_a_gpu_of_several_ranks(self):
+        with mock.patch.object(_extended, "_own_gpu", lambda device: "the GPU"):
+            hvd.MirroredStrategy()
+        warned = any("use the same GPU" in text for text in _lifecycle._warned)
+        self.assertEqual(warned, hvd.rank() == 0)
+        _lifecycle._warned.clear()
+        hvd.MirroredStrategy()
+        self.assertFalse(_lifecycle._warned)
 
 
 if __name__ == "__main__":
