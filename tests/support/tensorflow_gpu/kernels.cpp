@@ -157,7 +157,7 @@ bool register_all() {
     const tensorflow::OpDef* op = nullptr;
     TF_CHECK_OK(tensorflow::OpRegistry::Global()->LookUpOpDef(row.op, &op));
     tensorflow::KernelDefBuilder builder(row.op);
-    builder.Device(tensorflow::DEVICE_GPU);
+    builder.Device(tensorflow::DEVICE_GPU).Priority(1);  // above kernels that TensorFlow has for some types
     for (const char* const argument : row.in_host_memory) builder.HostMemory(argument);
     for (const auto& argument : op->input_arg()) {
       if (argument.type() == tensorflow::DT_RESOURCE) builder.HostMemory(argument.name().c_str());
