@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# usage: killed_rank.sh FAULTS_PROGRAM VARIABLE=VALUE…
-# Of four processes one is killed in the middle of a hierarchical collective on device memory: the other three say so, all
-# in time, and the job's status is that of the killed one. The variables put it on the double.
+# usage: killed_rank.sh PROGRAM TEST VARIABLE=VALUE…
+# Of four processes one is killed in TEST, in the middle of a collective on device memory: the other three say so, all in
+# time, and the job's status is that of the killed one. The variables put it on the double.
 set -u
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=tests/cli/expect.sh
 source "$here/../cli/expect.sh"
-program=$1; shift
+program=$1 test=$2; shift 2
 killed=137 # 128 + SIGKILL
 ends $killed '' env "$@" "$here/../support/local_job.sh" -n 4 "$program" \
-  --gtest_filter=DeviceFaults.KilledRankMidwayIsPeerLostOnItsPeers
+  --gtest_filter="$test"
 has_lines 3 '^\[  PASSED  \] 1 test'
 has_no 'misuse|FAILED|SKIPPED'
 finish
