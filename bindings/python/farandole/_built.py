@@ -2,8 +2,40 @@
 """Build options of this copy of Farandole, under the names of Horovod's queries."""
 
 import ctypes
+import os
+from pathlib import Path
+from typing import Dict, Optional
 
 from . import _engine, errors
+
+
+def _device_settings() -> Optional[Dict[str, str]]:
+    """The settings, if the plug-in for CUDA is installed and not switched off; otherwise None."""
+    try:
+        facts = _engine.describe()
+    except errors.InvalidArgument:  # invalid settings, which `init` reports
+        return None
+    settings = facts["settings"]
+    beside = Path(os.path.realpath(facts["library"])).parent / "farandole"
+    directories = [beside, *map(Path, filter(None, [settings["FARANDOLE_PLUGIN_DIR"]]))]
+    is_installed = any((directory / "libfarandole_cuda.so").exists() for directory in directories)
+    return settings if is_installed and settings["FARANDOLE_CUDA"] != "off" else None
+
+
+def _loaded(path: str) -> Optional[ctypes.CDLL]:
+    """The library, as the plug-in for CUDA loads it: a copy that the process has loaded already comes first."""
+    for mode in (os.RTLD_NOLOAD, 0):
+        try:
+            return ctypes.CDLL(path, mode=mode | os.RTLD_NOW | os.RTLD_LOCAL)
+        except OSError:
+            pass
+    return None
+
+
+def has_cuda_driver() -> bool:
+    """True if the plug-in for CUDA is installed, not switched off, and finds a driver. Initialises no device."""
+    settings = _device_settings()
+    return settings is not None and _loaded(settings["FARANDOLE_CUDA_LIBRARY"] or "libcuda.so.1") is not None
 
 
 def _has_plugin(prefix: str) -> bool:
@@ -44,8 +76,11 @@ def gloo_built() -> bool:
 
 
 def nccl_built() -> int:
-    """0: this version has no GPU support in TensorFlow."""
-    return 0
+    """Version of the NCCL that Farandole uses, such as 22809; 0 if there is none, or no plug-in for CUDA."""
+    settings = _device_settings()
+    library = settings and _loaded(settings["FARANDOLE_NCCL_LIBRARY"] or "libnccl.so.2")
+    version = ctypes.c_int()
+    return version.value if library and library.ncclGetVersion(ctypes.byref(version)) == 0 else 0
 
 
 def ddl_built() -> bool:
@@ -59,8 +94,8 @@ def ccl_built() -> bool:
 
 
 def cuda_built() -> bool:
-    """False in this version: the engine lists plug-ins for MPI only."""
-    return _has_plugin("cuda")
+    """True if the plug-in for CUDA is installed, and FARANDOLE_CUDA is not `off`."""
+    return _device_settings() is not None
 
 
 def rocm_built() -> bool:

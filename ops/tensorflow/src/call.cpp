@@ -19,6 +19,7 @@
 #include "tensorflow/core/platform/errors.h"
 
 #include "block_pool.h"
+#include "device_stream.h"
 
 namespace farandole_tensorflow {
 namespace {
@@ -31,29 +32,24 @@ constexpr int64_t kCancelledCallEndsAfterMicros = 10'000'000;
 
 std::atomic<int32_t> pending_count{0};
 
-// Address of results without elements: the engine takes NULL for "no memory".
-alignas(64) std::array<char, 64> no_elements;
-
+/// Address of a tensor; null if it has no elements.
 void* memory_of(const Tensor& tensor) {
-  return tensor.NumElements() == 0 ? no_elements.data() : const_cast<char*>(tensor.tensor_data().data());
+  return tensor.NumElements() == 0 ? nullptr : const_cast<char*>(tensor.tensor_data().data());
 }
 
 // A new result of this size or more lies in a mapping of its own, and contains aligned pages of 2 MiB.
 constexpr std::size_t kHugePagesBytes = 4 << 20;
 constexpr std::size_t kHugePageBytes = 2 << 20;
 
-/// Address of a result that TensorFlow has allocated. Asks the system for huge pages if the result is large and outside
-/// our pool (best effort): such memory is newly mapped each time, and page faults of 4 KiB can take several times as
-/// long as the reduction.
-void* result_memory_of(const Tensor& tensor) {
-  void* const memory = memory_of(tensor);
-  const std::size_t bytes = tensor.tensor_data().size();
-  if (bytes < kHugePagesBytes || BlockPool::instance().size_of(memory) != 0) return memory;
+/// Asks the system for huge pages for a result in host memory, if the result is large and outside our pool (best
+/// effort): such memory is newly mapped each time, and page faults of 4 KiB can take several times as long as the
+/// reduction.
+void request_huge_pages(void* memory, std::size_t bytes) {
+  if (bytes < kHugePagesBytes || BlockPool::instance().size_of(memory) != 0) return;
   const auto begin = reinterpret_cast<std::uintptr_t>(memory);
   const std::size_t skipped = -begin % kHugePageBytes;
   (void)madvise(static_cast<char*>(memory) + skipped, (bytes - skipped) / kHugePageBytes * kHugePageBytes,
                 MADV_HUGEPAGE);
-  return memory;
 }
 
 /// The latest steps that have made calls, one entry for each process set that a step uses. A function that TensorFlow
@@ -248,6 +244,7 @@ Call::Call(tensorflow::OpKernelContext* context, tensorflow::AsyncOpKernel::Done
 Call::TensorRecord& Call::add_record(const Tensor& input) {
   TensorRecord record;
   record.call = this;
+  if (options_.is_on_gpu) record.memory = FARANDOLE_CUDA_MEMORY;
   const absl::Status status = engine_dtype(input.dtype(), &record.dtype);
   if (!status.ok()) set_error(status, /*failed_on_all=*/false);
   for (int i = 0; i < input.dims(); ++i) record.shape.push_back(input.dim_size(i));
@@ -258,8 +255,14 @@ Call::TensorRecord& Call::add_record(const Tensor& input) {
 
 void Call::add(const Tensor& input, const Tensor& output) {
   TensorRecord& record = add_record(input);
-  if (record.input == nullptr) return;
+  if (record.input == nullptr) return;  // no elements, or a type that cannot be sent
   record.output = output.SharesBufferWith(input) ? memory_of(output) : result_memory_of(output);
+}
+
+void* Call::result_memory_of(const Tensor& output) const {
+  void* const memory = memory_of(output);
+  if (!options_.is_on_gpu) request_huge_pages(memory, output.TotalBytes());
+  return memory;
 }
 
 void Call::add_with_deferred_output(const Tensor& input, int output_index, const std::vector<int64_t>* splits,
@@ -278,6 +281,7 @@ void Call::add_nothing() {
 
 std::vector<farandole_tensor> Call::engine_tensors() const {
   std::vector<farandole_tensor> tensors(records_.size());
+  const DeviceStream device = options_.is_on_gpu ? device_stream_of(context_) : DeviceStream{};
   for (std::size_t i = 0; i < records_.size(); ++i) {
     const TensorRecord& record = records_[i];
     farandole_tensor& tensor = tensors[i];
@@ -292,8 +296,11 @@ std::vector<farandole_tensor> Call::engine_tensors() const {
       tensor.splits_count = static_cast<int32_t>(record.splits->size());
     }
     tensor.context = const_cast<TensorRecord*>(&record);
-    tensor.allocate = record.output == nullptr ? &Call::allocate_callback : nullptr;
+    tensor.allocate = record.output_index >= 0 ? &Call::allocate_callback : nullptr;
     tensor.done = &Call::done_callback;
+    tensor.memory = record.memory;
+    tensor.device = device.ordinal;
+    tensor.stream = device.stream;
   }
   return tensors;
 }

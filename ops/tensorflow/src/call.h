@@ -52,8 +52,9 @@ struct CallOptions {
   double prescale = 1.0;
   double postscale = 1.0;
   bool caller_waits = false;
-  std::string about;     ///< further property that the ranks must agree on
-  absl::Status outcome;  ///< if not OK, the op fails with this status, whatever the engine's result
+  bool is_on_gpu = false;  ///< the op runs on a GPU, in whose memory the tensors lie
+  std::string about;       ///< further property that the ranks must agree on
+  absl::Status outcome;    ///< if not OK, the op fails with this status, whatever the engine's result
 };
 
 /// Reports to the engine that this rank cannot make a call, for the reason in `status`: the other ranks' calls then
@@ -64,6 +65,10 @@ void refuse(const CallOptions& options, int64_t step_id, const absl::Status& sta
 ///
 /// Memory. TensorFlow's `done` is called only after the engine's last callback. Until then the OpKernelContext stays
 /// alive, and with it all inputs and outputs, whatever is cancelled.
+///
+/// GPUs. The engine's callbacks come when the collective is enqueued: the stream in which TensorFlow computes then
+/// waits for the result, and no thread does. After `done`, TensorFlow may give the memory of an input to another op;
+/// that op's work is enqueued in the same stream, behind the wait.
 ///
 /// Cancellation. TensorFlow cancels the pending ops of a step when an op of the step has failed, and when the caller
 /// asks. A submitted collective runs to its end nevertheless, because the other ranks need this rank's part; a
@@ -112,6 +117,7 @@ class Call : public std::enable_shared_from_this<Call> {
   struct TensorRecord {
     Call* call = nullptr;
     farandole_dtype dtype = FARANDOLE_U8;
+    farandole_memory memory = FARANDOLE_HOST_MEMORY;
     std::vector<int64_t> shape;
     const void* input = nullptr;
     void* output = nullptr;
@@ -122,6 +128,8 @@ class Call : public std::enable_shared_from_this<Call> {
 
   TensorRecord& add_record(const tensorflow::Tensor& input);
   std::vector<farandole_tensor> engine_tensors() const;
+  /// Address of a result that TensorFlow has allocated.
+  void* result_memory_of(const tensorflow::Tensor& output) const;
   /// Prepares the submission. Returns false if the call was cancelled or is invalid; `finish` has then run.
   bool begin();
   /// Handles the result of farandole_submit or farandole_join.

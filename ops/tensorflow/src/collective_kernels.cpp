@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels of the collectives.
 //
-// The kernels are registered for the CPU only: TensorFlow places the ops there, and copies tensors of other devices to
-// the CPU and back. Once the engine takes device memory, kernels for GPUs can be registered here for the same ops. They
-// must pass `context->op_device_context()->stream()` along, so that the collective waits for the tensor, and later work
-// waits for the collective. `shape`, `splits` and `received_splits` then stay in host memory
-// (`.SharedMemory("splits")`).
+// Kernels for GPUs are the same classes: tensors lie in the GPU's memory, numbers of rows and scalars in the host's.
 #include <cstdlib>
 #include <numeric>
 #include <string>
@@ -15,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "call.h"
+#include "gpu_kernels.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tensorflow/core/framework/resource_var.h"
@@ -60,6 +57,7 @@ class CollectiveKernel : public AsyncOpKernel {
   CollectiveKernel(OpKernelConstruction* context, farandole_collective collective)
       : AsyncOpKernel(context), options_(read_options(context, name())) {
     options_.collective = collective;
+    options_.is_on_gpu = context->device_type() == tensorflow::DEVICE_GPU;
     if (context->HasAttr("root_rank")) OP_REQUIRES_OK(context, context->GetAttr("root_rank", &options_.root));
     if (!context->HasAttr("reduce_op")) return;
     int op = 0;
@@ -221,4 +219,16 @@ FARANDOLE_REGISTER_KERNEL("FarandoleBarrier", BarrierKernel);
 FARANDOLE_REGISTER_KERNEL("FarandoleJoin", JoinKernel);
 
 }  // namespace
+
+void register_gpu_collectives() {
+  register_gpu_kernel<SameShapeKernel<FARANDOLE_ALLREDUCE>>("FarandoleAllreduce");
+  register_gpu_kernel<SameShapeKernel<FARANDOLE_BROADCAST>>("FarandoleBroadcast");
+  register_gpu_kernel<VariableRowsKernel<FARANDOLE_ALLGATHER>>("FarandoleAllgather");
+  register_gpu_kernel<VariableRowsKernel<FARANDOLE_REDUCE_SCATTER>>("FarandoleReducescatter");
+  register_gpu_kernel<BroadcastVariablesKernel>("FarandoleBroadcastVariables", {"variables"});
+  register_gpu_kernel<AlltoallKernel>("FarandoleAlltoall", {"splits", "received_splits"});
+  register_gpu_kernel<BarrierKernel>("FarandoleBarrier");
+  register_gpu_kernel<JoinKernel>("FarandoleJoin", {"last_rank"});
+}
+
 }  // namespace farandole_tensorflow

@@ -2,6 +2,7 @@
 // Functions that the Python package calls by ctypes.
 #include "block_pool.h"
 #include "call.h"
+#include "gpu_kernels.h"
 #include "window_allocator.h"
 
 #define FARANDOLE_TENSORFLOW_EXPORT extern "C" __attribute__((visibility("default")))
@@ -13,6 +14,12 @@ FARANDOLE_TENSORFLOW_EXPORT const char farandole_tensorflow_build[] = FARANDOLE_
 /// Makes WindowAllocator TensorFlow's CPU allocator. TensorFlow ends the process if it has allocated anything before.
 FARANDOLE_TENSORFLOW_EXPORT void farandole_tensorflow_register_allocator() {
   farandole_tensorflow::register_window_allocator();
+}
+
+/// Registers kernels for GPUs, which pass device memory to the engine. Call it once, before the first op runs.
+FARANDOLE_TENSORFLOW_EXPORT void farandole_tensorflow_register_gpu_kernels() {
+  farandole_tensorflow::register_gpu_collectives();
+  farandole_tensorflow::register_gpu_topology();
 }
 
 /// Number of collectives that have begun and not ended.

@@ -5,6 +5,7 @@
 
 #include "call.h"
 #include "farandole/engine.h"
+#include "gpu_kernels.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
 namespace farandole_tensorflow {
@@ -71,4 +72,13 @@ FARANDOLE_REGISTER_TOPOLOGY_KERNEL("FarandoleLocalSize", local_size);
 FARANDOLE_REGISTER_TOPOLOGY_KERNEL("FarandoleProcessSetIncluded", is_included);
 
 }  // namespace
+
+void register_gpu_topology() {
+  register_gpu_kernel<TopologyKernel<rank_in>>("FarandoleRank", {"value"});
+  register_gpu_kernel<TopologyKernel<size_of>>("FarandoleSize", {"value"});
+  register_gpu_kernel<TopologyKernel<local_rank>>("FarandoleLocalRank", {"value"});
+  register_gpu_kernel<TopologyKernel<local_size>>("FarandoleLocalSize", {"value"});
+  register_gpu_kernel<TopologyKernel<is_included>>("FarandoleProcessSetIncluded", {"value"});
+}
+
 }  // namespace farandole_tensorflow

@@ -172,7 +172,8 @@ class HelpersTest(unittest.TestCase):
         with self.assertRaisesRegex(ImportError, "horovod.torch"):
             util.check_extension("horovod.torch", "HOROVOD_WITH_PYTORCH", __file__, "mpi_lib_v2")
         self.assertEqual((util.mpi_built(verbose=False), util.gloo_built()), (farandole.mpi_built(), False))
-        self.assertFalse(util.nccl_built() or util.ddl_built() or util.ccl_built())
+        self.assertEqual(util.nccl_built(), farandole.nccl_built())
+        self.assertFalse(util.ddl_built() or util.ccl_built())
         self.assertEqual([util.num_rank_is_power_2(n) for n in (0, 1, 2, 3, 8)], [False, True, True, False, True])
         self.assertEqual(util.split_list(list(range(7)), 3), [[0, 1, 2], [3, 4], [5, 6]])
         self.assertEqual(util.split_list([1], 2), [[1], []])

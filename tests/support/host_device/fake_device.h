@@ -32,6 +32,20 @@ unsigned long fake_device_calls(const char* function);
 /// How many threads are in a call of the driver that waits: for a device, as cuMemFree does, or for the driver's lock.
 unsigned fake_device_waits_in_driver(void);
 
+/// Memory that a function in a stream reads or writes.
+struct fake_device_access {
+  const void* begin;
+  size_t bytes;
+  int is_write;
+};
+/// Enqueues a function of the host as a kernel of the current device: the stream's thread calls `run(argument, 1)`, or
+/// `run(argument, 0)` if the device is lost by then. Returns a CUresult; after an error, `run` is never called.
+/// @param name  for reports; must live until the process ends
+int fake_device_launch(void* stream, const char* name, void (*run)(void* argument, int is_possible), void* argument,
+                       const struct fake_device_access* accesses, size_t count);
+/// Translates an address of device memory for a function in a stream. Call it when the function is enqueued.
+void* fake_device_stream_address(const void* address);
+
 /// How often a group of this communicator, or a host that connects it, has looked for progress in vain since it last
 /// had any. Grows only while it waits for a peer. (fake_nccl)
 unsigned long fake_nccl_idle_polls(void* comm);

@@ -88,7 +88,7 @@ def gloo_built(verbose: bool = False) -> bool:
 
 
 def nccl_built(verbose: bool = False) -> int:
-    """0."""
+    """Version of the NCCL that Farandole uses; 0 if there is none."""
     return _reported("NCCL", _built.nccl_built(), verbose)
 
 

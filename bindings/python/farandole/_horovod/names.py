@@ -157,7 +157,6 @@ INSTEAD = {
 }
 
 _ELASTIC = "[Elastic](#elastic)"
-_ON_HOST = "the ops for TensorFlow do not run on GPUs: tensors there are copied to the host and back"
 # Differences of names, by name or "module:name".
 DIFFERENCES = {
     "init": "a list of ranks as `comm` raises `Unsupported`: use process sets. `expected_size` is new",
@@ -165,8 +164,8 @@ DIFFERENCES = {
     "gloo_built": "False: Farandole has its own transports",
     "gloo_enabled": "False: Farandole has its own transports",
     "mpi_threads_supported": "raises `InvalidArgument` in a job [without MPI](quickstart.md#without-mpi)",
-    "nccl_built": f"0: {_ON_HOST}",
-    "cuda_built": f"False: {_ON_HOST}",
+    "nccl_built": "the version of the NCCL that is found at run time",
+    "cuda_built": "True if the plug-in for CUDA is installed: [GPUs](gpu.md#tensorflow)",
     "ProcessSet": "a set from an MPI communicator raises `Unsupported`: pass its ranks. "
     "A set without ranks cannot be registered",
     "add_process_set": "at any time, without `HOROVOD_DYNAMIC_PROCESS_SETS`; an empty list raises `InvalidArgument`: "

@@ -6,12 +6,13 @@ import os
 from pathlib import Path
 from typing import Any, Dict, Optional
 
-from .. import _engine, _files
+from .. import _built, _engine, _files
 from . import _op_library
 
 _ops: Any = None
 _path: Optional[Path] = None
 _exports: Optional[ctypes.CDLL] = None
+_has_gpu_kernels = False
 _allocator_is_registered: Optional[bool] = None
 
 
@@ -29,7 +30,7 @@ def load() -> Any:
 
     Raises ImportError, with a command that helps.
     """
-    global _ops, _path, _exports
+    global _ops, _path, _exports, _has_gpu_kernels
     if _ops is None:
         import tensorflow as tf
 
@@ -43,8 +44,17 @@ def load() -> Any:
         _exports = ctypes.CDLL(str(path))
         _exports.farandole_tensorflow_register_allocator.restype = None
         _exports.farandole_tensorflow_memory.restype = None
+        _exports.farandole_tensorflow_register_gpu_kernels.restype = None
+        _has_gpu_kernels = _built.has_cuda_driver()
+        if _has_gpu_kernels:
+            _exports.farandole_tensorflow_register_gpu_kernels()
         _ops, _path = ops, path
     return _ops
+
+
+def has_gpu_kernels() -> bool:
+    """True if ops run on GPUs. Otherwise TensorFlow runs them on the CPU, and copies tensors there and back."""
+    return _has_gpu_kernels
 
 
 def register_allocator() -> bool:

@@ -33,7 +33,7 @@ def broadcast_variables(
     orders. Other differences of names are accepted.
     """
     del inplace
-    by_device: dict = {}
+    sent: List[Any] = []
     operations: List[Any] = []
     variables = [variable_of(variable) for variable in variables]
     if tf.executing_eagerly():
@@ -42,9 +42,8 @@ def broadcast_variables(
         if variable.dtype.base_dtype.name not in _engine.DTYPES:
             operations.append(_broadcast_bytes(variable, root_rank, process_set))
         else:
-            by_device.setdefault(variable.device, []).append(variable)
-    for same_device in by_device.values():
-        operations += list(mpi_ops.broadcast_(same_device, root_rank, process_set=process_set))
+            sent.append(variable)
+    operations += list(mpi_ops.broadcast_(sent, root_rank, process_set=process_set))
     return None if tf.executing_eagerly() else tf.group(*operations)
 
 

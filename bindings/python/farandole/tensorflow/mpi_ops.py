@@ -173,11 +173,14 @@ def grouped_allgather(
 def _allgather_gradient(op, *gradients):
     over_ranks = Sum if _running.is_in_strategy() else Average
     reduced = _grouped_allreduce(_running.dense(gradients, op.outputs), op=over_ranks, **_running.of_gradient(op))
-    rows = tf.stack([tf.shape(tensor, out_type=tf.int64)[0] for tensor in op.inputs])
-    all_rows = allgather(rows[tf.newaxis], **_running.of_gradient(op, "rows"))
-    own = rank_op(process_set=op.get_attr("process_set"))
-    first = tf.reduce_sum(all_rows[:own], axis=0)
-    return [each[first[i] : first[i] + rows[i]] for i, each in enumerate(reduced)]
+    shapes = [tf.shape(tensor, out_type=tf.int64) for tensor in op.inputs]
+    with tf.device("/device:CPU:0"):  # the host needs these numbers, wherever the tensors are
+        rows = tf.stack([shape[0] for shape in shapes])
+        all_rows = allgather(rows[tf.newaxis], **_running.of_gradient(op, "rows"))
+        own = rank_op(process_set=op.get_attr("process_set"))
+        first = tf.reduce_sum(all_rows[:own], axis=0)
+        last = first + rows
+    return [each[first[i] : last[i]] for i, each in enumerate(reduced)]
 
 
 # ---- Broadcast -----------------------------------------------------------------------------------------------------
@@ -214,40 +217,57 @@ def _broadcast_gradient(op, *gradients):
     return [tf.where(is_root, each, tf.zeros_like(each)) for each in reduced]
 
 
+def _can_overwrite(variable: tf.Variable) -> bool:
+    """True if the op that overwrites variables has a kernel for this variable."""
+    is_on_host = "GPU" not in variable.device
+    return resource_variable_ops.is_resource_variable(variable) and (is_on_host or _library.has_gpu_kernels())
+
+
 @_running.collective
 def broadcast_(variables: Sequence[tf.Variable], root_rank: int, name: Optional[str] = None, process_set=None):
-    """Overwrites variables with their values on rank `root_rank`, in place and in one collective.
+    """Overwrites variables with their values on rank `root_rank`, in place and in one collective per device.
 
     All ranks pass the same number of variables, with equal types and shapes, in the same order. Returns the new values.
     In a `tf.function`, reads that follow see the new values. Not differentiable.
 
-    Reference variables of TensorFlow 1 (`use_resource=False`) are broadcast one at a time, after all other variables.
+    Reference variables of TensorFlow 1 (`use_resource=False`), and variables on a GPU that Farandole does not use, are
+    broadcast one at a time, after all other variables.
     """
     variables = list(variables)
-    if not variables:
-        return []
-    references = [each for each in variables if not resource_variable_ops.is_resource_variable(each)]
-    if references:
-        by_resource = [each for each in variables if resource_variable_ops.is_resource_variable(each)]
-        values = iter(broadcast_(by_resource, root_rank, name, process_set))
-        # Each broadcast has the name of its variable.
-        assigned = iter(
-            [each.assign(broadcast(each.read_value(), root_rank, process_set=process_set)) for each in references]
-        )
-        return [next(values if resource_variable_ops.is_resource_variable(each) else assigned) for each in variables]
+    overwritten: Dict[str, List[int]] = {}
+    assigned: List[int] = []
+    for index, variable in enumerate(variables):
+        (overwritten.setdefault(variable.device, []) if _can_overwrite(variable) else assigned).append(index)
+    values: Dict[int, tf.Tensor] = {}
+    for number, indices in enumerate(overwritten.values()):
+        values.update(zip(indices, _overwrite([variables[i] for i in indices], number, root_rank, name, process_set)))
+    for index in assigned:
+        # The broadcast has the name of its variable.
+        value = broadcast(variables[index].read_value(), root_rank, process_set=process_set)
+        with tf.control_dependencies([variables[index].assign(value)]):
+            values[index] = tf.identity(value)
+    return [values[index] for index in range(len(variables))]
+
+
+def _overwrite(
+    variables: List[tf.Variable], number: int, root_rank: int, name: Optional[str], process_set: Any
+) -> List[tf.Tensor]:
+    """Overwrites variables of one device; `number` is that of the device among the devices of the call."""
     arguments = {
         "variables": [variable.handle for variable in variables],
         "root_rank": _running.root_number(root_rank),
         "process_set": _running.set_number(process_set),
     }
     if tf.executing_eagerly():
-        _running.run_named(_LIB.farandole_broadcast_variables, name, **arguments)
+        _running.run_named(_LIB.farandole_broadcast_variables, name and f"{name}.{number}" if number else name, **arguments)
         return [variable.read_value() for variable in variables]
     name = name or "_".join(["FarandoleBroadcastVariables", variables[0].name, variables[-1].name])
     _running.refuse_xla("FarandoleBroadcastVariables")
     # Keeps automatic control dependencies: ops that read or write the variables stay in order.
     with _graph_frames.hidden():
-        done = _LIB.farandole_broadcast_variables(name=_running.normalize_name(name), **arguments)
+        done = _LIB.farandole_broadcast_variables(
+            name=_running.normalize_name(f"{name}_{number}" if number else name), **arguments
+        )
     with tf.control_dependencies([done]):
         return [variable.read_value() for variable in variables]
 

@@ -2,13 +2,15 @@
 """The methods that tf.distribute calls on a strategy: one replica per process, no worker threads."""
 
 import contextlib
+import os
 import sys
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import tensorflow as tf
 
-from ... import _engine, _lifecycle, errors
+from ... import _engine, _lifecycle, errors, objects
 from ..._engine import Sum
+from .._differences import ranks_in_words
 from .._gradients import GradientReducer
 from .._reductions import divided
 from . import _input, _variables
@@ -25,6 +27,30 @@ def _own_device() -> str:
     """The GPU whose number is this process's local rank, modulo the number of GPUs; the CPU if there is no GPU."""
     gpus = tf.config.list_logical_devices("GPU")
     return gpus[_lifecycle.local_rank() % len(gpus)].name if gpus else "/device:CPU:0"
+
+
+def _own_gpu(device: str) -> Any:
+    """A value that is equal for two ranks only if they use the same GPU; None if `device` is no GPU."""
+    kind, _, number = device.rpartition(":")
+    if not kind.endswith("GPU"):
+        return None
+    visible = tf.config.get_visible_devices("GPU")[int(number)].name
+    return [_engine.place().host_index, os.environ.get("CUDA_VISIBLE_DEVICES", ""), visible]
+
+
+def _warn_shared_gpu(device: str) -> None:
+    """Warns once if several ranks use one GPU. Collective."""
+    ranks_by_gpu: Dict[str, List[int]] = {}
+    for rank, gpu in enumerate(objects.allgather_object(_own_gpu(device), name="farandole.strategy.gpu")):
+        if gpu is not None:
+            ranks_by_gpu.setdefault(str(gpu), []).append(rank)
+    shared = next((ranks for ranks in ranks_by_gpu.values() if len(ranks) > 1), None)
+    if shared:
+        _lifecycle.warn_once(
+            f"{ranks_in_words(shared)} use the same GPU, which NCCL does not support: start as many ranks on a host as it has "
+            "GPUs, or let each rank see one of its own (CUDA_VISIBLE_DEVICES). FARANDOLE_CUDA=off shares a GPU, and reduces "
+            "on the processor"
+        )
 
 
 def _component(value: Any) -> Any:
@@ -75,6 +101,7 @@ class Extended(tf.compat.v1.distribute.StrategyExtended):
     def __init__(self, container_strategy: Any):
         super().__init__(container_strategy)
         self._device = _own_device()
+        _warn_shared_gpu(self._device)
         self._reducer = GradientReducer("MirroredStrategy", op=Sum)
         self._cluster_resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
             tf.train.ClusterSpec({"worker": [f"rank{rank}:0" for rank in range(_lifecycle.size())]}),

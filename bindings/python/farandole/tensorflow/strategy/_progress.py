@@ -131,8 +131,8 @@ class Progress:
     """Sends the messages and keeps the results of the last one. A process has one instance, see `progress()`."""
 
     def __init__(self) -> None:
-        # Created outside of the strategy, so that each rank has values of its own.
-        with tf.init_scope():
+        # Created outside of the strategy, so that each rank has values of its own. The op reads and writes them on the CPU.
+        with tf.init_scope(), tf.device("/device:CPU:0"):
             self._place = tf.Variable([0] * len(_PLACE), dtype=tf.int64, trainable=False, name="farandole_place")
             self._share = tf.Variable(1.0, dtype=tf.float64, trainable=False, name="farandole_share")
             none = [[-1] * _lifecycle.size()] * KEPT_BATCHES

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keras on the fake GPU of tests/support/tensorflow_gpu: the losses are those of the CPU."""
+
+from unittest import mock
+
+from tensorflow_gpu_support import Counted, hvd, support, tf  # isort: skip
+
+support.need("keras")
+
+import keras  # noqa: E402
+import numpy as np  # noqa: E402
+
+import farandole.keras  # noqa: E402
+from farandole import _lifecycle  # noqa: E402
+from farandole.tensorflow.strategy import _extended  # noqa: E402
+
+RANDOM = np.random.default_rng(5)
+X = RANDOM.normal(size=(48, 6)).astype(np.float32)
+Y = (X @ RANDOM.normal(size=(6, 3))).argmax(axis=1)
+
+
+class CountsAfterFirstEpoch(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        if epoch == 1:
+            self.counted = Counted().__enter__()
+
+    def on_epoch_end(self, epoch, logs=None):
+        if epoch == 1:
+            self.counted.__exit__()
+
+
+def classifier(optimizer, **options):
+    keras.utils.set_random_seed(3)
+    model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(8, activation="relu"), keras.layers.Dense(3)])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(optimizer, loss, metrics=["accuracy"], **options)
+    return model
+
+
+def fit(model, x=X, y=Y, batch_size=12, callbacks=()):
+    return model.fit(x, y, batch_size=batch_size, epochs=2, shuffle=False, verbose=0, callbacks=list(callbacks))
+
+
+class KerasOnGpuTest(support.RankedTest):
+    def setUp(self):
+        super().setUp()
+        tf.config.set_soft_device_placement(True)  # input pipelines and metrics have ops for the CPU only
+
+    def both(self, train):
+        """Trains on the CPU, then on the GPU. Returns the history and the weights of both, and the counts on the GPU."""
+        results = []
+        for device in ("/CPU:0", "/GPU:0"):
+            counts = CountsAfterFirstEpoch()
+            with tf.device(device):
+                model, history = train(counts)
+            self.assertRegex(model.trainable_variables[0].value.device, f"{device[1:]}$")
+            results.append((history.history, [np.asarray(weight) for weight in model.get_weights()]))
+        return *results, counts.counted
+
+    def check_alike(self, on_cpu, on_gpu):
+        for name, values in on_cpu[0].items():
+            np.testing.assert_allclose(on_gpu[0][name], values, rtol=1e-5, err_msg=name)
+        for ours, theirs in zip(on_gpu[1], on_cpu[1]):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
+
+    def test_distributed_optimizer(self):
+        for make in (lambda: keras.optimizers.SGD(0.1, momentum=0.9), lambda: keras.optimizers.Adam(0.01)):
+            def train(counts, make=make):
+                model = classifier(farandole.keras.DistributedOptimizer(make()))
+                own = slice(hvd.rank(), None, hvd.size())
+                broadcast = farandole.keras.callbacks.BroadcastGlobalVariablesCallback(0)
+                return model, fit(model, X[own], Y[own], 4, [broadcast, counts])
+
+            on_cpu, on_gpu, counted = self.both(train)
+            self.check_alike(on_cpu, on_gpu)
+            self.assertEqual(counted.host_waits, 0)
+            self.assertGreaterEqual(counted.device_buckets, 48 // hvd.size() // 4)
+            self.assertGreater(counted.device_kernels, 0)
+
+    def test_strategy(self):
+        def train(counts):
+            with hvd.MirroredStrategy().scope():
+                model = classifier(keras.optimizers.SGD(0.1))
+            return model, fit(model, callbacks=[counts])
+
+        with tf.device("/CPU:0"):
+            alone = fit(classifier(keras.optimizers.SGD(0.1), jit_compile=False)).history
+        counts = CountsAfterFirstEpoch()
+        model, history = train(counts)
+        self.assertRegex(model.trainable_variables[0].value.device, "GPU:0$")
+        np.testing.assert_allclose(history.history["loss"], alone["loss"], rtol=1e-5)
+        self.assertEqual(counts.counted.host_waits, 0)
+        self.assertGreater(counts.counted.device_buckets, 0)
+
+    def test_warning_about_a_gpu_of_several_ranks(self):
+        with mock.patch.object(_extended, "_own_gpu", lambda device: "the GPU"):
+            hvd.MirroredStrategy()
+        warned = any("use the same GPU" in text for text in _lifecycle._warned)
+        self.assertEqual(warned, hvd.rank() == 0)
+        _lifecycle._warned.clear()
+        hvd.MirroredStrategy()
+        self.assertFalse(_lifecycle._warned)
+
+
+if __name__ == "__main__":
+    support.main()

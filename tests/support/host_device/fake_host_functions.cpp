@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Functions of the host in streams, which stand for kernels of programs.
+#include <cstddef>
+#include <utility>
+
+#include "fake_calls.h"
+#include "fake_device.h"
+#include "fake_devices.h"
+#include "fake_exports.h"
+
+namespace farandole::fake {
+
+extern "C" int fake_device_launch(void* stream, const char* name, void (*run)(void* argument, int is_possible),
+                                  void* argument, const fake_device_access* accesses, std::size_t count) {
+  FARANDOLE_FAKE_CALL(Needs::kContext);
+  Stream* target = nullptr;
+  if (const CUresult failed = find_target(name, static_cast<CUstream>(stream), target); failed != CUDA_SUCCESS) {
+    return failed;
+  }
+  Item item{.call = name};
+  for (std::size_t i = 0; i < count; ++i) {
+    const bool is_write = accesses[i].is_write != 0;
+    const Access access{accesses[i].begin, accesses[i].bytes, is_write, is_write ? "output" : "input"};
+    if (!item.uses.add(name, target->device.ordinal, Reach::kDevice, access)) return CUDA_ERROR_INVALID_VALUE;
+  }
+  item.work = [run, argument](Random& /*random*/) { run(argument, 1); };
+  item.skipped = [run, argument] { run(argument, 0); };
+  target->device.enqueue(*target, std::move(item));
+  return CUDA_SUCCESS;
+}
+
+extern "C" void* fake_device_stream_address(const void* address) {
+  return const_cast<void*>(stream_address(address));
+}
+
+}  // namespace farandole::fake
