@@ -103,16 +103,18 @@ std::string run_wrong(ProgramRank& rank, const std::vector<PlannedGroup>& groups
     if (rank.is_in(plan.group)) calls.push_back(std::make_unique<ProgramCall>(rank, groups[plan.group], plan));
   }
   rank.ranks().barrier();  // memory is there before a stream may hang
+  std::string fault;
   try {
     for (const auto& call : calls) call->start();
-    if (wrong.mistake.kind == Kind::kLeaves && rank.rank() == wrong.mistake.culprit) {
-      rank.synchronize();
-      return {};
-    }
-    return fault_of(rank.ranks());
+    const bool leaves = wrong.mistake.kind == Kind::kLeaves && rank.rank() == wrong.mistake.culprit;
+    if (!leaves) fault = fault_of(rank.ranks());
   } catch (const Error& error) {
-    return error.what();
+    fault = error.what();
   }
+  // The program's own copies to the buffers of `calls` end before these are released. After a fault NCCL is aborted, so
+  // that the streams go on.
+  rank.synchronize();
+  return fault;
 }
 
 void run_program(Communicator& ranks, unsigned seed, Kind kind) {
