@@ -8,6 +8,8 @@ namespace farandole {
 namespace {
 
 constexpr std::size_t kMinBufferBytes = 64 << 10;
+/// A new buffer in the memory of a device is waited for, so that few are made.
+constexpr std::size_t kMinDeviceBufferBytes = 8 << 20;
 constexpr std::size_t kMaxFreeBuffers = 8;
 
 }  // namespace
@@ -17,7 +19,8 @@ Buffer FusionBuffers::take(std::size_t bytes) {
       std::find_if(free_.begin(), free_.end(), [&](const Buffer& buffer) { return buffer.count() >= bytes; });
   if (fits == free_.end()) {
     ++made_;
-    return communicator_.allocate(std::bit_ceil(std::max(bytes, kMinBufferBytes)), DType::kU8, space_);
+    const std::size_t least = space_.is_host() ? kMinBufferBytes : kMinDeviceBufferBytes;
+    return communicator_.allocate(std::bit_ceil(std::max(bytes, least)), DType::kU8, space_);
   }
   Buffer taken = std::move(*fits);
   free_.erase(fits);
