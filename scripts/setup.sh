@@ -211,6 +211,7 @@ become_root() {
     no_root='you are not root, and there is no sudo'
   elif [ -t 0 ]; then
     root=(sudo)
+    say "sudo is asked to install ${missing[*]}${spare[*]:+ ${spare[*]}}"
     sudo true || no_root='you are not root, and sudo refuses'
   else
     root=(sudo -n)

@@ -45,6 +45,9 @@ def main() -> None:
     options = parser.parse_args()
 
     hvd.init()
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus:  # each process sees its own
+        tf.config.set_visible_devices(gpus[hvd.local_rank()], "GPU")
     images, labels = load(options.data_dir, "train", options.samples)
     # Each rank trains with its own part of the data, of the same size on all ranks, and shuffles this part itself.
     rows = len(images) // hvd.size()

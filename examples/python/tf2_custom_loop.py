@@ -55,6 +55,9 @@ def main() -> None:
     options = parser.parse_args()
 
     hvd.init()  # 2
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus:  # each process sees its own
+        tf.config.set_visible_devices(gpus[hvd.local_rank()], "GPU")
     tf.keras.utils.set_random_seed(1)
     images, labels = load(options.data_dir, "train")
     test = load(options.data_dir, "t10k")

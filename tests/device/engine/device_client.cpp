@@ -170,7 +170,7 @@ std::string submit(const DeviceRequest& request, DeviceTensors& tensors) {
   submitted.tensor_count = static_cast<std::int32_t>(described.size());
   farandole_error* error = nullptr;
   if (farandole_submit(&submitted, &error) == 0) return {};
-  const std::string text = farandole_error_text(error);
+  std::string text = farandole_error_text(error);
   farandole_error_free(error);
   return text;
 }

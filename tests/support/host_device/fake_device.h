@@ -33,7 +33,7 @@ unsigned long fake_device_calls(const char* function);
 unsigned fake_device_waits_in_driver(void);
 
 /// Memory that a function in a stream reads or writes.
-struct fake_device_access {
+struct FakeDeviceAccess {
   const void* begin;
   size_t bytes;
   int is_write;
@@ -42,7 +42,7 @@ struct fake_device_access {
 /// `run(argument, 0)` if the device is lost by then. Returns a CUresult; after an error, `run` is never called.
 /// @param name  for reports; must live until the process ends
 int fake_device_launch(void* stream, const char* name, void (*run)(void* argument, int is_possible), void* argument,
-                       const struct fake_device_access* accesses, size_t count);
+                       const FakeDeviceAccess* accesses, size_t count);
 /// Translates an address of device memory for a function in a stream. Call it when the function is enqueued.
 void* fake_device_stream_address(const void* address);
 

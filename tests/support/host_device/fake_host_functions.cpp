@@ -11,7 +11,7 @@
 namespace farandole::fake {
 
 extern "C" int fake_device_launch(void* stream, const char* name, void (*run)(void* argument, int is_possible),
-                                  void* argument, const fake_device_access* accesses, std::size_t count) {
+                                  void* argument, const FakeDeviceAccess* accesses, std::size_t count) {
   FARANDOLE_FAKE_CALL(Needs::kContext);
   Stream* target = nullptr;
   if (const CUresult failed = find_target(name, static_cast<CUstream>(stream), target); failed != CUDA_SUCCESS) {

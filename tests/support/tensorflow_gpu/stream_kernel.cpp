@@ -142,7 +142,7 @@ absl::Status launch(OpKernelContext* context, const char* name, const std::share
                     const std::vector<Operand>& inputs, const std::vector<Operand>& outputs) {
   const SP_Stream stream = stream_of(context);
   auto* const item = new Launch{kernel, {}, {}, {}};
-  std::vector<fake_device_access> accesses;
+  std::vector<FakeDeviceAccess> accesses;
   const auto add = [&accesses](const Operand& operand, bool is_write, std::vector<Tensor>& tensors) {
     tensors.push_back(view_of(operand));
     if (operand.place == Operand::kHost) return;

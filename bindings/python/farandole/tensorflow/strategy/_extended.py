@@ -23,6 +23,15 @@ from ._progress import READ, progress
 _ReduceOp = tf.distribute.ReduceOp
 
 
+def hide_other_gpus() -> None:
+    """Leaves TensorFlow the GPU whose number is this process's local rank, modulo the number of GPUs. No-op once TensorFlow
+    has run an op, which opens all GPUs that it sees."""
+    visible = tf.config.get_visible_devices("GPU")
+    if len(visible) > 1:
+        with contextlib.suppress(RuntimeError):
+            tf.config.set_visible_devices(visible[_lifecycle.local_rank() % len(visible)], "GPU")
+
+
 def _own_device() -> str:
     """The GPU whose number is this process's local rank, modulo the number of GPUs; the CPU if there is no GPU."""
     gpus = tf.config.list_logical_devices("GPU")

@@ -43,6 +43,7 @@ class MirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):
 
     def __init__(self, model_check: bool = True) -> None:  # pylint: disable=super-init-not-called
         init()
+        _extended.hide_other_gpus()
         progress()
         _seeds.agree()
         # The parent's __init__ would start a server of TensorFlow.
