@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <numeric>
+#include <span>
 #include <utility>
 
 #include "batch.h"
+#include "farandole/internal/communicator_access.h"
 #include "farandole/internal/memory_range.h"
 
 namespace farandole {
@@ -167,8 +169,12 @@ class NewShapeBatch final : public Batch {
   void start_collective(Item& item, ConstBufferView input, BufferView output, std::size_t row, CallOptions options) {
     ++context_.counters.collectives;
     Communicator& communicator = context_.communicator;
+    // Equal parts are what a device's own collectives move.
+    std::span<const std::size_t> counts = item.received_counts;
+    const bool are_equal = std::all_of(counts.begin(), counts.end(), [&](std::size_t each) { return each == counts[0]; });
+    if (are_equal && !input.space.is_host()) counts = {};
     if (kind() == RequestKind::kAllgather) {
-      item.work = communicator.allgather_async(input, output, item.received_counts, options);
+      item.work = communicator.allgather_async(input, output, counts, options);
     } else if (kind() == RequestKind::kAlltoall) {
       for (const std::int64_t rows : item.rows_sent) item.sent_counts.push_back(unsigned_of(rows) * row);
       item.work = communicator.alltoall_async(input, output, item.sent_counts, item.received_counts, options);
@@ -177,7 +183,7 @@ class NewShapeBatch final : public Batch {
       const RequestSpec& spec = *entry_.spec;
       options.prescale = spec.prescale;
       options.postscale = spec.postscale;
-      item.work = communicator.reduce_scatter_async(input, output, spec.op, item.received_counts, options);
+      item.work = communicator.reduce_scatter_async(input, output, spec.op, counts, options);
     }
   }
 
@@ -197,7 +203,7 @@ class NewShapeBatch final : public Batch {
       error = fmt::format("the output {} from `allocate` overlaps the input {}; it must be apart from it",
                           describe(output), describe(input));
     } else {
-      error = misplaced_output(tensor);
+      error = misplaced_output(tensor, count);
       if (error.empty()) return;
     }
     item.substitute = context_.communicator.allocate(count, tensor.dtype, tensor.space);
@@ -205,14 +211,11 @@ class NewShapeBatch final : public Batch {
     item.error = RequestError{ErrorKind::kInvalidArgument, fmt::format("{}: {}", describe(*entry_.spec), error)};
   }
 
-  /// Why the output from `allocate` does not lie where the tensor says; empty if it does.
-  std::string misplaced_output(const LocalTensor& tensor) {
+  /// Why the device cannot use the output from `allocate`; empty if it can.
+  static std::string misplaced_output(const LocalTensor& tensor, std::size_t count) {
     if (tensor.space.is_host()) return {};
-    context_.device.begin(is_direct_);
-    const MemorySpace found = context_.device.space_of(tensor.output);
-    if (found == tensor.space) return {};
-    return fmt::format("the output {} from `allocate` is in {}; it must be in {}", tensor.output, describe(found),
-                       describe(tensor.space));
+    return CommunicatorAccess::address_problem("output from `allocate`",
+                                               {tensor.output, count, tensor.dtype, tensor.space});
   }
 
   void record(const Item& item) {

@@ -101,6 +101,10 @@ LocalTensor checked_copy(const farandole_tensor& from, const RequestSpec& spec, 
   }
   tensor.space = space_of(from, spec);
   if (!tensor.space.is_host()) {
+    // CUDA's cudaStreamPerThread: in the engine's thread it would be another stream.
+    if (from.stream == reinterpret_cast<void*>(2)) {
+      refuse(spec, "the stream is cudaStreamPerThread, which is another stream in each thread; pass a stream of your own");
+    }
     tensor.stream = StreamView(from.stream, tensor.space);
     tensor.ready_handle = from.ready_event;
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs of tensors in the memory of a device.
 #include <algorithm>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -100,11 +101,18 @@ class DeviceMover final : public RunMover {
 
   void unpack(Run& run) {
     std::vector<DeviceTask> tasks;
+    std::unordered_map<const void*, std::size_t> task_of;  // by output: tensors of a broadcast may share one
     const auto* from = static_cast<const std::byte*>(run.values.data);
     for (const RunPart& part : run.parts) {
       const TensorSpec& spec = *part.spec;
       if (part.local != nullptr && spec.count() > 0) {
-        tasks.push_back(DeviceTask::scale(spec.dtype, part.local->output, from, spec.count()));
+        const DeviceTask task = DeviceTask::scale(spec.dtype, part.local->output, from, spec.count());
+        const auto [found, is_first] = task_of.try_emplace(task.output, tasks.size());
+        if (is_first) {
+          tasks.push_back(task);
+        } else {
+          tasks[found->second] = task;  // as on the host, the last one stays
+        }
       }
       from += packed_size(spec);
     }

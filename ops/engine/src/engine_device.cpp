@@ -8,22 +8,18 @@
 #include "farandole/core/reduce.h"
 #include "farandole/internal/communicator_access.h"
 #include "farandole/internal/endpoint.h"
+#include "farandole/internal/forked_children.h"
 
 namespace farandole {
 namespace {
 
-DeviceRuntime& runtime_of(const Communicator& communicator) {
-  return *device_runtime(internals(communicator).settings()).runtime;
-}
-
-/// @throws InvalidArgument  the memory is not in `space`
-void check_space(const DeviceRuntime& runtime, const void* memory, MemorySpace space, const char* what,
-                 const RequestSpec& spec) {
-  if (memory == nullptr) return;
-  if (const MemorySpace found = runtime.space_of(memory); found != space) {
-    throw InvalidArgument(fmt::format("{}: the {} {} is in {}, and the tensor is said to be in {}", describe(spec),
-                                      what, memory, describe(found), describe(space)));
-  }
+/// @throws InvalidArgument  the device cannot use the tensor at `memory`
+void check_address(const LocalTensor& tensor, const void* memory, const char* what, const RequestSpec& spec) {
+  std::size_t count = 1;
+  for (const std::int64_t length : tensor.shape) count *= static_cast<std::size_t>(length);
+  const std::string problem =
+      CommunicatorAccess::address_problem(what, {memory, count, tensor.dtype, tensor.space});
+  if (!problem.empty()) throw InvalidArgument(fmt::format("{}: {}", describe(spec), problem));
 }
 
 }  // namespace
@@ -45,7 +41,6 @@ void EngineDevice::prepare(LocalRequest& request) {
   const auto is_on_device = [](const LocalTensor& tensor) { return !tensor.space.is_host(); };
   if (std::none_of(request.tensors.begin(), request.tensors.end(), is_on_device)) return;
   Device& device = open(request.spec);
-  const DeviceRuntime& runtime = runtime_of(communicator_);
   std::vector<std::pair<void*, std::shared_ptr<DeviceEvent>>> recorded;  // by stream
   for (LocalTensor& tensor : request.tensors) {
     if (!is_on_device(tensor)) continue;
@@ -53,12 +48,11 @@ void EngineDevice::prepare(LocalRequest& request) {
       throw InvalidArgument(fmt::format("{}: a tensor is in {}, and this rank uses {}; see FARANDOLE_DEVICE",
                                         describe(request.spec), describe(tensor.space), describe(device.space())));
     }
-    check_space(runtime, tensor.input, tensor.space, "input", request.spec);
-    check_space(runtime, tensor.output, tensor.space, "output", request.spec);
-    if (tensor.ready_handle != nullptr) continue;
+    check_address(tensor, tensor.input, "input", request.spec);
+    if (tensor.output != tensor.input) check_address(tensor, tensor.output, "output", request.spec);
     const auto same = std::find_if(recorded.begin(), recorded.end(),
                                    [&](const auto& entry) { return entry.first == tensor.stream.handle; });
-    if (same != recorded.end()) {
+    if (same != recorded.end() && tensor.ready_handle == nullptr) {
       tensor.ready = same->second;
       continue;
     }
@@ -67,6 +61,7 @@ void EngineDevice::prepare(LocalRequest& request) {
                             ": the tensor's stream is captured into a graph, and the engine needs the host: end the "
                             "capture before the call, or use a Communicator in the caller's device order");
     }
+    if (tensor.ready_handle != nullptr) continue;
     tensor.ready = device.make_event(DeviceEvent::Use::kStreams);
     device.record(*tensor.ready, tensor.stream);
     recorded.emplace_back(tensor.stream.handle, tensor.ready);
@@ -82,7 +77,14 @@ DeviceLane::~DeviceLane() {
   } catch (const Error&) {
     return;  // the device has failed, and uses no memory any more
   }
-  use_.wait_for_end(internals(communicator_).endpoint().faults());
+  if (use_.wait_for_end(internals(communicator_).endpoint().faults())) return;
+  keep_until_the_end(std::move(buffers_));
+  keep_until_the_end(std::move(pinned_));
+  keep_until_the_end(std::move(neutral_));
+}
+
+std::shared_ptr<DeviceEvent> DeviceLane::record_end() {
+  return device_ == nullptr ? nullptr : record(DeviceEvent::Use::kHost);
 }
 
 void DeviceLane::begin(bool is_direct) {
@@ -93,10 +95,6 @@ void DeviceLane::begin(bool is_direct) {
   use_.open(device);
   buffers_ = std::make_unique<FusionBuffers>(communicator_, device.space());
   device_ = &device;
-}
-
-MemorySpace DeviceLane::space_of(const void* memory) const {
-  return runtime_of(communicator_).space_of(memory);
 }
 
 void DeviceLane::wait_for_input(const LocalTensor& tensor) {

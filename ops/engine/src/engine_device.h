@@ -64,7 +64,8 @@ class DeviceLane {
   explicit DeviceLane(Communicator communicator);
   DeviceLane(const DeviceLane&) = delete;
   DeviceLane& operator=(const DeviceLane&) = delete;
-  /// Waits until the device has stopped using the lane's memory; after a fault of the job a second at most.
+  /// Waits until the device has stopped using the lane's memory; after a fault of the job a second at most, and keeps
+  /// the memory then.
   ~DeviceLane();
 
   /// Begins work of a batch: opens the device if need be. @param is_direct  whether collectives are enqueued at once
@@ -73,7 +74,6 @@ class DeviceLane {
   /// The functions below need a `begin` before.
   StreamView stream() const { return stream_; }
   MemorySpace space() const { return stream_.space; }
-  MemorySpace space_of(const void* memory) const;
   /// Later work of the lane waits for the tensor's input.
   void wait_for_input(const LocalTensor& tensor);
   /// Later work of the lane waits for the work that is in the tensor's stream now.
@@ -88,6 +88,8 @@ class DeviceLane {
   void fill_neutral(void* output, std::size_t count, DType dtype, ReduceOp op);
   /// Returns an event after all work of the lane.
   std::shared_ptr<DeviceEvent> record(DeviceEvent::Use use = DeviceEvent::Use::kStreams);
+  /// Returns an event after all work of the lane, for the host; null if it has had none. Needs no `begin`.
+  std::shared_ptr<DeviceEvent> record_end();
   /// Makes the stream of the tensor wait for the event.
   void finish(const LocalTensor& tensor, DeviceEvent& completed) { device_->wait(tensor.stream, completed); }
   /// Pinned memory of the host, kept for reuse; give it back once no work of the device uses it.

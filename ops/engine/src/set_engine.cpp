@@ -91,7 +91,8 @@ void SetEngine::fail(const RequestError& error) {
 }
 
 bool SetEngine::is_active() const {
-  return !exchange_.is_idle() || !batches_.empty() || (negotiator_.must_answer() && !all_left_);
+  return !exchange_.is_idle() || !batches_.empty() || !set_changes_.empty() ||
+         (negotiator_.must_answer() && !all_left_);
 }
 
 Clock::time_point SetEngine::next_wakeup() const {
@@ -185,7 +186,7 @@ void SetEngine::run(const std::vector<Negotiator::Agreed>& bucket) {
       context_.is_direct = false;  // with several sets, collectives on devices have no common order of their own
       [[fallthrough]];
     case RequestKind::kRemoveSet:
-      set_changes_.push_back({std::move(entries.front()), made_});
+      set_changes_.push_back({std::move(entries.front()), made_, false, nullptr});
       break;
     case RequestKind::kAllreduce:
     case RequestKind::kBroadcast:
@@ -216,7 +217,12 @@ void SetEngine::take_due(DueCallbacks& to) {
 std::optional<BatchEntry> SetEngine::next_set_change() {
   if (set_changes_.empty()) return std::nullopt;
   const std::uint64_t waiting = batches_.size() - started_;
-  if (made_ - waiting < set_changes_.front().after) return std::nullopt;
+  SetChange& first = set_changes_.front();
+  if (made_ - waiting < first.after) return std::nullopt;
+  if (first.entry.spec->kind == RequestKind::kAddSet) {
+    if (!std::exchange(first.is_recorded, true)) first.end = context_.device.record_end();
+    if (first.end != nullptr && !first.end->is_complete()) return std::nullopt;
+  }
   std::optional<BatchEntry> next(std::move(set_changes_.front().entry));
   set_changes_.pop_front();
   return next;

@@ -67,7 +67,8 @@ class SetEngine {
   /// Moves the callbacks that are due to `to`.
   void take_due(DueCallbacks& to);
   /// Removes and returns the next agreed request to make or remove a process set, once all batches before it have
-  /// started: those of other sets must not reach the device before them.
+  /// started and, if it makes a set, have ended on the device: those of other sets must not reach the device before them,
+  /// or need room beside them.
   std::optional<BatchEntry> next_set_change();
 
   const Negotiator& negotiator() const { return negotiator_; }
@@ -106,6 +107,8 @@ class SetEngine {
   struct SetChange {
     BatchEntry entry;
     std::uint64_t after = 0;  // number of batches made before
+    bool is_recorded = false;
+    std::shared_ptr<DeviceEvent> end;  // of these batches on the device; null if there is nothing to wait for
   };
   std::deque<SetChange> set_changes_;
   DueCallbacks due_;

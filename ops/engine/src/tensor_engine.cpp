@@ -111,6 +111,17 @@ void TensorEngine::wake() {
 
 // ---- Requests -----------------------------------------------------------------------------------------------------
 
+/// A device that fails is a fault of the job.
+void TensorEngine::prepare(LocalRequest& request) {
+  try {
+    device_.prepare(request);
+  } catch (const DeviceError& error) {
+    endpoint_.faults().poison(error.kind(), error.message());
+    wake();
+    throw;
+  }
+}
+
 void TensorEngine::submit(LocalRequest&& request) {
   const bool caller_waits = request.waiting == Waiting::kCaller;
   const bool is_only_pending = inbox_.submit(std::move(request));
@@ -150,8 +161,13 @@ void TensorEngine::run(const std::stop_token& stop) {
   Waiter::Options options = endpoint_.progress().waiting();
   options.oversubscribed = true;
   Doorbell& peers = endpoint_.progress().doorbell();
-  Waiter waiter(peers, options);
+  std::optional<Waiter> ladder(std::in_place, peers, options);
   for (;;) {
+    if (!options.polled && endpoint_.progress().waiting().polled) {  // a device has been opened
+      options.polled = true;
+      ladder.emplace(peers, options);
+    }
+    Waiter& waiter = *ladder;
     const std::uint32_t seen = bell_.rings();
     if (stop.stop_requested()) return;  // read after `seen`: the bell is rung after the request to stop
     if (drivers_.load() > 0) {

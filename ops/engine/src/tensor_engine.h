@@ -57,7 +57,7 @@ class TensorEngine {
   TensorEngine& operator=(const TensorEngine&) = delete;
 
   /// Makes a request ready for `submit`, see EngineDevice::prepare.
-  void prepare(LocalRequest& request) { device_.prepare(request); }
+  void prepare(LocalRequest& request);
   /// @throws InvalidArgument, DuplicateName, or the job's fault; then no callback is called
   void submit(LocalRequest&& request);
   /// Submits a request of kind kRefused, for which no caller waits. No-op if the refusal cannot be submitted.

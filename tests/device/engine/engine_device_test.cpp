@@ -8,6 +8,7 @@
 #include <numeric>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "../broken_device.h"
@@ -168,6 +169,69 @@ TEST(EngineOnDevice, GathersUnevenRows) {
     ASSERT_EQ(result.count(), expected.size());
     EXPECT_EQ(first_difference(std::as_const(result).view(), [&](std::size_t i) { return expected[i]; }), "");
   }
+}
+
+TEST(EngineOnDevice, GathersEqualRowsByNcclsOwnCollective) {
+  const int size = engine_rank().size;
+  if (size == 1) GTEST_SKIP() << "needs several ranks";
+  const unsigned long gathers = calls_of("ncclAllGather"), scatters = calls_of("ncclReduceScatter");
+  for (int repetition = 0; repetition < 2; ++repetition) {
+    Buffer all = run({.name = "equal rows", .collective = FARANDOLE_ALLGATHER}, tensor_of(7, DType::kF32));
+    EXPECT_EQ(first_difference(std::as_const(all).view(),
+                               [](std::size_t i) { return value(static_cast<int>(i / 7), i % 7, DType::kF32, ReduceOp::kSum); }),
+              "");
+    const auto rows = static_cast<std::size_t>(3 * size), own = static_cast<std::size_t>(3 * engine_rank().rank);
+    Buffer part = run({.name = "equal parts", .collective = FARANDOLE_REDUCE_SCATTER}, tensor_of(rows, DType::kF32));
+    EXPECT_EQ(first_difference(std::as_const(part).view(),
+                               [&](std::size_t i) { return reduced(size, own + i, DType::kF32, ReduceOp::kSum); }),
+              "");
+  }
+  if (calls_of("ncclAllReduce") == 0) return;  // a GPU, which counts nothing
+  EXPECT_EQ(calls_of("ncclAllGather") - gathers, 2U);
+  EXPECT_EQ(calls_of("ncclReduceScatter") - scatters, 2U);
+}
+
+/// The root's last tensor stays, as on the host.
+TEST(EngineOnDevice, BroadcastsIntoASharedOutput) {
+  Device& device = *engine_rank().device;
+  constexpr std::int64_t kCount = 1000;
+  const std::int64_t shape[] = {kCount};
+  float* const memory = static_cast<float*>(device.allocate(3 * kCount * sizeof(float)));
+  std::vector<float> values(2 * kCount, 1.0F), came(kCount);
+  std::fill_n(values.begin() + kCount, kCount, 2.0F);
+  const StreamView stream = engine_rank().stream;
+  device.copy(memory, values.data(), 2 * kCount * sizeof(float), stream);
+  volatile std::int32_t done = 0;
+  farandole_tensor tensors[2];
+  for (int i = 0; i < 2; ++i) {
+    tensors[i] = sized<farandole_tensor>();
+    tensors[i].dtype = FARANDOLE_F32;
+    tensors[i].dimensions = 1;
+    tensors[i].shape = shape;
+    tensors[i].input = memory + i * kCount;
+    tensors[i].output = memory + 2 * kCount;
+    tensors[i].memory = FARANDOLE_CUDA_MEMORY;
+    tensors[i].device = device.info().ordinal;
+    tensors[i].stream = stream.handle;
+    tensors[i].context = const_cast<std::int32_t*>(&done);
+    tensors[i].done = [](void* context, const farandole_result* result) {
+      EXPECT_EQ(result->error, nullptr);
+      __atomic_fetch_add(static_cast<std::int32_t*>(context), 1, __ATOMIC_RELEASE);
+    };
+  }
+  auto request = sized<farandole_request>();
+  request.name = "twice";
+  request.collective = FARANDOLE_BROADCAST;
+  request.tensors = tensors;
+  request.tensor_count = 2;
+  farandole_error* error = nullptr;
+  ASSERT_EQ(farandole_submit(&request, &error), 0) << farandole_error_text(error);
+  farandole_wait_until(&done);
+  while (__atomic_load_n(&done, __ATOMIC_ACQUIRE) < 2) std::this_thread::yield();
+  device.copy(came.data(), memory + 2 * kCount, kCount * sizeof(float), stream);
+  device.synchronize(stream);
+  EXPECT_EQ(came, std::vector<float>(kCount, 2.0F));
+  device.release(memory);
 }
 
 TEST(EngineOnDevice, ExchangesSplits) {
@@ -335,7 +399,10 @@ TEST(EngineOnDevice, RefusesWhatIsNotOnTheRanksDevice) {
     return text;
   };
   const int own = device.info().ordinal;
-  EXPECT_THAT(error_of(on_host, own, nullptr), HasSubstr("is in host memory"));
+  EXPECT_THAT(error_of(on_host, own, nullptr), HasSubstr("its address is in host memory"));
+  EXPECT_THAT(error_of(static_cast<char*>(on_device) + 1, own, nullptr), HasSubstr("at a multiple of 4 bytes"));
+  void* const per_thread = reinterpret_cast<void*>(2);  // cudaStreamPerThread
+  EXPECT_THAT(error_of(on_device, own, per_thread), HasSubstr("another stream in each thread"));
   EXPECT_THAT(error_of(on_device, own + 1, nullptr), HasSubstr("FARANDOLE_DEVICE"));
   EXPECT_THAT(error_of(on_device, -1, nullptr), HasSubstr("device -1"));
   barrier();

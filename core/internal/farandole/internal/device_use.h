@@ -23,8 +23,8 @@ class DeviceUse {
     if (device_ != nullptr && !device_->is_capturing(stream)) device_->record(*end_, stream);
   }
   /// Blocks until the recorded work is complete. After a fault of the job a device may never complete its work: the
-  /// wait then lasts a second at most. Never throws.
-  void wait_for_end(EndpointFaults& faults);
+  /// wait then lasts a second at most. Returns false if the device may still use the memory. Never throws.
+  bool wait_for_end(EndpointFaults& faults);
 
  private:
   Device* device_ = nullptr;

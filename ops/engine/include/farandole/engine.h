@@ -285,11 +285,13 @@ typedef struct farandole_tensor {
   /* CUDA memory: stream (cudaStream_t) in which the program writes the input and uses the output; NULL: the device's
    * default stream. The collective waits for the work that is in the stream when farandole_submit is called, and work
    * that is enqueued there after `done` was called waits for the collective. The stream must exist until `done`
-   * returns, and must not be captured into a graph (INVALID_ARGUMENT). */
+   * returns, must not be captured into a graph (INVALID_ARGUMENT), and must not be cudaStreamPerThread
+   * (INVALID_ARGUMENT), which is another stream in each thread. */
   void* stream;
   /* CUDA memory: event (cudaEvent_t), recorded once the input is written. The collective waits for the event instead of
    * for the work in `stream`; the output may then be used by no work at all. Must exist, and not be recorded again,
-   * until `done` returns. NULL: farandole_submit records an event in `stream`. */
+   * until `done` returns; must not be recorded in a captured stream. NULL: farandole_submit records an event in
+   * `stream`. */
   void* ready_event;
 } farandole_tensor;
 
@@ -351,8 +353,9 @@ FARANDOLE_ENGINE_API uint64_t farandole_generation(int32_t process_set);
  * Does not wait for other ranks, but may run the engine on the caller's thread: for about 60 us if this is the only
  * pending request; with CALLER_WAITS until the thread would have to sleep.
  * Cost: when a name is new or its request has changed, the ranks exchange the request's description; later submissions
- * cost one byte in the next negotiation. Tensors of allreduces and broadcasts that are smaller than 128 KiB are packed
- * together in fusion buffers of at most FARANDOLE_FUSION_BYTES.
+ * cost one byte in the next negotiation. Tensors of allreduces and broadcasts that are smaller than 128 KiB (4 MiB on a
+ * device) are packed together in fusion buffers of at most FARANDOLE_FUSION_BYTES. The first tensors on a device cost
+ * more: the thread may wait until the device is open, and until the ranks have connected their devices.
  *
  * If it fails, the caller keeps the memory, and no callback is called. Errors:
  * - INVALID_ARGUMENT: the request cannot work, whatever the other ranks submit. The engine also refuses the request on
@@ -376,7 +379,8 @@ FARANDOLE_ENGINE_API void farandole_wait_until(const volatile int32_t* flag);
 
 /* Joins: this rank has no more data until all ranks of the set have joined. Use it where ranks have different numbers
  * of batches. Meanwhile this rank takes part in the set's allreduces without changing their results: it supplies zeros
- * for sums, averages and Adasum, ones for products, and the end of the type's range for minima and maxima. Until then,
+ * for sums, averages and Adasum, ones for products, and the end of the type's range for minima and maxima. If its peers
+ * reduce tensors on devices, it needs a device, too: without one the job ends with a fault. Until then,
  * requests other than allreduces and barriers fail with MISMATCH. Once all ranks have joined, `done` is called once
  * with the job rank that joined last, or with an error (owned by the library) and -1; it follows the rules of a
  * tensor's `done`. Non-blocking. If it fails, `done` is not called. Errors: INVALID_ARGUMENT (`done` is NULL, this rank
@@ -422,7 +426,8 @@ typedef struct farandole_counters {
   uint64_t device_buckets; /* collectives on device memory, which `buckets` counts too */
   uint64_t device_kernels; /* launches of kernels that pack, unpack and scale such tensors */
   uint64_t host_waits;     /* times that the engine's thread or farandole_submit waited for a device, or for other ranks
-                              to reach a device: 0 between two equal training steps */
+                              to reach a device: 0 between two equal training steps without alltoalls and averages of
+                              integers. Waits inside NCCL are not counted */
 } farandole_counters;
 /* Fills `*counters` up to its `struct_bytes`. May wait while another thread runs the engine. */
 FARANDOLE_ENGINE_API void farandole_get_counters(farandole_counters* counters);
