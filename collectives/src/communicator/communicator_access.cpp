@@ -5,7 +5,6 @@
 #include <fmt/core.h>
 
 #include "communicator/communicator_state.h"
-#include "communicator/validate.h"
 #include "device/device_context.h"
 #include "device/device_scratch.h"
 
@@ -83,10 +82,6 @@ std::uint64_t CommunicatorAccess::direct_waits() const {
 Device& CommunicatorAccess::device() const {
   endpoint().faults().check_world();
   return state_.queue().devices().context().device();
-}
-std::string CommunicatorAccess::address_problem(std::string_view what, ConstBufferView view) {
-  const DeviceRuntime* const runtime = DeviceContext::opened();
-  return runtime == nullptr ? std::string() : farandole::address_problem(*runtime, what, view);
 }
 Buffer CommunicatorAccess::allocate_pinned(std::size_t bytes) const {
   DeviceContext& context = state_.queue().devices().context();

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "batch.h"
-#include "farandole/internal/communicator_access.h"
 #include "farandole/internal/memory_range.h"
 
 namespace farandole {
@@ -171,7 +170,8 @@ class NewShapeBatch final : public Batch {
     Communicator& communicator = context_.communicator;
     // Equal parts are what a device's own collectives move.
     std::span<const std::size_t> counts = item.received_counts;
-    const bool are_equal = std::all_of(counts.begin(), counts.end(), [&](std::size_t each) { return each == counts[0]; });
+    const bool are_equal =
+        std::all_of(counts.begin(), counts.end(), [&](std::size_t each) { return each == counts[0]; });
     if (are_equal && !input.space.is_host()) counts = {};
     if (kind() == RequestKind::kAllgather) {
       item.work = communicator.allgather_async(input, output, counts, options);
@@ -212,10 +212,11 @@ class NewShapeBatch final : public Batch {
   }
 
   /// Why the device cannot use the output from `allocate`; empty if it can.
-  static std::string misplaced_output(const LocalTensor& tensor, std::size_t count) {
+  std::string misplaced_output(const LocalTensor& tensor, std::size_t count) {
     if (tensor.space.is_host()) return {};
-    return CommunicatorAccess::address_problem("output from `allocate`",
-                                               {tensor.output, count, tensor.dtype, tensor.space});
+    context_.device.begin(is_direct_);
+    return context_.device.address_problem("output from `allocate`",
+                                           {tensor.output, count, tensor.dtype, tensor.space});
   }
 
   void record(const Item& item) {

@@ -103,7 +103,8 @@ LocalTensor checked_copy(const farandole_tensor& from, const RequestSpec& spec, 
   if (!tensor.space.is_host()) {
     // CUDA's cudaStreamPerThread: in the engine's thread it would be another stream.
     if (from.stream == reinterpret_cast<void*>(2)) {
-      refuse(spec, "the stream is cudaStreamPerThread, which is another stream in each thread; pass a stream of your own");
+      refuse(spec,
+             "the stream is cudaStreamPerThread, which is another stream in each thread; pass a stream of your own");
     }
     tensor.stream = StreamView(from.stream, tensor.space);
     tensor.ready_handle = from.ready_event;

@@ -9,16 +9,21 @@
 #include "farandole/internal/communicator_access.h"
 #include "farandole/internal/endpoint.h"
 #include "farandole/internal/forked_children.h"
+#include "farandole/internal/view_address.h"
 
 namespace farandole {
 namespace {
 
+DeviceRuntime& runtime_of(const Communicator& communicator) {
+  return *device_runtime(internals(communicator).settings()).runtime;
+}
+
 /// @throws InvalidArgument  the device cannot use the tensor at `memory`
-void check_address(const LocalTensor& tensor, const void* memory, const char* what, const RequestSpec& spec) {
+void check_address(const DeviceRuntime& runtime, const LocalTensor& tensor, const void* memory, const char* what,
+                   const RequestSpec& spec) {
   std::size_t count = 1;
   for (const std::int64_t length : tensor.shape) count *= static_cast<std::size_t>(length);
-  const std::string problem =
-      CommunicatorAccess::address_problem(what, {memory, count, tensor.dtype, tensor.space});
+  const std::string problem = address_problem(runtime, what, {memory, count, tensor.dtype, tensor.space});
   if (!problem.empty()) throw InvalidArgument(fmt::format("{}: {}", describe(spec), problem));
 }
 
@@ -41,6 +46,7 @@ void EngineDevice::prepare(LocalRequest& request) {
   const auto is_on_device = [](const LocalTensor& tensor) { return !tensor.space.is_host(); };
   if (std::none_of(request.tensors.begin(), request.tensors.end(), is_on_device)) return;
   Device& device = open(request.spec);
+  const DeviceRuntime& runtime = runtime_of(communicator_);
   std::vector<std::pair<void*, std::shared_ptr<DeviceEvent>>> recorded;  // by stream
   for (LocalTensor& tensor : request.tensors) {
     if (!is_on_device(tensor)) continue;
@@ -48,8 +54,8 @@ void EngineDevice::prepare(LocalRequest& request) {
       throw InvalidArgument(fmt::format("{}: a tensor is in {}, and this rank uses {}; see FARANDOLE_DEVICE",
                                         describe(request.spec), describe(tensor.space), describe(device.space())));
     }
-    check_address(tensor, tensor.input, "input", request.spec);
-    if (tensor.output != tensor.input) check_address(tensor, tensor.output, "output", request.spec);
+    check_address(runtime, tensor, tensor.input, "input", request.spec);
+    if (tensor.output != tensor.input) check_address(runtime, tensor, tensor.output, "output", request.spec);
     const auto same = std::find_if(recorded.begin(), recorded.end(),
                                    [&](const auto& entry) { return entry.first == tensor.stream.handle; });
     if (same != recorded.end() && tensor.ready_handle == nullptr) {
@@ -95,6 +101,10 @@ void DeviceLane::begin(bool is_direct) {
   use_.open(device);
   buffers_ = std::make_unique<FusionBuffers>(communicator_, device.space());
   device_ = &device;
+}
+
+std::string DeviceLane::address_problem(std::string_view what, ConstBufferView view) const {
+  return farandole::address_problem(runtime_of(communicator_), what, view);
 }
 
 void DeviceLane::wait_for_input(const LocalTensor& tensor) {

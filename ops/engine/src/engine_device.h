@@ -9,6 +9,8 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -74,6 +76,8 @@ class DeviceLane {
   /// The functions below need a `begin` before.
   StreamView stream() const { return stream_; }
   MemorySpace space() const { return stream_.space; }
+  /// Why the device cannot use `view`; empty if it can. @param what  names the view: "input"
+  std::string address_problem(std::string_view what, ConstBufferView view) const;
   /// Later work of the lane waits for the tensor's input.
   void wait_for_input(const LocalTensor& tensor);
   /// Later work of the lane waits for the work that is in the tensor's stream now.

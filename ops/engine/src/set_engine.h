@@ -67,8 +67,8 @@ class SetEngine {
   /// Moves the callbacks that are due to `to`.
   void take_due(DueCallbacks& to);
   /// Removes and returns the next agreed request to make or remove a process set, once all batches before it have
-  /// started and, if it makes a set, have ended on the device: those of other sets must not reach the device before them,
-  /// or need room beside them.
+  /// started and, if it makes a set, have ended on the device: those of other sets must not reach the device before
+  /// them, or need room beside them.
   std::optional<BatchEntry> next_set_change();
 
   const Negotiator& negotiator() const { return negotiator_; }

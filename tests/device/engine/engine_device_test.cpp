@@ -177,8 +177,9 @@ TEST(EngineOnDevice, GathersEqualRowsByNcclsOwnCollective) {
   const unsigned long gathers = calls_of("ncclAllGather"), scatters = calls_of("ncclReduceScatter");
   for (int repetition = 0; repetition < 2; ++repetition) {
     Buffer all = run({.name = "equal rows", .collective = FARANDOLE_ALLGATHER}, tensor_of(7, DType::kF32));
-    EXPECT_EQ(first_difference(std::as_const(all).view(),
-                               [](std::size_t i) { return value(static_cast<int>(i / 7), i % 7, DType::kF32, ReduceOp::kSum); }),
+    EXPECT_EQ(first_difference(
+                  std::as_const(all).view(),
+                  [](std::size_t i) { return value(static_cast<int>(i / 7), i % 7, DType::kF32, ReduceOp::kSum); }),
               "");
     const auto rows = static_cast<std::size_t>(3 * size), own = static_cast<std::size_t>(3 * engine_rank().rank);
     Buffer part = run({.name = "equal parts", .collective = FARANDOLE_REDUCE_SCATTER}, tensor_of(rows, DType::kF32));
@@ -375,7 +376,7 @@ TEST(EngineOnDevice, RefusesWhatIsNotOnTheRanksDevice) {
   Device& device = *engine_rank().device;
   float on_host[4] = {};
   const std::int64_t shape[] = {4};
-  void* const on_device = device.allocate(sizeof on_host);
+  void* const on_device = device.allocate(256);
   const auto error_of = [&](const void* input, int ordinal, void* stream) {
     auto tensor = sized<farandole_tensor>();
     tensor.dtype = FARANDOLE_F32;
@@ -400,7 +401,7 @@ TEST(EngineOnDevice, RefusesWhatIsNotOnTheRanksDevice) {
   };
   const int own = device.info().ordinal;
   EXPECT_THAT(error_of(on_host, own, nullptr), HasSubstr("its address is in host memory"));
-  EXPECT_THAT(error_of(static_cast<char*>(on_device) + 1, own, nullptr), HasSubstr("at a multiple of 4 bytes"));
+  EXPECT_THAT(error_of(static_cast<char*>(on_device) + 65, own, nullptr), HasSubstr("at a multiple of 4 bytes"));
   void* const per_thread = reinterpret_cast<void*>(2);  // cudaStreamPerThread
   EXPECT_THAT(error_of(on_device, own, per_thread), HasSubstr("another stream in each thread"));
   EXPECT_THAT(error_of(on_device, own + 1, nullptr), HasSubstr("FARANDOLE_DEVICE"));

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "farandole/collectives/communicator.h"
@@ -50,10 +49,6 @@ class CommunicatorAccess {
   std::uint64_t direct_waits() const;
   /// This rank's device. Opens it. @throws InvalidArgument  there is none; says why
   Device& device() const;
-  /// Why the device cannot use `view`, which is said to lie in its memory: the view lies elsewhere, ends in other memory,
-  /// or begins between two elements, which would end the device's context. Empty if nothing is wrong. Asks the driver.
-  /// Thread-safe. @param what  names the view: "input"
-  static std::string address_problem(std::string_view what, ConstBufferView view);
   /// Host memory that the rank's device can access directly. Content undefined. Blocks while the driver allocates.
   /// @throws DeviceError  not enough memory   @throws Error  the job's fault
   Buffer allocate_pinned(std::size_t bytes) const;
