@@ -323,7 +323,7 @@ MUTANTS = [
            "if (run.work.valid()) lane_.give_back(Buffer(run.values.data, run.values.size_in_bytes(), DType::kU8, [](void*) {},"
            " lane_.space()));", ENGINE_STRESS),
     Mutant("sets-are-made-before-earlier-batches-start", "that batches before a new set start first",
-           "ops/engine/src/set_engine.cpp", "if (made_ - waiting < set_changes_.front().after) return std::nullopt;",
+           "ops/engine/src/set_engine.cpp", "if (made_ - waiting < first.after) return std::nullopt;",
            "(void)waiting;", ENGINE_ADDED),
     Mutant("sets-keep-the-negotiated-order", "the agreed order once there are several sets", "ops/engine/src/set_engine.cpp",
            "context_.is_direct = false;", "", ENGINE_SETS),

@@ -181,7 +181,7 @@ TEST(EngineOnDevice, GathersEqualRowsByNcclsOwnCollective) {
                   std::as_const(all).view(),
                   [](std::size_t i) { return value(static_cast<int>(i / 7), i % 7, DType::kF32, ReduceOp::kSum); }),
               "");
-    const auto rows = static_cast<std::size_t>(3 * size), own = static_cast<std::size_t>(3 * engine_rank().rank);
+    const std::size_t rows = 3 * static_cast<std::size_t>(size), own = 3 * static_cast<std::size_t>(engine_rank().rank);
     Buffer part = run({.name = "equal parts", .collective = FARANDOLE_REDUCE_SCATTER}, tensor_of(rows, DType::kF32));
     EXPECT_EQ(first_difference(std::as_const(part).view(),
                                [&](std::size_t i) { return reduced(size, own + i, DType::kF32, ReduceOp::kSum); }),
