@@ -100,6 +100,7 @@ NCCLS = Test("DeviceRefusals.NcclDiffersBetweenRanks", program="farandole_device
 OLD_DRIVERS = NCCLS._replace(by_rank=f"FAKE_DEVICE_DRIVER_VERSION=12080 {NCCLS.by_rank}")
 
 ENGINE_SIZES = Test("EngineOnDevice.ReducesTensorsOfEverySizeAndPlace", processes=2, program="engine_device_test")
+ENGINE_LATE = ENGINE_SIZES._replace(filter="EngineOnDevice.WaitsForInputsHoweverLate")
 ENGINE_ROWS = ENGINE_SIZES._replace(filter="EngineOnDevice.GathersUnevenRows")
 ENGINE_JOINED = ENGINE_SIZES._replace(filter="EngineOnDevice.AJoinedRankChangesNoResult")
 ENGINE_SETS = ENGINE_SIZES._replace(filter="EngineOnDevice.WithSeveralSetsDoneMeansComplete")
@@ -307,16 +308,16 @@ MUTANTS = [
 
     # The engine.
     Mutant("requests-before-their-input", "the wait of the engine's stream for the tensors' inputs", ENGINE_RUNS,
-           "if (part.local != nullptr) lane_.wait_for_input(*part.local);", "(void)part;", ENGINE_SIZES),
+           "if (part.local != nullptr) lane_.wait_for_input(*part.local);", "(void)part;", ENGINE_LATE),
     Mutant("requests-done-before-the-result", "the wait of the tensors' streams for the results", ENGINE_RUNS,
            "lane_.finish(*part.local, *run.completed);", "", ENGINE_SIZES),
     Mutant("events-of-the-program-are-passed-over", "the event that the program has recorded instead", ENGINE_DEVICE,
-           "return device_->wait_for_handle(stream_, tensor.ready_handle);", "return;", ENGINE_SIZES),
+           "return device_->wait_for_handle(stream_, tensor.ready_handle);", "return;", ENGINE_LATE),
     Mutant("outputs-while-the-program-uses-them", "the wait for earlier work on memory from `allocate`", ENGINE_SHAPES,
            "lane.wait_for_stream(tensor);  // earlier work of the program may still use the output's memory", "",
            ENGINE_ROWS),
     Mutant("gathered-before-it-is-written", "the wait for the input of an allgather", ENGINE_SHAPES,
-           "lane.wait_for_input(tensor);", "", ENGINE_ROWS),
+           "lane.wait_for_input(tensor);", "", ENGINE_LATE),
     Mutant("buffers-are-free-at-once", "that a fusion buffer is in use until its run is unpacked", ENGINE_RUNS,
            "start(run, input, options);",
            "start(run, input, options);\n"

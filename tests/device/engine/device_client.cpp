@@ -96,8 +96,13 @@ farandole_tensor TensorOnDevice::describe(farandole_collective collective) {
   // Ordinary memory of the host is copied before the call returns; what comes later is the copy on the device.
   void* const staged = allocate(bytes);
   device.copy(staged, input_.view().data, bytes, program);
+  if (before_input) {
+    // The memory may hold these values already, from an earlier tensor.
+    device.fill_zero(device_input_, bytes, program);
+    device.synchronize(program);
+    before_input();
+  }
   device.copy(device_input_, staged, bytes, program);
-  if (after_copy) after_copy();
   tensor.input = device_input_;
   tensor.output = device_output_;
   tensor.memory = FARANDOLE_CUDA_MEMORY;

@@ -63,8 +63,8 @@ class TensorOnDevice {
   /// If valid: the program works in this stream instead, passes an event of its own, and waits for completion_event.
   StreamView own_stream;
   std::vector<std::int64_t> splits;
-  /// Called between the copy of the input and the event that says that it is there.
-  std::function<void()> after_copy;
+  /// Called before the work that writes the input is enqueued.
+  std::function<void()> before_input;
 
   /// The structure of the C header; enqueues the copy of the input.
   farandole_tensor describe(farandole_collective collective);

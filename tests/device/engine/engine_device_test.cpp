@@ -85,6 +85,37 @@ TEST(EngineOnDevice, ReducesTensorsOfEverySizeAndPlace) {
   }
 }
 
+/// The stream that writes an input of rank 0 hangs until the collective is on the device.
+TEST(EngineOnDevice, WaitsForInputsHoweverLate) {
+  for (const farandole_collective collective : {FARANDOLE_ALLREDUCE, FARANDOLE_ALLGATHER}) {
+    const std::string name = collective == FARANDOLE_ALLREDUCE ? "late allreduce" : "late allgather";
+    for (const bool has_event : {false, false, true}) {  // the first one connects the ranks
+      DeviceTensors tensors;
+      for (const std::size_t count : {70UL, 700UL}) tensors.push_back(tensor_of(count, DType::kF32));
+      const StreamView late = engine_rank().device->make_stream();
+      (has_event ? tensors.front()->own_stream : tensors.front()->stream) = late;
+      std::optional<StuckStream> stuck;
+      tensors.front()->before_input = [&] {
+        if (engine_rank().rank == 0) stuck.emplace(*engine_rank().device, late);
+      };
+      must_submit({.name = name, .collective = collective}, tensors);
+      for (int i = 0; i < 3; ++i) barrier();
+      stuck.reset();
+      for (std::size_t i = 0; i < tensors.size(); ++i) {
+        Buffer result = tensors[i]->result();
+        const std::size_t count = i == 0 ? 70 : 700;
+        EXPECT_EQ(first_difference(std::as_const(result).view(),
+                                   [&](std::size_t k) {
+                                     if (collective == FARANDOLE_ALLREDUCE)
+                                       return reduced(engine_rank().size, k, DType::kF32, ReduceOp::kSum);
+                                     return value(static_cast<int>(k / count), k % count, DType::kF32, ReduceOp::kSum);
+                                   }),
+                  "");
+      }
+    }
+  }
+}
+
 /// Tensors of one request, and requests that are submitted together, share buffers by type and memory.
 TEST(EngineOnDevice, PacksSmallTensors) {
   for (int step = 0; step < 3; ++step) {
@@ -424,7 +455,7 @@ TEST(EngineOnDevice, WithSeveralSetsDoneMeansComplete) {
   one.push_back(tensor_of(1000, DType::kF32));
   one.front()->stream = engine_rank().device->make_stream();
   std::optional<StuckStream> stuck;
-  one.front()->after_copy = [&] {
+  one.front()->before_input = [&] {
     if (engine_rank().rank == 0) stuck.emplace(*engine_rank().device, one.front()->stream);
   };
   must_submit({.name = "late"}, one);
