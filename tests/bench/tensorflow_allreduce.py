@@ -7,6 +7,8 @@ ResNet-50 (161 tensors, 102 MB), as separate named reductions and as one grouped
 FARANDOLE_TENSORFLOW_WINDOWS=off: without zero copy.
 """
 import os
+import pathlib
+import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -15,20 +17,10 @@ import tensorflow as tf  # noqa: E402
 import farandole.tensorflow as fd  # noqa: E402
 from call_times import median_seconds  # noqa: E402
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from resnet50 import resnet50_gradient_sizes  # noqa: E402
+
 SIZES = ((4, 1000), (16384, 500), (1 << 20, 100), (8 << 20, 40), (64 << 20, 12))  # bytes, samples
-
-
-def resnet50_gradient_sizes():
-    """Element counts of the trainable tensors of ResNet-50: He et al., CVPR 2016, table 1, with batch normalisation."""
-    sizes, channels = [3 * 64 * 49, 64, 64], 64
-    for planes, blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
-        for block in range(blocks):
-            for inputs, outputs, kernel in ((channels, planes, 1), (planes, planes, 3), (planes, planes * 4, 1)):
-                sizes += [inputs * outputs * kernel * kernel, outputs, outputs]
-            if block == 0:
-                sizes += [channels * planes * 4, planes * 4, planes * 4]
-            channels = planes * 4
-    return sizes + [2048 * 1000, 1000]
 
 
 def report(what, seconds):

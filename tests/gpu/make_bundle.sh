@@ -58,7 +58,7 @@ fi
 
 cp "$here"/{engine_client,run,steps,report,torch_engine,torch_enqueue,torch_figures,torch_job,torch_streams}.py "$here"/{machine,bring_up}.sh "$bundle/tests/gpu/"
 cp "$here/../../bindings/python/farandole/_engine_interface.py" "$bundle/tests/gpu/"
-cp "$here"/../support/{local_job,own_host}.sh "$bundle/tests/support/"
+cp "$here"/../support/{local_job.sh,own_host.sh,resnet50.py} "$bundle/tests/support/"
 cat >"$bundle/run" <<'TEXT'
 #!/usr/bin/env bash
 # usage: run OUT [SECONDS]     tests and measures on this machine's GPUs; see tests/gpu/run.py --help

@@ -7,6 +7,7 @@ prints JSON.
 """
 import json
 import os
+import pathlib
 import random
 import sys
 import time
@@ -16,8 +17,8 @@ import torch.distributed
 
 from engine_client import Engine
 
-# Elements of ResNet-50's 161 gradients: of four kinds, which is near enough for their number and sizes.
-GRADIENTS = [64] * 53 + [256] * 53 + [65_536] * 30 + [589_824] * 25
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from resnet50 import resnet50_gradient_sizes  # noqa: E402
 
 
 def check_results(engine, stream):
@@ -68,7 +69,7 @@ def main():
                                          device_id=torch.device("cuda", 0))
     stream, beside = torch.cuda.Stream(), torch.cuda.Stream()
     check_results(engine, stream)
-    gradients = [torch.zeros(count, device="cuda") for count in GRADIENTS]
+    gradients = [torch.zeros(count, device="cuda") for count in resnet50_gradient_sizes()]
     matrix = torch.randn(2048, 2048, device="cuda")
 
     def load():

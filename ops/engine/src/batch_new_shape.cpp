@@ -150,8 +150,7 @@ class NewShapeBatch final : public Batch {
     take_memory(item);
     item.began = context_.timeline.now();
     const std::size_t row = tensor.row_count();
-    const std::size_t input_count = unsigned_of(tensor.rows()) * row;
-    const ConstBufferView input(tensor.input, input_count, tensor.dtype, tensor.space);
+    const ConstBufferView input(tensor.input, tensor.count(), tensor.dtype, tensor.space);
     const BufferView output(tensor.output, item.output_count, tensor.dtype, tensor.space);
     CallOptions options;
     if (!tensor.space.is_host()) {
@@ -193,8 +192,7 @@ class NewShapeBatch final : public Batch {
     tensor.output = item.memory->data();
     if (count == 0) return;
     const std::size_t bytes = count * size_in_bytes(tensor.dtype);
-    const MemoryRange input(tensor.input,
-                            unsigned_of(tensor.rows()) * tensor.row_count() * size_in_bytes(tensor.dtype));
+    const MemoryRange input(tensor.input, tensor.count() * size_in_bytes(tensor.dtype));
     const MemoryRange output(tensor.output, bytes);
     std::string error;
     if (tensor.output == nullptr) {

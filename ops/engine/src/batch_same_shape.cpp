@@ -49,7 +49,6 @@ class SameShapeBatch final : public Batch {
   }
 
  private:
-  bool reduces() const { return spec_.kind == RequestKind::kAllreduce; }
   RunMover& mover_of(const Run& run) {
     const bool is_host = run.memory() == MemoryKind::kHost;
     std::unique_ptr<RunMover>& mover = is_host ? on_host_ : on_device_;
@@ -70,7 +69,7 @@ class SameShapeBatch final : public Batch {
           continue;
         }
         const auto [found, is_first] =
-            open.try_emplace({reduces() ? tensor.dtype : DType::kU8, tensor.memory}, runs_.size());
+            open.try_emplace({reduces(spec_) ? tensor.dtype : DType::kU8, tensor.memory}, runs_.size());
         if (is_first || runs_[found->second].packed_bytes + packed_size(tensor) > context_.limits.fusion_bytes) {
           found->second = runs_.size();
           runs_.emplace_back();
@@ -89,7 +88,7 @@ class SameShapeBatch final : public Batch {
   void begin(Run& run) {
     run.began = context_.timeline.now();
     ++context_.counters.collectives;
-    if (reduces()) context_.counters.reduced_bytes += run.bytes;
+    if (reduces(spec_)) context_.counters.reduced_bytes += run.bytes;
     if (run.is_packed()) {
       context_.counters.packed_tensors += run.parts.size();
       context_.counters.packed_bytes += run.bytes;
@@ -139,6 +138,18 @@ class SameShapeBatch final : public Batch {
 };
 
 }  // namespace
+
+ConstBufferView choose_memory(Run& run, std::size_t bytes, const RequestSpec& spec) {
+  const DType dtype = reduces(spec) ? run.parts.front().spec->dtype : DType::kU8;
+  const std::size_t count = bytes / size_in_bytes(dtype);
+  if (run.is_packed()) {
+    run.values = BufferView(run.packed.view().data, count, dtype, run.packed.space());
+    return run.values;
+  }
+  const LocalTensor& tensor = *run.parts.front().local;
+  run.values = BufferView(tensor.output, count, dtype, tensor.space);
+  return ConstBufferView(tensor.input, count, dtype, tensor.space);
+}
 
 std::unique_ptr<Batch> make_same_shape_batch(BatchContext& context, std::vector<BatchEntry> entries) {
   return std::make_unique<SameShapeBatch>(context, std::move(entries));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs of tensors in the memory of a device.
 #include <algorithm>
-#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -25,25 +25,13 @@ class DeviceMover final : public RunMover {
     for (const RunPart& part : run.parts) {
       if (part.local != nullptr) lane_.wait_for_input(*part.local);
     }
-    const DType type = reduces() ? run.parts.front().spec->dtype : DType::kU8;
+    if (run.is_packed()) run.packed = lane_.take(run.packed_bytes);
     // The same on all ranks: only ranks that have joined pack a tensor that is alone in its run.
-    const std::size_t count = (run.parts.size() > 1 ? run.packed_bytes : run.bytes) / size_in_bytes(type);
-    CallOptions options{.prescale = spec_.prescale, .postscale = spec_.postscale, .stream = lane_.stream()};
-    ConstBufferView input;
-    if (run.is_packed()) {
-      run.packed = lane_.take(run.packed_bytes);
-      run.values = BufferView(run.packed.view().data, count, type, lane_.space());
-      pack(run);
-      // Neutral values must not be scaled: `pack` has scaled the other parts, so the collective gets prescale 1.
-      if (run.has_joined_part()) options.prescale = 1.0;
-      input = run.values;
-    } else {
-      const LocalTensor& tensor = *run.parts.front().local;
-      run.values = BufferView(tensor.output, count, type, lane_.space());
-      input = ConstBufferView(tensor.input, count, type, lane_.space());
-    }
+    const std::size_t bytes = run.parts.size() > 1 ? run.packed_bytes : run.bytes;
+    const ConstBufferView input = choose_memory(run, bytes, spec_);
+    if (run.is_packed()) pack(run);
     run.packed_at = context_.timeline.now();
-    start(run, input, options);
+    start(run, input);
     if (!run.work.valid()) complete(run);
   }
 
@@ -56,16 +44,17 @@ class DeviceMover final : public RunMover {
   }
 
  private:
-  bool reduces() const { return spec_.kind == RequestKind::kAllreduce; }
   bool is_root() const { return context_.communicator.rank() == spec_.root; }
 
-  void start(Run& run, ConstBufferView input, const CallOptions& options) {
-    if (reduces()) {
-      run.work = context_.communicator.allreduce_async(input, run.values, spec_.op, options);
+  void start(Run& run, ConstBufferView input) {
+    if (reduces(spec_)) {
+      run.work = context_.communicator.allreduce_async(
+          input, run.values, spec_.op,
+          {.prescale = prescale_of(run, spec_), .postscale = spec_.postscale, .stream = lane_.stream()});
       return;
     }
     if (is_root() && input.data != run.values.data) lane_.copy(run.values.data, input.data, run.bytes);
-    run.work = context_.communicator.broadcast_async(run.values, spec_.root, {.stream = options.stream});
+    run.work = context_.communicator.broadcast_async(run.values, spec_.root, {.stream = lane_.stream()});
   }
 
   void pack(Run& run) {
@@ -76,7 +65,7 @@ class DeviceMover final : public RunMover {
       const TensorSpec& spec = *part.spec;
       if (part.local == nullptr) {
         lane_.fill_neutral(to, spec.count(), spec.dtype, spec_.op);
-      } else if (spec.count() > 0 && (reduces() || is_root())) {
+      } else if (spec.count() > 0 && (reduces(spec_) || is_root())) {
         const double factor = scales ? user_factor(spec_.prescale, spec.dtype) : 1.0;
         tasks.push_back(DeviceTask::scale(spec.dtype, to, part.local->input, spec.count(), factor));
       }
@@ -101,23 +90,27 @@ class DeviceMover final : public RunMover {
 
   void unpack(Run& run) {
     std::vector<DeviceTask> tasks;
-    std::unordered_map<const void*, std::size_t> task_of;  // by output: tensors of a broadcast may share one
     const auto* from = static_cast<const std::byte*>(run.values.data);
     for (const RunPart& part : run.parts) {
       const TensorSpec& spec = *part.spec;
       if (part.local != nullptr && spec.count() > 0) {
-        const DeviceTask task = DeviceTask::scale(spec.dtype, part.local->output, from, spec.count());
-        const auto [found, is_first] = task_of.try_emplace(task.output, tasks.size());
-        if (is_first) {
-          tasks.push_back(task);
-        } else {
-          tasks[found->second] = task;  // as on the host, the last one stays
-        }
+        tasks.push_back(DeviceTask::scale(spec.dtype, part.local->output, from, spec.count()));
       }
       from += packed_size(spec);
     }
+    if (!reduces(spec_)) keep_last_of_each_output(tasks);
     lane_.launch(tasks);
     lane_.give_back(std::move(run.packed));
+  }
+
+  /// Tensors of a broadcast may share an output. As on the host, the last one stays there.
+  static void keep_last_of_each_output(std::vector<DeviceTask>& tasks) {
+    std::unordered_set<const void*> written;
+    std::vector<DeviceTask> kept;
+    for (auto task = tasks.rbegin(); task != tasks.rend(); ++task) {
+      if (written.insert(task->output).second) kept.push_back(*task);
+    }
+    tasks.swap(kept);
   }
 
   BatchContext& context_;

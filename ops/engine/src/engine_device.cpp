@@ -21,9 +21,7 @@ DeviceRuntime& runtime_of(const Communicator& communicator) {
 /// @throws InvalidArgument  the device cannot use the tensor at `memory`
 void check_address(const DeviceRuntime& runtime, const LocalTensor& tensor, const void* memory, const char* what,
                    const RequestSpec& spec) {
-  std::size_t count = 1;
-  for (const std::int64_t length : tensor.shape) count *= static_cast<std::size_t>(length);
-  const std::string problem = address_problem(runtime, what, {memory, count, tensor.dtype, tensor.space});
+  const std::string problem = address_problem(runtime, what, {memory, tensor.count(), tensor.dtype, tensor.space});
   if (!problem.empty()) throw InvalidArgument(fmt::format("{}: {}", describe(spec), problem));
 }
 

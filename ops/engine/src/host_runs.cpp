@@ -15,25 +15,13 @@ class HostMover final : public RunMover {
   HostMover(BatchContext& context, const RequestSpec& spec) : context_(context), spec_(spec) {}
 
   void begin(Run& run) override {
-    const DType type = reduces() ? run.parts.front().spec->dtype : DType::kU8;
-    const std::size_t count = run.bytes / size_in_bytes(type);
-    double prescale = spec_.prescale;
-    ConstBufferView input;
-    if (run.is_packed()) {
-      run.packed = context_.buffers.take(run.bytes);
-      run.values = BufferView(run.packed.view().data, count, type);
-      pack(run);
-      // Neutral values must not be scaled: `pack` has scaled the other parts, so the collective gets prescale 1.
-      if (run.has_joined_part()) prescale = 1.0;
-      input = run.values;
-    } else {
-      const LocalTensor& tensor = *run.parts.front().local;
-      run.values = BufferView(tensor.output, count, type);
-      input = ConstBufferView(tensor.input, count, type);
-    }
+    if (run.is_packed()) run.packed = context_.buffers.take(run.bytes);
+    const ConstBufferView input = choose_memory(run, run.bytes, spec_);
+    if (run.is_packed()) pack(run);
     run.packed_at = context_.timeline.now();
-    if (reduces()) {
-      run.work = context_.communicator.allreduce_async(input, run.values, spec_.op, {prescale, spec_.postscale});
+    if (reduces(spec_)) {
+      run.work = context_.communicator.allreduce_async(input, run.values, spec_.op,
+                                                       {prescale_of(run, spec_), spec_.postscale});
       return;
     }
     if (context_.communicator.rank() == spec_.root && input.data != run.values.data && run.bytes > 0) {
@@ -51,8 +39,6 @@ class HostMover final : public RunMover {
   }
 
  private:
-  bool reduces() const { return spec_.kind == RequestKind::kAllreduce; }
-
   /// Copies the parts into the fusion buffer. If this rank has joined for some parts, the other parts are scaled here.
   void pack(Run& run) {
     auto* to = static_cast<std::byte*>(run.values.data);
@@ -64,7 +50,7 @@ class HostMover final : public RunMover {
       } else if (scales) {
         scale(to, part.local->input, part.spec->count(), part.spec->dtype,
               user_factor(spec_.prescale, part.spec->dtype));
-      } else if (bytes > 0 && (reduces() || context_.communicator.rank() == spec_.root)) {
+      } else if (bytes > 0 && (reduces(spec_) || context_.communicator.rank() == spec_.root)) {
         std::memcpy(to, part.local->input, bytes);
       }
       to += bytes;

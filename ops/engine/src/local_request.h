@@ -47,6 +47,8 @@ struct LocalTensor {
   /// Number of elements in a row of the first dimension.
   std::size_t row_count() const;
   std::int64_t rows() const { return shape.empty() ? 0 : shape.front(); }
+  /// Number of elements.
+  std::size_t count() const { return shape.empty() ? 1 : static_cast<std::size_t>(rows()) * row_count(); }
 };
 
 /// A checked request of this rank.

@@ -44,6 +44,22 @@ inline std::size_t packed_size(const TensorSpec& spec) {
   return spec.memory == MemoryKind::kHost ? bytes : (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
+/// True if the run is of an allreduce, else of a broadcast, which moves all types as bytes.
+inline bool reduces(const RequestSpec& spec) {
+  return spec.kind == RequestKind::kAllreduce;
+}
+
+/// Chooses the memory of a run's collective: the fusion buffer, which the mover has taken, or the tensor's own. Sets
+/// `run.values`, and returns the input.
+/// @param bytes  of the collective   @param spec  of the run's requests
+ConstBufferView choose_memory(Run& run, std::size_t bytes, const RequestSpec& spec);
+
+/// Factor of the collective's inputs. Neutral values must not be scaled: where this rank has joined for a part of the
+/// run, packing scales the other parts, and the factor is 1.
+inline double prescale_of(const Run& run, const RequestSpec& spec) {
+  return run.has_joined_part() ? 1.0 : spec.prescale;
+}
+
 /// Moves the data of runs. All runs of a mover belong to requests of the same kind, operation, factors and root.
 class RunMover {
  public:

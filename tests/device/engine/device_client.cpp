@@ -216,4 +216,17 @@ farandole_counters counters() {
   return counted;
 }
 
+std::int32_t add_set(const std::vector<std::int32_t>& ranks) {
+  std::int32_t set = -1;
+  farandole_error* error = nullptr;
+  EXPECT_EQ(farandole_add_process_set(ranks.data(), static_cast<std::int32_t>(ranks.size()), &set, &error), 0)
+      << farandole_error_text(error);
+  return set;
+}
+
+void remove_set(std::int32_t set) {
+  farandole_error* error = nullptr;
+  EXPECT_EQ(farandole_remove_process_set(set, &error), 0) << farandole_error_text(error);
+}
+
 }  // namespace farandole::test

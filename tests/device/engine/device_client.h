@@ -113,5 +113,8 @@ void barrier();
 /// Joins, and waits until all ranks have.
 void join();
 farandole_counters counters();
+/// Makes a process set; -1, with a failure of the test, after an error. Collective.
+std::int32_t add_set(const std::vector<std::int32_t>& ranks);
+void remove_set(std::int32_t set);
 
 }  // namespace farandole::test

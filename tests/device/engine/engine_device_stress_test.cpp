@@ -252,17 +252,14 @@ class DeviceStress {
     DeviceTensors pending;
     pending.push_back(tensor_of(1000, DType::kF32));
     must_submit({.name = "while a set is made"}, pending);
-    std::int32_t id = -1;
-    farandole_error* error = nullptr;
-    ASSERT_EQ(farandole_add_process_set(ranks.data(), static_cast<std::int32_t>(ranks.size()), &id, &error), 0)
-        << farandole_error_text(error);
+    const std::int32_t id = test::add_set(ranks);
+    ASSERT_GE(id, 0);
     sets_[id] = ranks;
     EXPECT_NO_THROW((void)pending.front()->result());
   }
 
   void remove_set(int id) {
-    farandole_error* error = nullptr;
-    ASSERT_EQ(farandole_remove_process_set(id, &error), 0) << farandole_error_text(error);
+    test::remove_set(id);
     sets_.erase(id);
   }
 

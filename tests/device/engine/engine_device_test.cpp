@@ -372,9 +372,8 @@ TEST(EngineOnDevice, ProcessSetsRunInAnyOrder) {
   std::vector<std::int32_t> sets{FARANDOLE_GLOBAL_SET};
   for (int rank = 0; rank < size; ++rank) members[0].push_back(rank);
   for (std::size_t i = 1; i < members.size(); ++i) {
-    farandole_error* error = nullptr;
-    sets.push_back(-1);
-    ASSERT_EQ(farandole_add_process_set(members[i].data(), 2, &sets.back(), &error), 0) << farandole_error_text(error);
+    sets.push_back(add_set(members[i]));
+    ASSERT_GE(sets.back(), 0);
   }
   for (int step = 0; step < 10; ++step) {
     std::vector<DeviceTensors> pending(members.size());
@@ -398,8 +397,7 @@ TEST(EngineOnDevice, ProcessSetsRunInAnyOrder) {
     }
   }
   for (std::size_t i = sets.size(); i-- > 1;) {
-    farandole_error* error = nullptr;
-    ASSERT_EQ(farandole_remove_process_set(sets[i], &error), 0) << farandole_error_text(error);
+    remove_set(sets[i]);
   }
 }
 
@@ -447,10 +445,8 @@ TEST(EngineOnDevice, RefusesWhatIsNotOnTheRanksDevice) {
 TEST(EngineOnDevice, WithSeveralSetsDoneMeansComplete) {
   if (engine_rank().size == 1) GTEST_SKIP() << "needs several ranks";
   for (int i = 0; i < 2; ++i) (void)run({.name = "first"}, tensor_of(1000, DType::kF32));  // connects
-  const std::int32_t members[] = {0};
-  std::int32_t set = -1;
-  farandole_error* error = nullptr;
-  ASSERT_EQ(farandole_add_process_set(members, 1, &set, &error), 0) << farandole_error_text(error);
+  const std::int32_t set = add_set({0});
+  ASSERT_GE(set, 0);
   DeviceTensors one;
   one.push_back(tensor_of(1000, DType::kF32));
   one.front()->stream = engine_rank().device->make_stream();
@@ -464,7 +460,7 @@ TEST(EngineOnDevice, WithSeveralSetsDoneMeansComplete) {
   barrier();
   stuck.reset();
   EXPECT_EQ(sum_differs(one.front()->result()), "");
-  ASSERT_EQ(farandole_remove_process_set(set, &error), 0) << farandole_error_text(error);
+  remove_set(set);
 }
 
 }  // namespace
