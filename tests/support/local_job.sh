@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: local_job.sh [--torch] -n PROCESSES PROGRAM [ARGUMENT...]
-# Starts a job without MPI, of this host, or with --torch over TCP by the variables that torchrun sets. Ends with the first status that is not 0, and ends the job's other processes if they do not
-# end by themselves within 3 seconds after that.
+# Starts a job without MPI, of this host, or with --torch over TCP by the variables that torchrun sets. Ends with the
+# first status that is not 0, and ends the job's other processes if they do not end by themselves within 3 seconds after
+# that. Leaves no process behind.
 set -u
 torch=no
 [ "${1-}" != --torch ] || { torch=yes; shift; }
@@ -32,9 +33,11 @@ while [ ${#running[@]} -gt 0 ]; do
   unset "running[$ended]"
   [ "$came" != 0 ] && [ "$status" = 0 ] || continue
   status=$came
-  # The shell has nothing that waits for the others for a limited time.
-  { sleep 3; kill -KILL "${!running[@]}"; } >/dev/null 2>&1 &
+  # The shell has nothing that waits for the others for a limited time. A read from a pipe that nobody writes waits
+  # without a child.
+  { read -rt 3 <> <(:); kill -KILL "${!running[@]}"; } >/dev/null 2>&1 &
   reaper=$!
 done
-[ -z "${reaper-}" ] || kill "$reaper" 2>/dev/null
+# It has this script's command line and environment, by which a test may look for processes that are left.
+[ -z "${reaper-}" ] || { kill "$reaper" 2>/dev/null; wait "$reaper"; }
 exit "$status"
