@@ -57,11 +57,17 @@ class KerasOnGpuTest(support.RankedTest):
             results.append((history.history, [np.asarray(weight) for weight in model.get_weights()]))
         return *results, counts.counted
 
-    def check_alike(self, on_cpu, on_gpu):
+    def check_alike(self, on_cpu, on_gpu, rtol=1e-5):
         for name, values in on_cpu[0].items():
-            np.testing.assert_allclose(on_gpu[0][name], values, rtol=1e-5, err_msg=name)
+            np.testing.assert_allclose(on_gpu[0][name], values, rtol=rtol, err_msg=name)
         for ours, theirs in zip(on_gpu[1], on_cpu[1]):
-            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
+            np.testing.assert_allclose(ours, theirs, rtol=10 * rtol, atol=rtol / 10)
+
+    def check_on_gpu(self, counted):
+        """The engine reduced in device memory, and waited for no device on the host."""
+        self.assertGreater(counted.device_buckets, 0)
+        self.assertGreater(counted.device_kernels, 0)
+        self.assertEqual(counted.host_waits, 0)
 
     def test_distributed_optimizer(self):
         for make in (lambda: keras.optimizers.SGD(0.1, momentum=0.9), lambda: keras.optimizers.Adam(0.01)):
@@ -73,9 +79,8 @@ class KerasOnGpuTest(support.RankedTest):
 
             on_cpu, on_gpu, counted = self.both(train)
             self.check_alike(on_cpu, on_gpu)
-            self.assertEqual(counted.host_waits, 0)
+            self.check_on_gpu(counted)
             self.assertGreaterEqual(counted.device_buckets, 48 // hvd.size() // 4)
-            self.assertGreater(counted.device_kernels, 0)
 
     def test_strategy(self):
         def train(counts):
@@ -89,8 +94,35 @@ class KerasOnGpuTest(support.RankedTest):
         model, history = train(counts)
         self.assertRegex(model.trainable_variables[0].value.device, "GPU:0$")
         np.testing.assert_allclose(history.history["loss"], alone["loss"], rtol=1e-5)
-        self.assertEqual(counts.counted.host_waits, 0)
-        self.assertGreater(counts.counted.device_buckets, 0)
+        self.check_on_gpu(counts.counted)
+
+    def test_mixed_precision(self):
+        self.addCleanup(keras.config.set_dtype_policy, keras.config.dtype_policy())
+        keras.config.set_dtype_policy("mixed_float16")
+
+        def scaled():  # the first steps overflow
+            return keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1), initial_scale=2.0**20)
+
+        with tf.device("/CPU:0"):
+            alone = fit(classifier(scaled(), jit_compile=False)).history
+        counts = CountsAfterFirstEpoch()
+        with hvd.MirroredStrategy().scope():
+            model = classifier(scaled())
+        history = fit(model, callbacks=[counts]).history
+        self.assertRegex(model.trainable_variables[0].value.device, "GPU:0$")
+        self.assertLess(float(model.optimizer.dynamic_scale), 2.0**20)
+        np.testing.assert_allclose(history["loss"], alone["loss"], rtol=2e-4)
+        self.check_on_gpu(counts.counted)
+
+        def train(counts):
+            model = classifier(farandole.keras.DistributedOptimizer(scaled()))
+            own = slice(hvd.rank(), None, hvd.size())
+            broadcast = farandole.keras.callbacks.BroadcastGlobalVariablesCallback(0)
+            return model, fit(model, X[own], Y[own], 4, [broadcast, counts])
+
+        on_cpu, on_gpu, counted = self.both(train)
+        self.check_alike(on_cpu, on_gpu, rtol=2e-4)
+        self.check_on_gpu(counted)
 
     def test_warning_about_a_gpu_of_several_ranks(self):
         with mock.patch.object(_extended, "_own_gpu", lambda device: "the GPU"):
