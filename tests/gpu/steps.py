@@ -69,7 +69,7 @@ def steps(devices: int, quick: bool) -> List[Step]:
                     "DeviceCollectives.AveragesAndUnevenParts*:DeviceCollectives.AlltoallOfUneven*:DeviceCalls.*:DirectCalls.*:DeviceGradients.*"),
         shared_test("two ranks on one device: memory, minima", 60, DEVICE_TEST, "DeviceMemory.*:DeviceMinimum.*"),
         shared_test("two ranks on one device: the engine", 90, ENGINE_TEST, "EngineOnDevice.*"),
-        shared_test("two ranks on one device: random requests", 60, ENGINE_TEST, "EngineOnDeviceStress.*",
+        shared_test("two ranks on one device: random requests", 60, ENGINE_TEST, "EngineOnDeviceStress.RandomRequests",
                     environment={"ENGINE_STRESS_REQUESTS": "60"} if quick else {}),
         Step(TORCH_FIGURES, 60, ["{python}", "{tests}/torch_figures.py", bytes_, samples], needs="torch", result="json"),
         test(STUCK_STREAM, 40, FAULTS, "*.AStuckStreamIsATimeoutOnAllRanksWithinTheDeadline",

@@ -10,6 +10,7 @@
 #include <map>
 #include <numeric>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -38,8 +39,13 @@ struct Planned {
 
 class DeviceStress {
  public:
-  explicit DeviceStress(unsigned seed)
-      : shared_(seed), own_(seed * 31U + 7U * static_cast<unsigned>(engine_rank().rank)) {
+  /// @param names         number of names that requests have
+  /// @param max_together  number of requests in flight at most
+  DeviceStress(unsigned seed, unsigned names, unsigned max_together)
+      : names_(names),
+        max_together_(max_together),
+        shared_(seed),
+        own_(seed * 31U + 7U * static_cast<unsigned>(engine_rank().rank)) {
     std::vector<int>& all = sets_[FARANDOLE_GLOBAL_SET];
     all.resize(static_cast<std::size_t>(engine_rank().size));
     std::iota(all.begin(), all.end(), 0);
@@ -194,14 +200,12 @@ class DeviceStress {
     }
   }
 
-  /// Up to a dozen requests in any order.
+  /// Requests of different names, submitted in any order.
   void run_together() {
+    std::set<unsigned> numbers;
+    for (unsigned i = 1 + shared_() % max_together_; i > 0; --i) numbers.insert(shared_() % names_);
     std::vector<Planned> all;
-    for (unsigned i = 1 + shared_() % 12; i > 0; --i) {
-      const unsigned number = shared_() % 60;
-      const auto is_same = [&](const Planned& each) { return each.request.name == "n" + std::to_string(number); };
-      if (std::none_of(all.begin(), all.end(), is_same)) all.push_back(random_request(number));
-    }
+    for (const unsigned number : numbers) all.push_back(random_request(number));
     std::vector<const Planned*> order;
     for (const Planned& each : all) {
       const std::vector<int>& members = each.members;
@@ -263,16 +267,26 @@ class DeviceStress {
     sets_.erase(id);
   }
 
-  std::mt19937 shared_, own_;
+  const unsigned names_, max_together_;
+  std::mt19937 shared_, own_;  // of all ranks, of this rank
   std::map<int, std::vector<int>> sets_;
   std::vector<StreamView> streams_;
   std::size_t made_ = 0;
 };
 
-TEST(EngineOnDeviceStress, RandomRequests) {
+void run_stress(unsigned names, unsigned max_together, unsigned requests) {
   const unsigned seed = number_of("ENGINE_STRESS_SEED", 1);
   SCOPED_TRACE("seed " + std::to_string(seed));
-  DeviceStress(seed).run(number_of("ENGINE_STRESS_REQUESTS", 1500));
+  DeviceStress(seed, names, max_together).run(number_of("ENGINE_STRESS_REQUESTS", requests));
+}
+
+TEST(EngineOnDeviceStress, RandomRequests) {
+  run_stress(60, 12, 1500);
+}
+
+/// More names than a model has variables, and hundreds in flight.
+TEST(EngineOnDeviceStress, FiveThousandNames) {
+  run_stress(5000, 800, 5000);
 }
 
 }  // namespace
