@@ -35,8 +35,8 @@ ChunkCounts doubling_counts(int size) {
   return counts;
 }
 
-/// Before a round, rank r holds h contiguous chunks, from chunk r on. In the round, rank r receives the chunks that
-/// follow from rank r + h, whose own chunk is the first missing one, and sends as many of its own chunks to rank r - h.
+/// Before a round, rank r holds h contiguous chunks, from chunk r on. In the round, rank r + h, whose own chunk is the
+/// first that rank r lacks, sends rank r the next chunks; rank r sends as many chunks, from chunk r on, to rank r - h.
 void circulant_allgather(ScheduleBuilder& schedule, const Place& at, int segments, int first_round,
                          const ChunkCounts& counts) {
   for (int round = 0; round < static_cast<int>(counts.size()) - 1; ++round) {

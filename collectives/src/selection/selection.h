@@ -69,7 +69,7 @@ struct ShortVectors {
   std::size_t below_bytes = 0;  ///< the selection is valid for all vectors of fewer bytes
   Selection selection;
 };
-/// Finds the range of short vectors with the same selection; `below_bytes` is 0 if there is none.
+/// Returns the range of short vectors with the same selection; `below_bytes` is 0 if no such range exists.
 /// @param query  `query.bytes` must be 0
 ShortVectors select_short_vectors(const SelectionQuery& query, const Settings& settings);
 

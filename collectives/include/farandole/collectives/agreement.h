@@ -31,8 +31,8 @@ class RaisedByAll {
 ///
 ///     agree(communicator, [&] { data = load_fashion_mnist(); });
 ///
-/// If `action` threw on any rank, every rank throws an error of the same kind. The lowest rank whose `action` threw
-/// keeps its own text; the other ranks throw that text with that rank's number. std::filesystem::filesystem_error and
+/// If `action` threw on any rank, every rank throws an error of the same kind. The text is from the lowest rank whose
+/// `action` threw; the other ranks throw it with "rank N reports: " in front. std::filesystem::filesystem_error and
 /// std::bad_alloc become DataError, all other foreign exceptions InternalError. An error of a kind that poisons the job
 /// is rethrown without the comparison, and poisons the job, so every other rank raises it, too. Collective; blocks.
 /// Cost: an allreduce of 8 bytes, and after a failure a broadcast of the text.
@@ -50,8 +50,8 @@ struct SharedFact {
 };
 
 /// Compares properties of all ranks with rank 0's, by exact text. The error describes the lowest rank that differs from
-/// rank 0: its first different property with both values, then up to eight more properties by name only.
-/// Collective; blocks. Cost: a broadcast of all texts, and an allreduce of 8 bytes.
+/// rank 0: the first property that differs with both values, then up to eight more properties by name only. Collective;
+/// blocks. Cost: a broadcast of all texts, and an allreduce of 8 bytes.
 /// @throws Mismatch  on all ranks
 void require_same(Communicator& communicator, const std::vector<SharedFact>& facts);
 

@@ -62,7 +62,7 @@ struct CommunicatorOptions {
   enum class Progress {
     kBackground,  ///< the progress thread of the job, and calls that wait for or test a collective
     kInCalls,     ///< only calls that wait for or test a collective
-    kOwnThread,   ///< as kInCalls; a thread of the caller promises to make such a call at least ten times a second
+    kOwnThread,   ///< as kInCalls, with such a call at least ten times a second from a thread of the caller
   };
   /// Default: kBackground. May differ from rank to rank.
   Progress progress = Progress::kBackground;
@@ -153,10 +153,11 @@ struct Placement {
 /// communicator stays usable after both errors. Timeout, PeerLost, TransportError and DeviceError poison the job.
 /// (Calls on devices in the caller's order are compared afterwards, see CommunicatorOptions::DeviceOrder.)
 ///
-/// **Buffers.** While a collective runs, no other thread and no collective of a peer may write to its buffers. Input
-/// and output may share memory where a function says "in place"; any other overlap of input, output and counts raises
-/// InvalidArgument. The `_async` forms return a Work without blocking. Their buffers must stay valid and untouched
-/// until `Work::wait` returns, so passing a temporary container does not compile. Counts and options are copied.
+/// **Buffers.** While a collective runs, no other thread and no peer's collective may write to the collective's
+/// buffers. Input and output may share memory where a function says "in place"; any other overlap of input, output and
+/// counts raises InvalidArgument. The `_async` forms return a Work without blocking. Their buffers must stay valid and
+/// untouched until `Work::wait` returns, so passing a temporary container does not compile. Counts and options are
+/// copied.
 ///
 /// **Threads.** Only one thread at a time may use a communicator. Threads may use different communicators concurrently.
 ///
