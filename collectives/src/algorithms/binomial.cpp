@@ -2,10 +2,10 @@
 // Binomial tree: the number of ranks that have been reached doubles every round. Best for short vectors, and for
 // collectives with a root.
 //
-// Positions in the tree are counted from the root on: position v is rank root + v (mod P). The parent of v is v without
-// its lowest set bit; the children of v are v + 1, v + 2, v + 4, … below v's lowest set bit. The edge between v and
-// v + 2^l lies on level l. The subtree below that edge is the 2^l positions from v + 2^l on, as far as there are ranks.
-// With 8 ranks:
+// Positions in the tree are counted from the root: position v is rank root + v (mod P). The parent of v is v without
+// its lowest set bit. The children of v are v + 1, v + 2, v + 4, …, for each power of two below v's lowest set bit. The
+// edge between v and v + 2^l lies on level l. The subtree below that edge has the 2^l positions from v + 2^l on that
+// are less than P. With 8 ranks:
 //
 //     0 ─┬─ 1              level 0: 0-1, 2-3, 4-5, 6-7
 //        ├─ 2 ─── 3        level 1: 0-2, 4-6
@@ -30,9 +30,9 @@ struct BinomialTree {
   bool has_child(int level) const { return is_on(level) && !is_lower_end(level) && position + (1 << level) < at.size; }
   int parent(int level) const { return at.at(-(1 << level)); }
   int child(int level) const { return at.at(1 << level); }
-  /// Ranks in the subtree of this rank, whose edge to its parent lies on `level`.
+  /// Number of ranks in the subtree of this rank. `level`: the level of the edge to the parent.
   int own_ranks(int level) const { return std::min(1 << level, at.size - position); }
-  /// Ranks in the subtree of the child on `level`.
+  /// Number of ranks in the subtree of the child on `level`.
   int child_ranks(int level) const { return std::min(1 << level, at.size - position - (1 << level)); }
 
   Place at;
@@ -40,7 +40,7 @@ struct BinomialTree {
   int levels;
 
  private:
-  /// True if this position is an end of an edge on `level`: all its bits below are 0.
+  /// True if this position may be an end of an edge on `level`: all bits below `level` are 0.
   bool is_on(int level) const { return position % (1 << level) == 0; }
   bool is_lower_end(int level) const { return (position >> level & 1) != 0; }
 };
@@ -49,9 +49,9 @@ struct BinomialTree {
 
 /// Reduces to the root. On level 0 the positions 1, 3, 5, … send to the position before, on level 1 the positions 2, 6,
 /// 10, … send two positions back, and so on: neighbours are combined first, then pairs of neighbours. The segments form
-/// a pipeline: each segment climbs one level in a round, and the next segment starts a round later. The root finishes
-/// each segment. Positions are counted from the root on, so the association depends on the root.
-/// Rounds: ⌈log₂P⌉ + segments - 1.  Sent per rank: N, by the root nothing.
+/// a pipeline: each segment climbs one level in a round, and the next segment starts one round later. The root finishes
+/// each segment. Positions are counted from the root, so the association depends on the root.
+/// Rounds: ⌈log₂P⌉ + segments - 1.  Sent per rank: N; the root sends nothing.
 /// Source: Thakur, Rabenseifner & Gropp, IJHPCA 19(1), 2005.
 void binomial_reduce_phase(ScheduleBuilder& schedule, const Place& at, int segments, int first_round) {
   const BinomialTree tree(at);
@@ -70,9 +70,9 @@ void binomial_reduce_phase(ScheduleBuilder& schedule, const Place& at, int segme
   if (at.size == 1) schedule.finish({0, 0}, segments);
 }
 
-/// Broadcasts from the root: the reduce in reverse. Each segment descends one level in a round, from the highest level
-/// on, so that the child with the largest subtree receives first.
-/// Rounds: ⌈log₂P⌉ + segments - 1.  Sent per rank: up to N⌈log₂P⌉ (the root), by half of the ranks nothing.
+/// Broadcasts from the root: the reduce in reverse. Each segment descends one level in a round and begins at the
+/// highest level, so the child with the largest subtree receives first.
+/// Rounds: ⌈log₂P⌉ + segments - 1.  Sent per rank: up to N⌈log₂P⌉ (the root); half of the ranks send nothing.
 /// Source: Thakur, Rabenseifner & Gropp, IJHPCA 19(1), 2005.
 void binomial_broadcast_phase(ScheduleBuilder& schedule, const Place& at, int segments, int first_round) {
   const BinomialTree tree(at);
@@ -100,7 +100,7 @@ AlgorithmCost binomial_reduce_cost(const Place& at, int segments) {
   return with_reduction(binomial_broadcast_cost(at, segments));
 }
 
-/// The broadcast starts while later segments of the reduce still climb, so the rounds are fewer than the sum of both.
+/// The broadcast starts while later segments of the reduce still climb, so the two phases share rounds.
 AlgorithmCost binomial_tree_cost(const Place& at, int segments) {
   AlgorithmCost cost = binomial_reduce_cost(at, segments) + binomial_broadcast_cost(at, segments);
   cost.rounds = pipeline_rounds(2 * ceil_log2(at.size), segments);
@@ -108,9 +108,9 @@ AlgorithmCost binomial_tree_cost(const Place& at, int segments) {
 }
 
 /// Allreduce: reduces to rank 0 and broadcasts along the same tree. A segment that has arrived at rank 0 descends while
-/// later segments still climb. The association is the same for every element: if P is a power of two, a balanced
-/// binary tree over the ranks.
-/// Rounds: 2⌈log₂P⌉ + segments - 1.  Sent per rank: up to N⌈log₂P⌉ (rank 0), N by half of the ranks.
+/// later segments still climb. All elements are associated along the same tree over the ranks; if P is a power of two,
+/// the tree is balanced.
+/// Rounds: 2⌈log₂P⌉ + segments - 1.  Sent per rank: up to N⌈log₂P⌉ (rank 0); half of the ranks send N.
 /// Source: Thakur, Rabenseifner & Gropp, IJHPCA 19(1), 2005.
 Schedule binomial_tree_allreduce(const Place& at, int segments) {
   const Place from_zero{at.rank, at.size, 0};
@@ -124,9 +124,9 @@ Schedule binomial_tree_allreduce(const Place& at, int segments) {
 
 // ---- Gather and scatter of one chunk per rank. Chunks: P.
 
-/// From level 0 up, each rank receives the chunks of its children's subtrees and then sends all chunks of its own
-/// subtree to its parent in one message. A subtree is a range of contiguous ranks, counted modulo P: a range that wraps
-/// round the last chunk is two messages.
+/// From level 0 up, each rank receives the chunks of its children's subtrees, and then sends all chunks of its own
+/// subtree to its parent in one message. A subtree is a range of contiguous ranks, counted modulo P. If the range wraps
+/// round the last chunk, the rank sends two messages.
 /// Rounds: ⌈log₂P⌉.  Received by the root: N(P-1)/P.
 /// Source: Thakur, Rabenseifner & Gropp, IJHPCA 19(1), 2005.
 void binomial_gather_phase(ScheduleBuilder& schedule, const Place& at, int segments, int first_round) {
@@ -143,8 +143,8 @@ void binomial_gather_phase(ScheduleBuilder& schedule, const Place& at, int segme
   }
 }
 
-/// From the highest level down, each rank sends every child the chunks of the child's subtree: the root first sends
-/// half of the vector to the rank half way round, and so on.
+/// From the highest level down, each rank sends every child the chunks of the child's subtree. The root first sends
+/// half of the vector to the rank half way round, then a quarter to the rank a quarter of the way round, and so on.
 /// Rounds: ⌈log₂P⌉.  Sent by the root: N(P-1)/P.
 /// Source: Thakur, Rabenseifner & Gropp, IJHPCA 19(1), 2005.
 void binomial_scatter_phase(ScheduleBuilder& schedule, const Place& at, int segments, int first_round) {
@@ -162,10 +162,10 @@ void binomial_scatter_phase(ScheduleBuilder& schedule, const Place& at, int segm
   }
 }
 
-/// The chunk of position v passes as many edges as v has set bits. Every position but the root has one message, and a
-/// second message if its subtree wraps round the last chunk: if chunk 0, which belongs to position P - root, lies in
-/// the subtree and is not the first chunk of the subtree. These are the subtrees of the proper ancestors of that
-/// position, without the root.
+/// The chunk of position v passes as many edges as v has set bits. Every position but the root sends one message, and a
+/// second message if its subtree wraps round the last chunk. The subtree wraps if it contains chunk 0, which belongs to
+/// position P - root, but does not begin with chunk 0. So the positions with a second message are the proper ancestors
+/// of position P - root, without the root.
 AlgorithmCost binomial_gather_cost(const Place& at, int segments) {
   std::int64_t edges = 0;
   for (unsigned v = 1; v < static_cast<unsigned>(at.size); ++v) {

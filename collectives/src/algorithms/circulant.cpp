@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Circulant graph: in each round every rank sends to the rank a fixed distance away, and the distances shrink or grow
-// by a factor of about two. As few rounds as halving-doubling and as few bytes as the ring, for any number of ranks.
+// Circulant graph: in each round every rank sends to the rank a fixed distance away, and the distance about halves or
+// doubles from round to round. As few rounds as halving-doubling and as few bytes as the ring, for any number of ranks.
 // Best for vectors of middle length.
 #include <algorithm>
 #include <utility>
@@ -12,11 +12,11 @@
 namespace farandole {
 namespace {
 
-/// Number of chunks that a rank holds before each round of an allgather, and after the last round: 1, …, P. The
-/// number before a round is also the distance between the partners of that round.
+/// Number of chunks that a rank holds before each round of an allgather, and after the last round: 1, …, P. The number
+/// before a round is also the distance between the partners of the round.
 using ChunkCounts = std::vector<int>;
 
-/// Träff's: each number is half of the following number, rounded up. With 6 ranks: 1, 2, 3, 6.
+/// Träff's counts: each number is half of the following number, rounded up. With 6 ranks: 1, 2, 3, 6.
 ChunkCounts halving_counts(int size) {
   ChunkCounts counts{size};
   while (counts.back() > 1) {
@@ -26,7 +26,7 @@ ChunkCounts halving_counts(int size) {
   return counts;
 }
 
-/// Bruck's: the powers of two below P, then P. With 6 ranks: 1, 2, 4, 6.
+/// Bruck's counts: the powers of two below P, then P. With 6 ranks: 1, 2, 4, 6.
 ChunkCounts doubling_counts(int size) {
   ChunkCounts counts{1};
   while (counts.back() < size) {
@@ -35,8 +35,8 @@ ChunkCounts doubling_counts(int size) {
   return counts;
 }
 
-/// A rank that holds the h chunks from its own on receives the following chunks from the rank h places on, whose own
-/// chunk is the first missing chunk, and sends as many of its chunks to the rank h places back.
+/// Before a round, rank r holds h contiguous chunks, from chunk r on. In the round, rank r + h, whose own chunk is the
+/// first that rank r lacks, sends rank r the next chunks; rank r sends as many chunks, from chunk r on, to rank r - h.
 void circulant_allgather(ScheduleBuilder& schedule, const Place& at, int segments, int first_round,
                          const ChunkCounts& counts) {
   for (int round = 0; round < static_cast<int>(counts.size()) - 1; ++round) {
@@ -52,11 +52,11 @@ void circulant_allgather(ScheduleBuilder& schedule, const Place& at, int segment
 
 }  // namespace
 
-/// Reduce-scatter. At first every rank is responsible for all P chunks. A rank that is responsible for the h chunks
-/// from its own on keeps the first ⌈h/2⌉ chunks and sends the last ⌊h/2⌋ chunks to the rank ⌈h/2⌉ places on, whose own
-/// range begins with these chunks. After ⌈log₂P⌉ rounds only the rank's own chunk is left, and all
-/// contributions to the chunk have arrived. With 6 ranks h is 6, 3, 2, 1, and the partners are 3, 2 and 1 places away.
-/// A range that wraps round the last chunk is two messages.
+/// Reduce-scatter. At first every rank is responsible for all P chunks. A rank that is responsible for h chunks, from
+/// its own chunk on, keeps the first ⌈h/2⌉ chunks and sends the last ⌊h/2⌋ chunks to the rank ⌈h/2⌉ places on, whose
+/// own range begins with these chunks. After ⌈log₂P⌉ rounds each rank is responsible for its own chunk only, and has
+/// received all contributions to that chunk. With 6 ranks h is 6, 3, 2, 1, and the partners are 3, 2 and 1 places away.
+/// A range that wraps round the last chunk is sent as two messages.
 /// Rounds: ⌈log₂P⌉.  Sent per rank: N(P-1)/P.
 /// Source: Träff, "Optimal, Non-pipelined Reduce-scatter and Allreduce Algorithms", arXiv 2410.14234, 2024.
 void circulant_reduce_scatter_phase(ScheduleBuilder& schedule, const Place& at, int segments, int first_round) {
@@ -81,8 +81,8 @@ void circulant_allgather_phase(ScheduleBuilder& schedule, const Place& at, int s
   circulant_allgather(schedule, at, segments, first_round, halving_counts(at.size));
 }
 
-/// P-1 chunks leave every rank in q rounds. In a round that moves n chunks every rank sends one message, and n-1 ranks
-/// send a second message, because their range wraps round the last chunk.
+/// Every rank sends P-1 chunks in q rounds. In a round in which each rank sends n chunks, every rank sends one message,
+/// and n-1 ranks send a second message, because their range wraps round the last chunk.
 AlgorithmCost circulant_cost(const Place& at, int segments) {
   const int q = ceil_log2(at.size);
   const std::int64_t size = at.size;
@@ -100,7 +100,7 @@ AlgorithmCost circulant_allreduce_cost(const Place& at, int segments) {
 }
 
 /// Allreduce: reduce-scatter, then allgather; like halving-doubling, but for any P. The contributions to chunk c are
-/// combined along a tree that is turned by one rank from each chunk to the next.
+/// combined along the tree of chunk 0, rotated by c ranks.
 /// Rounds: 2⌈log₂P⌉.  Sent per rank: 2N(P-1)/P.  Source: Träff, arXiv 2410.14234, 2024.
 Schedule circulant_allreduce(const Place& at, int segments) {
   ScheduleBuilder schedule(at, /*chunks=*/at.size, segments);
@@ -111,7 +111,7 @@ Schedule circulant_allreduce(const Place& at, int segments) {
 
 /// Bruck's allgather: the number of chunks that a rank holds exactly doubles in every round but the last. Here every
 /// chunk is received at its final place; in the original paper each rank collects the chunks from place 0 on and
-/// rotates them at the end.
+/// rotates the vector at the end.
 /// Rounds: ⌈log₂P⌉.  Sent per rank: N(P-1)/P.  Source: Bruck et al., IEEE TPDS 8(11), 1997.
 Schedule bruck_allgather(const Place& at, int segments) {
   ScheduleBuilder schedule(at, /*chunks=*/at.size, segments);

@@ -15,10 +15,10 @@ AlgorithmCost dissemination_cost(const Place& at, int segments) {
 
 /// Barrier. In round k every rank sends a token to the rank 2^k places on and waits for the token of the rank 2^k
 /// places back. A token reports all ranks that its sender knows to have arrived. After round k = 0, 1, … a rank knows
-/// that itself and the 2^(k+1) - 1 ranks before it have arrived; after ⌈log₂P⌉ rounds it knows that all have. The
-/// schedule reduces the received token into the rank's own token; if P is no power of two, a token counts some ranks
-/// twice, which a barrier allows. Two scratch slots take turns: the next token may arrive while the rank reduces the
-/// last token.
+/// that the 2^(k+1) - 1 ranks before it have arrived; after ⌈log₂P⌉ rounds it knows that all ranks have arrived. The
+/// schedule reduces the received token into the rank's own token. If P is not a power of two, a token counts some ranks
+/// twice, which a barrier allows. Two scratch slots alternate, because the next token may arrive while the rank reduces
+/// the last token.
 /// Rounds: ⌈log₂P⌉.  Sent per rank: one token in each round.
 /// Source: Hensgen, Finkel & Manber, IJPP 17(1), 1988.
 Schedule dissemination_barrier(const Place& at, int segments) {

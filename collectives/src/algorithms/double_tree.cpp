@@ -18,10 +18,10 @@ struct TreeNode {
   int depth = 0;  ///< edges between the rank and the root
 };
 
-/// Parent in the first tree. Ranks are numbered in order (left subtree, node, right subtree): rank 0 is the root and
-/// has one child, odd ranks are leaves, and the children of any other rank, whose lowest set bit is b, are b/2 below
-/// and b/2 above. With 8 ranks: 0 → 4; 4 → 2, 6; 2 → 1, 3; 6 → 5, 7. A child beyond the last rank is replaced by a
-/// closer one.
+/// Parent in the first tree, whose ranks are numbered in order (left subtree, node, right subtree). Rank 0 is the root
+/// and has one child; odd ranks are leaves. Any other rank r, with lowest set bit b, has the children r - b/2 and r +
+/// b/2. With 8 ranks: 0 → 4; 4 → 2, 6; 2 → 1, 3; 6 → 5, 7. If r + b/2 is not less than P, the child is the first of r +
+/// b/4, r + b/8, … that is.
 int parent_of(int rank, int size) {
   const int bit = rank & -rank;
   const int above = (rank ^ bit) | (bit << 1);
@@ -50,8 +50,8 @@ TreeNode in_order_node(int rank, int size) {
   return node;
 }
 
-/// This rank in tree 0 or 1. Tree 1 is tree 0 mirrored (even P) or shifted by one rank (odd P), so that a rank that has
-/// two children in one tree is a leaf in the other tree.
+/// This rank's node in tree 0 or 1. Tree 1 is tree 0 mirrored (even P) or shifted by one rank (odd P), so that a rank
+/// with two children in one tree is a leaf in the other tree.
 TreeNode node_of(int tree, const Place& at) {
   if (tree == 0) return in_order_node(at.rank, at.size);
   const bool mirror = at.size % 2 == 0;
@@ -64,8 +64,8 @@ TreeNode node_of(int tree, const Place& at) {
   return node;
 }
 
-/// Adds this rank's messages of one round in one tree. Each segment climbs one level in a round, beginning at the
-/// deepest leaves; the root finishes the segment after `depth` rounds, and the segment descends one level in a round.
+/// Adds this rank's messages of one round in one tree. Each segment climbs one level in a round, from the deepest
+/// leaves on. The root finishes the segment after `depth` rounds; then the segment descends one level in a round.
 void add_round(ScheduleBuilder& schedule, const TreeNode& node, int tree, int depth, int round, int segments) {
   const auto piece_sent_at = [&](int start) { return Piece{tree, round - start}; };
   const auto exists = [&](Piece piece) { return piece.segment >= 0 && piece.segment < segments; };
@@ -92,7 +92,7 @@ int two_chunks(int) {
   return 2;
 }
 
-/// Both trees together move every segment of every half up and down each of their P-1 edges.
+/// Each tree sends every segment of its half up and down each of the tree's P-1 edges.
 AlgorithmCost double_tree_cost(const Place& at, int segments) {
   const std::int64_t messages = 4 * std::int64_t{at.size - 1} * segments;
   return {pipeline_rounds(2 * ceil_log2(at.size), segments), messages, messages, messages / 2};
@@ -100,18 +100,18 @@ AlgorithmCost double_tree_cost(const Place& at, int segments) {
 
 /// Allreduce along two binary trees. Each tree reduces one half of the vector to its root and broadcasts the result,
 /// segment by segment, so that later segments still climb while the first segments descend. In a single binary tree the
-/// leaves, half of all ranks, would send nothing down; here every leaf of one tree is an inner node of the other tree,
-/// so all ranks send and receive about as much. With many segments a rank sends and receives as many bytes as in the
-/// ring, but the rounds grow with log₂P only: for vectors of middle length on many hosts. All elements of a half are
-/// associated along the tree of that half.
+/// leaves, half of all ranks, would send nothing down. Here every leaf of one tree is an inner node of the other tree,
+/// so all ranks send and receive about the same number of bytes. With many segments that number is as low as in the
+/// ring, but the number of rounds grows with log₂P only. Best for vectors of middle length on many hosts. All elements
+/// of a half are associated along the tree of that half.
 /// Rounds: 2⌈log₂P⌉ + segments - 1.  Sent per rank: up to 2N.
 /// Source: Sanders, Speck & Träff, Parallel Computing 35(12), 2009.
 Schedule double_tree_allreduce(const Place& at, int segments) {
   ScheduleBuilder schedule(at, /*chunks=*/2, segments);
   const std::array<TreeNode, 2> nodes = {node_of(0, at), node_of(1, at)};
   const int depth = ceil_log2(at.size);
-  // Both trees take turns in each round: two ranks may be neighbours in both trees, and must list their messages to
-  // each other in the same order.
+  // In each round add the messages of tree 0, then of tree 1: two ranks may be neighbours in both trees, and must list
+  // their messages to each other in the same order.
   for (int round = 0; at.size > 1 && round < 2 * depth + segments - 1; ++round) {
     schedule.round(round);
     for (int tree = 0; tree < 2; ++tree) {

@@ -24,7 +24,7 @@ Family pairwise_family;
 Family dissemination_family;
 
 /// All families. The table is sorted by collective; within a collective it keeps this order. Users see the order in
-/// lists and error messages, and of two algorithms that the cost model predicts to be equally fast the first runs.
+/// lists and error messages. If the cost model predicts the same time for two algorithms, selection takes the first.
 inline constexpr Family* kFamilies[] = {
     ring_family,      binomial_family,  double_tree_family, recursive_doubling_family, halving_doubling_family,
     circulant_family, two_phase_family, linear_family,      pairwise_family,           dissemination_family,

@@ -12,7 +12,7 @@ bool is_power_of_two(int size) {
   return std::has_single_bit(static_cast<unsigned>(size));
 }
 
-/// In each phase P-1 chunks leave every rank, in log₂P messages.
+/// In each phase every rank sends P-1 chunks in log₂P messages.
 AlgorithmCost halving_doubling_cost(const Place& at, int segments) {
   const int q = ceil_log2(at.size);
   const std::int64_t size = at.size;
@@ -28,8 +28,8 @@ AlgorithmCost halving_doubling_cost(const Place& at, int segments) {
 /// left with one complete chunk, whose number is r with its bits reversed. The allgather doubles recursively: the same
 /// partners, in reverse order, exchange all chunks that they hold.
 ///
-/// The partners are 1, 2, 4, … ranks apart while the range halves, so the longest messages travel the shortest way, and
-/// the association is that of recursive doubling, to the same bits.
+/// The partners are 1, 2, 4, … ranks apart while the range halves, so the longest messages travel the shortest way. The
+/// additions are associated as in recursive doubling, so both algorithms give the same bits.
 /// Rounds: 2 log₂P.  Sent per rank: 2N(P-1)/P.  Source: Rabenseifner, ICCS 2004.
 Schedule halving_doubling_allreduce(const Place& at, int segments) {
   ScheduleBuilder schedule(at, /*chunks=*/at.size, segments);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Linear: the root exchanges one message with every other rank, one rank in each round. No byte travels twice, which is
-// best for long chunks.
+// Linear: the root exchanges one message with every other rank, one rank in each round. No byte travels twice. Best for
+// long chunks.
 #include <utility>
 
 #include "algorithms/families.h"
@@ -41,7 +41,7 @@ Schedule linear_scatter(const Place& at, int segments) {
   return std::move(schedule).build();
 }
 
-/// One message with the S segments of a chunk in each round.
+/// In each round one message with all segments of a chunk.
 AlgorithmCost linear_cost(const Place& at, int segments) {
   return {at.size - 1, at.size - 1, std::int64_t{at.size - 1} * segments};
 }

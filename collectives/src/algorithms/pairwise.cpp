@@ -17,10 +17,9 @@ AlgorithmCost pairwise_cost(const Place& at, int segments) {
   return {at.size - 1, messages, messages * segments};
 }
 
-/// Alltoall. In round i every rank sends to the rank i + 1 places on and receives from the rank i + 1 places back, so
-/// that in each round every rank sends one message and receives one. Each block travels straight to its destination;
-/// the block of a rank for itself is copied. Chunk c < P is the block for rank c; chunk P + s is the block that came
-/// from rank s.
+/// Alltoall. In round i every rank sends one message to the rank i + 1 places on, and receives one message from the
+/// rank i + 1 places back. Each block travels straight to its destination; each rank copies its block for itself. Chunk
+/// c < P is the block for rank c; chunk P + s is the block that came from rank s.
 /// Rounds: P-1.  Sent per rank: N(P-1)/P.  Source: Thakur, Rabenseifner & Gropp, IJHPCA 19(1), 2005.
 Schedule pairwise_alltoall(const Place& at, int segments) {
   ScheduleBuilder schedule(at, chunks_of_both(at.size), segments);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Phases that more than one family of algorithms uses, and helpers of all families.
 //
-// A phase is a part of an algorithm that does a collective's work by itself, for example the reduce-scatter inside an
-// allreduce. A phase appends its steps to a schedule under construction; `first_round` is the phase's first round.
+// A phase is a part of an algorithm that is a collective by itself, for example the reduce-scatter inside an allreduce.
+// A phase appends its steps to a schedule under construction; `first_round` is the phase's first round.
 #pragma once
 
 #include <algorithm>
@@ -13,12 +13,12 @@
 
 namespace farandole {
 
-/// ⌈log₂ size⌉: how often a distance doubles until it spans `size` ranks.
+/// ⌈log₂ size⌉: number of doublings from 1 until `size` is reached.
 inline int ceil_log2(int size) {
   return std::bit_width(static_cast<unsigned>(size) - 1U);
 }
 
-/// `Algorithm::chunks` of algorithms that leave the vector in one chunk.
+/// `Algorithm::chunks` of algorithms that do not cut the vector into chunks.
 inline int one_chunk(int) {
   return 1;
 }
@@ -50,14 +50,15 @@ inline AlgorithmCost operator+(const AlgorithmCost& a, const AlgorithmCost& b) {
           a.pieces_reduced + b.pieces_reduced};
 }
 
-/// `cost` of a phase that reduces every piece on arrival.
+/// Adds to the cost of a phase that every received piece is reduced.
 inline AlgorithmCost with_reduction(AlgorithmCost cost) {
   cost.pieces_reduced = cost.pieces_sent;
   return cost;
 }
 
-/// Calls act(first piece, pieces) for `count` chunks from `first` on, counted modulo P: once, or twice if the range
-/// wraps round the last chunk. Sender and receiver of a message pass the same chunks, so they split them alike.
+/// Calls act(first piece, number of pieces) for `count` chunks from `first` on, counted modulo P: once, or twice if the
+/// range wraps round the last chunk. Sender and receiver pass the same chunks, so both split the range into the same
+/// messages.
 template <typename Act>
 void for_each_range(const Place& at, int first, int count, int segments, const Act& act) {
   const int start = (first % at.size + at.size) % at.size;

@@ -8,8 +8,8 @@
 namespace farandole {
 namespace {
 
-/// With B = 2^⌊log₂P⌋ positions and E = P - B pairs: E messages before, B in each of log₂B rounds, E afterwards. The
-/// last E messages are not reduced.
+/// With B = 2^⌊log₂P⌋ positions and E = P - B pairs: E messages first, then B messages in each of log₂B rounds, then E
+/// messages, which are not reduced.
 AlgorithmCost recursive_doubling_cost(const Place& at, int segments) {
   const int levels = std::bit_width(static_cast<unsigned>(at.size)) - 1;
   const std::int64_t positions = std::int64_t{1} << levels;
@@ -19,15 +19,15 @@ AlgorithmCost recursive_doubling_cost(const Place& at, int segments) {
 }
 
 /// Allreduce of short vectors, in the fewest rounds. In round k the ranks r and r xor 2^k exchange the whole vector,
-/// and both reduce the received vector into their own. With 4 ranks: 0-1 and 2-3, then 0-2 and 1-3. After round k
-/// every rank holds the sum over the 2^(k+1) contiguous ranks around its own, so after log₂P rounds the sum over all
-/// ranks. Every element is associated along the same balanced binary tree over the ranks, and all ranks get the same
-/// bits.
+/// and both reduce the received vector into their own. With 4 ranks: 0-1 and 2-3, then 0-2 and 1-3. After round k every
+/// rank holds the sum over the aligned block of 2^(k+1) ranks that it belongs to, so after log₂P rounds it holds the
+/// sum over all ranks. Every element is associated along the same balanced binary tree over the ranks, and all ranks
+/// get the same bits.
 ///
-/// If P is no power of two, B = 2^⌊log₂P⌋ *positions* take part. The first P - B pairs of neighbours (0 and 1, 2 and 3,
-/// …) share one position each: the second rank of the pair sends its vector to the first rank before, and receives the
-/// result afterwards.
-/// Rounds: ⌊log₂P⌋, and 2 more if P is no power of two.  Sent per rank: N per round.
+/// If P is not a power of two, B = 2^⌊log₂P⌋ *positions* take part. Each of the first P - B pairs of neighbours (0 and
+/// 1, 2 and 3, …) shares one position: before the rounds the second rank of the pair sends its vector to the first
+/// rank, and after the rounds it receives the result.
+/// Rounds: ⌊log₂P⌋, and 2 more if P is not a power of two.  Sent per rank: N per round.
 /// Source: Thakur, Rabenseifner & Gropp, IJHPCA 19(1), 2005.
 Schedule recursive_doubling_allreduce(const Place& at, int segments) {
   ScheduleBuilder schedule(at, /*chunks=*/1, segments);
@@ -46,7 +46,7 @@ Schedule recursive_doubling_allreduce(const Place& at, int segments) {
   round += pairs > 0 ? 1 : 0;
 
   const int position = in_pair ? at.rank / 2 : at.rank - pairs;
-  // Two scratch slots take turns: the next message may arrive while the rank reduces the last message.
+  // Two scratch slots alternate, because the next message may arrive while the rank reduces the last message.
   int slot = 0;
   for (int distance = 1; distance < positions; distance *= 2, ++round, slot = 1 - slot) {
     if (!second) {

@@ -15,8 +15,8 @@ AlgorithmCost scatter_allgather_cost(const Place& at, int segments) {
 /// Broadcast of a long vector. The root scatters the P chunks of the vector along a binomial tree (binomial.cpp), so
 /// that rank r gets chunk r; then all ranks allgather the chunks over a circulant graph (circulant.cpp). The root sends
 /// the vector about twice, instead of ⌈log₂P⌉ times as in the binomial broadcast, and all links work in the second
-/// half. Inner ranks of the tree hold more than their own chunk after the scatter and receive these chunks again: the
-/// allgather treats all ranks alike.
+/// half. After the scatter the inner ranks of the tree hold more than their own chunk. They receive the other chunks
+/// again, because the allgather treats all ranks alike.
 /// Rounds: 2⌈log₂P⌉.  Sent per rank: up to 2N(P-1)/P (the root).
 /// Source: van de Geijn's scatter-allgather as in Thakur, Rabenseifner & Gropp, IJHPCA 19(1), 2005, with the allgather
 /// of Träff, arXiv 2410.14234, 2024.
@@ -34,7 +34,7 @@ AlgorithmCost reduce_scatter_gather_cost(const Place& at, int segments) {
 /// Reduce of a long vector. All ranks reduce-scatter the vector over a circulant graph (circulant.cpp), which leaves
 /// rank r with chunk r, fully reduced; then the root gathers the chunks along a binomial tree (binomial.cpp). All ranks
 /// share the additions, and the root receives the vector about twice, instead of ⌈log₂P⌉ times as in the binomial
-/// reduce. Rabenseifner's reduce, for any P.
+/// reduce. This is Rabenseifner's reduce, extended to any P.
 /// Rounds: 2⌈log₂P⌉.  Sent per rank: up to N(P-1)/P + N/2.
 /// Source: Rabenseifner, ICCS 2004; Träff, arXiv 2410.14234, 2024.
 Schedule reduce_scatter_gather_reduce(const Place& at, int segments) {

@@ -15,8 +15,8 @@
 
 namespace farandole {
 
-/// An error of class `Kind` that all ranks throw. Outside of the unnamed namespace, because the report of an uncaught
-/// exception shows the name: farandole::OnAllRanks<farandole::Mismatch>.
+/// An error of class `Kind` that all ranks throw. Not in the unnamed namespace, because the report of an uncaught
+/// exception shows the class name: farandole::OnAllRanks<farandole::Mismatch>.
 template <class Kind>
 class OnAllRanks : public Kind, public RaisedByAll {
  public:
@@ -25,7 +25,8 @@ class OnAllRanks : public Kind, public RaisedByAll {
 
 namespace {
 
-/// An error of a kind that poisons the job, which this error does not, becomes an InternalError.
+/// Throws the error with its origin. The error leaves the job usable, so a kind that poisons the job becomes
+/// InternalError.
 [[noreturn]] void raise_as_all(ErrorKind kind, const std::string& text, int origin) {
   throw_as<OnAllRanks>(poisons_job(kind) ? ErrorKind::kInternal : kind, text, origin);
 }
@@ -41,8 +42,8 @@ std::optional<ActionFailure> run_action(const Communicator& communicator, const 
     return std::nullopt;
   } catch (const Error& error) {
     if (poisons_job(error.kind())) {
-      // The error passes through without a comparison, so the other ranks must learn of it: they would wait for this
-      // rank. No-op if the error is the fault of a job that is poisoned already.
+      // This rank skips the comparison, so poison the job: otherwise the other ranks would wait for this rank. No-op if
+      // the job is poisoned already.
       internals(communicator).endpoint().faults().poison(error.kind(), error.message());
       throw;
     }
@@ -90,7 +91,8 @@ std::vector<SharedFact> decode_facts(const std::string& text) {
 
 constexpr std::size_t kMaxNamed = 8;
 
-/// Result of comparing two lists of facts, in the order of the first list.
+/// Differences between two lists of facts: first in the order of the first list, then the facts that only the second
+/// list has.
 struct FactDifference {
   SharedFact first;  // the first fact that differs
   std::string other_value;

@@ -14,8 +14,8 @@
 namespace farandole {
 namespace {
 
-/// Comparison of a rank that has an error of its own to raise: the peers learn of the error by the comparison, then
-/// this rank throws.
+/// Comparison by a rank that refuses its own call. The peers learn of the refusal by the comparison; then this rank
+/// throws its own error.
 class RefusedComparison final : public Operation {
  public:
   RefusedComparison(std::unique_ptr<Operation> check, const std::string& validation_error,
@@ -26,7 +26,7 @@ class RefusedComparison final : public Operation {
     try {
       state = check_->advance();
     } catch (const Mismatch&) {
-      state = State::kDone;  // the error below says more
+      state = State::kDone;  // the error below is more specific
     }
     if (state != State::kDone) return state;
     if (!validation_error_.empty()) throw InvalidArgument(validation_error_);
@@ -71,7 +71,8 @@ void CollectiveOperation::leave_communicator() {
 
 BufferHazard CollectiveOperation::withdraw() {
   const BufferHazard worst = running_ ? running_->withdraw() : BufferHazard::kNone;
-  // A transport may still use the memory of this operation, so the queue keeps the operation until exit.
+  // A transport may still use this operation's memory. So the queue keeps the operation until exit, and its destructor
+  // does not run.
   if (worst != BufferHazard::kNone) leave_communicator();
   return worst;
 }
@@ -107,7 +108,7 @@ void CollectiveOperation::begin_phase() {
 void CollectiveOperation::end_phase() {
   switch (phase_) {
     case Phase::kCheck:
-      // The comparison of descriptors is a dissemination among all ranks: for a barrier nothing is left to do.
+      // No rank completes the comparison before every rank has begun it: a barrier needs nothing more.
       if (call_.collective == Collective::kBarrier) {
         phase_ = Phase::kDone;
       } else {
@@ -146,7 +147,7 @@ std::unique_ptr<Operation> CollectiveOperation::make_running() {
   return std::make_unique<AverageOperation>(inputs(), way);
 }
 
-/// Exchanges the send counts of an uneven alltoall: an alltoall of one number per rank, by the same schedule.
+/// Exchanges the send counts of an uneven alltoall, by an alltoall of one number per rank with the same algorithm.
 void CollectiveOperation::begin_count_exchange() {
   const std::vector<std::size_t> counts = prepared_.parts.to_vector();
   counts_.sent.assign(counts.begin(), counts.end());
@@ -177,7 +178,7 @@ void CollectiveOperation::begin_check() {
   running_ = std::make_unique<RefusedComparison>(std::move(running_), prepared_.validation_error, counts_.disagreement);
 }
 
-/// Compares through shared memory if all ranks share memory, whatever algorithm a rank has selected: ranks that
+/// Compares through shared memory if all ranks share memory, whichever algorithm this rank has selected: ranks that
 /// selected different algorithms must find each other's descriptors in the same place.
 std::unique_ptr<Operation> CollectiveOperation::make_comparison() {
   const std::uint64_t number = LaneLedger::first_number(sequence_) + static_cast<std::uint64_t>(comparisons_++);

@@ -20,7 +20,7 @@
 
 namespace farandole {
 
-/// Shared memory of a communicator's ranks on this host, and their hierarchy over several hosts.
+/// Shared memory of the communicator's ranks on this host, and the hierarchy of the communicator's hosts.
 struct ShmContext {
   std::unique_ptr<ShmGroup> group;       ///< ranks of this host; null if this rank is alone there or memory is private
   std::optional<Hierarchy> hierarchy;    ///< empty if all ranks live on this host
@@ -31,15 +31,16 @@ struct ShmContext {
   ShmGroup* group_of_all() const { return hierarchy ? nullptr : group.get(); }
 };
 
-/// Vendors' resources of a communicator, which are made on first use.
+/// A communicator's resources in vendors' libraries, made on first use.
 struct VendorSlots {
   VendorSlot& vendor;
   DeviceSlot& devices;
 };
 
-/// One collective of one rank, from its submission to its result. Where ranks compare their calls, the operation begins
-/// with the comparison, unless the selected method compares by itself; an uneven alltoall then exchanges and compares
-/// counts; then the method runs. A rank whose call is invalid takes part in the comparison and throws InvalidArgument.
+/// One collective of one rank, from its submission to its result. If ranks compare their calls, the operation first
+/// runs the comparison, unless the selected method compares by itself. An uneven alltoall then exchanges and compares
+/// counts. Then the method runs. A rank whose call is invalid takes part in the comparison, then throws
+/// InvalidArgument.
 class CollectiveOperation final : public Operation {
  public:
   /// @param group, host  outlive this object   @param has_arrived  a one-shot attempt has already published this rank's
@@ -85,7 +86,7 @@ class CollectiveOperation final : public Operation {
   Phase phase_;
   bool is_announced_ = false;
   std::unique_ptr<Operation> running_;
-  std::unique_ptr<Operation> created_early_;  // by a method that is created before the comparison, until it runs
+  std::unique_ptr<Operation> created_early_;  // if the method is created before the comparison; null once it runs
 };
 
 }  // namespace farandole

@@ -20,7 +20,7 @@ void Communicator::throw_empty() {
 
 namespace {
 
-/// The call of a collective that moves data, or of a barrier.
+/// Call of a collective that moves data without a reduction, or of a barrier.
 Call movement(Collective collective, ConstBufferView input, BufferView output, const CallOptions& options) {
   Call call;
   call.collective = collective;
@@ -215,7 +215,7 @@ struct SplitArguments {
   std::int64_t compares;
   std::int64_t table_digest;  ///< 0 for the parent's table
   std::int64_t device_order;
-  std::int64_t may_be_direct;  ///< this rank may enqueue calls directly, see DirectCalls
+  std::int64_t may_be_direct;  ///< 1 if this rank may enqueue calls directly, see DirectCalls
   std::int64_t generation;     ///< proposed by the rank, see CommunicatorIds
 };
 
@@ -223,7 +223,7 @@ std::int64_t digest(const TuningTable& table) {
   return static_cast<std::int64_t>(Digest().add(table.to_json()).value());
 }
 
-/// @throws Mismatch  two ranks of a new communicator pass different options that must be the same
+/// @throws Mismatch  two ranks of the new communicator pass different values of an option that must be the same
 void check_options(int first_rank, const SplitArguments& first, int rank, const SplitArguments& member) {
   std::string_view what;
   if (member.table_digest != first.table_digest) what = "tables";
@@ -235,7 +235,7 @@ void check_options(int first_rank, const SplitArguments& first, int rank, const 
                   first_rank, rank, what));
 }
 
-/// Ids that no rank uses. @throws InvalidArgument  there are fewer than `count`
+/// The lowest `count` ids that no rank uses. @throws InvalidArgument  fewer ids are free
 std::vector<std::uint16_t> free_ids(std::span<const std::uint8_t> used, std::size_t count) {
   std::vector<std::uint16_t> ids;
   for (std::size_t id = 0; id < used.size() && ids.size() < count; ++id) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions of communicators for the engine and the tools; above all, which algorithm would run and why.
+// Functions of communicators for the engine and the tools, such as `explain`: the algorithm that would run, and why.
 #include "farandole/internal/communicator_access.h"
 
 #include <fmt/core.h>
@@ -14,8 +14,8 @@ CommunicatorAccess::CommunicatorAccess(const Communicator& communicator) : state
 
 namespace {
 
-/// Names who has chosen: a setting, the table, or Farandole's own rules. If there is a table that has not chosen, says
-/// why not.
+/// Text that says what chose the algorithm: a setting, the table, or Farandole's own rules. If a table exists but did
+/// not choose, the text says why.
 std::string explain_reason(const SelectionQuery& asked, const Selection& selection, const Group& group,
                            const std::string& forced) {
   const bool on_host = asked.memory == MemoryKind::kHost;

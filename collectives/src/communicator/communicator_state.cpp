@@ -47,7 +47,8 @@ Communicator::State::~State() {
     keep_until_the_end(std::move(direct_));
     return;
   }
-  // An exception makes this rank abandon its pending collectives: the peers must not wait for it.
+  // During stack unwinding this rank abandons its pending collectives, so poison the job: the peers must not wait for
+  // this rank.
   if (std::uncaught_exceptions() > exceptions_at_start_ && has_pending()) queue_->give_up();
   if (direct_ != nullptr) direct_->close();
   queue_->close();
@@ -108,9 +109,10 @@ PreparedCall Communicator::State::prepare(const Call& call, bool is_direct) {
 }
 
 void Communicator::State::refuse(PreparedCall& prepared, const std::string& why, bool is_direct) const {
-  // A forked child and a job at fault raise their own error first, which no other argument would avoid.
+  // In a forked child or after a fault of the job, raise that error instead: valid arguments would not avoid it.
   group_.endpoint->faults().check();
-  // Where calls are compared first, the other ranks learn of the refusal in their own call; else only this rank raises.
+  // If the ranks compare the call first, all of them raise: the comparison tells the peers of the refusal. Otherwise
+  // only this rank raises.
   if (group_.size() == 1 || !group_.compares || is_direct) throw InvalidArgument(why);
   prepared.refuse(why);
 }

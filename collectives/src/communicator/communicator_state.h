@@ -30,8 +30,8 @@ class Communicator::State {
   State& operator=(const State&) = delete;
   ~State();
 
-  // Public functions use the state through `group`, `queue` and `endpoint`, or through a function of the queue that
-  // checks for a fault of the job.
+  // The Communicator's functions use the state through `group`, `queue` and `endpoint`, or through functions of the
+  // queue that check for a fault of the job.
   /// @throws InvalidArgument  in a forked child
   const Group& group() const {
     group_.endpoint->faults().check_process();
@@ -44,10 +44,10 @@ class Communicator::State {
   /// This rank's slot in the job. The caller checks for faults and forked children.
   Endpoint& endpoint() const { return *group_.endpoint; }
 
-  /// Transport to the farthest member: the slowest link sets the pace of every algorithm.
+  /// Transport to the farthest member, whose link is the slowest and determines the speed of every algorithm.
   Transport& message_route() const { return group_.endpoint->route(group_.farthest_member()); }
-  /// Bytes that this process has sent by all transports to other processes; if there are no other processes, by the
-  /// transport inside the process.
+  /// Bytes that this process has sent by the transports to the members in other processes; if all members are in this
+  /// process, by the transport inside the process.
   std::uint64_t sent_bytes() const {
     std::set<const Transport*> routes{&message_route()};
     const Topology& topology = group_.endpoint->topology();
@@ -98,7 +98,7 @@ class Communicator::State {
     if (is_direct && direct_->enqueue(prepared)) return {};
     return start(prepared);
   }
-  /// Starts a call that this rank refuses. @throws InvalidArgument  where no peer compares the call
+  /// Starts a call that this rank refuses with `why`. @throws InvalidArgument  no peer compares the call
   Work start_refused(const Call& call, const std::string& why) {
     PreparedCall prepared(call, group_.size());
     refuse(prepared, why, /*is_direct=*/false);
@@ -110,10 +110,11 @@ class Communicator::State {
   std::uint64_t direct_waits() const { return direct_ == nullptr ? 0 : direct_->waits(); }
 
  private:
-  /// Validates the call and selects the method that runs it. @throws InvalidArgument  where no peer compares the call
-  /// @param is_direct  the call is to be enqueued by this thread, in the caller's order
+  /// Validates the call and selects the method that runs it. @throws InvalidArgument  the call is invalid, and no peer
+  /// compares it
+  /// @param is_direct  this thread is to enqueue the call, in the caller's order
   PreparedCall prepare(const Call& call, bool is_direct);
-  /// Completes a call that this rank refuses. @throws InvalidArgument  with `why`, where no peer compares the call
+  /// Completes a call that this rank refuses. @throws InvalidArgument  with `why`, if no peer compares the call
   void refuse(PreparedCall& prepared, const std::string& why, bool is_direct) const;
   Work start(PreparedCall& prepared) {
     if (direct_ != nullptr) direct_->note_call_of_queue(prepared);

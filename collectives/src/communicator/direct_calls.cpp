@@ -24,7 +24,7 @@ bool DirectCalls::are_possible(const Endpoint& endpoint) {
 
 DirectCalls::~DirectCalls() {
   if (watch_ == nullptr || watch_->has_closed_well()) return;
-  // A device that did not end its calls may still use their memory, and write the words of the watch.
+  // The device has not ended all calls: it may still use their memory, and write the words of the watch.
   keep_until_the_end(std::move(scratch_));
   keep_until_the_end(std::move(outgrown_));
   keep_until_the_end(std::move(captured_plans_));
@@ -36,13 +36,13 @@ void DirectCalls::close() {
 }
 
 void DirectCalls::note_call_of_queue(PreparedCall& prepared) {
-  // All calls count, whatever memory this rank names: ranks that name different memory must count alike.
+  // Count calls on host memory, too: if ranks name different memory in the same call, they must still count alike.
   ++queue_calls_;
   if (prepared.space.is_host()) return;
   prepared.descriptor.digest = mix(prepared.descriptor.digest, watch_ == nullptr ? 0 : watch_->calls().count());
 }
 
-/// True if calls of this kind never need the host between their parts.
+/// True if a call like this never needs the host between its parts.
 bool DirectCalls::is_direct_kind(const PreparedCall& prepared) const {
   const Method* const method = prepared.selection.method;
   return (method == &kDeviceScheduleMethod || method == &kDeviceVendorMethod) && !prepared.call.exchanges_counts() &&
@@ -51,7 +51,7 @@ bool DirectCalls::is_direct_kind(const PreparedCall& prepared) const {
 
 /// @throws InvalidArgument  the call cannot be captured
 void DirectCalls::refuse_capture(const PreparedCall& prepared) const {
-  // The default stream is never captured itself: it waits for a stream that is.
+  // The default stream itself cannot be captured: it waits for a stream that is captured.
   if (prepared.call.stream.handle == nullptr) {
     throw InvalidArgument(
         fmt::format("{}: the device's default stream waits for a stream that is captured into a graph: end "
@@ -74,7 +74,8 @@ void DirectCalls::refuse_first_call(const PreparedCall& prepared) const {
                   describe(prepared.descriptor), group_.describe()));
 }
 
-/// False if the call must go through the queue to set something up. Waits for the queue.
+/// Waits until earlier calls in the queue are enqueued. Returns false if the call must go through the queue, to make
+/// the device group or to connect the ranks.
 bool DirectCalls::is_ready(const PreparedCall& prepared) {
   if (queue_.wait_until_enqueued()) ++waits_;
   group_.endpoint->faults().check();
@@ -89,7 +90,7 @@ bool DirectCalls::is_ready(const PreparedCall& prepared) {
 void DirectCalls::start_watch() {
   DeviceContext& context = queue_.devices().context();
   devices_ = queue_.devices().devices(DeviceReach::kAll);
-  // The event, too, is made on the device's thread: a stream of this thread may be captured.
+  // Make the event on the device's thread, too: this thread may be capturing a stream.
   auto [words, used] = context.make_now("to allocate pinned memory", [&device = context.device()] {
     return std::pair(zeroed_pinned_scratch(device, DirectLog::kWordBytes),
                      device.make_event(DeviceEvent::Use::kStreams));
@@ -158,7 +159,7 @@ void DirectCalls::capture(const PreparedCall& prepared, std::uint64_t number, co
           group_.endpoint->topology().describe(group_.endpoint->rank()), group_.describe()));
 }
 
-/// A buffer that the program releases before the call has ended is kept until then.
+/// Makes the allocator keep buffers that the program releases before the call has ended.
 void DirectCalls::note_buffers(const Call& call, std::uint64_t number) {
   DeviceBlocks& blocks = queue_.devices().context().blocks();
   const std::shared_ptr<const CallEnds> ends = watch_->calls().ends();
@@ -199,7 +200,7 @@ void DirectCalls::make_work(Plan& plan, void* memory) const {
                                : make_vendor_work_in(memory, plan.call, plan.vendor);
 }
 
-/// Each replay of a graph uses the memory, whatever else runs then.
+/// Gives the plan its own memory, because replays of the graph may use it at the same time as other calls run.
 void DirectCalls::run_captured(const std::shared_ptr<Plan>& plan, StreamView stream) {
   plan->own_memory = allocate(plan->bytes);
   make_work(*plan, plan->own_memory.get());
@@ -211,7 +212,7 @@ void DirectCalls::run_in_scratch(Plan& plan, StreamView stream, std::uint64_t nu
   Device& device = queue_.devices().context().device();
   if (plan.bytes > scratch_.bytes) grow_scratch(plan.bytes);
   if (plan.work == nullptr) make_work(plan, scratch_.memory.get());
-  // Handles do not tell whether it is the same stream: one may be reused, or mean another stream for each thread.
+  // Wait even if the handle is the last call's: a handle may be reused, or mean a different stream in each thread.
   if (scratch_.last_use > watch_->calls().ended()) device.wait(stream, *scratch_.used);
   plan.work->enqueue(device, devices_, stream);
   device.record(*scratch_.used, stream);
@@ -220,13 +221,13 @@ void DirectCalls::run_in_scratch(Plan& plan, StreamView stream, std::uint64_t nu
 
 void DirectCalls::grow_scratch(std::size_t bytes) {
   std::erase_if(outgrown_, [ended = watch_->calls().ended()](const Outgrown& each) { return each.last_use <= ended; });
-  constexpr std::size_t kMostSpare = std::size_t{64} << 20;  // doubling could take memory that the program needs
+  constexpr std::size_t kMostSpare = std::size_t{64} << 20;  // more could take memory that the program needs
   const std::size_t grown = std::max(bytes, std::min(2 * scratch_.bytes, scratch_.bytes + kMostSpare));
   DeviceScratch memory = allocate(grown);
   if (scratch_.memory != nullptr) outgrown_.push_back({std::move(scratch_.memory), scratch_.last_use});
   scratch_.memory = std::move(memory);
   scratch_.bytes = grown;
-  for (auto& [key, plan] : plans_) plan->work.reset();  // their addresses are those of the old memory
+  for (auto& [key, plan] : plans_) plan->work.reset();  // their addresses point into the old memory
 }
 
 DeviceScratch DirectCalls::allocate(std::size_t bytes) const {

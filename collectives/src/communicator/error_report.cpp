@@ -13,7 +13,7 @@
 namespace farandole {
 namespace {
 
-/// "rank 1: ", by the variables of the launcher that started this process; empty if no launcher did.
+/// "rank 1: ", from the environment variables of the launcher; empty if no launcher started this process.
 std::string launched_rank() {
   for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "FARANDOLE_RANK", "RANK"}) {
     if (const char* value = std::getenv(variable)) return fmt::format("rank {}: ", value);
@@ -34,10 +34,11 @@ std::optional<int> rank_in(const Communicator& ranks) {
 ErrorReport::ErrorReport(std::string program) : program_(std::move(program)) {}
 
 void ErrorReport::print_line(std::string_view text) {
-  // Locked while the text is printed: a thread that returned before could tell other ranks of the failure too early.
+  // Hold the lock while printing: a second thread that returned earlier could let other ranks learn of the failure
+  // before the text is out.
   const std::lock_guard lock(mutex_);
   if (std::exchange(has_printed_, true)) return;
-  // Written by one call, so that the lines of several ranks do not mix. A failure to print cannot be reported.
+  // Write with one call, so that the lines of several ranks do not mix. A failure to print cannot be reported.
   const std::string line = fmt::format("{}: {}\n", program_, text);
   (void)std::fwrite(line.data(), 1, line.size(), stderr);
 }
@@ -66,7 +67,8 @@ int ErrorReport::print_errors_of(Communicator& ranks, const std::function<void()
 }
 
 void ErrorReport::print_mismatch(Communicator& ranks, const Mismatch& error) {
-  // Each peer raises a Mismatch too and comes here, or has caused it, has printed its own error and leaves the job.
+  // Each peer either raises a Mismatch, too, and calls this function; or it caused the Mismatch, has printed its own
+  // error, and leaves the job, which ends the collectives below.
   if (ranks.rank() == 0) print(error, rank_in(ranks));
   try {
     if (broadcast_text(ranks, error.message(), 0) == error.message()) {

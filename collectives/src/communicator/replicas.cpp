@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// run_replicas: ranks as threads.
+// run_replicas: runs each rank as a thread.
 #include <fmt/format.h>
 
 #include <cstdlib>
@@ -41,8 +41,8 @@ struct ReplicaThreads {
   std::vector<std::jthread> threads;
 };
 
-/// Ends a child process that was forked from a replica's thread and throws: that thread is the only thread of the
-/// child, so that no caller is left to catch the exception.
+/// Ends a child process that was forked from a replica's thread and has thrown an exception. That thread is the child's
+/// only thread, so no caller is left to catch the exception.
 [[noreturn]] void end_child(const Endpoint& endpoint) {
   log(LogLevel::kError, fmt::format("a process that was forked from {} ends with an exception: {}",
                                     endpoint.topology().describe(endpoint.rank()), describe_current_exception()));
@@ -66,7 +66,7 @@ void run_replicas(World& world, const std::function<void(Communicator&)>& body) 
         body(communicator);
       } catch (...) {
         if (endpoint.faults().is_forked_child()) throw;
-        // Before the destructor of the communicator, which waits for pending collectives.
+        // Give up before the communicator's destructor runs, because the destructor waits for pending collectives.
         remember(std::current_exception());
         endpoint.faults().give_up("failed: " + describe_current_exception());
       }
@@ -93,7 +93,7 @@ void run_replicas(World& world, const std::function<void(Communicator&)>& body) 
       run_one(0);
     } catch (...) {
       if (endpoint.faults().is_forked_child()) throw;
-      // The replicas that run already would wait for the replicas that could not start.
+      // Poison the job: the replicas that run already would wait for the replicas that could not start.
       remember(std::current_exception());
       endpoint.faults().give_up(fmt::format("could start only {} of {} replicas: {}", others.threads.size() + 1,
                                             world.replicas(), describe_current_exception()));

@@ -11,8 +11,8 @@
 namespace farandole {
 namespace {
 
-// Time without progress until a rank asks the awaited ranks how far they are, and pause between further questions. The
-// answers also show whether a rank has left.
+// Time without progress after which a rank asks the awaited ranks how far they are, and interval between later
+// questions. The answers also show whether a rank has left.
 constexpr auto kFirstQuestion = std::chrono::milliseconds(500);
 constexpr auto kNextQuestion = std::chrono::seconds(1);
 
@@ -25,8 +25,8 @@ void StallWatch::begin(Work::State& work, Clock::time_point now) {
 
 void StallWatch::note_progress(Work::State& work, Clock::time_point oldest_started, Clock::time_point now) {
   work.moved = now;
-  // `check` is not called while a collective makes progress. Call `look` here, or the monitor would take this time for
-  // a stop of the process and not count it.
+  // `check` is not called while a collective makes progress. So call `look` here: otherwise the monitor would assume
+  // that the process was stopped, and would not count this time.
   monitor_.watch(oldest_started);
   monitor_.look(now);
   work.next_question = now + kFirstQuestion;
@@ -61,7 +61,7 @@ void StallWatch::ask(Work::State& work, Clock::time_point now, bool all) const {
   work.next_question = now + kNextQuestion;
   std::vector<int> others;
   if (all) {
-    // From the next rank on, so that every rank is asked by equally many.
+    // Begin at this rank, so that each rank is asked by about as many ranks (`ask` asks 16 processes at most).
     others = group_.members;
     std::rotate(others.begin(), others.begin() + group_.rank, others.end());
   }

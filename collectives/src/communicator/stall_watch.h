@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Watches collectives that make no progress, and knows how far the other ranks of the communicator are.
+// Watches collectives that make no progress, and finds out how far the other ranks of the communicator are.
 #pragma once
 
 #include <cstdint>
@@ -12,31 +12,31 @@
 
 namespace farandole {
 
-/// Watches the oldest pending collective of one communicator: asks the ranks that the collective waits for how far they
-/// are, warns after FARANDOLE_WARN_AFTER, and ends the collective at FARANDOLE_TIMEOUT or when a rank that it waits for
-/// has left the job. The queue's mutex guards all functions.
+/// Watches the oldest pending collective of one communicator. Asks the ranks that the collective waits for how far they
+/// are, and warns after FARANDOLE_WARN_AFTER. Ends the collective at FARANDOLE_TIMEOUT, or once an awaited rank has
+/// left the job. The queue's mutex guards all functions.
 class StallWatch {
  public:
-  /// @param group, label  outlive this object   @param label  text of the communicator for messages
+  /// @param group, label  outlive this object   @param label  name of the communicator in messages
   StallWatch(const Group& group, const std::string& label) : group_(group), label_(label) {}
 
   /// Notes that `work` is advanced for the first time.
   static void begin(Work::State& work, Clock::time_point now);
   /// Notes that `work` has made progress. @param oldest_started  start of the oldest pending collective
   void note_progress(Work::State& work, Clock::time_point oldest_started, Clock::time_point now);
-  /// Counts the time since the last check as waiting time, although no thread checked: the program was outside of
-  /// calls.
+  /// Counts the time since the last check as waiting time. Without this call, the monitor would take the time that the
+  /// program spent outside of calls for a stop of the process.
   void count_gap(Clock::time_point now) { monitor_.count_gap(now); }
-  /// Asks and warns as time requires. @param oldest  pending collective, which has begun
-  /// @returns  the failure that ends the collective, if its time is over
+  /// Asks, warns or fails, if it is time to. @param oldest  the oldest pending collective, which has begun
+  /// @returns  the failure that ends the collective, if any: Timeout, or PeerLost if an awaited rank has left
   std::optional<Failure> check(Work::State& oldest, Clock::time_point now);
-  /// Text with the ranks that have not begun `work`, as far as is known; empty if all ranks have.
+  /// Text that lists the ranks known to have not begun `work`; empty if all ranks have begun.
   std::string describe_missing(const Work::State& work) const;
   /// True if a peer has begun collective `sequence`, which this rank has not begun. Non-blocking.
   bool has_peer_started(const ShmContext& host, std::uint64_t sequence) const;
 
  private:
-  /// Sends the question how far they are to the ranks whose messages `work` waits for. @param all  and to all others
+  /// Asks the ranks whose messages `work` waits for how far they are. @param all  ask all other ranks, too
   void ask(Work::State& work, Clock::time_point now, bool all) const;
   /// True if a rank whose messages `work` waits for has shut down cleanly, and its last messages have had time to
   /// arrive.

@@ -38,13 +38,14 @@ void require_memory(std::string_view what, const void* data, std::size_t count) 
 
 void require_address_in(const Call& call, const DeviceRuntime& runtime, const SharedMemory& windows,
                         std::string_view what, const ConstBufferView& view) {
-  // Windows need no question to the driver, which takes a lock for each.
+  // Windows are known to be host memory. Do not ask the driver, which takes a lock for each query.
   if (view.space.is_host() && windows.offset_of(view.data, view.size_in_bytes())) return;
   const std::string problem = address_problem(runtime, what, view);
   if (!problem.empty()) throw InvalidArgument(fmt::format("{}: {}", name(call.collective), problem));
 }
 
-/// A collective that is not enqueued directly has its place among the ranks' calls, which a launch of a graph has not.
+/// Requires that the call's stream is not being captured. A call that is not enqueued directly takes its place in the
+/// order of calls when it is made; the launch of a graph has no such place.
 void require_no_capture(const Call& call, Device& device) {
   const StreamView stream = call.stream.valid() ? call.stream : StreamView(nullptr, device.space());
   if (!device.is_capturing(stream)) return;
@@ -124,7 +125,7 @@ constexpr std::array kOptionRules{
                                     name(call.collective), rule.field, users));
 }
 
-/// Calls without options, as those of most programs, pass no rule.
+/// Checks that the collective uses each option that the call sets. Most calls set no option and skip the rules.
 void validate_options(const Call& call) {
   const bool is_plain = call.segments == 0 && call.prescale == 1.0 && call.postscale == 1.0 && !call.stream.valid();
   if (is_plain) return;
@@ -188,7 +189,7 @@ std::size_t first_of(const Parts& parts, int rank) {
   return first;
 }
 
-/// Offset of the shorter buffer in the longer buffer, in elements, for a call in place.
+/// For a call in place: offset of the shorter buffer in the longer buffer, in elements.
 std::size_t in_place_offset(const PreparedCall& prepared, int rank) {
   const Collective collective = prepared.call.collective;
   return has_parts(collective) && collective != Collective::kAlltoall ? first_of(prepared.parts, rank) : 0;
@@ -206,7 +207,7 @@ std::size_t in_place_offset(const PreparedCall& prepared, int rank) {
                                     name(call.collective), describe(input), describe(output), remedy));
 }
 
-/// Checks that no memory is written before it is read, by this rank or by a peer that reads this rank's memory.
+/// Checks that no memory is overwritten before it is read, by this rank or by a peer that reads this rank's memory.
 void validate_overlap(const PreparedCall& prepared, int rank) {
   const Call& call = prepared.call;
   const MemoryRange input(call.input), output(ConstBufferView(call.output));

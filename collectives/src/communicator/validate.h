@@ -7,8 +7,8 @@
 
 namespace farandole {
 
-/// Checks a call for errors that this rank can detect without its peers: options, counts, types, addresses, overlapping
-/// memory.
+/// Checks a call for errors that this rank can detect without its peers: in options, counts, types, addresses, and
+/// overlapping memory.
 /// @param rank  this rank, of `size` ranks   @param devices  devices of the communicator; a call on device memory opens
 /// this rank's device   @param may_be_captured  the stream may be captured into a graph   @throws InvalidArgument
 void validate(const PreparedCall& prepared, int rank, int size, DeviceSlot& devices, bool may_be_captured = false);

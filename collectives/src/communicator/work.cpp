@@ -25,7 +25,7 @@ class Work::Handle {
   bool is_done() const { return state_->done.load(std::memory_order_acquire); }
   bool has_ended() const { return is_done() && state_->queue->is_quiet(); }
   State& state() { return *state_; }
-  /// A stream waits for the collective, so the last copy need not.
+  /// Makes the destructor return at once: a stream waits for the collective instead.
   void detach() { is_detached_ = true; }
 
  private:

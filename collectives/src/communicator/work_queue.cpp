@@ -75,8 +75,8 @@ bool WorkQueue::is_one_shot(const PreparedCall& prepared) const {
   return prepared.bytes <= host_.group_of_all()->one_shot_bytes();
 }
 
-/// @param record  gets the line in the flight recorder, which begins before a peer can see this collective and cause a
-/// fault
+/// @param record  set to the line in the flight recorder, which begins before a peer can see this collective and cause
+/// a fault
 Attempt WorkQueue::run_one_shot(const PreparedCall& prepared, std::uint64_t sequence,
                                 std::optional<FlightRecorder::Id>& record) {
   Waiter waiter(group_.endpoint->progress().doorbell(), group_.endpoint->progress().waiting());
@@ -120,14 +120,14 @@ void WorkQueue::run_on_stream(const PreparedCall& prepared) {
   const std::shared_ptr<Work::State> work = submit(prepared);
   advance();
   wait_on(*work, prepared.call.stream);
-  // A collective that is not done stays in the queue.
+  // A collective that is not done stays in the queue, which needs progress.
   if (work->done.load(std::memory_order_acquire) && work->failure)
     throw_error(work->failure->kind, work->failure->text);
   group_.endpoint->progress().wake();
 }
 
-/// Advances the operation until it is done, or until the caller would have to sleep. An operation that is not done
-/// belongs into the queue, which handles faults, deadlines and other collectives.
+/// Advances the operation until it is done, or until the caller would have to sleep. Returns true if the operation is
+/// done. Otherwise the caller must enqueue it: the queue handles faults, deadlines and other collectives.
 bool WorkQueue::advance_inline(CollectiveOperation& operation) const {
   Waiter waiter(group_.endpoint->progress().doorbell(), group_.endpoint->progress().waiting());
   for (;;) {
@@ -189,7 +189,7 @@ void WorkQueue::wait_on(const Work::State& work, StreamView stream) {
         return enqueued != nullptr;
       },
       [] {});
-  // A collective that has ended has ended on the device, too.
+  // If `enqueued` is null, the collective has ended, on the device, too: the stream need not wait.
   if (enqueued != nullptr) devices_.context().device().wait(stream, *enqueued);
 }
 
@@ -271,7 +271,7 @@ bool WorkQueue::advance_locked() {
   bool moved = false;
   const std::uint64_t end_of_window = pending_.front()->sequence + in_flight_;
   for (std::size_t i = 0; i < pending_.size() && pending_[i]->sequence < end_of_window;) {
-    // A copy: a collective that ends leaves the queue, which may hold the last reference.
+    // Keep a reference: a collective that ends leaves the queue, which may hold the last one.
     const std::shared_ptr<Work::State> work = pending_[i];
     moved = advance_one(*work) || moved;
     if (pending_.empty()) break;
@@ -319,7 +319,7 @@ void WorkQueue::fail_all(const Failure& failure) {
   }
 }
 
-/// Ends `work` with a failure. Poisons the job if other ranks may not have failed in the same way.
+/// Ends `work` with a failure. Poisons the job unless the failure is of a kind that all ranks raise together.
 void WorkQueue::fail(Work::State& work, const Failure& failure) {
   const bool same_on_all_ranks = failure.kind == ErrorKind::kInvalidArgument || failure.kind == ErrorKind::kMismatch ||
                                  failure.kind == ErrorKind::kUnsupported;
@@ -347,7 +347,7 @@ void WorkQueue::poll_health() {
     const std::shared_ptr<Work::State> oldest = pending_.front();
     if (const auto failure = stall_.check(*oldest, Clock::now())) fail(*oldest, *failure);
   } catch (const std::exception& error) {
-    // The transport failed; threads that wait raise the fault of the job.
+    // The transport failed. Poison the job, so that waiting threads raise its fault.
     group_.endpoint->faults().poison(ErrorKind::kTransportError, message_of(error));
   }
 }

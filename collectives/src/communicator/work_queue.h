@@ -21,32 +21,34 @@
 
 namespace farandole {
 
-/// Queue of a communicator's collectives. Collectives start in the order of submission; up to kLanes run at a time,
-/// each on its own lane. Thread-safe: any thread may advance the queue, one thread at a time.
+/// Queue of a communicator's collectives. Collectives start in the order of submission. Up to kLanes run at a time,
+/// each on its own lane; only 2 if all ranks share memory (LaneLedger::lanes). Thread-safe: any thread may advance the
+/// queue, one thread at a time.
 class WorkQueue final : public Progressable, public std::enable_shared_from_this<WorkQueue> {
  public:
   explicit WorkQueue(Group group);
 
-  /// Appends a collective. This rank raises the validation error of an invalid call once the ranks have compared their
-  /// calls. @throws  the fault of the job
+  /// Appends a collective. If the call is invalid, this rank raises the validation error once the ranks have compared
+  /// their calls. @throws Error  the fault of the job
   std::shared_ptr<Work::State> submit(const PreparedCall& prepared);
-  /// Runs a collective and blocks until its end. If nothing else is pending, the collective runs inline, without an
-  /// entry in the queue, until the caller would have to sleep. @throws Error  the failure of the collective
+  /// Runs a collective and blocks until it has ended. If nothing else is pending, the collective runs inline, without
+  /// an entry in the queue, until the caller would have to sleep. @throws Error  the failure of the collective
   void run(const PreparedCall& prepared);
-  /// Runs a collective on device memory with a stream of the caller; returns when the stream waits for the collective.
+  /// Runs a collective on device memory with a stream of the caller. Returns once the collective is enqueued and the
+  /// stream waits for it.
   void run_on_stream(const PreparedCall& prepared);
   /// Blocks until `work` is done; advances the queue meanwhile.
   void wait(const Work::State& work);
-  /// Makes work that is enqueued in `stream` later wait for `work`. Blocks until `work` is enqueued on the device.
+  /// Makes work that is enqueued later in `stream` wait for `work`. Blocks until `work` is enqueued on the device.
   /// @throws InvalidArgument  `work` is on host memory, or `stream` belongs to another device than this rank's
   void wait_on(const Work::State& work, StreamView stream);
   DeviceSlot& devices() { return devices_; }
-  /// Blocks until all pending collectives on devices are enqueued there. Returns true if any was not. Costs one load if
-  /// nothing is pending. For the thread that uses the communicator.
+  /// Blocks until all pending collectives on devices are enqueued there. Returns true if it had to wait. Costs one load
+  /// if nothing is pending. Call it on the thread that uses the communicator.
   bool wait_until_enqueued();
-  /// False while owners of completed collectives must not be notified yet, see Endpoint::is_quiet.
+  /// False while owners of completed collectives must not be notified yet, see EndpointProgress::is_quiet.
   bool is_quiet() const { return group_.endpoint->progress().is_quiet(); }
-  /// Advances the queue once; for callers that poll. Checks the health of peers once a millisecond.
+  /// Advances the queue once, for callers that poll. Checks the health of peers at most once a millisecond.
   void poll();
   /// Advances every running collective once. No-op while another thread advances the queue.
   Progressable::State advance() override;
@@ -63,7 +65,7 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   }
   /// True if a peer has begun the next collective and this rank has not. Non-blocking.
   bool peer_has_started_next();
-  /// Text with the ranks that have not begun the oldest pending collective; empty if nothing is pending.
+  /// Text that lists the ranks known to have not begun the oldest pending collective; empty if nothing is pending.
   std::string describe_missing();
   /// Poisons the job: this rank abandons its pending collectives, and its peers must not wait for it.
   void give_up();
@@ -72,7 +74,7 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   void close() override;
   /// True if all ranks share memory.
   bool shares_memory() const { return host_.group_of_all() != nullptr; }
-  /// Number of hosts, if there are several and the ranks of each host share memory; else 0.
+  /// Number of hosts if there are several and the ranks of each host share memory; otherwise 0.
   int hosts() const { return host_.hierarchy ? host_.hierarchy->host_count() : 0; }
   /// Number of hosts in the device hierarchy; 0 if there is one host.
   int device_hosts() const { return devices_.hierarchy() != nullptr ? devices_.hierarchy()->host_count() : 0; }
@@ -81,7 +83,7 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   std::uint64_t next_sequence();
   std::unique_ptr<CollectiveOperation> make_operation(const PreparedCall& prepared, std::uint64_t sequence,
                                                       bool has_arrived = false);
-  /// @param record  line in the flight recorder, if the collective has a line already
+  /// @param record  the collective's line in the flight recorder, if it already has a line
   std::shared_ptr<Work::State> enqueue(std::unique_ptr<CollectiveOperation> operation,
                                        std::optional<FlightRecorder::Id> record = std::nullopt);
   /// True for a short vector in shared memory, which runs without an operation.
@@ -96,8 +98,8 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   void end(Work::State& work, std::optional<Failure> failure);
   void fail(Work::State& work, const Failure& failure);
   void fail_all(const Failure& failure);
-  /// Counts the time since the last call as waiting time if no other thread advances the queue between calls. Without
-  /// this, such a gap would look as if the process had been stopped.
+  /// Counts the time since the last call as waiting time if no other thread advances the queue between calls. Otherwise
+  /// the stall monitor would take such a gap for a stop of the process.
   void count_time_outside_calls();
 
   const Group group_;  // a copy: the progress thread may hold the queue longer than the communicator lives
@@ -107,8 +109,8 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   std::atomic<std::size_t> pending_count_{0};  // size of pending_; read without the mutex
   StallWatch stall_{group_, label_};           // of the oldest pending collective
   std::uint64_t next_sequence_ = group_.first_sequence;
-  std::uint64_t in_flight_ = kLanes;                                       // operations that run at a time
-  std::atomic<Clock::time_point> next_health_check_{Clock::time_point()};  // in poll()
+  std::uint64_t in_flight_ = kLanes;                                       // maximum of running operations
+  std::atomic<Clock::time_point> next_health_check_{Clock::time_point()};  // used by poll()
   VendorSlot vendor_{group_};                                              // empty after close()
   DeviceSlot devices_{group_};                                             // empty after close()
   ShmContext host_;                                                        // without a group after close()

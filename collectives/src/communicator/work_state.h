@@ -18,14 +18,14 @@ namespace farandole {
 
 class WorkQueue;
 
-/// Error of a collective. Kept as a value: each thread that waits raises an exception of its own.
+/// Error of a collective. Kept as a value, because each waiting thread throws its own exception.
 struct Failure {
   ErrorKind kind = ErrorKind::kInternal;
   std::string text;
 };
 
-/// One collective from its submission to its end. The queue's mutex guards `operation` and the times. `done` is set
-/// last: the release pairs with the acquire of threads that wait, so that they see the result and `failure`.
+/// One collective, from its submission to its end. The queue's mutex guards `operation` and the times. `done` is set
+/// last, with release; waiting threads load it with acquire, so they see the result and `failure`.
 class Work::State {
  public:
   std::shared_ptr<WorkQueue> queue;
@@ -35,10 +35,10 @@ class Work::State {
   std::unique_ptr<CollectiveOperation> operation;  ///< null once the collective has ended
   std::optional<Failure> failure;
   std::atomic<bool> done{false};
-  Clock::time_point started{};        ///< of the first advance; zero before
-  Clock::time_point moved{};          ///< of the last advance that made progress
-  bool asked = false;                 ///< all peers have been asked how far they are, for the next warning
-  Clock::time_point next_question{};  ///< to the ranks that the collective waits for
+  Clock::time_point started{};        ///< time of the first advance; zero before
+  Clock::time_point moved{};          ///< time of the last advance that made progress
+  bool asked = false;                 ///< all peers have been asked how far they are, before the next warning
+  Clock::time_point next_question{};  ///< when to ask the awaited ranks again how far they are
 };
 
 }  // namespace farandole

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Averages of methods that send partial sums from rank to rank. A sum may overflow the elements' type although the
+// Averages by methods that send partial sums from rank to rank. A sum may overflow the elements' type even if the
 // average fits.
 #pragma once
 
@@ -13,21 +13,21 @@
 
 namespace farandole {
 
-/// How an average is computed by a method that sends partial sums.
+/// How a method that sends partial sums computes an average.
 enum class AverageWay {
   kUnchanged,     ///< the method adds in the elements' type, and divides the sum at the end
   kDividedFirst,  ///< f16: each rank divides its contribution before the method adds
   kWideSum,       ///< integers: the method adds in `sum_type`; the sum is divided and narrowed at the end
 };
-/// The way that suits the type and the settings; kUnchanged for calls that are no averages.
+/// The way for the call's type and the settings; kUnchanged if the call is not an average.
 AverageWay average_way(const Call& call, const Group& group);
 
-/// The call of an average as a sum of contributions that each rank divides by `size` first.
+/// Returns the sum that replaces an average: each rank first divides its contribution by `size`.
 Call divided_sum(const Call& call, int size);
-/// The call of an average as a sum in `sum_type`, from `input` to `output`, without factors.
+/// Returns the sum that replaces an average: of elements of `sum_type`, from `input` to `output`, without factors.
 Call wide_sum(const Call& call, void* input, void* output);
 
-/// Runs an average as a sum by the same method, with the conversions before and after the sum.
+/// Runs an average as a sum by the same method, and converts the elements before and after the sum.
 class AverageOperation final : public Operation {
  public:
   /// @param inputs  arguments of a method on host memory

@@ -12,7 +12,7 @@
 namespace farandole {
 namespace {
 
-/// False for a descriptor that no rank can have made: a peer's memory or messages are corrupt.
+/// False for a descriptor that no rank can have made, because a peer's memory or messages are corrupt.
 bool is_call(const Descriptor& descriptor) {
   return static_cast<int>(descriptor.collective) < kCollectiveCount &&
          static_cast<int>(descriptor.dtype) < kDTypeCount && descriptor.op <= ReduceOp::kAverage;
@@ -86,7 +86,7 @@ Parts recv_parts_of(const Call& call, int size) {
 Descriptor describe_call(const PreparedCall& prepared) {
   const Call& call = prepared.call;
   const Selection& selection = prepared.selection;
-  // Computed once: calls of most programs have no options.
+  // Compute the usual digest once: most programs make calls without options.
   static const std::uint64_t no_options = digest_of_options({}, 1);
   const bool is_plain = selection.segments == 1 && call.postscale == 1.0 && !call.is_uneven();
   Descriptor descriptor;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arguments of a collective, everything that follows from them, and the descriptor by which ranks compare their
-// calls before data is touched.
+// Arguments of a collective, the values derived from them, and the descriptor by which ranks compare their calls before
+// data is touched.
 #pragma once
 
 #include <algorithm>
@@ -21,16 +21,16 @@
 
 namespace farandole {
 
-/// Arguments of one collective on one rank, in one form for all collectives. Owns nothing: views and spans refer to the
-/// caller's memory.
+/// Arguments of one collective on one rank; the same struct for all collectives. Owns nothing: views and spans refer to
+/// the caller's memory.
 struct Call {
   Collective collective = Collective::kBarrier;
-  ConstBufferView input;  ///< on a rank without input: no elements, the output's type and memory
+  ConstBufferView input;  ///< on a rank without input: no elements, with the output's type and memory space
   BufferView output;
   ReduceOp op = ReduceOp::kSum;
   int root = -1;
-  std::span<const std::size_t> counts;       ///< elements per rank; in alltoall to each rank. Empty: parts are equal
-  std::span<const std::size_t> recv_counts;  ///< alltoall only: elements from each rank. Empty: parts are equal
+  std::span<const std::size_t> counts;       ///< elements per rank; in alltoall those to each rank. Empty: equal parts
+  std::span<const std::size_t> recv_counts;  ///< alltoall only: elements from each rank. Empty: equal parts
   double prescale = 1.0;                     ///< factor of the input, rounded by user_factor()
   double postscale = 1.0;                    ///< the caller's factor, which ranks compare
   double final_scale = 1.0;                  ///< factor of the result; for an average see average_factor()
@@ -43,8 +43,8 @@ struct Call {
   bool exchanges_counts() const { return collective == Collective::kAlltoall && is_uneven(); }
 };
 
-/// A call that outlives the caller's arguments: owns a copy of the counts, and has no name of an algorithm. The buffers
-/// stay the caller's.
+/// Copy of a call that may outlive the caller's arguments. Owns a copy of the counts; `algorithm` is empty; the buffers
+/// remain the caller's.
 class KeptCall : public Call {
  public:
   explicit KeptCall(const Call& call);
@@ -65,7 +65,7 @@ inline Extent extent_of(std::span<const std::size_t> offsets, int index) {
   return {offsets[part], offsets[part + 1] - offsets[part]};
 }
 
-/// Division of a vector among the ranks: the elements of each rank's part. Refers to the call's counts.
+/// Division of a vector among the ranks: the number of elements of each rank's part. Refers to the call's counts.
 class Parts {
  public:
   /// No parts.
@@ -75,14 +75,14 @@ class Parts {
   std::size_t size() const { return size_; }
   std::size_t operator[](std::size_t rank) const { return counts_.empty() ? each_ : counts_[rank]; }
   std::size_t total() const;
-  /// The same parts, which refer to a copy of their counts. @param copy  empty if the parts have no counts
+  /// Returns the same parts, but with reference to a copy of the counts. @param copy  empty if the parts have no counts
   Parts of(std::span<const std::size_t> copy) const {
     Parts parts = *this;
     parts.counts_ = copy;
     return parts;
   }
   std::vector<std::size_t> to_vector() const;
-  /// Offset of each part in the vector, then the end of the last part.
+  /// Offset of each rank's part in the vector, then the end of the last part.
   std::vector<std::size_t> offsets() const;
 
  private:
@@ -96,8 +96,8 @@ class Parts {
 Parts parts_of(const Call& call, int size);
 /// The parts that this rank receives in an alltoall.
 Parts recv_parts_of(const Call& call, int size);
-/// Memory space of a call: the space of its buffers with elements. If no buffer has elements, the space that a view
-/// names, device memory first.
+/// Memory space of a call: the space of its buffers that have elements. If no buffer has elements, device memory if a
+/// view names it, otherwise host memory.
 inline MemorySpace space_of(const Call& call) {
   if (call.input.count > 0) return call.input.space;
   return call.output.count > 0 || call.input.space.is_host() ? call.output.space : call.input.space;
@@ -111,7 +111,7 @@ struct PreparedCall;
 
 /// One rank's call and selection. Compared bytewise.
 struct Descriptor {
-  /// `algorithm` of a rank that refuses its own call, whatever its peers have called.
+  /// Value of `algorithm` on a rank that refuses its own call; no valid call has this value.
   static constexpr std::uint8_t kRefused = 0xff;
 
   Collective collective = Collective::kBarrier;
@@ -120,7 +120,7 @@ struct Descriptor {
   ReduceOp op = ReduceOp::kSum;
   std::uint8_t algorithm = 0;  ///< index in the table of algorithms, or the number of a method
   std::int32_t root = -1;
-  std::uint64_t count = 0;   ///< elements; 0 for an uneven alltoall, whose elements differ from rank to rank
+  std::uint64_t count = 0;   ///< elements; 0 for an uneven alltoall, whose number of elements differs between ranks
   std::uint64_t digest = 0;  ///< of uneven counts, postscale and segments
 };
 static_assert(sizeof(Descriptor) == 24);
@@ -132,11 +132,11 @@ std::string describe(const Descriptor& descriptor);
 /// The descriptor as a subject of the flight recorder, which makes the text when a record is written out.
 FlightSubject subject_of(const Descriptor& descriptor);
 
-/// Digest of a descriptor and the number of its collective: a multilinear hash, so that other calls have the same
-/// digest by rare accident only.
+/// Digest of a descriptor and the number of its collective: a multilinear hash, so collisions of different calls are
+/// rare.
 inline std::uint64_t digest_of(const Descriptor& descriptor, std::uint64_t number) {
-  // The small fields one by one: one load of all small fields would wait until the store of each field has left the
-  // core's store buffer.
+  // Load the small fields one by one: a single load of all of them would stall until the store of each field has left
+  // the core's store buffer.
   const std::uint64_t fields =
       static_cast<std::uint64_t>(descriptor.collective) | static_cast<std::uint64_t>(descriptor.dtype) << 8 |
       static_cast<std::uint64_t>(descriptor.memory) << 12 | static_cast<std::uint64_t>(descriptor.op) << 16 |
@@ -153,12 +153,12 @@ std::uint64_t mix(std::uint64_t digest, std::uint64_t value);
 /// Throws Mismatch with the different calls of two ranks of the communicator.
 [[noreturn]] void throw_mismatch(const Group& group, int rank, const Descriptor& called, int other_rank,
                                  const Descriptor& other_called);
-/// Throws Mismatch for ranks that made the same call, which at least one rank refuses.
+/// Throws Mismatch on ranks that made the same call, if at least one rank refuses it.
 [[noreturn]] void throw_refused(const Descriptor& called);
 
-/// A call with its totals and parts, which the constructor computes once: validation, selection, the descriptor, the
-/// queue, methods and operations read them here. Either `accept` or `refuse` completes a caller's call. Allocates
-/// nothing for a valid call, and refers to the arguments.
+/// A call with its totals and parts. The constructor computes them once, for validation, selection, the descriptor, the
+/// queue, methods and operations. Afterwards either `accept` or `refuse` completes a caller's call. Allocates nothing
+/// for a valid call. Refers to the arguments.
 struct PreparedCall {
   /// @param arguments  outlive this object   @param size  ranks of the communicator
   PreparedCall(const Call& arguments, int size) : call(arguments), space(space_of(call)) {
@@ -167,7 +167,7 @@ struct PreparedCall {
     total = has_parts(call.collective) ? std::max(parts.total(), recv_parts.total()) : call.input.count;
     bytes = call.exchanges_counts() ? kUnknownBytes : total * size_in_bytes(call.input.dtype);
   }
-  /// The same call for a queue, which outlives the caller's arguments. @param kept  a copy of `prepared.call`
+  /// The same call for an operation that outlives the caller's arguments. @param kept  a copy of `prepared.call`
   PreparedCall(const PreparedCall& prepared, const KeptCall& kept)
       : call(kept),
         space(prepared.space),
@@ -193,10 +193,10 @@ struct PreparedCall {
   bool is_valid() const { return validation_error.empty(); }
 
   const Call& call;
-  MemorySpace space;      ///< of the buffers, see space_of()
+  MemorySpace space;      ///< space of the buffers, see space_of()
   Parts parts;            ///< see parts_of(); empty for collectives that do not divide the vector
   Parts recv_parts;       ///< see recv_parts_of(); empty for all collectives but alltoall
-  std::size_t total = 0;  ///< elements of the whole vector that the ranks hold together
+  std::size_t total = 0;  ///< elements of the whole vector, over all ranks
   /// Bytes of the whole vector, for the selection. Ranks of an uneven alltoall do not know each other's sizes and must
   /// select the same algorithm: kUnknownBytes, larger than any table entry.
   std::size_t bytes = 0;

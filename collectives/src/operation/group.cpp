@@ -9,8 +9,8 @@
 namespace farandole {
 namespace {
 
-/// A limit of shared memory: the measured value of a table that fits, unless the user has changed the setting;
-/// otherwise the setting times `factor`.
+/// A size limit of the shared-memory algorithms: the measured value of a table that fits, unless the user has changed
+/// the setting; otherwise the setting times `factor`.
 std::size_t limit(std::int64_t SharedMemorySettings::*member, const Group& group, std::optional<std::size_t> measured,
                   std::size_t factor = 1) {
   const std::int64_t set = group.endpoint->settings().shared_memory.*member;
@@ -18,8 +18,8 @@ std::size_t limit(std::int64_t SharedMemorySettings::*member, const Group& group
   return measured && group.table_fits && !is_changed ? *measured : static_cast<std::size_t>(set) * factor;
 }
 
-// On oversubscribed hosts each wait costs a change of threads: one-shot, which reads more and waits less, pays for
-// longer vectors.
+// On oversubscribed hosts each wait costs a context switch. So one-shot, which reads more and waits less, is faster up
+// to longer vectors.
 constexpr std::size_t kOneShotFactorWhereOversubscribed = 4;
 
 bool is_oversubscribed(const Group& group) {

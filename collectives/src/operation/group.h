@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The communicator, as operations see it.
+// Group: the properties of a communicator that operations use.
 #pragma once
 
 #include <cstddef>
@@ -15,29 +15,29 @@
 
 namespace farandole {
 
-/// Members and properties of one communicator on one rank. Const after construction. More than 15 members: one for each
-/// property, read everywhere.
+/// Members and properties of one communicator on one rank. Const after construction. More than 15 members, because each
+/// property is read in many places.
 struct Group {
   std::shared_ptr<Endpoint> endpoint;
   std::uint16_t id = 0;
   std::string name = {};     ///< the program's name for messages; empty: messages use the id
   int rank = 0;              ///< this rank's index in `members`
   std::vector<int> members;  ///< ranks of the job, in the order of the communicator
-  /// Measured choices, or null. `split` and `duplicate` inherit the table, even if it does not fit this communicator.
+  /// Measured choices, or null. `split` and `duplicate` pass the table on, even if it does not fit this communicator.
   std::shared_ptr<const TuningTable> table;
   bool table_fits = false;  ///< the table's shape is equal to shape()
   CommunicatorOptions::Progress progress = CommunicatorOptions::Progress::kBackground;  ///< see CommunicatorOptions
   bool compares = true;  ///< ranks compare their calls before data is touched
-  /// Set if the device order is the caller's: identity of the calls that are enqueued directly (DirectCalls), apart
-  /// from the communicator's other collectives.
+  /// Set if the device order is the caller's: identifies the calls that are enqueued directly (DirectCalls), whose
+  /// sequence is separate from the communicator's other collectives.
   std::optional<CommunicatorKey> direct = {};
   bool watches = true;  ///< warn about stalled collectives, and end them at FARANDOLE_TIMEOUT
-  /// Sizes used by the shared-memory algorithms (FARANDOLE_ONE_SHOT_BYTES, FARANDOLE_SLICE_BYTES). From the table if it
-  /// fits and the user has not changed the setting; else from the setting.
+  /// Sizes used by the shared-memory algorithms (FARANDOLE_ONE_SHOT_BYTES, FARANDOLE_SLICE_BYTES): from the table if it
+  /// fits and the user has not changed the setting, otherwise from the setting.
   std::size_t one_shot_bytes = 0, slice_bytes = 0;
   Transport* transport = nullptr;  ///< set by tests: transport of all messages; null: the best transport to each peer
-  /// Sequence number of the first collective; the same on all ranks. Tests begin with numbers that real jobs reach only
-  /// after years.
+  /// Sequence number of the first collective; the same on all ranks. Tests set numbers that real jobs reach only after
+  /// years.
   std::uint64_t first_sequence = 1;
   std::vector<int> hosts;  ///< set by tests that simulate hosts: host index of each member; empty: the real hosts
 
@@ -52,7 +52,7 @@ struct Group {
   }
   Transport& route(int peer) const { return transport != nullptr ? *transport : endpoint->route(member(peer)); }
   /// Job rank of a member that this rank reaches by its slowest route: the first member on another host, else the first
-  /// in another process, else this rank. All ranks get a route of the same kind.
+  /// member in another process, else this rank. The route is of the same kind on all ranks.
   int farthest_member() const;
   Channel channel_to(int peer, std::uint8_t lane, Traffic traffic = Traffic::kShort) const {
     return {id, lane, member(rank), member(peer), traffic};
@@ -60,7 +60,7 @@ struct Group {
   Channel channel_from(int peer, std::uint8_t lane, Traffic traffic = Traffic::kShort) const {
     return {id, lane, member(peer), member(rank), traffic};
   }
-  /// Text for messages: "communicator 'pairs' of 2 ranks", or with the id of a communicator without a name.
+  /// Text for messages: "communicator 'pairs' of 2 ranks", with the id if the communicator has no name.
   std::string describe() const;
   /// Placement and transport of this communicator. A tuning table fits if its shape is equal.
   TuningShape shape() const;

@@ -15,17 +15,17 @@ class DeviceSlot;
 struct Hierarchy;
 class PreparedPlans;
 
-/// Arguments from which a method makes its operation. All referenced objects outlive the operation.
+/// Arguments from which a method makes its operation. All referenced objects must outlive the operation.
 struct MethodInputs {
   const Group& group;
   ShmGroup* host;              ///< ranks of this host; null if this rank is alone there or memory is private
-  const Hierarchy* hierarchy;  ///< of several hosts whose ranks share memory on each host; else null
-  PreparedPlans* plans;        ///< of the hierarchy; else null
+  const Hierarchy* hierarchy;  ///< null unless there are several hosts and the ranks of each host share memory
+  PreparedPlans* plans;        ///< plans of the hierarchy; null without a hierarchy
   VendorSlot& vendor;
   DeviceSlot& devices;
   const PreparedCall& prepared;
   std::uint64_t sequence;
-  bool has_arrived;  ///< this rank's arrival in shared memory is published already
+  bool has_arrived;  ///< this rank has already published its arrival in shared memory
 
   /// The same arguments with another call, which must outlive the operation as well.
   MethodInputs with(const PreparedCall& other) const {

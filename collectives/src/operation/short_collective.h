@@ -14,15 +14,17 @@
 
 namespace farandole {
 
-/// One rank's side of a short collective, independent of the memory or messages that carry the data: which elements
-/// each rank publishes (`shown_by`, `show`), and how a rank computes its result from them (`take`).
+/// One rank's side of a short collective, independent of the memory or messages that carry the data. `shown_by` says
+/// which elements each rank publishes, `show` copies this rank's, and `take` computes this rank's result from all
+/// published elements.
 class ShortCollective {
  public:
-  /// Receivers of published data: all ranks, or with two ranks only the peer, which then gets only what the peer needs.
+  /// Receivers of published data: all ranks, or with two ranks only the peer. A rank then publishes only what the peer
+  /// needs.
   enum class ShownTo : std::uint8_t { kAll, kOtherOfTwo };
 
   /// @param prepared  its call outlives this object
-  /// @param firsts  offset of each rank's part in the whole vector, then the end; empty: parts are equal
+  /// @param firsts  offset of each rank's part in the whole vector, then the end of the vector; empty: equal parts
   ShortCollective(const PreparedCall& prepared, int rank, int size, std::span<const std::size_t> firsts = {},
                   ShownTo shown_to = ShownTo::kAll)
       : call_(prepared.call),
@@ -33,7 +35,7 @@ class ShortCollective {
         element_bytes_(size_in_bytes(call_.input.dtype)),
         total_(prepared.total) {}
 
-  /// Elements of its input that a rank publishes.
+  /// Range of elements of its input that `rank` publishes.
   Extent shown_by(int rank) const {
     switch (call_.collective) {
       case Collective::kAllgather:
@@ -54,16 +56,16 @@ class ShortCollective {
     }
   }
   std::size_t bytes(std::size_t count) const { return count * element_bytes_; }
-  /// Copies this rank's published elements, scaled if the call has a prescale. @param to  memory for these elements
+  /// Copies the elements that this rank publishes to `to`, scaled if the call has a prescale.
   void show(void* to) const {
     const Extent at = shown_by(rank_);
     if (at.count == 0) return;
     if (is_scaled()) return scale(to, input_at(at), at.count, call_.input.dtype, call_.prescale);
     std::memcpy(to, input_at(at), bytes(at.count));
   }
-  /// Computes this rank's result in the call's output. Reads this rank's own data in the input, or, if the data are
-  /// scaled or would be overwritten before they are read, in the published copy.
-  /// @param shown     returns the address of a rank's published elements, `shown_by` in number
+  /// Computes this rank's result in the call's output. Reads this rank's own data in the input; but in the published
+  /// copy if the data are scaled or would be overwritten before they are read.
+  /// @param shown     returns the address of the elements `shown_by(rank)` that a rank has published
   /// @param pointers  memory for one pointer per rank
   template <class Shown>
   void take(const Shown& shown, std::span<const void*> pointers) const;
@@ -74,9 +76,9 @@ class ShortCollective {
     const std::size_t each = total_ / static_cast<std::size_t>(size_);
     return {static_cast<std::size_t>(rank) * each, each};
   }
-  /// True if a rank of two publishes nothing: the rank is the root, and only the root gets a result.
+  /// True if `rank` publishes nothing: with two ranks, `rank` is the root and the only receiver of the result.
   bool keeps(int rank) const { return shown_to_ == ShownTo::kOtherOfTwo && rank == call_.root; }
-  /// Elements that a rank publishes of a vector with a part for each rank.
+  /// Elements that `rank` publishes if the vector has a part for each rank.
   Extent shown_parts(int rank) const { return shown_to_ == ShownTo::kOtherOfTwo ? part(1 - rank) : Extent{0, total_}; }
   /// True if this rank publishes the elements `at` of its input.
   bool shows(Extent at) const {
@@ -106,12 +108,12 @@ class ShortCollective {
   void reduce_from_all(const Shown& shown, std::span<const void*> pointers, Extent at) const;
   template <class Shown>
   const void* own_to_reduce(const Shown& shown, Extent at) const;
-  /// Copies elements of this rank's input to element `to` of the output, before any other write to the output. No-op if
-  /// the elements are in place: a peer on another host may be reading them.
+  /// Copies elements of this rank's input to the output, from element `to` on. Call it before any other write to the
+  /// output. No-op if the elements are in place, because a peer on another host may be reading them.
   void copy_own(Extent at, std::size_t to) const {
     if (at.count > 0 && output_at(to) != input_at(at)) std::memmove(output_at(to), input_at(at), bytes(at.count));
   }
-  /// Copies published elements of `rank` to element `to` of the output.
+  /// Copies published elements of `rank` to the output, from element `to` on.
   template <class Shown>
   void copy_from(const Shown& shown, int rank, Extent at, std::size_t to) const {
     if (at.count > 0) std::memcpy(output_at(to), shown_at(shown, rank, at), bytes(at.count));
@@ -153,7 +155,7 @@ void ShortCollective::take(const Shown& shown, std::span<const void*> pointers) 
   }
 }
 
-/// Concatenates a part of each rank.
+/// Concatenates one part from each rank in the output.
 template <class Shown>
 void ShortCollective::collect(const Shown& shown) const {
   const bool shows_one_part = call_.collective != Collective::kAlltoall;
@@ -164,8 +166,8 @@ void ShortCollective::collect(const Shown& shown) const {
   }
 }
 
-/// Address of this rank's contribution: in the input, else in the published copy; if this rank does not publish the
-/// elements, in the output.
+/// Address of this rank's contribution: in the input if it can be read there; else in the published copy; else, if this
+/// rank does not publish the elements, in the output, to which they are copied.
 template <class Shown>
 const void* ShortCollective::own_to_reduce(const Shown& shown, Extent at) const {
   if (!is_scaled() && input_stays(at)) return input_at(at);

@@ -6,7 +6,7 @@
 namespace farandole {
 namespace {
 
-/// Cuts the `count` elements from `first` on into `parts` nearly equal parts, and appends the end of each part.
+/// Cuts `count` elements, from `first` on, into `parts` nearly equal parts, and appends the end of each part.
 void append_ends(Offsets& offsets, std::size_t first, std::size_t count, int parts, std::size_t granularity) {
   const auto divisor = static_cast<std::size_t>(parts);
   const std::size_t even = (count + divisor - 1) / divisor;

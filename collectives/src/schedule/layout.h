@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layouts: offsets of a schedule's pieces in a vector.
+// Offsets of a schedule's pieces in a vector.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ using Offsets = std::vector<std::size_t>;
 /// multiples of `granularity` elements (a cache line), so in short vectors the last pieces are empty.
 Offsets balanced_offsets(std::size_t count, int chunks, int segments, std::size_t granularity);
 
-/// Cuts chunks of the given numbers of elements into `segments` segments each.
+/// Cuts each chunk into `segments` segments, with boundaries as above. @param counts  elements of each chunk
 Offsets offsets_of(std::span<const std::size_t> counts, int segments, std::size_t granularity);
 
 }  // namespace farandole

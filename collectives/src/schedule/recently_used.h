@@ -9,9 +9,9 @@
 
 namespace farandole {
 
-/// Cache with least-recently-used eviction. Use it for few values: a lookup compares all keys, one after the other.
-/// The costs of all values together stay within the capacity. Capacity and costs have any unit: a number of values if
-/// each costs 1, or bytes. The newest value stays in the cache even if its cost exceeds the capacity. Not thread-safe.
+/// Cache with least-recently-used eviction. Use it for few values: a lookup compares all keys, one after the other. The
+/// sum of the values' costs stays within the capacity. Capacity and costs have the same unit, for example values (each
+/// costs 1) or bytes. The newest value stays in the cache even if its cost exceeds the capacity. Not thread-safe.
 ///
 ///     RecentlyUsed<int, std::string> cache(/*capacity=*/100);
 ///     const std::string* text = cache.find(7);
@@ -21,7 +21,8 @@ class RecentlyUsed {
  public:
   explicit RecentlyUsed(std::size_t capacity) : capacity_(capacity) {}
 
-  /// Returns the value and marks it as the most recently used. Null if there is none. Valid until the next `add`.
+  /// Returns the value and marks it as the most recently used; null if the key is not in the cache. The pointer is
+  /// valid until the next `add`.
   const Value* find(const Key& key) {
     const auto found =
         std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.key == key; });

@@ -43,7 +43,7 @@ std::string describe(const Schedule& schedule, int step_index) {
 
 namespace {
 
-/// Removes dependencies that follow from another dependency of the same step.
+/// Removes duplicates, and dependencies that another dependency of the same step already implies.
 void prune(std::vector<int>& after, const std::vector<Step>& steps) {
   std::sort(after.begin(), after.end());
   after.erase(std::unique(after.begin(), after.end()), after.end());

@@ -36,7 +36,7 @@ const StreamProgram& PreparedSchedule::stream_program() const {
 }
 
 ScheduleCache& ScheduleCache::of_process() {
-  // Never destroyed: the handler of a fork locks the mutex, also while the process ends.
+  // Never destroyed, because the fork handler locks the mutex even while the process ends.
   static auto* const cache = [] {
     hold_at_forks<mutex_of_process>();
     return new ScheduleCache(kProcessCapacity);

@@ -18,11 +18,11 @@ struct PreparedSchedule {
   explicit PreparedSchedule(Schedule made);
 
   Schedule schedule;
-  /// By step: number of unmet dependencies at the beginning, completions (`after`) and starts (`posted_after`)
-  /// together.
+  /// By step: number of dependencies, which are unmet at the beginning. Counts completions (`after`) and the start
+  /// (`posted_after`).
   std::vector<int> waits;
   std::vector<std::vector<int>> on_complete;  ///< by step: steps that wait for its completion
-  int first_written = 0, end_written = 0;     ///< smallest range of the result's pieces that contains all writes
+  int first_written = 0, end_written = 0;     ///< smallest range of the result's pieces that holds all written pieces
   std::vector<int> on_start;                  ///< by step: the message that waits for its start; -1: none
 
   /// The schedule for streams of devices. Made by the first call; thread-safe.

@@ -35,15 +35,15 @@ class StreamPlanner {
   }
 
  private:
-  /// Point of the program at which a step is complete: the end of batch `batch` of `stage`. Batch -1 is the end of the
-  /// group of messages of the stage before.
+  /// Point of the program at which a step is complete: the end of batch `batch` of stage `stage`. Batch -1 stands for
+  /// the end of the previous stage's group of messages.
   struct Point {
     int stage = 0;
     int batch = -1;
     auto operator<=>(const Point&) const = default;
   };
 
-  /// First batch, in `stage` or later, that comes after all dependencies of the step.
+  /// First batch, in `stage` or a later stage, that comes after all dependencies of the step.
   Point after_all(const Step& step, int stage) const {
     Point latest{stage, -1};
     for (const int before : step.after) latest = std::max(latest, places_[static_cast<std::size_t>(before)]);

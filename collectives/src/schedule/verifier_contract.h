@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by the parts of the verifier: faults, and the contract of each collective: its inputs and its results.
+// Shared by the parts of the verifier: faults, and the contract of each collective (its inputs and its results).
 #pragma once
 
 #include <fmt/format.h>
@@ -32,7 +32,7 @@ inline std::string piece_text(const Schedule& schedule, int piece) {
 
 // ---- The contract of each collective.
 
-/// True if chunk `chunk` of the vector is an input of the rank.
+/// True if the rank has chunk `chunk` of the vector as input.
 inline bool has_input(Collective collective, const Place& at, int chunk) {
   switch (collective) {
     case Collective::kBroadcast:
@@ -48,7 +48,7 @@ inline bool has_input(Collective collective, const Place& at, int chunk) {
   }
 }
 
-/// True if chunk `chunk` of the vector is a result of the rank.
+/// True if the rank must end with chunk `chunk` of the vector as a result.
 inline bool must_hold(Collective collective, const Place& at, int chunk) {
   switch (collective) {
     case Collective::kReduce:
@@ -64,14 +64,16 @@ inline bool must_hold(Collective collective, const Place& at, int chunk) {
   }
 }
 
-/// Number of chunks that a schedule of the collective must have: any number if chunks do not belong to ranks.
+/// Number of chunks that a schedule of the collective must have. If chunks do not belong to ranks, any number is valid:
+/// returns the schedule's own.
 inline int chunks_of(Collective collective, const Schedule& schedule) {
   if (collective == Collective::kAlltoall) return 2 * schedule.place.size;
   return has_parts(collective) ? schedule.place.size : schedule.chunks;
 }
 
-/// True if a piece of the sender and a piece of the receiver stand for the same elements: pieces of the same number,
-/// and in an alltoall the sender's block for the receiver and the receiver's block from the sender.
+/// True if a piece of the sender and a piece of the receiver stand for the same elements. In an alltoall these are the
+/// sender's block for the receiver and the receiver's block from the sender; in other collectives pieces of the same
+/// number.
 inline bool same_elements(Collective collective, const Schedule& from, int from_piece, const Schedule& to,
                           int to_piece) {
   if (collective != Collective::kAlltoall) return from_piece == to_piece;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of the verifier that checks the schedule of one rank: its form, the order of its steps, its rounds.
+// The part of the verifier that checks the schedule of one rank: its regions, the order of its steps, and its rounds.
 #pragma once
 
 #include <algorithm>
@@ -49,9 +49,10 @@ inline void check_regions(Collective collective, const Schedule& schedule, int n
   }
 }
 
-/// Rounds never fall along a dependency or a channel, and the dependencies of a message are complete before its round,
-/// so that all messages of a round can be posted together. A receive-and-reduce is exempt from the second rule: its
-/// message can be received into other memory and be reduced after the round.
+/// Checks two rules. Along a dependency or a channel the round never decreases. And a message waits for no other
+/// message of its own round, neither directly nor through local steps, so that all messages of a round can be posted
+/// together. A receive-and-reduce is exempt from the second rule, because its message can be received into other memory
+/// and be reduced after the round.
 inline void check_rounds(const Schedule& schedule) {
   std::vector<bool> late(schedule.steps.size(), false);  // by step: waits for a message of its own round
   for (int i = 0; i < static_cast<int>(schedule.steps.size()); ++i) {
@@ -75,7 +76,7 @@ inline void check_rounds(const Schedule& schedule) {
   }
 }
 
-/// Tells whether one step of a rank is complete before another step starts: the transitive closure of `after`.
+/// Transitive closure of `after`: tells whether one step of a rank is always complete before another step starts.
 class CompletionOrder {
  public:
   explicit CompletionOrder(const Schedule& schedule) : schedule_(schedule), words_((schedule.steps.size() + 63) / 64) {}
@@ -105,8 +106,8 @@ class CompletionOrder {
   std::vector<std::uint64_t> ancestors_;
 };
 
-/// Requires, piece by piece, that each access to a piece is ordered after the last conflicting access. Walks over the
-/// steps in program order. Input and result count as the same memory, because a call may be in place.
+/// Requires that each access to a piece is ordered after the last conflicting access to the piece. Visits the steps in
+/// program order. Input and result count as the same memory, because a call may be in place.
 class HazardScan {
  public:
   explicit HazardScan(const Schedule& schedule)
@@ -179,7 +180,7 @@ class HazardScan {
   std::vector<PieceAccess> accesses_;
 };
 
-/// @param first  schedule of rank 0, with which the shape must agree
+/// Checks the schedule of one rank. @param first  schedule of rank 0, whose shape this schedule must have
 inline void check_rank(Collective collective, const Schedule& schedule, const Schedule& first, int rank) {
   const Place& at = schedule.place;
   if (at.rank != rank || at.size != first.place.size || at.root != first.place.root ||

@@ -20,8 +20,8 @@ struct Value {
   int finished = 0;                 ///< how often the final scale has been applied
 };
 
-/// Runs all schedules on symbols, in one order of the steps. Every other permitted order gives the same result, because
-/// channels are first-in-first-out and conflicting steps of a rank are ordered.
+/// Runs all ranks' schedules on symbols, in one order of the steps. One order is enough: every other permitted order
+/// gives the same result, because channels are first-in-first-out and conflicting steps of a rank are ordered.
 class Simulation {
  public:
   Simulation(Collective collective, const std::vector<Schedule>& schedules)
@@ -33,8 +33,8 @@ class Simulation {
     match_messages();
   }
 
-  /// In a barrier a rank may be counted twice, so sums cannot represent the sets: each window follows the contributions
-  /// of 64 ranks.
+  /// Runs the schedules once; a barrier once per window of 64 ranks, following the contributions of these ranks as
+  /// bits. In a barrier a rank may be counted twice, so sums of random numbers cannot represent the sets.
   void run() {
     const int windows = collective_ == Collective::kBarrier ? (size_ + 63) / 64 : 1;
     for (window_ = 0; window_ < windows; ++window_) {
@@ -56,8 +56,8 @@ class Simulation {
   /// True if sets of contributions are bit masks, false if they are sums of random numbers.
   bool exact() const { return size_ <= 64 || collective_ == Collective::kBarrier; }
 
-  /// Contribution of one rank: a bit, or with more than 64 ranks a random number. The sum over a set represents the
-  /// set.
+  /// Contribution of one rank: a bit, or with more than 64 ranks a random number. The sum of the contributions of a set
+  /// of ranks represents the set.
   std::uint64_t weight(int rank) const {
     if (exact()) return rank / 64 == window_ ? std::uint64_t{1} << (rank % 64) : 0;
     std::uint64_t hash = (static_cast<std::uint64_t>(rank) + 1) * 0x9e3779b97f4a7c15U;  // splitmix64
@@ -85,7 +85,7 @@ class Simulation {
 
   Collective collective_;
   const std::vector<Schedule>& schedules_;
-  int window_ = 0;  ///< if exact: the ranks 64 * window_ … 64 * window_ + 63 have bits
+  int window_ = 0;  ///< if exact(): the ranks 64 * window_ … 64 * window_ + 63 have bits
   int size_;
   std::uint64_t full_ = 0;       ///< all ranks' contributions
   std::vector<int> first_step_;  ///< by rank: index of its first step in the vectors below
@@ -93,9 +93,9 @@ class Simulation {
   std::vector<int> pending_;     ///< by step: number of unmet dependencies
   std::vector<bool> started_, completed_;
   std::vector<std::vector<int>> on_completion_;  ///< by step: steps of the same rank that wait for its completion
-  std::vector<int> on_start_;                    ///< by step: the message that is posted after it, or -1
+  std::vector<int> on_start_;                    ///< by step: the message that waits for its start, or -1
   std::vector<At> ready_;
-  std::vector<std::vector<Value>> values_;  ///< by rank: the pieces of the result, then those of each scratch slot
+  std::vector<std::vector<Value>> values_;  ///< by rank: pieces of the result, then pieces of each scratch slot
 };
 
 inline void Simulation::run_window() {
@@ -286,7 +286,7 @@ inline void Simulation::run_message(At send, At recv) {
   }
 }
 
-/// Reports a deadlock: for the first 8 ranks that are stuck, the first step that the rank cannot complete.
+/// Reports a deadlock: names the first step that cannot complete, for each of the first 8 ranks that are stuck.
 inline void Simulation::check_progress() const {
   std::string stuck;
   int ranks = 0;

@@ -5,8 +5,8 @@
 
 namespace farandole {
 
-/// Rows of the settings that say how collectives run. The settings that force an algorithm accept the names of the
-/// table of algorithms and of the list of methods.
+/// Rows of the settings that control how collectives run. The settings that force an algorithm accept the names of
+/// algorithms (`algorithms`) and of methods (`methods`).
 SettingRows collectives_settings();
 
 }  // namespace farandole

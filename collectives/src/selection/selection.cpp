@@ -15,7 +15,7 @@ namespace farandole {
 namespace {
 
 constexpr double kReduceUsPerByte = 1e-4;  // one pass over memory that is not in the cache
-// Share of the latency that posting and completing a message costs the rank, however many messages overlap.
+// A rank spends this share of the latency on posting and completing each message, even if messages overlap.
 constexpr double kMessageShare = 0.25;
 
 int segments_for(const Algorithm& algorithm, const SelectionQuery& query, const Settings& settings) {
@@ -25,7 +25,8 @@ int segments_for(const Algorithm& algorithm, const SelectionQuery& query, const 
 }
 
 /// Visits all algorithms that support the number of ranks, in the order of the table; `segments(algorithm)` is the
-/// number of segments of each. FloatMode makes all ranks predict the same times, whatever the mode of their threads.
+/// number of segments of each. FloatMode makes all ranks predict the same times, whichever floating-point mode their
+/// threads have.
 template <class Segments, class Visit>
 void visit_candidates(const SelectionQuery& query, const Segments& segments, const Visit& visit) {
   const FloatMode mode;
@@ -71,9 +72,10 @@ MemoryKind other_than(MemoryKind memory) {
   return memory == MemoryKind::kHost ? MemoryKind::kCuda : MemoryKind::kHost;
 }
 
-/// True if the algorithm `forced` by a setting does not apply to this query. A setting applies to all collectives of
-/// the job, so it is skipped, instead of an error, for collectives on the other kind of memory, for vectors that are
-/// too long for the method, and in communicators of some ranks of the job: these may be too few, or all on one host.
+/// True if selection must skip the algorithm that a setting forces, instead of raising an error. A setting applies to
+/// all collectives of the job, so it may not suit each of them. It is skipped if it names a method for the other kind
+/// of memory, if the vector is too long for the method, and in communicators of only some ranks of the job: these ranks
+/// may be too few, or all on one host.
 bool is_skipped(const SelectionQuery& query, std::string_view forced) {
   const Method* const method = find_method(query.collective, forced, query.memory);
   const bool is_of_other_memory = find_method(query.collective, forced, other_than(query.memory)) != nullptr;
@@ -142,10 +144,12 @@ double predict_us(const Algorithm& algorithm, int segments, const SelectionQuery
   if (cost.messages == 0) return 0;
   const double sent_bytes = static_cast<double>(cost.pieces_sent) *
                             algorithm.piece_bytes(query.size, segments, static_cast<double>(query.bytes));
-  // A round takes as long as its longest message, or as all bytes that a rank sends in a round on average.
+  // A round takes as long as an average message, or as all bytes that a rank sends in an average round if these are
+  // more.
   const double message_bytes = sent_bytes / static_cast<double>(cost.messages);
   const double rank_bytes = sent_bytes / (static_cast<double>(query.size) * cost.rounds);
-  // Share of the received pieces that is also reduced. All reductions but the last segment's overlap with messages.
+  // Share of the received pieces whose reduction takes extra time. All reductions but the last segment's overlap with
+  // messages.
   const double reduced_share =
       static_cast<double>(cost.pieces_reduced) / (static_cast<double>(cost.pieces_sent) * segments);
   const double us_per_byte = query.link.us_per_byte + reduced_share * kReduceUsPerByte;
@@ -182,7 +186,7 @@ const TuningTable::Entry* measured_entry(const SelectionQuery& query) {
   if (query.table == nullptr || query.bytes == kUnknownBytes) return nullptr;
   const TuningTable::Entry* const entry = query.table->find(query.collective, query.bytes, query.memory);
   if (entry == nullptr) return nullptr;
-  // Sharing memory is a setting, not part of a table's shape, so the method may be unavailable.
+  // The method may be unavailable: whether ranks share memory is a setting, not part of a table's shape.
   const Method* const method = find_method(query.collective, entry->algorithm, query.memory);
   return method != nullptr && !method->is_available(query, true) ? nullptr : entry;
 }
@@ -221,7 +225,7 @@ Selection select(const SelectionQuery& query, const Settings& settings) {
     return Selection::schedule(algorithm, segments_for(algorithm, query, settings), query.memory);
   }
   if (method->is_available(query, false)) return {method, nullptr, 1};
-  if (query.size == 1) return select_freely(query, settings);  // a single rank has no peer to share memory with
+  if (query.size == 1) return select_freely(query, settings);  // a single rank has no peer with which to share memory
   throw InvalidArgument(fmt::format("{} by {} needs {}; leave the choice to Farandole (auto)", name(query.collective),
                                     method->name, method->needs));
 }

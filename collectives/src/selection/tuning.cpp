@@ -29,7 +29,7 @@ std::string shortened(std::string text) {
   return text;
 }
 
-/// A JSON value together with its place in the file, for messages.
+/// A JSON value and its place in the file, which messages name.
 class Node {
  public:
   Node(const Json& json, std::string place) : json_(json), place_(std::move(place)) {}
@@ -38,7 +38,7 @@ class Node {
     const std::string came = json_.dump(-1, ' ', false, Json::error_handler_t::replace);
     throw DataError(fmt::format("{} is {}; it must be {}", place_, shortened(came), expected));
   }
-  /// Requires an object without other keys than these.
+  /// Requires an object that has no keys but these.
   void allow_only(std::initializer_list<std::string_view> keys) const {
     if (!json_.is_object()) refuse("an object");
     for (const auto& [key, value] : json_.items()) {
@@ -132,13 +132,13 @@ TuningTable read_table(const Node& root) {
     if (limits.has("one_shot_bytes")) table.one_shot_bytes = limits.at("one_shot_bytes").whole_number<std::size_t>();
     if (limits.has("slice_bytes")) table.slice_bytes = limits.at("slice_bytes").whole_number<std::size_t>();
   }
-  // A table has at least one of the two.
+  // A table has at least one of the two lists.
   if (root.has(kCollectives) || !root.has(kDeviceCollectives)) read_entries(root.at(kCollectives), table.entries);
   if (root.has(kDeviceCollectives)) read_entries(root.at(kDeviceCollectives), table.device_entries);
   return table;
 }
 
-/// One entry per line, for people who read the file.
+/// Writes one entry per line, for people who read the file.
 std::string json_of(const TuningTable::Entries& entries) {
   std::string text = "{";
   std::string_view separator = "\n";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Validation of tables of measured choices.
+// Validation of tuning tables.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -56,7 +56,7 @@ void check_entry(Collective collective, MemoryKind memory, const TuningTable& ta
   }
 }
 
-/// Requires that the setting of the same meaning accepts the value.
+/// Requires that `value` is in the range of the setting `variable`.
 void check_limit(std::string_view key, std::string_view variable, std::optional<std::size_t> value) {
   if (!value) return;
   const auto settings = settings_table();

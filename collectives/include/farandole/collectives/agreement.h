@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Agreement on errors: if a rank fails, all ranks throw at the same point, so that no rank waits for a rank that has
-// given up.
+// Agreement on errors: if one rank fails, all ranks throw at the same point, so no rank waits for the failed rank.
 #pragma once
 
 #include <functional>
@@ -19,27 +18,27 @@ class RaisedByAll {
  public:
   explicit RaisedByAll(int origin) : origin_(origin) {}
   virtual ~RaisedByAll() = default;
-  /// The rank on which the error happened, and where the text is complete. On other ranks the text starts with "rank N
-  /// reports: ".
+  /// Rank on which the error happened. That rank's text is the original; on the other ranks the text starts with "rank
+  /// N reports: ".
   int origin() const { return origin_; }
 
  private:
   int origin_;
 };
 
-/// Runs `action` on each rank, then compares the results. Use `agree` around anything that may fail on a single rank,
-/// for example reading files:
+/// Runs `action` on each rank, then compares the results. Use `agree` around work that may fail on a single rank, for
+/// example reading files:
 ///
 ///     agree(communicator, [&] { data = load_fashion_mnist(); });
 ///
-/// If `action` threw on any rank, every rank throws an error of the same kind: the lowest such rank with its own text,
-/// the other ranks with that text and that rank's number. std::filesystem's exceptions and std::bad_alloc become
-/// DataError, other foreign exceptions InternalError. An error of a kind that poisons the job passes through without
-/// the comparison and poisons the job, so that every other rank raises the error, too. Collective; blocks. Cost: an
-/// allreduce of 8 bytes, and after a failure a broadcast of the text.
+/// If `action` threw on any rank, every rank throws an error of the same kind. The text is from the lowest rank whose
+/// `action` threw; the other ranks throw it with "rank N reports: " in front. std::filesystem::filesystem_error and
+/// std::bad_alloc become DataError, all other foreign exceptions InternalError. An error of a kind that poisons the job
+/// is rethrown without the comparison, and poisons the job, so every other rank raises it, too. Collective; blocks.
+/// Cost: an allreduce of 8 bytes, and after a failure a broadcast of the text.
 void agree(Communicator& communicator, const std::function<void()>& action);
 
-/// Returns the lowest rank on which `holds` is true; the communicator's size if there is none. Collective; blocks.
+/// Returns the lowest rank that passes `holds` = true; the communicator's size if no rank does. Collective; blocks.
 /// Cost: an allreduce of 8 bytes.
 int lowest_rank_where(Communicator& communicator, bool holds);
 
@@ -50,13 +49,14 @@ struct SharedFact {
   std::string advice = {};  ///< remedy for a difference; empty: "every rank must be given the same"
 };
 
-/// Compares properties across ranks, by exact text. The error names the first difference of the lowest rank that
-/// differs from rank 0, with both values, and lists up to eight other differences without values.
-/// Collective; blocks. Cost: a broadcast of all texts, and an allreduce of 8 bytes.
+/// Compares properties of all ranks with rank 0's, by exact text. The error describes the lowest rank that differs from
+/// rank 0: the first property that differs with both values, then up to eight more properties by name only. Collective;
+/// blocks. Cost: a broadcast of all texts, and an allreduce of 8 bytes.
 /// @throws Mismatch  on all ranks
 void require_same(Communicator& communicator, const std::vector<SharedFact>& facts);
 
-/// Throws an error that every rank finds by itself, without communication (rank 0 is the origin).
+/// Throws an error that every rank has detected by itself. No communication: call this function on every rank. The
+/// error's origin is rank 0.
 [[noreturn]] void raise_on_all(ErrorKind kind, const std::string& text);
 
 }  // namespace FARANDOLE_API

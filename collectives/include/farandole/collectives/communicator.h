@@ -27,28 +27,28 @@ namespace farandole FARANDOLE_API {
 ///
 /// All ranks must pass the same `algorithm`, `segments` and `postscale`; `prescale` and `stream` may differ from rank
 /// to rank. A field that a collective does not use must keep its default: otherwise the call raises InvalidArgument on
-/// this rank and Mismatch on its peers. The elements of each rank (`counts`) are arguments of their own, because they
-/// describe the buffers: see docs/decisions/0042.
+/// this rank and Mismatch on its peers. The numbers of elements per rank (`counts`) are separate arguments, because
+/// they describe the buffers: see docs/decisions/0042.
 struct CallOptions {
-  /// Factor that multiplies every element of the input before the reduction: for f16, bf16 and f32 the nearest float,
-  /// multiplied in float; for f64 and integers a double, see scale(). Used by allreduce, reduce and reduce_scatter, for
-  /// every type but bool.
+  /// Factor that multiplies every element of the input before the reduction. For f16, bf16 and f32 the factor is
+  /// rounded to float and multiplied in float; for f64 and integers it is a double, see scale(). Used by allreduce,
+  /// reduce and reduce_scatter, for every type but bool.
   double prescale = 1.0;
-  /// Factor that multiplies every result, by the same rules. For an average the factor is divided by the number of
-  /// ranks first, so that each sum is multiplied once; with the default 1 averages are exact.
+  /// Factor that multiplies every result, by the rules of `prescale`. For an average the factor is first divided by the
+  /// number of ranks, so that each sum is multiplied once. With the default 1 averages are exact.
   double postscale = 1.0;
-  /// Name of the algorithm to run, "ring" or "shared_memory" for example; docs/algorithms.md has all names,
-  /// `algorithm_names` those of one collective. Read during the call. Default: the setting of the collective
-  /// (FARANDOLE_ALLREDUCE and its like), then the tuning table, then Farandole's own choice.
+  /// Name of the algorithm to run, for example "ring" or "shared_memory". docs/algorithms.md lists all names,
+  /// `algorithm_names` returns the names for one collective. Read during the call only. Default: the collective's
+  /// setting decides (such as FARANDOLE_ALLREDUCE), then the tuning table, then Farandole's own choice.
   std::string_view algorithm = {};
-  /// Number of segments that each chunk is cut into, so that a pipelined algorithm sends one segment while it reduces
-  /// the segment before: 1 … kMaxSegments (1024). Default: 0, chosen from the size of the vector. Methods without a
-  /// schedule ("shared_memory", "vendor") ignore it. Used by allreduce, broadcast, reduce, allgather and
-  /// reduce_scatter, which have pipelined algorithms.
+  /// Number of segments into which each chunk is cut: 1 … kMaxSegments (1024). A pipelined algorithm sends one segment
+  /// while it reduces the previous segment. Default: 0, chosen from the size of the vector. Used by the collectives
+  /// with pipelined algorithms: allreduce, broadcast, reduce, allgather and reduce_scatter. Methods without a schedule
+  /// ("shared_memory", "vendor") ignore the number.
   int segments = 0;
-  /// Stream whose earlier work the collective waits for, and whose later work waits for the collective: see "Devices"
-  /// at Communicator. Default: none; the call returns when the result is there. For buffers in device memory only, so
-  /// never for a barrier.
+  /// Stream in which the collective takes its place: the collective waits for work enqueued earlier, and work enqueued
+  /// later waits for the collective (see "Devices" at Communicator). Default: none; the call returns when the result is
+  /// complete. For buffers in device memory only, so never for a barrier.
   StreamView stream = {};
 };
 
@@ -62,36 +62,36 @@ struct CommunicatorOptions {
   enum class Progress {
     kBackground,  ///< the progress thread of the job, and calls that wait for or test a collective
     kInCalls,     ///< only calls that wait for or test a collective
-    kOwnThread,   ///< such calls only; a thread of the caller makes them at least ten times a second
+    kOwnThread,   ///< as kInCalls, with such a call at least ten times a second from a thread of the caller
   };
   /// Default: kBackground. May differ from rank to rank.
   Progress progress = Progress::kBackground;
-  /// Order in which the calls on device memory are enqueued. docs/gpu.md says which to choose.
+  /// Order in which calls on device memory are enqueued. docs/gpu.md says which order to choose.
   enum class DeviceOrder {
-    /// Ranks compare each call and agree on its place among all device operations, so that communicators may be used in
-    /// different orders on different ranks. Costs a comparison, an agreement and a hand-off to another thread per call.
+    /// Ranks compare each call and agree on its place among all device operations, so ranks may use their communicators
+    /// in different orders. Costs a comparison, an agreement and a hand-off to another thread per call.
     kAgreed,
-    /// A call with a stream is enqueued in that stream by the calling thread, as NCCL's own calls are, without messages
-    /// to other ranks. All ranks must make the calls of all kCaller communicators that share devices in the same order.
-    /// Calls are compared after they were enqueued; a difference, or a rank that does not make a call, is reported and
-    /// ends the process, see FARANDOLE_DEVICE_FAULT. A call that has run once may be captured into a graph; a replay
-    /// that does not end is reported likewise. Some calls take the agreed order all the same; docs/gpu.md lists
-    /// them. An invalid call raises InvalidArgument on its rank only.
+    /// The calling thread enqueues a call with a stream in that stream, as NCCL does, without messages to other ranks.
+    /// All ranks must make the calls of all kCaller communicators that share devices in the same order. Calls are
+    /// compared after they were enqueued: if calls differ or a rank does not make a call, Farandole reports the fault
+    /// and ends the process, see FARANDOLE_DEVICE_FAULT. A call that has run once may be captured into a graph; a
+    /// replay that does not end is reported in the same way. docs/gpu.md lists the calls that use the agreed order
+    /// nevertheless. An invalid call raises InvalidArgument on its rank only.
     kCaller,
   };
-  /// Default: kAgreed. The same on all ranks.
+  /// Default: kAgreed. Must be the same on all ranks.
   DeviceOrder device_order = DeviceOrder::kAgreed;
-  /// True: ranks compare their calls even with FARANDOLE_CHECK=off, so that each rank knows when a peer has begun the
-  /// next collective. Default: false, the setting decides. The same on all ranks.
+  /// True: ranks compare their calls even with FARANDOLE_CHECK=off, so each rank learns when a peer has begun the next
+  /// collective. Default: false, the setting decides. Must be the same on all ranks.
   bool compare = false;
-  /// False: collectives neither warn about stalls nor end at FARANDOLE_TIMEOUT, because the caller watches its own
-  /// waiting time. Lost ranks are reported all the same. Default: true. May differ from rank to rank.
+  /// False: collectives neither warn about stalls nor fail at FARANDOLE_TIMEOUT, because the caller watches its waiting
+  /// time itself; lost ranks are still reported. Default: true. May differ from rank to rank.
   bool watch = true;
-  /// Measured choices of algorithms, for ranks that are placed like the new communicator's. Default: null, the parent's
-  /// table. Read during the call. The same on all ranks.
+  /// Measured choices of algorithms; they apply if the table's shape is the new communicator's. Copied during the call.
+  /// Default: null, the parent's table. Must be the same on all ranks.
   const TuningTable* table = nullptr;
-  /// Name in warnings and errors: "communicator 'pairs' of 2 ranks". Default: empty, a number. Read during the call.
-  /// May differ from rank to rank.
+  /// Name in warnings and errors: "communicator 'pairs' of 2 ranks". Copied during the call. Default: empty, messages
+  /// use a number. May differ from rank to rank.
   std::string_view name = {};
 };
 
@@ -101,20 +101,20 @@ struct CommunicatorOptions {
 ///   compute_something_else();
 ///   sum.wait();  // gradients hold the sums
 ///
-/// The buffers must outlive the collective, so declare the Work after the buffers: the destructor of the last copy
-/// waits for the collective. If an exception is passing through, the destructor first poisons the job, so that no peer
-/// waits for this rank. When the World ends, the collective is complete or has failed.
+/// The buffers must outlive the collective. Declare the Work after the buffers, because the destructor of the last copy
+/// waits for the collective. During stack unwinding the destructor first poisons the job, so that no peer waits for
+/// this rank. Once the World has ended, the collective is complete or has failed.
 class Work {
  public:
   Work() = default;
   /// Blocks until the collective is complete.
-  /// @throws Error  the failure of the collective, in each call
+  /// @throws Error  the collective has failed; every call throws again
   void wait();
   /// Returns true once the collective is complete or has failed. Non-blocking.
   bool test();
-  /// Makes work that is enqueued in `stream` later wait for this collective on device memory. Blocks until the
-  /// collective is enqueued on the device, which is before completion. The Work may be destroyed afterwards; a later
-  /// failure is raised by the next call on this communicator.
+  /// Makes work that is enqueued later in `stream` wait for this collective, which must be on device memory. Blocks
+  /// until the collective is enqueued on the device, not until it is complete. Afterwards the Work's destructor no
+  /// longer waits; a later failure is raised by the next call on this communicator.
   /// @throws InvalidArgument  the collective is on host memory, or `stream` belongs to another device than this rank's
   /// @throws Error  the collective has failed already
   void wait_on(StreamView stream);
@@ -128,7 +128,8 @@ class Work {
   std::shared_ptr<Handle> handle_;
 };
 
-/// Position of a rank among the hosts of its job. Ranks of the job count, also those outside the communicator.
+/// Position of a rank among the hosts of its job. Counts all ranks of the job, including ranks outside the
+/// communicator.
 struct Placement {
   int local_rank = 0;  ///< index among the ranks of this host
   int local_size = 1;  ///< ranks of this host
@@ -136,9 +137,9 @@ struct Placement {
   int host_count = 1;  ///< hosts of the job
 };
 
-/// An ordered group of ranks with its own message space. Use the communicator of the World for collectives among all
-/// ranks of the job, `split` for groups of them, and `duplicate` for a second sequence of collectives among the same
-/// ranks, for example on another thread.
+/// An ordered group of ranks with its own message space. Use `of_world` for collectives among all ranks of the job,
+/// `split` for groups of ranks, and `duplicate` for a second sequence of collectives among the same ranks, for example
+/// on another thread.
 ///
 ///   World world;
 ///   Communicator ranks = Communicator::of_world(world);
@@ -148,36 +149,38 @@ struct Placement {
 ///
 /// **Order.** All ranks of a communicator call the same collectives in the same order. Each collective first compares
 /// the calls of all ranks (unless FARANDOLE_CHECK=off): if they differ, Mismatch is raised on every rank before data is
-/// touched. The same holds for a call that is invalid on one rank: InvalidArgument on that rank, Mismatch on its peers.
-/// After both errors the communicator is usable. (Calls on devices in the caller's order are compared afterwards, see
-/// CommunicatorOptions::DeviceOrder.) Timeout, PeerLost, TransportError and DeviceError poison the job.
+/// touched. A call that is invalid on one rank raises InvalidArgument on that rank and Mismatch on its peers. The
+/// communicator stays usable after both errors. Timeout, PeerLost, TransportError and DeviceError poison the job.
+/// (Calls on devices in the caller's order are compared afterwards, see CommunicatorOptions::DeviceOrder.)
 ///
-/// **Buffers.** While a collective runs, no other thread and no collective of a peer may write to its buffers. Input
-/// and output may share memory where a function says "in place"; any other overlap of input, output and counts raises
-/// InvalidArgument. The `_async` forms return a Work without blocking; their buffers must stay valid and untouched
-/// until `Work::wait` returns, so temporary containers do not compile. Counts and options are copied.
+/// **Buffers.** While a collective runs, no other thread and no peer's collective may write to the collective's
+/// buffers. Input and output may share memory where a function says "in place"; any other overlap of input, output and
+/// counts raises InvalidArgument. The `_async` forms return a Work without blocking. Their buffers must stay valid and
+/// untouched until `Work::wait` returns, so passing a temporary container does not compile. Counts and options are
+/// copied.
 ///
-/// **Threads.** One thread at a time uses a communicator of a rank. Different communicators are independent.
+/// **Threads.** Only one thread at a time may use a communicator. Threads may use different communicators concurrently.
 ///
-/// **Devices.** Buffers in the memory of a CUDA device are reduced and moved on that device. All buffers of a call, on
-/// all ranks, must be in memory of each rank's own device: see `device`. Without `CallOptions::stream` a collective
-/// runs after the work that is enqueued in the device's default stream at the time of the call, and the call returns
-/// when the result is there. With a stream the collective is ordered after work already enqueued on that stream, the
-/// call returns when the collective is enqueued, work that is enqueued later waits for the result, and buffers must
-/// stay valid until then. Ranks compare their calls on the host, as for host memory. The device operations of a rank
-/// run one after another, in an order on which all ranks agree, so that ranks may use several communicators in
-/// different orders. CommunicatorOptions::DeviceOrder::kCaller gives up both for calls that are enqueued at once.
+/// **Devices.** Buffers in the memory of a CUDA device are reduced and moved on that device. If one buffer of a call is
+/// in device memory, all buffers on every rank must be in the memory of that rank's own device: see `device`. Without
+/// `CallOptions::stream` the collective is ordered after work already enqueued on the device's default stream, and the
+/// call returns when the result is complete. With a stream the collective is ordered after work already enqueued on
+/// that stream, and the call returns when the collective is enqueued. Work that is enqueued later on the stream waits
+/// for the result; buffers must stay valid until the result is complete. Ranks compare their calls on the host, as for
+/// host memory. The device operations of a rank run one after another, in an order on which all ranks agree, so ranks
+/// may use several communicators in different orders. With CommunicatorOptions::DeviceOrder::kCaller, calls are
+/// enqueued immediately: without a comparison before, and without the agreed order.
 ///
 /// Copies refer to the same communicator. A communicator that is default-constructed or moved from raises
 /// InvalidArgument in every function but `valid`. A communicator that outlives its World still answers `rank`, `size`,
-/// `placement` and `describe`; all collectives, `split`, `duplicate`, `allocate` and `trim_device_memory` raise
-/// InvalidArgument, or the fault of the job.
+/// `placement` and `describe`; all collectives, `split`, `duplicate`, `allocate`, `device` and `trim_device_memory`
+/// raise InvalidArgument, or the fault of the job.
 class Communicator {
  public:
   Communicator() = default;
-  /// The communicator of all ranks of the job. Collective over them.
-  /// @throws DataError  the file of FARANDOLE_TUNING holds no valid table; on all ranks
-  /// @throws InvalidArgument  this replica has made the communicator before; use `duplicate`
+  /// The communicator of all ranks of the job. Collective over all ranks of the job.
+  /// @throws DataError  on all ranks: the file of FARANDOLE_TUNING holds no valid table
+  /// @throws InvalidArgument  this replica has made the communicator before (use `duplicate`), or does not exist
   static Communicator of_world(World& world, int replica = 0);
 
   int rank() const;
@@ -185,15 +188,15 @@ class Communicator {
   Placement placement() const;
   /// Text for messages about a rank of this communicator: "rank 3 (host node7, pid 4711)".
   std::string describe(int rank) const;
-  /// True if all ranks live on one host and exchange data through memory that they share.
+  /// True if all ranks live on one host and exchange data through shared memory.
   bool shares_memory() const;
 
   /// Reduces all ranks' `input` to `output`, on every rank.
   /// @param input   `count` elements of any DType   @param output  as many elements of the same DType; in place:
   /// `output` is `input`
   /// @throws Mismatch, InvalidArgument  `output` is unchanged   @throws PeerLost, Timeout, TransportError
-  /// Cost of the ring: 2(P-1) rounds, 2N(P-1)/P bytes sent per rank; docs/algorithms.md has all algorithms. The errors
-  /// are the same for every collective.
+  /// All other collectives throw the same errors. Cost of the ring: 2(P-1) rounds, 2N(P-1)/P bytes sent per rank;
+  /// docs/algorithms.md has all algorithms.
   void allreduce(ConstBufferView input, BufferView output, ReduceOp op, const CallOptions& options = {});
   /// In place.
   void allreduce(BufferView values, ReduceOp op, const CallOptions& options = {}) {
@@ -214,32 +217,33 @@ class Communicator {
   void reduce(ConstBufferView input, BufferView output, ReduceOp op, int root, const CallOptions& options = {});
   Work reduce_async(AsyncInput input, BufferView output, ReduceOp op, int root, const CallOptions& options = {});
 
-  /// Concatenates all ranks' inputs in the order of ranks, in every rank's `output`.
-  /// @param counts  elements of each rank's input, the same list on all ranks; empty: every rank has `input.count`. In
-  /// place: `input` is this rank's part of `output`
+  /// Concatenates all ranks' inputs in the order of ranks, in every rank's `output`. In place: `input` is this rank's
+  /// part of `output`.
+  /// @param counts  elements of each rank's input, the same list on all ranks; empty: every rank has `input.count`
   void allgather(ConstBufferView input, BufferView output, std::span<const std::size_t> counts = {},
                  const CallOptions& options = {});
   Work allgather_async(AsyncInput input, BufferView output, std::span<const std::size_t> counts = {},
                        const CallOptions& options = {});
 
-  /// Reduces all ranks' `input`, and gives each rank its part of the result.
-  /// @param counts  elements of each rank's part, the same list on all ranks; empty: equal parts. In place: `output` is
-  /// this rank's part of `input`
+  /// Reduces all ranks' `input`, and gives each rank its part of the result. In place: `output` is this rank's part of
+  /// `input`.
+  /// @param counts  elements of each rank's part, the same list on all ranks; empty: equal parts
   void reduce_scatter(ConstBufferView input, BufferView output, ReduceOp op, std::span<const std::size_t> counts = {},
                       const CallOptions& options = {});
   Work reduce_scatter_async(AsyncInput input, BufferView output, ReduceOp op, std::span<const std::size_t> counts = {},
                             const CallOptions& options = {});
 
   /// Concatenates all ranks' inputs in the order of ranks, in the root's `output`. The other ranks' `output` is
-  /// ignored.
-  /// @param counts  as in allgather. In place on the root: `input` is its part of `output`
+  /// ignored. In place on the root: `input` is the root's part of `output`.
+  /// @param counts  as in allgather
   void gather(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts = {},
               const CallOptions& options = {});
   Work gather_async(AsyncInput input, BufferView output, int root, std::span<const std::size_t> counts = {},
                     const CallOptions& options = {});
 
-  /// Gives each rank its part of the root's `input`. The other ranks' `input` is ignored.
-  /// @param counts  as in reduce_scatter. In place on the root: `output` is its part of `input`
+  /// Gives each rank its part of the root's `input`. The other ranks' `input` is ignored. In place on the root:
+  /// `output` is the root's part of `input`.
+  /// @param counts  as in reduce_scatter
   void scatter(ConstBufferView input, BufferView output, int root, std::span<const std::size_t> counts = {},
                const CallOptions& options = {});
   Work scatter_async(AsyncInput input, BufferView output, int root, std::span<const std::size_t> counts = {},
@@ -258,43 +262,47 @@ class Communicator {
   void barrier(const CallOptions& options = {});
   Work barrier_async(const CallOptions& options = {});
 
-  /// A new communicator of the ranks that pass the same `color`, ordered by `key`, then by rank. A rank that passes a
-  /// negative color gets an invalid communicator. Collective over this communicator; blocks. A rank makes one
-  /// communicator at a time: all ranks must make the communicators that they share in the same order, also those of
-  /// different parents.
-  /// @throws InvalidArgument  the table of `options` is wrong, or too many communicators exist
-  /// @throws Mismatch  ranks of one color pass different values of `compare` or `table`
+  /// Returns a new communicator of the ranks that pass the same `color`, ordered by `key`, then by rank. A rank that
+  /// passes a negative color gets an invalid communicator. Collective over this communicator; blocks. Each rank creates
+  /// one communicator at a time, so ranks must create the communicators that they share in the same order, even those
+  /// with different parents.
+  /// @throws InvalidArgument  the table in `options` is invalid, or too many communicators exist
+  /// @throws Mismatch  ranks of one color pass different values of `compare`, `device_order` or `table`
   Communicator split(int color, int key = 0, const CommunicatorOptions& options = {});
-  /// A new communicator of the same ranks in the same order. Collective; blocks. @throws  as `split`
+  /// Returns a new communicator of the same ranks in the same order. Collective; blocks. @throws  as `split`
   Communicator duplicate(const CommunicatorOptions& options = {});
   bool valid() const { return state_ != nullptr; }
 
-  /// `count` zeroed elements in `space`. In host memory a window, which all ranks of the host have mapped, so that
-  /// collectives need no copies; ordinary memory if the ranks share none. In the memory of this rank's device: pass
-  /// `device()`; blocks until the device has zeroed the elements. Not collective. Released device memory is kept for
-  /// later calls of `allocate`, and given out again as soon as the collectives that use it have ended. Only collectives
-  /// are known: let the device finish kernels of your own, and replays of graphs, before you release memory they use.
+  /// Allocates `count` zeroed elements in `space`. Not collective.
+  /// Host memory (the default) is a window: memory that all ranks of the host have mapped, so that collectives need no
+  /// copies. If the ranks of this host do not share memory, it is ordinary memory.
+  /// For the memory of this rank's device pass `device()`; the call blocks until the device has zeroed the elements.
+  /// Released device memory is kept for later calls of `allocate`, and reused once the collectives that use it have
+  /// ended. Farandole tracks only collectives: before you release memory, let the device finish your own kernels and
+  /// replays of graphs that use it.
   /// @throws InvalidArgument  the windows of this host would outgrow the machine, or `space` is another device
   /// @throws DeviceError  the device has no memory left
   Buffer allocate(std::size_t count, DType dtype, MemorySpace space = {});
-  /// The memory of this rank's device, for `allocate` and for views. Opens the device: FARANDOLE_DEVICE says which,
-  /// default the local rank. @throws InvalidArgument  there is no device; the text says why
+  /// The memory of this rank's device, for `allocate` and for views. Opens the device that FARANDOLE_DEVICE selects;
+  /// default: the only device that the process sees, else the device whose number is the local rank.
+  /// @throws InvalidArgument  there is no device; the text says why
   MemorySpace device();
-  /// Returns to the driver the device memory, and the pinned host memory, that this rank has released and Farandole
-  /// keeps for reuse. Returns the number of bytes: 0 if there is none, or no rank of this process has used a device.
-  /// For programs that share the device with another library, between phases that need different memory; later
-  /// allocations call the driver again.
+  /// Returns unused memory to the driver: device memory and pinned host memory that this rank has released and
+  /// Farandole keeps for reuse. Use it in programs that share the device with another library, between phases that need
+  /// different memory; later allocations call the driver again. Returns the number of bytes: 0 if no memory is unused,
+  /// or if no rank of this process has used a device.
   ///
-  /// Not collective. Blocks until all collectives that this rank has enqueued have ended, and while the driver frees
-  /// the memory. The driver may block every thread of the process until the device is idle, so let no other thread of
-  /// the rank make calls, and no kernels or graphs of the program run that wait for other threads of the process.
+  /// Not collective. Blocks until all collectives that this rank has enqueued have ended, and then while the driver
+  /// frees the memory. The driver may block every thread of the process until the device is idle. So during this call
+  /// no other thread of the rank may make calls, and no kernel or graph may be running that waits for another thread of
+  /// the process.
   /// @throws InvalidArgument  this rank has no device, and another rank of the process has one
   /// @throws DeviceError  the device has failed   @throws Error  the job's fault; Timeout if a collective does not end
   std::size_t trim_device_memory();
 
   /// Poisons the job: every rank raises PeerLost with this text, in its pending collective or its next collective.
-  /// Returns when the flight records are written, without waiting for other ranks. No-op after a fault or the end of
-  /// the World.
+  /// Returns once the flight records are written; does not wait for other ranks. No-op after a fault or the end of the
+  /// World.
   void abort(std::string_view text);
 
   class State;
@@ -310,12 +318,12 @@ class Communicator {
 /// Returns the root's text on every rank; the other ranks' `text` is ignored. Collective; blocks. Cost: two broadcasts.
 std::string broadcast_text(Communicator& ranks, std::string text, int root);
 
-/// Runs `body` on `replicas` threads, each with its own rank of a job of this process only. Returns when all threads
-/// have. Use it for programs on one machine without a launcher, and for tests.
+/// Runs `body` on `replicas` threads. The threads are the ranks of a job inside this process. Returns when `body` has
+/// returned on every thread. Use it for programs on one machine without a launcher, and for tests.
 ///
 ///   run_replicas(4, [](Communicator& ranks) { ranks.barrier(); });
 ///
-/// @throws  the first exception that left a body; the other ranks are woken with PeerLost
+/// @throws  the first exception that a `body` throws; the other ranks raise PeerLost
 void run_replicas(int replicas, const std::function<void(Communicator&)>& body);
 /// Runs `body` once per rank of `world` that lives in this process, each on its own thread. @throws  as above
 void run_replicas(World& world, const std::function<void(Communicator&)>& body);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The main function of a program that is a rank of a job.
+// Main function for a program whose processes are the ranks of a job.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@
 namespace farandole FARANDOLE_API {
 
 /// Joins the job, runs `body` on each rank of this process, and prints an exception that `body` throws. Use it as the
-/// main function of a program that has one World, in place of a `try` that prints the same error on every rank:
+/// main function of a program that has one World; a `try` of your own would print the same error on every rank:
 ///
 ///     int main() {
 ///       return farandole::run_main("sum", [](farandole::Communicator& ranks) {
@@ -21,14 +21,15 @@ namespace farandole FARANDOLE_API {
 ///       });
 ///     }
 ///
-/// An error is a line on standard error: "sum: Mismatch: rank 0: …". An error that all ranks raise together is printed
-/// once, by the rank that caused it or by rank 0; after a Mismatch each of the other ranks prints "sum: Mismatch: rank
-/// 1: the same error as rank 0's". The line is printed before any rank can end because of the error, as launchers end
-/// all ranks when one ends with a status other than 0.
-/// @param program  name of the program, for the line
+/// An error is printed as one line on standard error: "sum: Mismatch: rank 0: …". An error that all ranks raise
+/// together is printed once, by the rank that caused it or by rank 0; after a Mismatch each of the other ranks prints
+/// "sum: Mismatch: rank 1: the same error as rank 0's". The line is printed before any rank can end because of the
+/// error, because a launcher kills all ranks as soon as one rank ends with a nonzero status.
+/// @param program  name of the program, the beginning of the line
 /// @param body     returns the rank's exit status; 0 is success
-/// @returns the exit status of the process: 2 after an InvalidArgument, 1 after any other exception, else what `body`
-/// returned; of several ranks in this process a status that is not 0. Never throws.
+/// @returns the exit status of the process: 2 after an InvalidArgument, 1 after any other exception, else the status
+/// that `body` returned. If several ranks of this process return different statuses, the result is one of the nonzero
+/// statuses. Never throws.
 /// Collective over the processes of the job; blocks.
 int run_main(const std::string& program, const std::function<int(Communicator&)>& body,
              const WorldOptions& options = {});

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Schedules: the part of a rank in a collective, as data.
+// Schedules: one rank's part of a collective, as data.
 //
-// An algorithm is a pure function (rank, size, root, segments) → Schedule. A schedule names no memory, no transport and
-// no number of elements, so a schedule serves every vector, and the same schedule is verified, shown, predicted and
-// run. The vector is cut into *chunks*, each chunk into *segments*; a *piece* is one segment of one chunk, and the unit
-// of all steps.
+// An algorithm is a pure function (rank, size, root, segments) → Schedule. A schedule is independent of memory,
+// transport and number of elements: it serves every vector, and the same schedule is verified, printed, predicted and
+// run. The vector is cut into *chunks*, and each chunk into *segments*. A *piece* is one segment of one chunk: the unit
+// that all steps work on.
 #pragma once
 
 #include <cstdint>
@@ -16,17 +16,17 @@
 
 namespace farandole FARANDOLE_API {
 
-/// The rank for which an algorithm plans, among how many ranks.
+/// Rank, number of ranks and root for which an algorithm makes a schedule.
 struct Place {
   int rank = 0;
   int size = 1;
-  int root = 0;  ///< of rooted collectives, else 0
+  int root = 0;  ///< root of the collective; 0 if the collective has none
 
   int next() const { return (rank + 1) % size; }
   int previous() const { return (rank + size - 1) % size; }
-  /// Rank `distance` places on, modulo size. `distance` may be negative.
+  /// Rank `rank` + `distance`, modulo size. `distance` may be negative.
   int at(int distance) const { return ((rank + distance) % size + size) % size; }
-  /// Chunk `distance` places after chunk `rank`, for algorithms with a chunk per rank.
+  /// Chunk `rank` + `distance`, modulo size, for algorithms with one chunk per rank. `distance` may be negative.
   int chunk(int distance) const { return at(distance); }
   bool operator==(const Place&) const = default;
 };
@@ -40,7 +40,7 @@ struct Piece {
 /// Memory in which a region lies.
 enum class Space : std::uint8_t {
   kInput,    ///< the caller's input, read only
-  kData,     ///< the result; a piece that no step has written yet has its input value
+  kData,     ///< the result; a piece that no step has written yet has the value of the input
   kScratch,  ///< temporary memory of the operation: numbered slots, each as large as the vector
 };
 
@@ -69,7 +69,7 @@ struct Step {
   StepKind kind = StepKind::kSend;
   int peer = -1;                  ///< rank at the other end of a message; -1 for local steps
   int round = 0;                  ///< sender and receiver of a message have the same round
-  Region target, operand, other;  ///< which of them a step uses, see StepKind
+  Region target, operand, other;  ///< StepKind says which of them a step uses
   std::vector<int> after;         ///< indices of steps, all smaller than this step's
   int posted_after = -1;          ///< previous message in the same direction with the same peer; -1: none
   /// True for sends and receives, false for local steps.
@@ -78,13 +78,13 @@ struct Step {
   }
 };
 
-/// The part of a rank in a collective. Made by ScheduleBuilder or by `Algorithm::make`; not changed afterwards.
+/// One rank's part of a collective. Made by ScheduleBuilder or by `Algorithm::make`; not changed afterwards.
 struct Schedule {
   Place place;
   int chunks = 1;
   int segments = 1;
   int rounds = 0;         ///< number of rounds: highest round of a step + 1
-  int scratch_slots = 0;  ///< scratch memory needed, in vectors
+  int scratch_slots = 0;  ///< number of scratch slots, each as large as the vector
   /// In program order: a step comes after all steps on which it depends.
   std::vector<Step> steps;
   /// A flag per piece: true if no step writes the piece, so that its result is its input.
@@ -99,9 +99,9 @@ std::string describe(const Schedule& schedule, const Region& region);
 /// "step 5 (recv_reduce from rank 3, round 2, chunk 1)".
 std::string describe(const Schedule& schedule, int step);
 
-/// Builds a schedule. Use this class to write an algorithm: list sends, receives and reductions in plain program order,
-/// with the round of each; the builder derives which step must wait for which, from the pieces that the steps read and
-/// write. For example a reduce to rank 0 in which every rank sends its vector to the rank below:
+/// Builds a schedule. Use this class to write an algorithm: add sends, receives and reductions in plain program order,
+/// each with its round. The builder derives the dependencies between steps from the pieces that they read and write.
+/// For example, a reduce to rank 0 in which every rank sends its vector to the rank below:
 ///
 ///     Schedule chain_reduce(const Place& at, int segments) {
 ///       ScheduleBuilder schedule(at, /*chunks=*/1, segments);
@@ -119,11 +119,11 @@ std::string describe(const Schedule& schedule, int step);
 ///       return std::move(schedule).build();
 ///     }
 ///
-/// A read of a piece takes the value that an earlier step has written, or else the input; the author never says where a
-/// value lies. If only a part of a range has been written, the builder first copies the rest from the input.
+/// Reading a piece gives the value that an earlier step has written, or else the input: the builder finds out where the
+/// value lies. If earlier steps have written only a part of a range, the builder first copies the rest from the input.
 ///
-/// Input and result may be the same memory (in-place calls). So a read of a piece's input counts as a read of the
-/// piece: a later write of the piece waits for the read.
+/// Input and result may be the same memory (in-place calls). So a later write of a piece waits for all reads of the
+/// piece's input.
 ///
 /// All functions throw InvalidArgument for a rank, chunk, segment or slot that does not exist.
 class ScheduleBuilder {
@@ -132,19 +132,19 @@ class ScheduleBuilder {
   ScheduleBuilder(const Place& place, int chunks, int segments);
 
   /// Sets the round of the following steps, until the next call; 0 at first. Sender and receiver of a message must set
-  /// the same round. The order of the calls is free.
+  /// the same round. Rounds may be set in any order.
   void round(int number);
 
-  /// A single piece. `recv_reduce` combines the message with the piece.
+  /// Messages of a single piece. `recv_reduce` combines the received piece with this rank's piece.
   void send(int peer, Piece piece) { send(peer, piece, 1); }
   void recv(int peer, Piece piece) { recv(peer, piece, 1); }
   void recv_reduce(int peer, Piece piece) { recv_reduce(peer, piece, 1); }
-  /// `count` contiguous pieces from `first` on.
+  /// Messages of `count` contiguous pieces, starting with `first`.
   void send(int peer, Piece first, int count);
   void recv(int peer, Piece first, int count);
   void recv_reduce(int peer, Piece first, int count);
 
-  /// The same pieces of scratch slot `slot`. Slots are numbered from 0 and need no declaration.
+  /// Messages from and to scratch slot `slot`. Slots are numbered from 0 and need no declaration.
   void recv_scratch(int peer, int slot, Piece first, int count);
   void send_scratch(int peer, int slot, Piece first, int count);
   /// data = data op scratch.
@@ -153,12 +153,12 @@ class ScheduleBuilder {
   void copy_scratch(int slot, Piece first, int count);
   /// data[to …] = data[from …]. The pieces must have the same numbers of elements.
   void copy(Piece from, Piece to, int count);
-  /// Declares that the pieces are fully reduced on this rank. The final scale is applied here; later sends of the
-  /// pieces carry scaled values. Every result of a reduction must have been finished exactly once, on its rank or on
-  /// the rank that sent it.
+  /// Applies the final scale to pieces that are fully reduced on this rank; later sends of the pieces carry scaled
+  /// values. Every result of a reduction must be finished exactly once: on the rank that holds it, or on the rank that
+  /// sent it.
   void finish(Piece first, int count);
 
-  /// Ends the construction.
+  /// Returns the schedule. The builder must not be used afterwards.
   Schedule build() &&;
 
  private:

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tables of measured choices: written by farandole-bench --tune, read by way of the setting FARANDOLE_TUNING.
+// Tables of measured choices: written by farandole-bench --tune, read from the file that the setting FARANDOLE_TUNING
+// names.
 #pragma once
 
 #include <array>
@@ -28,16 +29,16 @@ struct TuningShape {
 /// "2 ranks on 1 host, mpi"
 std::string describe(const TuningShape& shape);
 
-/// True if the vendor's allreduce and ours define the result alike. If not, a table must not decide between the two:
-/// its entries "vendor" are skipped. They differ in sums of 8- and 16-bit integers that overflow, which wrap here and
-/// saturate in Open MPI 4.1, and in minima and maxima of NaN, which are NaN here and depend on the position of the NaN
-/// in MPI.
+/// True if the vendor's allreduce (MPI's) and Farandole's own define the same result. If they differ, a table must not
+/// decide between them: its "vendor" entries are skipped. Overflowing sums of 8- and 16-bit integers differ: they wrap
+/// here and saturate in Open MPI 4.1. Minima and maxima differ for NaN: they are NaN here, and in MPI depend on the
+/// position of the NaN.
 bool vendor_agrees(DType dtype, ReduceOp op);
 
 /// The fastest algorithm for each collective and size, for host memory and for device memory.
 ///
-/// Most programs name a file in FARANDOLE_TUNING and need no code. Use this class to make a communicator with a table
-/// of its own, or to edit a table:
+/// Most programs name a file in FARANDOLE_TUNING and need no code. Use this class to give a communicator its own table,
+/// or to edit a table:
 ///
 ///     TuningTable table = TuningTable::parse(text, "table.json");
 ///     table.of(Collective::kBroadcast).clear();  // keep the built-in choice for broadcasts
@@ -45,19 +46,19 @@ bool vendor_agrees(DType dtype, ReduceOp op);
 struct TuningTable {
   struct Entry {
     std::size_t up_to_bytes = 0;  ///< largest vector, counted as in Communicator::choose
-    /// Name of an algorithm, "hierarchical" or "vendor"; for host memory also "shared_memory" and "exchange", but
-    /// "vendor" only for allreduce.
+    /// Name of an algorithm, or "hierarchical" or "vendor"; for host memory also "shared_memory" or "exchange". On host
+    /// memory "vendor" is valid for allreduce only.
     std::string algorithm;
-    int segments = 0;    ///< per chunk, for algorithms; 0: computed from the size
-    double time_us = 0;  ///< measured in microseconds, for a vector of about this size
+    int segments = 0;    ///< segments per chunk of an algorithm; 0: computed from the size
+    double time_us = 0;  ///< measured time for a vector of about this size, in microseconds
   };
   std::string file;  ///< source of the table, for messages; to_json does not write it
   TuningShape shape;
   std::string version;  ///< version of Farandole at the measurement
-  /// Limits in shared memory, as FARANDOLE_ONE_SHOT_BYTES and FARANDOLE_SLICE_BYTES set them. Empty: not measured.
+  /// Measured values for FARANDOLE_ONE_SHOT_BYTES and FARANDOLE_SLICE_BYTES (shared memory). Empty: not measured.
   std::optional<std::size_t> one_shot_bytes, slice_bytes;
-  /// By collective; each list ascends in `up_to_bytes`. An entry holds for vectors longer than the entry before. For
-  /// vectors longer than the last entry Farandole chooses as without a table.
+  /// Entries by collective, in ascending order of `up_to_bytes`. An entry applies to vectors longer than the previous
+  /// entry's `up_to_bytes`. For vectors longer than the last entry's, Farandole chooses as without a table.
   using Entries = std::array<std::vector<Entry>, kCollectiveCount>;
   Entries entries, device_entries;
 
@@ -68,7 +69,7 @@ struct TuningTable {
   std::vector<Entry>& of(Collective collective, MemoryKind memory = MemoryKind::kHost) {
     return (memory == MemoryKind::kHost ? entries : device_entries)[static_cast<std::size_t>(collective)];
   }
-  /// Entry for a vector of `bytes`; null if there is none.
+  /// Entry for a vector of `bytes`; null if the table has no entry for that size.
   const Entry* find(Collective collective, std::size_t bytes, MemoryKind memory = MemoryKind::kHost) const;
 
   /// Checks that every entry can run in a communicator of this shape. @throws InvalidArgument  names the entry

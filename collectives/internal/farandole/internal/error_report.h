@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a program reports its failure, and its exit status. Programs outside Farandole use run_main.
+// How a program reports its failure, and with which status it exits. For Farandole's own programs; others use run_main.
 #pragma once
 
 #include <exception>
@@ -19,12 +19,12 @@ inline constexpr int kExitDone = 0;
 inline constexpr int kExitError = 1;
 inline constexpr int kExitUsage = 2;
 
-/// Prints why this process fails, exactly once, before any rank of the job can end because of the failure.
+/// Prints the error of this process exactly once, before any rank of the job can end because of the error.
 ///
-/// A launcher ends all ranks as soon as one rank ends with a status other than 0, even a rank that is about to print
-/// the reason. So a rank prints while it is still in the job, before the other ranks learn of its failure. If the
-/// library raises an error on several ranks, none of these ranks ends before each of them, or the rank that caused the
-/// error, has printed. A rank waits for other ranks only inside collectives, which end when a peer dies or fails.
+/// A launcher kills all ranks as soon as one rank ends with a nonzero status, even a rank that is about to print the
+/// reason. So a rank prints its error while it is still in the job, before the other ranks learn of its failure. If
+/// several ranks raise the same error, they leave the job only after the rank that caused the error, or all of them,
+/// have printed. A rank waits for other ranks only inside collectives, which end when a peer dies or fails.
 ///
 ///     int main(int argc, char** argv) {
 ///       ErrorReport errors("farandole-example");
@@ -34,8 +34,8 @@ inline constexpr int kExitUsage = 2;
 ///       });
 ///     }
 ///
-/// A line is "PROGRAM: KIND: TEXT", or "PROGRAM: KIND: rank 1: TEXT" in a job. The kind of an exception that is no
-/// Error is Internal. The exit status is kExitUsage for an InvalidArgument, which a wrong option or setting causes, and
+/// A line is "PROGRAM: KIND: TEXT", or "PROGRAM: KIND: rank 1: TEXT" in a job. An exception that is not an Error has
+/// the kind Internal. The exit status is kExitUsage for an InvalidArgument, which a wrong option or setting causes, and
 /// kExitError for every other kind.
 class ErrorReport {
  public:
@@ -43,11 +43,12 @@ class ErrorReport {
   explicit ErrorReport(std::string program);
 
   /// Prints the line of an error on standard error. Later calls are no-ops, because later errors of the process follow
-  /// from the first. Returns after the first error is printed, also if another thread prints it. Thread-safe.
-  /// @param rank  the rank that has the error; empty: the one that the launcher gave this process, if any
+  /// from the first error. Returns once the first error is printed, even if another thread prints it. Thread-safe.
+  /// @param rank  the rank that raises the error; empty: the rank in the launcher's environment variables, if any
   void print(const std::exception& error, std::optional<int> rank = {});
 
-  /// Runs a part of the program; prints an exception of the part and rethrows it. Use it for everything inside a job.
+  /// Runs a part of the program; prints an exception that the part throws, and rethrows it. Use it for everything
+  /// inside a job.
   template <class Part>
   auto print_errors_of(const Part& part) {
     try {
@@ -57,12 +58,12 @@ class ErrorReport {
       throw;
     }
   }
-  /// Does the same for the work of one rank, inside the function that `run_replicas` calls. Returns kExitDone, or the
-  /// exit status of an error that all ranks raise together (RaisedByAll): the job is intact then, and every rank leaves
-  /// it in order. Rethrows every other error.
-  /// An error of all ranks is printed once: a RaisedByAll by the rank that caused it, or by every rank if that rank
-  /// dies before it has printed; a Mismatch by rank 0, while each rank with the same text prints only that it has the
-  /// same error. A rank returns after its peers have printed.
+  /// Runs the work of one rank, inside the function that `run_replicas` calls, and prints an exception that the work
+  /// throws. Returns kExitDone, or the exit status of an error that all ranks raise together (RaisedByAll): the job is
+  /// intact then, and every rank shuts down cleanly. Rethrows every other error.
+  /// An error that all ranks raise is printed once. The rank that caused a RaisedByAll prints it; if that rank dies
+  /// before it has printed, every rank prints it. Rank 0 prints a Mismatch; each rank with the same text prints only
+  /// that it has the same error. A rank returns after its peers have printed.
   int print_errors_of(Communicator& ranks, const std::function<void()>& part);
 
   /// Runs the whole program. Returns the result of `body`; if `body` throws, prints the exception and returns its exit

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks of addresses against the vendor of the devices.
+// Validation of a view's address by the devices' driver.
 #pragma once
 
 #include <string>
@@ -10,9 +10,11 @@
 
 namespace farandole {
 
-/// Says why the memory of a view is not in the space that the view names, as the vendor of the devices sees it; empty
-/// if it is. Checks the first and the last byte: the end of a view that is too long, for example because bytes were
-/// passed as elements, is mostly in no memory at all. @param what  name of the view for the text: "input"
+/// Returns a text that says why the address of a view is wrong; empty if the address is valid. The first byte must be
+/// in the space that the view names, as the driver sees it. In device memory the last byte must be, too, which finds
+/// views that are too long, for example because bytes were passed as elements: their end usually lies outside of all
+/// memory. The address in device memory must also be aligned to the size of an element.
+/// @param what  name of the view for the text: "input"
 std::string address_problem(const DeviceRuntime& runtime, std::string_view what, const ConstBufferView& view);
 
 }  // namespace farandole
