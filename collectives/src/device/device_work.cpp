@@ -38,7 +38,8 @@ void launch(Device& device, const DeviceTask& task, StreamView stream) {
   device.launch({&task, 1}, stream);
 }
 
-/// Enqueues the kernels before the vendor's collective. They write the elements that it combines to `target`.
+/// Enqueues the kernels before the vendor's collective. They write the elements that the collective combines to
+/// `target`.
 void prepare_input(Device& device, const Call& call, const VendorPlan& plan, void* target, StreamView stream) {
   const auto& [data, count, dtype, space] = call.input;
   const void* from = data;
