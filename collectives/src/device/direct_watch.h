@@ -98,7 +98,7 @@ class DirectWatch final : public Watched, public Progressable {
   std::atomic<bool> is_active_{false};
   DirectComparison comparison_;
   StallMonitor stall_;
-  Clock::time_point last_end_{};  // when a call or replay was last seen to end; the next call's deadline counts from there
+  Clock::time_point last_end_{};  // when a call or replay was last seen to end; the next deadline counts from it
   Clock::time_point next_device_check_{};
   std::optional<Clock::time_point> fault_seen_;
   std::mutex close_mutex_;

@@ -96,7 +96,7 @@ constinit const Method kVendorMethod{
     .needs = "the transport mpi, with one rank per process",
     .supports = [](Collective collective) { return collective == Collective::kAllreduce; },
     .fits = [](const TuningShape& shape) { return shape.transport == "mpi"; },
-    // An algorithm that the caller names is available: the vendor then throws an error that says what is missing.
+    // Always available if the caller names it: the operation then throws an error that says what is missing.
     .is_available = [](const SelectionQuery& query, bool from_table) { return !from_table || query.vendor_agrees; },
     .announce = [](const MethodInputs& inputs) { inputs.vendor.announce(inputs.sequence); },
     .make = [](const MethodInputs& inputs) -> std::unique_ptr<Operation> {
