@@ -39,7 +39,7 @@ struct ComparedCalls {
   void merge(const ComparedCalls& received, int size);
   /// Call it after merging every rank's call.
   /// @throws Mismatch  two calls differ: describes both, with the same text on every rank
-  /// @throws Mismatch  the calls are the same, but invalid (Descriptor::kRefused): the counts of an alltoall do not fit
+  /// @throws Mismatch  the calls are the same, but refused (Descriptor::kRefused): the counts of an alltoall do not fit
   void throw_if_different(const Group& group) const;
 
  private:
