@@ -24,7 +24,7 @@ struct BlockUser {
 
 /// The blocks of Communicator::allocate on a rank's device. If the program releases a block while calls use it, the
 /// block returns to the device's pool only after these calls have ended on the device. So the pool never gives the
-/// block to other work too early. Counts Farandole's calls only: neither the program's own kernels nor replays of
+/// block to other work too early. Knows Farandole's calls only: neither the program's own kernels nor replays of
 /// graphs.
 ///
 ///     blocks.add(memory, bytes);

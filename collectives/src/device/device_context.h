@@ -32,7 +32,7 @@ namespace farandole {
 /// (DeviceThread) enqueues them all, and makes all calls that may block in the driver: opening the device, allocating
 /// memory, loading NCCL. That thread may block in NCCL until its peers' threads enqueue the same collective. It never
 /// waits for a program, because an operation is enqueued only after all ranks have called it. Direct calls
-/// (DirectCalls) differ: the calling thread enqueues them in its own stream.
+/// (DirectCalls) differ: the calling thread enqueues them, in the caller's stream.
 class DeviceContext {
  public:
   /// Reference that keeps a rank's context open. Each communicator holds a ContextRef for its whole life. Making the
@@ -40,7 +40,7 @@ class DeviceContext {
   class ContextRef {
    public:
     explicit ContextRef(std::shared_ptr<Endpoint> endpoint);
-    /// The rank's last reference destroys the context, which may block until peers destroy theirs.
+    /// The rank's last reference destroys the context, and may block until peers destroy theirs.
     ~ContextRef();
     ContextRef(const ContextRef&) = delete;
     ContextRef& operator=(const ContextRef&) = delete;

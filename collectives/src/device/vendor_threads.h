@@ -4,7 +4,7 @@
 
 namespace farandole {
 
-/// Scope in which a thread of Farandole that may never be joined calls a vendor's library.
+/// Marks a scope in which a thread of Farandole calls a vendor's library. Use it on threads that may never be joined.
 class VendorThreadScope {
  public:
   VendorThreadScope();

@@ -207,8 +207,7 @@ HierarchicalComparison::HierarchicalComparison(const Group& group, const Hierarc
   if (!payload_.bytes.empty()) place_blocks();
 }
 
-/// Computes `places_`: the payloads of a host's ranks follow each other in the order of ranks, and hosts follow each
-/// other.
+/// Computes `places_`: payloads are sorted by host, then by rank.
 void HierarchicalComparison::place_blocks() {
   places_.resize(static_cast<std::size_t>(group_.size()));
   std::size_t before = 0;

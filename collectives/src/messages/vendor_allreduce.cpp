@@ -14,8 +14,8 @@
 
 namespace farandole {
 
-/// State shared with the thread that makes the collectives. That thread is joined only after `done`: after a fault the
-/// vendor's call may never return. The release of `done` pairs with the acquire of the thread that reads it.
+/// State shared with the thread that makes the collectives. The slot joins that thread only after `done`, because after
+/// a fault the vendor's call may never return. The release of `done` pairs with the reader's acquire.
 struct VendorSlot::Creation {
   std::unique_ptr<VendorCollectives> collectives;
   std::exception_ptr problem;

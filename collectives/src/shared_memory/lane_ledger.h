@@ -91,7 +91,7 @@ class LaneLedger {
   int lanes() const { return static_cast<int>(last_lane_) + 1; }
   int lane_of(std::uint64_t number) const { return static_cast<int>(number / kNumbersPerCollective & last_lane_); }
 
-  /// Begins operation `number` in `lane`. Call in the order of numbers, or for an announced operation at any time.
+  /// Begins operation `number` in `lane`. Call in the order of numbers; an announced operation may begin later.
   /// @returns  the operation that all ranks must have completed before this rank writes the lane, for `first_behind`
   std::uint64_t begin(int lane, std::uint64_t number) { return completion_.begin(lane, number); }
   /// Reserves the lane of operation `number`, which may begin even after later operations have ended. Without the

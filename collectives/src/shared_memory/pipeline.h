@@ -36,10 +36,10 @@ namespace farandole {
 /// slice and stage, and one at the end if peers use this rank's buffers.
 ///
 /// Memory:
-/// - Input slots: the rank that has them writes them in copy-in, the peers read them in reduce.
-/// - Result slots: the rank that has them writes them in reduce, the peers read them in copy-out.
-/// - Exchange slots replace both if there are two ranks: the rank that has them writes the input (copy-in), the peer
-///   reads the input and overwrites the slot with the result (reduce), and the first rank reads the result (copy-out).
+/// - Input slots: the owner writes them in copy-in, the peers read them in reduce.
+/// - Result slots: the owner writes them in reduce, the peers read them in copy-out.
+/// - Exchange slots replace both if there are two ranks: the slot's owner writes the input (copy-in), the peer reads
+///   the input and overwrites the slot with the result (reduce), and the owner reads the result (copy-out).
 /// - Buffers that peers can reach: between the owner's arrival and the last step of all ranks, peers read inputs and
 ///   write outputs, each peer only its own chunk.
 ///

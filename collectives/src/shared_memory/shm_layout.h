@@ -99,7 +99,7 @@ struct ShmBlock {
 /// Each rank has a block in the arena of the rank's process:
 ///
 ///     ShmBlock           one ShmBlock::Lane per lane, and the completed count
-///     release flags one word per rank, which that rank sets when it no longer uses the block
+///     release flags      one word per rank, which that rank sets when it no longer uses the block
 ///     slots              per lane 2 input slots and 2 result slots of slot_bytes() each ("staging memory")
 ///     hierarchy buffers  per lane kHierarchyBufferBytes, in communicators of several hosts only
 ///

@@ -12,8 +12,8 @@
 
 namespace farandole {
 
-/// Cuts the whole vector of a collective into one chunk per rank, and each chunk into slices, which pass through shared
-/// memory in turn. Counts are in elements.
+/// Cuts the whole vector of a collective (in an allgather all ranks' blocks together) into one chunk per rank, and each
+/// chunk into slices, which pass through shared memory in turn. Counts are in elements.
 ///
 /// All ranks compute the same cuts from the same call, except in an uneven alltoall: there each rank's chunks follow
 /// that rank's counts.
