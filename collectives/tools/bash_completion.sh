@@ -1,11 +1,11 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
-# Completion of Farandole's programs, for bash 4 or newer. The options, their values and the commands are read from the
+# Completion of Farandole's programs, for bash 4 or newer. Reads the options, their values and the commands from the
 # program's --help, so that this one file serves all programs.
 
 # _farandole_values HELP NAME: sets `candidates` to compgen's arguments for an option's value. NAME is the placeholder
-# in --help: FILE, DIR, a choice such as in|out|both, or a name that a paragraph of --help lists, such as COLLECTIVE.
-# `COLLECTIVE,...` is a comma-separated list: `prefix` is then set to the part of `current` before the last item.
+# in --help: FILE, DIR, a choice such as in|out|both, or a name that a paragraph of --help explains, such as COLLECTIVE.
+# For a comma-separated list such as `COLLECTIVE,...` sets `prefix` to the part of `current` before the last item.
 _farandole_values() {
   local name=${2%%[ ,]*} words
   candidates=()

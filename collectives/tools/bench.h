@@ -20,8 +20,8 @@ inline MemoryKind kind_of(Memory memory) {
   return memory == Memory::kDevice ? MemoryKind::kCuda : MemoryKind::kHost;
 }
 
-/// The rank or ranks whose time counts. Ranks may end a collective at different times: the root of a broadcast ends
-/// long before the last rank.
+/// Ranks whose time counts. Ranks may end a collective at different times: the root of a broadcast ends long before the
+/// last rank.
 enum class TimeOf { kRank0, kAverage, kSlowest };
 std::string_view name(TimeOf time_of);
 
@@ -49,18 +49,19 @@ struct Options {
   bool peer_is_nccl = false;  ///< true: the peer is NCCL; false: MPI
   bool mpi_from_any_thread = true;
   bool wide = false;          ///< print all columns
-  std::size_t columns = 100;  ///< characters of a line; with fewer than 100, lines without --wide are shorter
+  std::size_t columns = 100;  ///< width of the terminal in characters; below 100, lines without --wide are shorter
   std::string json_file;
   std::string tune_file;  ///< file of the table of measured choices; empty: no table is made
   double tune_seconds = 60;
 
-  /// True if the collective is measured in place (`in_place_call`), or out of place (not `in_place_call`). Whatever
-  /// --place says, broadcast, which has a single buffer, is measured in place only, and barrier out of place only.
+  /// True if the collective is to be measured in place (`in_place_call`) or out of place (not `in_place_call`), as
+  /// --place says. Two exceptions: broadcast, which has a single buffer, is measured in place only; barrier is measured
+  /// out of place only.
   bool measures(Collective collective, bool in_place_call) const;
   bool measures_any(bool in_place_call) const;
 };
 
-/// A vendor's collectives (MPI's or NCCL's), measured in the same loop as ours.
+/// A vendor's collectives (MPI's or NCCL's), which are measured in the same loop as ours.
 struct Peer {
   std::string version;                             ///< "Open MPI 4.1.4"
   std::unique_ptr<VendorCollectives> collectives;  ///< null for NCCL: each rank has an NcclPeer of its own
@@ -87,8 +88,8 @@ struct Times {
   double p50_us = 0, p99_us = 0;
 };
 
-/// Result of one case: a collective, an algorithm and a size, in place or out of place. A line of the table shows one
-/// result, or two side by side.
+/// Result of one case: a collective, an algorithm and a size, in place or out of place. A line of the printed table
+/// shows one result, or two side by side.
 struct Result {
   Collective collective = Collective::kAllreduce;
   std::string algorithm, transport;
@@ -99,28 +100,28 @@ struct Result {
   long long wrong = 0;  ///< number of elements that differ from the expected result, over all ranks
 
   double algbw_gbs() const;
-  /// Bus bandwidth as nccl-tests define it: the load of the slowest link, comparable between numbers of ranks.
+  /// Bus bandwidth as nccl-tests define it: the load of the slowest link, which can be compared between numbers of
+  /// ranks.
   double busbw_gbs() const;
   /// The peer's median divided by ours: above 1, Farandole is faster.
   double ratio() const { return ours.p50_us > 0 ? peer.p50_us / ours.p50_us : 0; }
 };
 
-/// Runs all cases. Rank 0 prints the table, whose header comes with the first line, so that an error of the first case
-/// stands alone. Returns the results; with TimeOf::kRank0 each rank's results contain its
-/// own times. `peer` may be null. Collective over `ranks`.
+/// Runs all cases, and returns the results. Rank 0 prints the table; the header comes with the first line, so that an
+/// error of the first case is printed without a header. With TimeOf::kRank0 each rank's results contain that rank's own
+/// times. `peer` may be null. Collective over `ranks`.
 std::vector<Result> run(Communicator& ranks, const Options& options, const Peer* peer);
 void print_header(const Options& options, const Communicator& ranks, const Peer* peer);
 /// Prints one line of the table; either result may be null. In less than 100 columns the line shows a single result:
-/// out of place if there is one.
+/// the out-of-place result if there is one.
 void print_line(const Options& options, const Result* out_of_place, const Result* in_place);
-/// Prints the last line: all results are right, or the number of wrong elements.
+/// Prints the last line: that all results are right, or the number of wrong elements.
 void print_verdict(const std::vector<Result>& results);
 std::string to_json(const Options& options, const Peer* peer, const std::vector<Result>& results);
 
-/// Checks that --tune has something to choose between. @throws InvalidArgument  a setting forces the choice, or the job
-/// has a single rank
+/// Checks that --tune has a choice. @throws InvalidArgument  a setting forces the choice, or the job has a single rank
 void check_tunable(const Settings& settings, const Options& options, int ranks);
-/// Finds the fastest way to run each collective, by size. Rank 0 prints the findings on standard error. Collective over
+/// Finds the fastest way to run each collective, by size. Rank 0 prints progress on standard error. Collective over
 /// `ranks`; all ranks get the same table.
 TuningTable tune(Communicator& ranks, const Options& options);
 

@@ -23,14 +23,14 @@ bool scatters(Collective c) {
   return c == Collective::kReduceScatter || c == Collective::kScatter;
 }
 
-/// Small numbers, so that sums and products are exact in most types.
+/// Value of element `index` on `rank`: a small number, so that sums and products are exact in most types.
 double number(int rank, std::size_t index, ReduceOp op) {
   const auto mixed = static_cast<int>((index + static_cast<std::size_t>(rank)) % 3);
   return op == ReduceOp::kProduct ? 1 + mixed % 2 : mixed;
 }
 
-/// The number as an element: bools store 1 for every number but 0, so that sum and max are "or", and product and min
-/// are "and".
+/// The value that an element stores for a number. A bool stores 1 for every number but 0, so that sum and max are "or",
+/// and product and min are "and".
 double as_element(DType dtype, double number) {
   return dtype == DType::kBool && number != 0 ? 1 : number;
 }
@@ -273,7 +273,7 @@ long long Contender::try_all(Communicator& ranks, const Options& options) {
   for (std::size_t i = 0; i < pairs_->size(); ++i) {
     calls_[i]();
     if (options.check) wrong[0] += count_wrong(ranks, options, (*pairs_)[i]);
-    // Values of repeated in-place reductions would grow. Zeros stay finite and cost the same.
+    // Repeated in-place reductions would make the values grow. Zeros stay finite and cost the same.
     if (shape_.in_place && reduces(shape_.collective)) zero((*pairs_)[i]);
   }
   ranks.allreduce(wrong, ReduceOp::kSum);

@@ -19,13 +19,14 @@ struct CallShape {
   std::size_t part = 0;   ///< size of each rank's part; the same on all ranks
   bool in_place = false;
 };
-/// Rounds `bytes` to elements, and to equal parts if the collective has parts.
+/// Returns the shape of a call on about `bytes` bytes: rounded to whole elements, and to equal parts if the collective
+/// has parts.
 CallShape shape_of(const Communicator& ranks, const Options& options, Collective collective, std::size_t bytes,
                    bool in_place);
 
-/// An implementation that is measured: ours, MPI's or NCCL's. Owns pairs of input and output buffers and a call on each
-/// pair. Contenders share no memory (except by `on`), so that no contender profits from data that another contender has
-/// left in the caches.
+/// An implementation to measure: ours, MPI's or NCCL's. Owns pairs of input and output buffers, and a call on each
+/// pair. Contenders share no buffers (except by `on`), so that no contender profits from data that another contender
+/// has left in the caches.
 class Contender {
  public:
   /// Our collective on `ranks`. @throws InvalidArgument  not enough memory for the pairs
@@ -45,8 +46,8 @@ class Contender {
     calls_[next_]();
     if (++next_ == calls_.size()) next_ = 0;
   }
-  /// Runs the call once on every pair. Returns the number of wrong elements on all ranks; 0 if --no-check is given.
-  /// Afterwards `call` can be repeated without end: the values in the buffers stay finite.
+  /// Runs the call once on every pair. Returns the number of wrong elements on all ranks together; 0 with --no-check.
+  /// Afterwards `call` may be repeated any number of times: the values in the buffers stay finite.
   long long try_all(Communicator& ranks, const Options& options);
 
  private:
@@ -72,7 +73,7 @@ class Contender {
 
 /// The rank's device. @throws InvalidArgument  the rank has none; says why
 Device& device_of(Communicator& ranks);
-/// Number of calls per sample: several for short vectors, because the clock is too coarse for a single short call.
+/// Number of calls per sample: several for short vectors, because the clock is too coarse to time a single short call.
 int calls_for(std::size_t bytes);
 /// Runs `calls` calls after a barrier of `ranks`. Returns the microseconds per call on this rank.
 double time_calls(Communicator& ranks, Contender& contender, int calls);

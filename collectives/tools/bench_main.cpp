@@ -27,7 +27,7 @@ namespace {
 using farandole::ErrorReport;
 using farandole::bench::Options;
 
-/// Replaces "all" by the names of all algorithms of the only collective, see options_from.
+/// Replaces "all" by the names of all algorithms. options_from ensures that there is only one collective then.
 void expand_algorithms(Options& options, int size) {
   if (options.algorithms != std::vector<std::string>{farandole::bench::kAll}) return;
   options.algorithms.clear();
@@ -38,7 +38,7 @@ void expand_algorithms(Options& options, int size) {
   }
 }
 
-/// Checks the options that depend on the job. @throws InvalidArgument
+/// Checks options whose valid values depend on the job. @throws InvalidArgument
 void check_in_job(const Options& options, const farandole::World& world) {
   const int size = world.size();
   if (options.root < 0 || options.root >= size) {
@@ -55,7 +55,7 @@ void check_in_job(const Options& options, const farandole::World& world) {
   if (!options.tune_file.empty()) farandole::bench::check_tunable(world.settings(), options, size);
 }
 
-/// Warns that Open MPI's mpirun takes the program's `--tune FILE` for its own option. Rank 0 prints.
+/// Warns that Open MPI's mpirun mistakes the program's `--tune FILE` for an option of mpirun. Only rank 0 prints.
 void warn_of_open_mpi() {
   const char* const rank = std::getenv("OMPI_COMM_WORLD_RANK");
   if (rank == nullptr || std::string_view(rank) != "0") return;
@@ -64,7 +64,7 @@ void warn_of_open_mpi() {
              "file; write --tune=FILE\n");
 }
 
-/// The output file, which rank 0 writes. An error is one of all ranks, so that they leave the job in order.
+/// The output file, which rank 0 writes. All ranks throw rank 0's error, so that the job shuts down cleanly.
 class Output {
  public:
   Output(farandole::Communicator& ranks, const Options& options)
@@ -104,7 +104,7 @@ bool measure(farandole::Communicator& ranks, const Options& options, const faran
   return std::all_of(results.begin(), results.end(), [](const auto& result) { return result.wrong == 0; });
 }
 
-/// Measures in the job and returns the exit status. Collective over the job's processes.
+/// Measures in the job. Returns the exit status. Collective over the job's processes.
 int run_in(farandole::World& world, Options options, ErrorReport& errors) {
   expand_algorithms(options, world.size());
   if (const auto terminal = farandole::tools::terminal_of_standard_output()) {

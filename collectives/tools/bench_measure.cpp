@@ -31,7 +31,7 @@ Times summary(std::vector<double>& samples) {
   return {samples[samples.size() / 2], samples[std::min(samples.size() - 1, samples.size() * 99 / 100)]};
 }
 
-/// Repeats an asynchronous allreduce on a communicator of its own, beside the measured calls (--beside).
+/// Repeats an asynchronous allreduce on a communicator of its own during the measured calls (--beside).
 class BackgroundAllreduce {
  public:
   /// Collective over `ranks`, which must outlive this object. @param bytes  size of the vector, whose type is f32
@@ -40,7 +40,7 @@ class BackgroundAllreduce {
         own_(ranks.duplicate()),
         values_(std::max<std::size_t>(1, bytes / size_in_bytes(DType::kF32)), DType::kF32) {}
 
-  /// Begins the next allreduce, unless the last one is still in flight. Non-blocking.
+  /// Begins the next allreduce, unless the previous one is still in flight. Non-blocking.
   void keep_running() {
     if (work_.valid() && !work_.test()) return;
     if (work_.valid()) work_.wait();  // throws if the allreduce has failed
@@ -65,7 +65,7 @@ class BackgroundAllreduce {
 
   Communicator& ranks_;
   Communicator own_;
-  Buffer values_;  // zeros, which stay zeros however often they are summed
+  Buffer values_;  // zeros: sums of zeros stay zeros
   std::int64_t begun_ = 0;
   Work work_;  // last member: its destructor waits before the buffer is released
 };
@@ -77,8 +77,8 @@ struct CaseContext {
   BackgroundAllreduce* beside = nullptr;
 };
 
-/// Keeps the background allreduce running, and sleeps: without a pause the measured calls would leave no core to the
-/// threads of the background allreduce.
+/// Keeps the background allreduce running, then sleeps: without this pause the measured calls would leave no core to
+/// the threads of the background allreduce.
 void run_in_background(BackgroundAllreduce& beside) {
   beside.keep_running();
   std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -90,7 +90,7 @@ void merge_times(Communicator& ranks, TimeOf time_of, std::vector<double>& times
   ranks.allreduce(times, time_of == TimeOf::kSlowest ? ReduceOp::kMax : ReduceOp::kAverage);
 }
 
-/// Measures both contenders, alternating sample by sample, so that other load of the machine affects both alike. With a
+/// Measures both contenders in turn, sample by sample, so that other load of the machine affects both alike. With a
 /// peer, each sample begins with an untimed call, because the other contender has just filled the caches.
 void take_samples(Communicator& ranks, const Options& options, const CaseContext& context, Contender& ours,
                   Contender* peer, Result& result) {

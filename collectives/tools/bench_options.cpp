@@ -93,8 +93,8 @@ bool is_first(const po::variables_map& values, const std::string& option, std::s
   throw InvalidArgument(fmt::format("--{} is '{}'; it must be {} or {}", option, value, first, second));
 }
 
-/// The member of `all` that the option names. @param names  names of all members, for the error
-/// @throws InvalidArgument  the option names none of them
+/// Returns the member of `all` that the option names. @param names  names of all members, for the error
+/// @throws InvalidArgument  the option names no member
 template <class T>
 T parse_named(const po::variables_map& values, const std::string& option, std::initializer_list<T> all,
               std::string_view names) {
@@ -160,7 +160,7 @@ void read_tuning(const po::variables_map& values, Options& options) {
 }
 
 /// Drops barrier from tuning on device memory, because a barrier has no memory.
-/// @param are_named  true if the user named the collectives one by one; then barrier is an error
+/// @param are_named  true if the user listed the collectives; then barrier is an error
 void read_device_tuning(bool are_named, Options& options) {
   if (options.tune_file.empty() || options.memory != Memory::kDevice) return;
   const std::size_t left_out = std::erase(options.collectives, Collective::kBarrier);
@@ -169,7 +169,7 @@ void read_device_tuning(bool are_named, Options& options) {
   }
 }
 
-/// @throws InvalidArgument  a collective lacks one of the algorithms; lists the valid names
+/// @throws InvalidArgument  a collective has no algorithm of a given name; lists the valid names
 void check_algorithms(const Options& options) {
   if (options.algorithms == std::vector<std::string>{kAll}) {
     if (options.collectives.size() != 1) throw InvalidArgument("--algorithm all needs one --collective");

@@ -15,11 +15,11 @@
 namespace farandole::bench {
 namespace {
 
-/// A column of the measured halves of a line.
+/// A column of measured values in a half of a line (out of place, or in place).
 struct Column {
   std::string_view title;
-  int width;     // with the blank before
-  int decimals;  // of the number
+  int width;     // characters, including the blank before
+  int decimals;  // digits after the point
   double (*value)(const Result&);
 };
 
@@ -47,15 +47,15 @@ constexpr Column kWide[] = {{"p50 us", 13, 2, median},
 constexpr Column kWidePeer[] = {{"peer p50 us", 13, 2, peer_median},
                                 {"peer p99 us", 13, 2, [](const Result& result) { return result.peer.p99_us; }},
                                 {"ratio", 8, 2, peer_ratio}};
-// The names of 45 characters, two halves of 27 and the bar between them make 100. A single half makes 72; without its
-// column in the middle, and with 43 characters for the names, 60.
+// Widths in characters: names 45 + half 27 + bar 1 + half 27 = 100. With one half: 45 + 27 = 72. The narrowest line
+// drops the half's middle column and takes 43 for the names: 60.
 constexpr std::size_t kColumnsOfBothHalves = 100, kColumnsOfOneHalf = 72;
 constexpr Column kNarrow[] = {
     {"p50 us", 10, 2, median}, {"p99 us", 10, 2, percentile_99}, {"busbw", 7, 2, bus_bandwidth}};
 constexpr Column kNarrowPeer[] = {
     {"p50 us", 10, 2, median}, {"peer us", 10, 2, peer_median}, {"ratio", 7, 2, peer_ratio}};
 
-/// True if the terminal is too narrow for both halves of a line.
+/// True if the terminal is too narrow for a line with both halves.
 bool shows_one_half(const Options& options) {
   return !options.wide && options.columns < kColumnsOfBothHalves;
 }
@@ -97,7 +97,7 @@ std::string half_header(const Options& options) {
   return text;
 }
 
-/// The part of a line before its halves; `first` is "#" or " ".
+/// The names at the beginning of a line, before the halves. @param first  "#" or " "
 std::string names(const Options& options, std::string_view first, std::string_view collective,
                   std::string_view algorithm, std::string_view bytes, std::string_view count) {
   if (!options.wide) {

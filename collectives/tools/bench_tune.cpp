@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// farandole-bench --tune: measures every way to run each collective, and makes a table of the fastest.
+// farandole-bench --tune: measures every way to run each collective, and makes a table of the fastest ways.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -20,8 +20,8 @@ namespace {
 
 constexpr std::size_t kAnySize = std::numeric_limits<std::size_t>::max();
 constexpr std::size_t kShort = 1 << 20;
-constexpr double kDropped = std::numeric_limits<double>::infinity();  // stands for the median of a dropped candidate
-constexpr double kTie = 0.03;  // a candidate must beat the built-in choice by more than this share of the time
+constexpr double kDropped = std::numeric_limits<double>::infinity();  // median of a dropped candidate
+constexpr double kTie = 0.03;  // the built-in choice wins unless a candidate is faster by more than this share
 
 /// One way to run a collective: a communicator of its own, whose table forces the algorithm.
 struct Candidate {
@@ -32,7 +32,7 @@ struct Candidate {
   Communicator ranks;
 };
 
-/// Divides the time of --tune-seconds among the cases, in proportion to their weights. Only rank 0's clock counts.
+/// Divides the time of --tune-seconds among the cases, in proportion to their weights. Only rank 0's clock decides.
 class Budget {
  public:
   Budget(double seconds, double weight) : end_(Clock::now() + duration(seconds)), weight_(weight) {}
@@ -97,7 +97,7 @@ class Tuner {
   Candidate make_candidate(TuningTable table, std::string algorithm, int segments) const;
   bool can_run(TuningTable table, Collective collective, std::size_t bytes, std::string_view method) const;
   Candidate make_shared_memory_candidate(std::size_t one_shot_bytes, std::size_t slice_bytes) const;
-  /// Names of the methods that are not schedules and can run.
+  /// Names of the methods that can run and are not schedules.
   std::vector<std::string_view> methods_of(Collective collective, std::size_t bytes) const;
   std::vector<Candidate> candidates_of(Collective collective, const CallShape& shape) const;
   std::vector<double> compare(const CallShape& shape, std::vector<Candidate>& candidates, bool drop_slow_candidates);
@@ -123,7 +123,8 @@ std::vector<std::size_t> Tuner::limit_sizes(std::size_t from, std::size_t to, st
   return sizes;
 }
 
-/// Sizes of a collective, ascending and distinct: several requested sizes may round to the same size of equal parts.
+/// Sizes to measure for a collective, ascending and distinct: several requested sizes may round to the same size of
+/// equal parts.
 std::vector<CallShape> Tuner::sizes_of(Collective collective) const {
   std::vector<CallShape> shapes;
   for (auto next = static_cast<double>(options_.min_bytes); next <= static_cast<double>(options_.max_bytes);
@@ -165,7 +166,7 @@ bool Tuner::can_run(TuningTable table, Collective collective, std::size_t bytes,
   try {
     return internals(ranks_.duplicate({.table = &table})).choose(collective, bytes, memory_) == method;
   } catch (const InvalidArgument&) {
-    return false;  // the method does not fit the shape of the communicator
+    return false;  // the method does not fit the communicator's shape
   }
 }
 
@@ -184,7 +185,7 @@ std::vector<std::string_view> Tuner::methods_of(Collective collective, std::size
   return names;
 }
 
-/// All candidates of a case: every algorithm that supports the number of ranks, with segments of several sizes, and the
+/// All candidates of a case: every algorithm that supports the number of ranks, with segments of several sizes, and all
 /// methods that are not schedules.
 std::vector<Candidate> Tuner::candidates_of(Collective collective, const CallShape& shape) const {
   std::vector<std::pair<std::string, int>> names;
@@ -194,8 +195,8 @@ std::vector<Candidate> Tuner::candidates_of(Collective collective, const CallSha
   };
   const auto usual = static_cast<std::size_t>(internals(ranks_).settings().collectives.segment_bytes);
   for (const Algorithm& algorithm : algorithms()) {
-    // Before each collective the ranks compare their calls, which is a barrier already. Ranks with shared memory
-    // compare without messages, so a barrier by messages is no candidate.
+    // Before each collective the ranks compare their calls, and the comparison already is a barrier. Ranks with shared
+    // memory compare without messages, so a barrier by messages is no candidate.
     if (collective == Collective::kBarrier && ranks_.shares_memory()) break;
     if (algorithm.collective != collective || !algorithm.supports(ranks_.size())) continue;
     for (const std::size_t segment_bytes : {usual, usual / 4, usual * 4}) {
@@ -213,7 +214,7 @@ std::vector<Candidate> Tuner::candidates_of(Collective collective, const CallSha
     TuningTable table = empty;
     table.of(collective, memory_) = {{kAnySize, algorithm, segments, 0}};
     candidates.push_back(make_candidate(std::move(table), algorithm, segments));
-    // Among candidates with the same algorithm, the first has the number of segments of the built-in choice.
+    // Among candidates with the same algorithm, the first has the built-in choice's number of segments.
     candidates.back().is_built_in =
         algorithm == built_in && (candidates.size() == 1 || candidates[candidates.size() - 2].algorithm != built_in);
   }
@@ -221,11 +222,11 @@ std::vector<Candidate> Tuner::candidates_of(Collective collective, const CallSha
 }
 
 /// Takes one sample of each run. The slowest rank's time counts, so that all ranks get the same samples. Returns true
-/// if the time of the case is over.
+/// if the case's time is over.
 bool Tuner::take_round(std::vector<CandidateRun>& runs, std::size_t bytes) {
   std::vector<double> times;
   for (CandidateRun& run : runs) {
-    // An untimed call comes first, because the previous run has filled the caches. Long calls replace the caches'
+    // Make an untimed call first, because the previous run has filled the caches. Long calls replace the caches'
     // contents anyway.
     if (bytes <= kShort) run.contender.call();
     times.push_back(time_calls(ranks_, run.contender, calls_for(bytes)));
@@ -239,8 +240,8 @@ bool Tuner::take_round(std::vector<CandidateRun>& runs, std::size_t bytes) {
   return times[times.size() - 2] != 0;
 }
 
-/// Returns the median of each candidate, or kDropped for candidates that turned out slow. Returns nothing if the time
-/// of --tune-seconds was up already.
+/// Returns each candidate's median, or kDropped for candidates that turned out slow. Returns nothing if the time of
+/// --tune-seconds was already up.
 std::vector<double> Tuner::compare(const CallShape& shape, std::vector<Candidate>& candidates,
                                    bool drop_slow_candidates) {
   budget_.begin_case(weight_of(bytes_of(shape)));
@@ -251,7 +252,7 @@ std::vector<double> Tuner::compare(const CallShape& shape, std::vector<Candidate
   checked.pairs = 1;
   std::vector<CandidateRun> runs;
   for (std::size_t i = 0; i < candidates.size(); ++i) {
-    // All candidates share the first candidate's buffers, because memory may not suffice for buffers of each candidate.
+    // All candidates share the first candidate's buffers, because memory may not suffice for separate buffers.
     runs.push_back({i,
                     i == 0 ? Contender::farandole(candidates[i].ranks, checked, shape, "")
                            : runs.front().contender.on(candidates[i].ranks, checked),
@@ -281,9 +282,9 @@ std::vector<double> Tuner::compare(const CallShape& shape, std::vector<Candidate
   return medians;
 }
 
-/// Finds the largest size for which shared-memory collectives run in one shot; larger collectives are pipelined. The
-/// loss of a limit is the sum, over all measured sizes, of the relative time lost against the faster of the two. Takes
-/// the limit with the smallest loss.
+/// Finds the limit up to which shared-memory collectives run in one shot; longer vectors are pipelined. The loss of a
+/// limit is the sum, over all measured sizes, of the relative time lost against the faster of the two. Takes the limit
+/// with the smallest loss.
 void Tuner::find_one_shot_bytes() {
   const std::vector<std::size_t> sizes = limit_sizes(kFirstOneShot, kLastOneShot, 2);
   if (sizes.empty()) return;
@@ -339,7 +340,7 @@ bool Tuner::tune(const CallShape& shape, const CallShape* next) {
   for (std::size_t k = 0; k < candidates.size(); ++k) {
     if (candidates[k].is_built_in && times[k] <= (1 + kTie) * times[best]) best = k;
   }
-  // The entry ends at the geometric mean of this size and the next.
+  // The entry holds up to the geometric mean of this size and the next size.
   const auto low = static_cast<double>(bytes);
   const double high = next != nullptr ? static_cast<double>(bytes_of(*next)) : low * options_.factor;
   constexpr double kTimeDigits = 1000;
@@ -363,8 +364,8 @@ TuningTable Tuner::run() {
     sizes_by_collective.push_back(sizes_of(collective));
     longest = std::max(longest, sizes_by_collective.back().size());
   }
-  // Each size is measured for all collectives before the next larger size. So when the time is up, the sizes that were
-  // not measured lie above the last entries of the table.
+  // Measure each size for all collectives before the next larger size. So when the time is up, all sizes that were not
+  // measured are larger than the table's last entries.
   for (std::size_t i = 0; i < longest; ++i) {
     for (const std::vector<CallShape>& shapes : sizes_by_collective) {
       if (i >= shapes.size() || tune(shapes[i], i + 1 < shapes.size() ? &shapes[i + 1] : nullptr)) continue;

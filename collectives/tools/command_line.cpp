@@ -19,7 +19,7 @@ namespace {
 
 namespace po = boost::program_options;
 
-/// Pseudo-option that takes the words which belong to no option. Users cannot type it, because its name has a blank.
+/// Pseudo-option that takes the words which belong to no option. Users cannot type its name, which contains a blank.
 constexpr const char* kStrayWords = "stray words";
 
 template <class Number>
@@ -30,7 +30,7 @@ std::optional<Number> parse_all_as(std::string_view text) {
   return number;
 }
 
-/// " Did you mean '--size'?" for a word that is no option, or an empty text.
+/// Returns " Did you mean '--size'?" for a word that resembles an option, else an empty text.
 std::string meant_option(const std::string& word, const OptionTable& known, const std::vector<ForeignName>& foreign) {
   const auto translated = std::find_if(foreign.begin(), foreign.end(),
                                        [&](const ForeignName& candidate) { return candidate.other == word; });

@@ -14,11 +14,11 @@ inline constexpr unsigned kHelpWidth = 80;  ///< maximum length of a line of --h
 
 /// Options under one heading of --help.
 ///
-/// The name of an option's value (Boost's `value_name`) says which values the option takes. --help, the manual page and
-/// the shell's completion use it:
+/// The name of an option's value (Boost's `value_name`) tells --help, the manual page and the shell's completion which
+/// values the option takes:
 /// - "in|out" lists the possible words.
 /// - FILE and DIR stand for names of files and directories.
-/// - For other upper-case names, `Program::values` has the possible words.
+/// - For other upper-case names, `Program::values` lists the possible words.
 /// - "WORD,..." is a comma-separated list.
 struct OptionGroup {
   explicit OptionGroup(std::string heading);
@@ -31,18 +31,18 @@ using OptionTable = std::deque<OptionGroup>;
 /// Adds --help and --version, which all programs and commands have.
 void add_common_options(OptionGroup& group);
 
-/// Hidden switch: the build calls each program with it to make the program's manual page.
+/// Hidden switch that prints the manual page; the build calls each program with it.
 inline constexpr const char* kManualPageSwitch = "man-page";
 
-/// An option's name in other tools, and what it is called here: {"--lr", "--learning-rate"}.
+/// An option's name in other tools, and its name here: {"--lr", "--learning-rate"}.
 struct ForeignName {
   std::string_view other, ours;
 };
 
-/// Parses a command line. Rejects abbreviated options, because a new option could change their meaning. Variables bound
-/// to options are set by boost::program_options::notify, not here.
+/// Parses a command line. Rejects abbreviated options, because a new option could change their meaning. Does not set
+/// variables that are bound to options: call boost::program_options::notify for that.
 /// @param words  options that receive the positional arguments, in order
-/// @param foreign  names of other tools, which an error translates
+/// @param foreign  names of other tools, which an error message translates
 /// @throws InvalidArgument  names the wrong option or word, and the option that was probably meant
 boost::program_options::variables_map parse_options(const std::vector<std::string>& arguments, const OptionTable& known,
                                                     boost::program_options::positional_options_description words = {},

@@ -232,7 +232,7 @@ void run(const po::variables_map& options, ErrorReport& errors) {
     if (options.count(name) == 0 || with_explain) continue;
     throw InvalidArgument(fmt::format("--{} is only of use with --explain.", name));
   }
-  // The page of all settings does not depend on the environment, so it is printed even if a setting is invalid.
+  // The page of all settings does not depend on the environment, so print it even if a setting is invalid.
   if (options.count("config") != 0 && options["config"].as<std::string>() == "markdown") {
     print_settings(Settings{}, "markdown");
     return;

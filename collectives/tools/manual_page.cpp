@@ -21,7 +21,7 @@ std::string named_character(std::string_view text, std::size_t& at) {
   return fmt::format("\\[u{:04X}]", code);
 }
 
-/// Escapes text for roff: no line becomes a request, and hyphens and quotes are printed as the characters that users
+/// Escapes text for roff, so that no line becomes a request, and hyphens and quotes appear as the characters that users
 /// type.
 std::string escaped(std::string_view text) {
   std::string roff;
@@ -72,7 +72,7 @@ std::string section(std::string_view title) {
   return fmt::format(".SH {}\n", title);
 }
 
-/// Name of a value in italics, or the literal words in bold.
+/// The name of a value in italics, or its literal words in bold.
 std::string value_text(const Program& program, std::string_view value) {
   const bool is_literal = !value.empty() && value[0] >= 'a' && value[0] <= 'z';
   if (!is_literal) return italic(value);

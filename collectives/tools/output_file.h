@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The file to which a program writes its results.
+// Output file of a program's results.
 #pragma once
 
 #include <string>
@@ -7,14 +7,14 @@
 
 namespace farandole::tools {
 
-/// Output file of a measurement. Open it before the measurement, so that a wrong path is found at the beginning. An
-/// existing regular file keeps its contents until the new contents are complete: the class writes a temporary file in
-/// the same directory, and renames the temporary file. Other files (a pipe, /dev/stdout) are written directly.
+/// Output file of a measurement. Open it before the measurement, so that a wrong path fails at once. An existing
+/// regular file keeps its contents until the new contents are complete: `write` writes a temporary file in the same
+/// directory, then renames it. Writes directly to other files (a pipe, /dev/stdout).
 class OutputFile {
  public:
   /// @throws DataError  the file cannot be opened for writing
   explicit OutputFile(std::string path);
-  /// Removes the temporary file if `write` was not called or failed.
+  /// Removes the temporary file if `write` was not called or has failed.
   ~OutputFile();
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;

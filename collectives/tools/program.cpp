@@ -21,7 +21,7 @@ std::string upper_first(std::string text) {
   return text;
 }
 
-/// Wraps the text into a paragraph that is as wide as the list of options, after an empty line.
+/// Wraps the text into a paragraph as wide as the list of options, and puts an empty line before it.
 std::string wrapped(const std::string& text) {
   std::istringstream stream(text);
   std::string lines;
@@ -39,7 +39,7 @@ std::string first_name(std::string_view value) {
   return std::string(value.substr(0, value.find_first_of(" ,")));
 }
 
-/// Explains the values that occur in `options` or as the operand: each name with its possible words.
+/// Explains the values that occur in `options` or as the operand: lists the possible words of each name.
 std::string values_text(const Program& program, const OptionTable& options, std::string_view operand) {
   std::string text;
   for (const ValueWords& value : program.values) {
@@ -62,7 +62,7 @@ OptionFacts facts_of(const po::option_description& option) {
   const std::string shortest = option.canonical_display_name(po::command_line_style::allow_dash_for_short);
   if (shortest.size() == 2 && shortest[0] == '-') facts.short_name = shortest;
   facts.meaning = option.description();
-  // Boost does not return the name of a value, but prints the name: "N (=1)", "[=text|markdown(=text)]".
+  // Boost has no function that returns a value's name, but it prints the name: "N (=1)", "[=text|markdown(=text)]".
   std::string text = option.format_parameter();
   constexpr std::string_view kDefault = " (=", kOptional = "[=";
   if (const auto at = text.rfind(kDefault); at != std::string::npos) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The description of a program, from which --help, --version and the manual page are made.
+// Description of a program: the source of --help, --version and the manual page.
 #pragma once
 
 #include <deque>
@@ -11,7 +11,7 @@
 
 namespace farandole::tools {
 
-/// The possible words of values with this name.
+/// Possible words of option values with this name.
 struct ValueWords {
   std::string name;
   std::vector<std::string> words;
@@ -25,13 +25,13 @@ struct Example {
 /// A command with options of its own, such as `farandole-schedule show`.
 struct Command {
   std::string name;
-  std::string operand;  ///< name of the word that the command takes besides its options, see OptionGroup; or empty
+  std::string operand;  ///< name of the command's positional argument, see OptionGroup; or empty
   std::string purpose;
   OptionTable options;
 };
 
-/// Everything that a program tells users about itself. A program fills the table, parses its command line with it, and
-/// lets `answer` print the common texts:
+/// Everything that a program tells users about itself. A program fills this description, parses its command line with
+/// it, and lets `answer` print the common texts:
 ///
 ///     const Program program = describe_program();
 ///     const auto options = parse_options({argv + 1, argv + argc}, program.options);
@@ -43,7 +43,7 @@ struct Program {
   OptionTable options;
   std::deque<Command> commands;
   std::vector<ValueWords> values;
-  std::vector<ForeignName> foreign_names;  ///< what other tools call these options
+  std::vector<ForeignName> foreign_names;  ///< names of these options in other tools
   std::vector<Example> examples;
   std::string when_1 = "an error", when_2 = "wrong options or settings";  ///< meanings of the exit statuses 1 and 2
   bool is_part_of_job = true;  ///< the program runs under mpirun and reads the settings
@@ -52,13 +52,13 @@ struct Program {
 
 /// The text of --help. @param command  null for the help of the program itself
 std::string help_text(const Program& program, const Command* command);
-/// The text of --version, as GNU's programs print it: the last word of the line is the version.
+/// The text of --version in GNU's format: the last word of the line is the version.
 std::string version_text(const Program& program);
-/// The page for man(1), in roff. Reproducible: the page has no date and depends on the program alone.
+/// The page for man(1), in roff. Reproducible: the page has no date, and depends only on the program.
 std::string manual_page(const Program& program);
 
-/// Answers --help, --version and the hidden switch of the manual page. Returns false if none of them was given: then
-/// the program does its work. @throws DataError  standard output cannot be written
+/// Answers --help, --version and the hidden switch of the manual page. Returns false if none of them was given; the
+/// program then does its work. @throws DataError  standard output cannot be written
 bool answer(const boost::program_options::variables_map& given, const Program& program,
             const Command* command = nullptr);
 
@@ -71,12 +71,12 @@ struct OptionFacts {
   std::string meaning;
 };
 OptionFacts facts_of(const boost::program_options::option_description& option);
-/// The possible words of a value of this name; empty if the value is free.
+/// Possible words of a value of this name; empty if any value is possible.
 std::vector<std::string> words_of(const Program& program, std::string_view value);
 /// The forms of the command line, such as "farandole-schedule show ALGORITHM [OPTION]...".
 std::vector<std::string> usage_of(const Program& program, const Command* command);
 
-// Words of values, from the library's tables.
+// Possible words of values, from the library's tables.
 
 /// Names of all collectives.
 std::vector<std::string> collective_names();

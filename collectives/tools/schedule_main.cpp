@@ -54,7 +54,7 @@ std::set<int> parse_numbers(const std::string& text, int low, int high, std::str
   return numbers;
 }
 
-/// The algorithms that the options name; all algorithms if the options name none.
+/// Returns the algorithms that the options name; all algorithms if the options name none.
 /// @throws InvalidArgument  the named algorithm does not exist; lists the valid names
 std::vector<const Algorithm*> select_algorithms(const po::variables_map& options) {
   std::vector<const Algorithm*> selected;
@@ -88,7 +88,7 @@ int option_number(const po::variables_map& options, const char* option, int low,
   return parse_number(options[option].as<std::string>(), low, high, std::string("--") + option);
 }
 
-/// The algorithm and the size that `show` and `svg` take.
+/// Reads the arguments of `show` and `svg`.
 Request parse_request(const po::variables_map& options) {
   if (options.count("algorithm") == 0) {
     throw InvalidArgument("Which algorithm? Name one, for example: farandole-schedule show ring --size 8");
@@ -216,7 +216,7 @@ std::vector<std::string> link_names() {
   return names;
 }
 
-/// The link that --link names. --latency-us and --gbps override its values.
+/// Returns the link that --link names. --latency-us and --gbps override the link's values.
 Link parse_link(const po::variables_map& options) {
   Link chosen{};
   if (options.count("link") > 0) {
@@ -244,7 +244,7 @@ int run_cost(const po::variables_map& options) {
   const std::int64_t bytes = parse_bytes(options["bytes"].as<std::string>());
   const Link link = parse_link(options);
   const auto selected = select_algorithms(options);
-  // 0: the fastest number for each algorithm
+  // 0 stands for the fastest number for each algorithm.
   const int segments = options.count("segments") > 0 ? option_number(options, "segments", 1, kMaxSegments) : 0;
   const Network network{link.latency_us * 1e-6, link.gbps * 1e9 / 8};
   fmt::print("{} of {} among {} ranks; {} us a round, {} Gbit/s for each rank and direction\n",

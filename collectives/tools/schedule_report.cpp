@@ -121,8 +121,8 @@ std::span<const Link> links() {
 
 Prediction predict_best(const Algorithm& algorithm, const Place& place, double bytes, const Network& network) {
   Prediction best = predict(algorithm, place, 1, bytes, network);
-  // For algorithms with a chunk per rank 1 segment is best: the number of rounds does not depend on the number of
-  // segments, so the model predicts the same time.
+  // Algorithms with a chunk per rank need only 1 segment: their number of rounds does not depend on the number of
+  // segments, so the model predicts the same time for all numbers.
   const bool few_chunks = algorithm.chunks(2) == algorithm.chunks(3);
   for (int segments = 2; algorithm.pipelined && few_chunks && segments <= 256; segments *= 2) {
     const Prediction next = predict(algorithm, place, segments, bytes, network);

@@ -17,8 +17,8 @@ std::vector<Schedule> make_schedules(const Algorithm& algorithm, int size, int r
 /// One rank's steps, as a table.
 std::string step_table(const Algorithm& algorithm, const Schedule& schedule);
 
-/// Picture of all messages: rounds from left to right, ranks from top to bottom. All messages from a rank to a peer in
-/// one round are one arrow.
+/// Picture of all messages: rounds from left to right, ranks from top to bottom. One arrow stands for all messages from
+/// a rank to a peer in a round.
 std::string svg_picture(const Algorithm& algorithm, const std::vector<Schedule>& schedules);
 
 /// Model of a network: the messages of a round travel at the same time, and every rank sends and receives at full
@@ -53,7 +53,7 @@ struct Prediction {
 /// alltoall
 Prediction predict(const Algorithm& algorithm, const Place& place, int segments, double bytes, const Network& network);
 
-/// Predicts with the number of segments that is fastest on this network, among the powers of two from 1 to 256.
+/// Predicts the cost with the fastest number of segments on this network, among the powers of two from 1 to 256.
 Prediction predict_best(const Algorithm& algorithm, const Place& place, double bytes, const Network& network);
 
 /// "1.50 ms", "12.00 us": two decimals.

@@ -27,7 +27,7 @@ text { font: 12px 'DejaVu Sans', Verdana, sans-serif; fill: #1f2937 }
 </style>
 )";
 
-/// One arrow: all messages from one rank to another rank in a round.
+/// An arrow: all messages from one rank to another rank in a round.
 struct Arrow {
   bool reduces = false;
   std::vector<Region> regions;
@@ -113,7 +113,7 @@ std::string line_svg(int round, int from, int to, bool reduces) {
 }
 
 /// Draws a label beside the tail of an arrow, on the side to which the arrow points, so that labels of different ranks
-/// do not overlap. @param earlier  number of characters of the labels that stand there already
+/// do not overlap. @param earlier  number of characters of the labels that are already there
 std::string label_svg(int round, int from, int to, std::size_t earlier, const std::string& label) {
   return fmt::format("<text class=\"label\" x=\"{}\" y=\"{}\">{}<title>round {}: rank {} to rank {}</title></text>\n",
                      column_x(round) + 18 + 7 * static_cast<int>(earlier), row_y(from) + (to > from ? 20 : -12), label,

@@ -18,7 +18,7 @@ std::optional<int> terminal_of_standard_output() {
   std::error_code unreadable;
   const auto shown = std::filesystem::read_symlink(fmt::format("/proc/{}/fd/1", getppid()), unreadable).string();
   if (!shown.starts_with("/dev/pts/") && !shown.starts_with("/dev/tty")) return std::nullopt;
-  // A terminal that cannot be opened has an unknown width.
+  // If the terminal cannot be opened, its width is unknown.
   const int terminal = open(shown.c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC);
   return terminal >= 0 ? terminal : STDOUT_FILENO;
 }

@@ -25,7 +25,8 @@ std::optional<CapturedCalls::Replay> CapturedCalls::look(Clock::time_point now) 
 void CapturedCalls::look(Entry& entry, Clock::time_point now) {
   const std::atomic_ref<std::uint32_t> word(*entry.word);
   std::uint32_t state = kBegun;
-  // Fails if the word is not kBegun, and sets `state` to the word. The next look sees a replay that begins later.
+  // If the word is not kBegun, the exchange fails and stores the word in `state`. The next look sees replays that begin
+  // later.
   const bool has_begun = word.compare_exchange_strong(state, kSeen, std::memory_order_acq_rel);
   const bool is_same = state == kSeen;
   if (entry.is_running && !is_same) last_end_ = now;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Direct calls that were captured into graphs, and whether replays of them run.
+// Direct calls that were captured into graphs; detects replays that have not ended.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,8 @@ namespace farandole {
 
 /// The captured calls of one communicator. Each call has a word of pinned memory: its graph writes kBegun to the word
 /// before the work of the call, and kIdle after the work. `look` replaces kBegun by kSeen. A word that stays kSeen
-/// belongs to one replay that has not ended; if another replay begins, the word is kBegun again. So the graph needs two
-/// writes of constants and no kernel, also when replays follow each other without a gap.
+/// belongs to a single replay that has not ended; the next replay makes the word kBegun again. So the graph needs two
+/// writes of constants and no kernel, even if replays follow each other without a gap.
 ///
 ///     std::uint32_t* const word = captured.take_word(allocate);
 ///     device.write_word(word, CapturedCalls::kBegun, stream);
@@ -45,8 +45,8 @@ class CapturedCalls {
   CapturedCalls& operator=(const CapturedCalls&) = delete;
 
   // The thread that makes the calls.
-  /// Returns an idle word that no other call has. @param allocate  returns kSlabBytes of zeroed pinned memory; called
-  /// if no slab has room. Its exceptions are passed on
+  /// Returns an idle word for a new call. @param allocate  returns kSlabBytes of zeroed pinned memory; called if no
+  /// slab has room. Its exceptions are passed on
   template <class Allocate>
   std::uint32_t* take_word(const Allocate& allocate) {
     constexpr std::size_t kWordsPerSlab = kSlabBytes / sizeof(std::uint32_t);
@@ -61,26 +61,26 @@ class CapturedCalls {
   // The watch thread.
   /// Notes which replays have begun and ended since the last `look`. Returns the replay that has run for longest.
   std::optional<Replay> look(Clock::time_point now);
-  /// Time of the last look that has seen the end of a replay.
+  /// Time of the last `look` that saw the end of a replay.
   Clock::time_point last_end() const { return last_end_; }
 
-  /// True if a replay runs. Reads the words themselves. Thread-safe.
+  /// True if a replay runs now: reads the words. Thread-safe.
   bool has_running() const;
 
  private:
   static constexpr std::uint32_t kSeen = 2;
   struct Entry {
     std::uint32_t* word;
-    Replay replay;            // the last that was seen
+    Replay replay;            // the last replay seen
     bool is_running = false;  // `replay` had not ended at the last look
   };
   void look(Entry& entry, Clock::time_point now);
 
-  std::vector<DeviceScratch> slabs_;  // the writer's, as the next
+  std::vector<DeviceScratch> slabs_;  // used by the calling thread only, like words_taken_
   std::size_t words_taken_ = 0;
   mutable std::mutex mutex_;  // guards entries_
   std::vector<Entry> entries_;
-  Clock::time_point last_end_{};  // the watch thread's
+  Clock::time_point last_end_{};  // used by the watch thread only
 };
 
 }  // namespace farandole

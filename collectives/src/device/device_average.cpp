@@ -87,8 +87,7 @@ Operation::State DeviceAverageRun::advance() {
 }
 
 BufferHazard DeviceAverageRun::withdraw() {
-  // Ignore the hazard of the sum: kWritten is the worst hazard, so the owner keeps this run, which owns `sum_`, until
-  // exit.
+  // Ignore the sum's hazard: kWritten is the worst, and makes the owner keep this run, and `sum_` with it, until exit.
   if (sum_ != nullptr) sum_->withdraw();
   return BufferHazard::kWritten;
 }

@@ -15,8 +15,8 @@
 
 namespace farandole {
 
-/// Averages integers without overflow: casts the input to a wider type (sum_type) on the device, runs the collective as
-/// a sum of that type, divides the sums, and casts them back to the type of the output.
+/// Averages integers without overflow. On the device, casts the input to a wider type (sum_type), runs the collective
+/// as a sum of that type, divides the sums, and casts them back to the output's type.
 class DeviceAverageRun final : public DeviceRun {
  public:
   using MakeRun = std::function<std::unique_ptr<DeviceRun>(const Call& call, const DeviceEvents& events)>;
@@ -32,7 +32,7 @@ class DeviceAverageRun final : public DeviceRun {
   /// Device memory for the wide input and the sums. Allocated on the device's thread.
   struct Memory {
     Memory(Device& device, const Call& call);
-    /// Memory of the sums. An allreduce sums in place, in the memory of the wide input.
+    /// Memory of the sums. An allreduce sums in-place, in the memory of the wide input.
     void* sums() const { return output != nullptr ? output.get() : input.get(); }
     const DeviceScratch scaled, input, output;
   };

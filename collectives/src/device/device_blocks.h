@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device memory that the program has allocated, and the calls that use it.
+// Device memory that the program has allocated, with the calls that use it.
 #pragma once
 
 #include <unistd.h>
@@ -17,14 +17,15 @@
 
 namespace farandole {
 
-/// An operation in the agreed order, as a user of blocks.
+/// Marks a queued operation as a user of blocks; the blocks are in use as long as this object exists.
 struct BlockUser {
-  std::atomic<bool> is_enqueued{false};  ///< all work is on the device: no other rank's program can delay its end
+  std::atomic<bool> is_enqueued{false};  ///< all work is on the device, so no other rank's program can delay its end
 };
 
-/// The blocks of Communicator::allocate on a rank's device. A block that the program releases while calls use it
-/// returns to the device's pool only after these calls have ended on the device, so that the pool never gives it to
-/// other work too early. Only calls of Farandole are known: not the program's own kernels, and not replays of graphs.
+/// The blocks of Communicator::allocate on a rank's device. If the program releases a block while calls use it, the
+/// block returns to the device's pool only after these calls have ended on the device. So the pool never gives the
+/// block to other work too early. Knows Farandole's calls only: neither the program's own kernels nor replays of
+/// graphs.
 ///
 ///     blocks.add(memory, bytes);
 ///     blocks.note_use(memory, ends, 7);    // for each call that uses memory of the block
@@ -37,26 +38,27 @@ class DeviceBlocks {
   DeviceBlocks() = default;
   DeviceBlocks(const DeviceBlocks&) = delete;
   DeviceBlocks& operator=(const DeviceBlocks&) = delete;
-  /// Keeps blocks that are still in use, after a fault, until the process ends.
+  /// Keeps blocks that are still in use until the process ends; this happens after a fault.
   ~DeviceBlocks();
   /// Takes a new block. Returns its address.
   void* add(DeviceScratch memory, std::size_t bytes);
-  /// Notes that a direct call, which is about to be enqueued, uses the blocks that overlap the memory. Earlier calls of
-  /// the same communicator are taken to use them, too. @param ends  DirectLog::ends()
+  /// Notes that a direct call, about to be enqueued, uses the blocks that overlap the memory. Treats earlier calls of
+  /// the same communicator as if they used them, too. @param ends  DirectLog::ends()   @param number  the call's number
   void note_use(const void* memory, std::size_t bytes, const std::shared_ptr<const CallEnds>& ends,
                 std::uint64_t number);
   /// Notes that the blocks that overlap the memory are used while `user` exists.
   void note_use(const void* memory, std::size_t bytes, const std::shared_ptr<const BlockUser>& user);
-  /// The program has released the block that begins at `memory`. No-op in a forked child.
+  /// Releases the block that begins at `memory`: returns it to the pool, or keeps it while calls use it. No-op in a
+  /// forked child.
   void release(void* memory);
 
-  /// The released blocks after `collect`.
+  /// Result of `collect`.
   struct Released {
-    std::uint64_t returned = 0;  ///< number of blocks that were ever kept and then returned to the pool
-    bool are_left = false;       ///< blocks are in use
-    bool are_running = false;    ///< blocks are in use whose calls are all on the device
+    std::uint64_t returned = 0;  ///< blocks that were kept and then returned to the pool, ever since the beginning
+    bool are_left = false;       ///< released blocks are still in use
+    bool are_running = false;    ///< at least one of them is used only by calls that are on the device
   };
-  /// Returns the released blocks whose calls have ended to the pool.
+  /// Returns released blocks to the pool if all calls that used them have ended.
   Released collect();
 
  private:
@@ -74,17 +76,17 @@ class DeviceBlocks {
     std::vector<Use> uses;
   };
   static bool is_in_use(const Block& block);
-  /// Calls `visit` with the block that contains `memory` and those after it that begin in the range.
+  /// Calls `visit` with each block that overlaps the range.
   template <class Visit>
   void for_each(const void* memory, std::size_t bytes, const Visit& visit);
 
-  /// In a forked child: the parent's device is of no use there, and the mutex may be locked for ever.
+  /// True in a forked child: it cannot use the parent's device, and `mutex_` may be locked there for ever.
   bool is_forked_child() const { return getpid() != owner_; }
 
   const pid_t owner_ = getpid();
   std::mutex mutex_;               // guards the members below
-  std::map<void*, Block> blocks_;  // of the program, by address
-  std::vector<Block> released_;    // by the program, but in use
+  std::map<void*, Block> blocks_;  // not released by the program; by address
+  std::vector<Block> released_;    // released by the program, but in use
   std::uint64_t returned_ = 0;
 };
 

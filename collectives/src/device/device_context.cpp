@@ -244,7 +244,7 @@ void DeviceContext::abandon() {
   const std::lock_guard contexts_lock(contexts.mutex);
   const std::vector<Group>& groups = contexts.abandoned.emplace_back(std::exchange(groups_, {}));
   try {
-    // The scope is open before the thread runs, so that an exit which comes at once waits for it.
+    // Open the scope before the thread runs, so that even an immediate exit waits for the thread.
     start_library_thread([&groups, inside = std::make_unique<VendorThreadScope>()] {
       for (const Group& group : groups) group.devices->abort();
     }).detach();

@@ -21,25 +21,26 @@
 
 namespace farandole {
 
-/// The open device of a rank, with the stream for collectives, the device's thread, the order of operations, and the
-/// device groups. Thread-safe.
+/// A rank's open device, with the stream for collectives, the device's thread, the order of operations, and the device
+/// groups. All communicators of the rank share it. Thread-safe.
 ///
-/// Opened by the first use of a device on this rank, and destroyed with the rank's last communicator, whether that uses
-/// devices or not. The device groups end then, and a vendor may wait until all ranks of a group have ended theirs.
+/// The rank's first use of a device opens the context. The rank's last communicator destroys the context, even if that
+/// communicator uses no device. The destructor ends the device groups; it may block there until all ranks of a group
+/// have ended theirs.
 ///
-/// All operations of queues run in one stream, one after another, in the order of DeviceOrder. One thread
-/// (DeviceThread) makes all calls that enqueue them, and all calls that may block in the driver: opening the device,
-/// allocating memory, loading NCCL. That thread waits in NCCL for the threads of its peers, but never for a program,
-/// because all ranks have called an operation before it is enqueued. Direct calls (DirectCalls) are enqueued by their
-/// callers, in the callers' streams.
+/// Queued operations (DeviceOperation) run in one stream, one after another, in the order of DeviceOrder. One thread
+/// (DeviceThread) enqueues them all, and makes all calls that may block in the driver: opening the device, allocating
+/// memory, loading NCCL. That thread may block in NCCL until its peers' threads enqueue the same collective. It never
+/// waits for a program, because an operation is enqueued only after all ranks have called it. Direct calls
+/// (DirectCalls) differ: the calling thread enqueues them, in the caller's stream.
 class DeviceContext {
  public:
-  /// Reference that keeps a rank's context open. Each communicator holds a ContextRef for its whole life. The reference
-  /// does not open the device; `context` does.
+  /// Reference that keeps a rank's context open. Each communicator holds a ContextRef for its whole life. Making the
+  /// reference does not open the device; `context()` does.
   class ContextRef {
    public:
     explicit ContextRef(std::shared_ptr<Endpoint> endpoint);
-    /// The rank's last reference destroys the context, which may block until peers destroy theirs.
+    /// The rank's last reference destroys the context, and may block until peers destroy theirs.
     ~ContextRef();
     ContextRef(const ContextRef&) = delete;
     ContextRef& operator=(const ContextRef&) = delete;
@@ -60,41 +61,41 @@ class DeviceContext {
   const DeviceRuntime& runtime() const { return *opened_.runtime; }
   /// The stream of collectives. Does not synchronise with other streams, except through events.
   StreamView stream() const { return opened_.stream; }
-  /// Streams for copies from the device to pinned memory (`out`) and back (`in`), which run at the same time as
-  /// collectives.
+  /// Streams for copies from the device to pinned memory (`out`) and back (`in`). The copies overlap collectives.
   struct CopyStreams {
     StreamView out, in;
   };
-  /// Made by the first call. To be called on the device's thread. @throws DeviceError
+  /// Returns the copy streams; the first call makes them. Call it on the device's thread. @throws DeviceError
   CopyStreams copy_streams();
   DeviceThread& thread() { return thread_; }
   WatchThread& watch_thread() { return watch_thread_; }
-  /// Runs `make`, which may block in the driver, on the device's thread, and blocks until it returns; poisons the job
-  /// at the deadline. `make` must own all data that it uses, because it may still run then.
-  /// @param what  completes the message of that fault: "to allocate 10 bytes"   @throws Error  `make` has thrown it, or
-  /// the job's fault
+  /// Runs `make`, which may block in the driver, on the device's thread. Blocks until `make` returns. At the deadline
+  /// (FARANDOLE_TIMEOUT) poisons the job and throws; `make` may still run then, so `make` must own all data that it
+  /// uses.
+  /// @param what  completes the fault's message: "to allocate 10 bytes"   @throws Error  thrown by `make`, or the job's
+  /// fault
   template <class Make>
   auto make_now(const std::string& what, Make make) {
     const auto made = std::make_shared<std::invoke_result_t<Make>>();
     run_now(what, [made, make = std::move(make)] { *made = make(); });
     return std::move(*made);
   }
-  /// Allocates zeroed memory of the device from its pool. Blocks until the memory is zero. If the pool must first
-  /// return memory to the driver, blocks until the device is idle; a device that hangs becomes a fault of the job at
-  /// the deadline. Memory that is released while calls use it returns to the pool when they have ended (DeviceBlocks);
-  /// if there is no other memory, blocks until calls that are on the device have ended.
+  /// Allocates device memory from the pool, and fills it with zeros. Blocks until the memory is zero. If the pool must
+  /// first return memory to the driver, blocks until the device is idle; if the device hangs, the job fails at the
+  /// deadline. If a program releases memory that calls still use, the memory returns to the pool only after these calls
+  /// (DeviceBlocks). If no other memory is left, `allocate` blocks until such calls have ended on the device.
   /// @throws InvalidArgument, DeviceError  not enough memory   @throws Error  the job's fault
   Buffer allocate(std::size_t count, DType dtype);
-  /// Returns the pool's unused memory, and unused pinned memory, to the driver; returns the number of bytes. Blocks
-  /// until all calls that the rank has enqueued have ended, and then until the streams of Farandole are idle.
+  /// Gives the pool's unused memory, and unused pinned memory, back to the driver. Returns the number of bytes. Blocks
+  /// until all calls that the rank has enqueued have ended, then until Farandole's streams are idle.
   /// @throws Error  the job's fault
   std::size_t trim();
   DeviceBlocks& blocks() { return *blocks_; }
-  /// Counts the operations in the agreed order whose work is being enqueued or is on the device.
+  /// Begin and end of a queued operation: from its turn until it is destroyed. `trim` waits until no operation runs.
   void begin_operation() { ++running_operations_; }
   void end_operation() { --running_operations_; }
 
-  // Thread-safe access to the rank's DeviceOrder, which has the documentation.
+  // Thread-safe access to the rank's DeviceOrder; documented there.
   void add(DeviceOrder::Ticket ticket);
   std::optional<DeviceOrder::Time> propose(DeviceOrder::Ticket ticket);
   void agree(DeviceOrder::Ticket ticket, DeviceOrder::Time agreed);
@@ -108,13 +109,13 @@ class DeviceContext {
     std::shared_ptr<DeviceGroup> devices;
     bool is_shared = true;  ///< other communicators of the same ranks may use the group
   };
-  /// Adds a group that an operation has made in its turn. When the context ends, it destroys its groups in the order of
-  /// turns: destroying a group may wait for its other ranks, so all ranks need the same order.
+  /// Adds a group that an operation has made in its turn. The destructor of the context destroys groups in the order of
+  /// turns, which is the same on all ranks, because destroying a group may block until its other ranks do so, too.
   void add(Group group);
   /// Returns the shared group added last for these ranks; a Group without devices if there is none.
   Group group_of(const std::vector<int>& members) const;
-  /// After a fault of the job: aborts all pending work of the device's groups on a detached thread, because aborting
-  /// may block forever, and abandons the device's thread. Non-blocking; idempotent.
+  /// To be called after a fault of the job. Abandons the device's thread. A detached thread aborts all pending work of
+  /// the device's groups, because aborting may block forever. Non-blocking; idempotent.
   void abandon();
   /// @throws DeviceError  a group of this rank's device reports an asynchronous error
   void check(DeviceGroup& devices) const;
@@ -125,12 +126,12 @@ class DeviceContext {
     DeviceRuntime* runtime = nullptr;
     Device* device = nullptr;
     StreamView stream;          ///< for collectives
-    StreamView zeroing_stream;  ///< for new memory: zeroing must not wait for collectives that peers have not called
+    StreamView zeroing_stream;  ///< zeroes new memory, without waiting for collectives that peers have not called
   };
   Opened open();
   void run_now(const std::string& what, std::function<void()> work);
-  /// Calls `is_over` until it returns true, and advances the rank's operations meanwhile. Has no deadline: to be used
-  /// for the end of calls, whose own deadlines hold. @throws Error  the job's fault
+  /// Calls `is_over` until it returns true, and advances the rank's operations meanwhile. Has no deadline of its own:
+  /// wait only for the end of calls, which have deadlines. @throws Error  the job's fault
   void wait_until(const std::function<bool()>& is_over);
   const std::shared_ptr<Endpoint> endpoint_;
   DeviceThread thread_;

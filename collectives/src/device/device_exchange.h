@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Schedules on device memory whose messages go through a host transport that accepts device memory (CUDA-aware MPI).
+// Schedules on device memory over a transport between hosts that accepts device memory (CUDA-aware MPI).
 #pragma once
 
 #include <cstddef>
@@ -14,10 +14,10 @@
 
 namespace farandole {
 
-/// Runs a DevicePlan with messages of the host. For each stage of the plan:
+/// Runs a DevicePlan whose messages the CPU posts. For each stage of the plan:
 ///
 /// 1. The device's thread enqueues the kernels, and an event after them.
-/// 2. When the device has completed the event, the host posts the stage's sends and receives on device memory.
+/// 2. When the event is complete, `advance` posts the stage's sends and receives on device memory.
 /// 3. When all messages are complete, the next stage begins.
 ///
 /// So no kernel waits for a message, and the stream is idle when the exchange is done.

@@ -12,7 +12,7 @@
 namespace farandole {
 namespace {
 
-// Slices in pinned memory: one is copied out, one is exchanged, one is copied in.
+// Slices in pinned memory: one is being copied out, one exchanged, one copied in.
 constexpr std::size_t kPinnedSlices = 3;
 // Maximum number of slices of a plan; longer vectors get longer slices. A plan takes memory for each slice.
 constexpr std::size_t kMaxDeviceSlices = 1024;
@@ -56,7 +56,7 @@ HierarchicalQuery device_hierarchical_query(const Call& call, const Hierarchy& h
   // All slices except the last have equal parts, as the vendor's collectives require.
   query.slice_granularity = carriers * std::max<std::size_t>(1, kDeviceAlignment / element_bytes);
   std::size_t carried_bytes = PreparedCall(call, size).total * element_bytes;
-  // In an alltoall the carriers of a host exchange the vectors of all its ranks.
+  // In an alltoall the carriers of a host exchange the vectors of all the host's ranks.
   if (call.collective == Collective::kAlltoall) carried_bytes *= static_cast<std::size_t>(hierarchy.max_local_size());
   const std::size_t part_bytes = carried_bytes / carriers;
   // A reduce_scatter of uneven blocks is not sliced: in place, the result of a slice could overwrite input of a later
@@ -69,13 +69,13 @@ HierarchicalQuery device_hierarchical_query(const Call& call, const Hierarchy& h
 
 struct HierarchicalDeviceRun::OwnMemory {
   DeviceScratch scratch;
-  std::vector<DeviceScratch> pinned;  ///< one per slice in flight; without memory if no copies are needed
+  std::vector<DeviceScratch> pinned;  ///< one per slice in flight; null if no copies are needed
 };
 
 /// State of one phase of the plan.
 struct HierarchicalDeviceRun::Step {
   const HierarchicalPhase* phase = nullptr;
-  Step* after = nullptr;  ///< must be enqueued (inside) or exchanged (across) before this step begins; null if none
+  Step* after = nullptr;  ///< must be enqueued (inside) or exchanged (across) before this step begins; may be null
   std::size_t place = 0;  ///< index in its track
   Call call;              ///< the phase as a call on device memory
   /// Recorded after the phase: in the stream of collectives (inside), or in the stream of copies in (across).

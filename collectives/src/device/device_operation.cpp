@@ -45,9 +45,8 @@ constinit const Method kDeviceVendorMethod{
     .explain = explain_vendor,
 };
 
-// Not preferred over `vendor`: NCCL crosses hosts itself, and which is faster has not been measured. Whether NCCL can
-// connect the hosts at all is known only in the first operation's turn, too late for a choice that all ranks must make
-// alike.
+// `vendor` is preferred: NCCL crosses hosts itself, and nobody has measured which is faster. Whether NCCL can connect
+// the hosts at all shows only in the first operation's turn, too late for a selection that all ranks must make alike.
 constinit const Method kDeviceHierarchicalMethod{
     .name = "hierarchical",
     .number = 0xf9,
@@ -56,7 +55,7 @@ constinit const Method kDeviceHierarchicalMethod{
     .created_before_comparison = true,
     .supports = [](Collective collective) { return collective != Collective::kBarrier; },
     .fits = [](const TuningShape& shape) { return shape.hosts > 1; },
-    // A plan needs the counts of all ranks, which an alltoall with counts does not know.
+    // A plan needs the counts of all ranks; in an alltoall with counts no rank knows them.
     .is_available = [](const SelectionQuery& query, bool) { return query.hosts > 1 && query.bytes != kUnknownBytes; },
     .make = make_device_operation<DeviceOperation::Way::kHierarchical>,
     .explain = explain_hierarchical_devices,
@@ -248,7 +247,7 @@ BufferHazard DeviceOperation::withdraw() {
   if (agreement_) return agreement_->withdraw();
   if (phase_ == Phase::kBringUp) return slot_.withdraw();
   if (phase_ != Phase::kEnqueue && phase_ != Phase::kRun) return BufferHazard::kNone;
-  run_->withdraw();  // the result does not matter: kWritten keeps the whole run
+  run_->withdraw();  // ignore the result: kWritten below keeps the whole run
   if (!run_->may_have_enqueued()) return BufferHazard::kNone;
   slot_.context().abandon();
   return BufferHazard::kWritten;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives on device memory: the operation, from the call to the end of its work on the device.
+// Operation of a collective on device memory, from the call to the end of its work on the device.
 #pragma once
 
 #include <cstdint>
@@ -21,21 +21,21 @@ extern const Method kDeviceVendorMethod;
 extern const Method kDeviceHierarchicalMethod;
 extern const Method kDeviceScheduleMethod;
 
-/// A collective on device memory. The device operations of a rank, over all communicators, run in sequence in a single
-/// stream, and all ranks run the operations that they share in the same order: otherwise two NCCL collectives could
-/// wait for each other forever.
+/// A collective on device memory in the agreed order. A rank's device operations, over all communicators, run in
+/// sequence in a single stream. All ranks run the operations that they share in the same order: otherwise two NCCL
+/// collectives could wait for each other forever.
 ///
-/// 1. Constructor, in the caller's call, before the ranks compare their calls: records an event in the caller's stream,
-/// so that the operation runs after the work already enqueued there, and adds itself to the rank's DeviceOrder.
-/// 2. kMeet: waits until all ranks have made the call. After a comparison of calls, they have; else a small allreduce
-/// tells.
+/// 1. Constructor, inside the program's call, before the ranks compare their calls: records an event in the caller's
+/// stream, so that the operation is ordered after work already enqueued there, and adds the operation to the rank's
+/// DeviceOrder.
+/// 2. kMeet: waits until all ranks have made the call. If ranks compare calls, all have; otherwise a small allreduce
+/// waits for them.
 /// 3. kPropose: proposes a time to the DeviceOrder.
 /// 4. kAgree: an allreduce (maximum) of 8 bytes in host memory turns the proposals into the agreed time.
-/// 5. kTurn: waits until every other pending operation of this rank is known to come later.
-/// 6. kBringUp: makes the communicator's device group, if this is the first operation that needs the group
-/// (DeviceSlot).
-/// 7. kEnqueue: the device's thread enqueues the work (DeviceRun). The turn passes to the next operation as soon as all
-/// jobs for that thread are queued.
+/// 5. kTurn: waits until every other pending operation of this rank is certain to come later.
+/// 6. kBringUp: the first operation that needs the communicator's device group makes it (DeviceSlot).
+/// 7. kEnqueue: the device's thread enqueues the work (DeviceRun). The next operation's turn begins as soon as all jobs
+/// for that thread are queued.
 /// 8. kRun: polls the event at the end of the work, and checks the device group for errors every millisecond.
 class DeviceOperation final : public Operation {
  public:
@@ -45,7 +45,7 @@ class DeviceOperation final : public Operation {
 
   State advance() override;
   std::vector<int> waits_for() const override;
-  /// Returns kWritten, and abandons the device, if the device may still execute work of this operation.
+  /// If the device may still execute work of this operation, abandons the device and returns kWritten.
   BufferHazard withdraw() override;
   /// The event at the end of the work, once all work is enqueued; else null.
   std::shared_ptr<DeviceEvent> enqueued() const override;
@@ -69,14 +69,14 @@ class DeviceOperation final : public Operation {
   const Selection& selection_;
   const Way way_;
   const DeviceOrder::Ticket ticket_;
-  std::shared_ptr<BlockUser> use_ = std::make_shared<BlockUser>();  // of the buffers
+  std::shared_ptr<BlockUser> use_ = std::make_shared<BlockUser>();  // exists while the operation may use its buffers
   std::optional<Error> failure_;  // error of the constructor; thrown by the first `advance`
   DeviceEvents events_;
   Phase phase_ = Phase::kMeet;
   std::uint64_t time_ = 0;                // the proposed time, then the agreed time
   std::unique_ptr<Operation> agreement_;  // the allreduce of kMeet or kAgree
   std::unique_ptr<DeviceRun> run_;
-  Clock::time_point next_check_{};  // of the device group's errors
+  Clock::time_point next_check_{};  // when to check the device group for errors again
 };
 
 }  // namespace farandole

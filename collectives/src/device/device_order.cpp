@@ -30,8 +30,8 @@ bool DeviceOrder::is_next(Ticket ticket) const {
   const Entry& own = pending_.at(ticket);
   if (own.state != State::kAgreed) return false;
   // Every rank proposes in the order of calls, so later operations of a communicator get later times: only the first
-  // pending operation of each communicator counts. Later operations must not be waited for, because few operations of a
-  // communicator run together: they may be agreed on only after this operation has run.
+  // pending operation of each communicator counts. Waiting for later operations could deadlock: a communicator runs
+  // only a few operations together, so later operations may be agreed on only after this operation has run.
   const Ticket* previous = nullptr;
   for (const auto& [other, entry] : pending_) {
     const bool is_first = previous == nullptr || previous->communicator != other.communicator;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Agreement on the order of device operations, so that ranks never wait for each other in a cycle.
+// Order of device operations that all ranks agree on, so that ranks never wait for each other in a cycle.
 #pragma once
 
 #include <compare>
@@ -9,22 +9,25 @@
 
 namespace farandole {
 
-/// A rank's state of a total order of operations by agreed times (Skeen's algorithm; Birman and Joseph, ACM TOCS 5(1),
-/// 1987), over all communicators of the rank.
+/// One rank's part of Skeen's algorithm (Birman and Joseph, ACM TOCS 5(1), 1987), which puts the device operations of
+/// all communicators into one total order, by agreed times. Not thread-safe.
 ///
 /// A device runs operations in sequence. If rank 0 ran A before B, and rank 1 ran B before A, both ranks would wait
 /// forever. So the ranks agree:
 ///
-/// 1. Once all members of an operation have called it, each proposes a time, later than every time known to the member.
+/// 1. Once all members of an operation have called it, each member proposes a time, later than every time that it
+/// knows.
 /// 2. The members exchange proposals (elsewhere; this class is pure). The largest proposal is the operation's time.
 /// 3. Operations run in the order of their times; operations of equal time in the order of communicator ids.
-/// 4. A rank runs an operation when no proposed operation of that rank can still get an earlier time: the agreed time
-/// is never earlier than the rank's own proposal, nor earlier than the times of earlier operations of its communicator.
+/// 4. A rank runs an operation once none of the rank's proposed operations can still get an earlier time. An agreed
+/// time has two lower bounds: the rank's own proposal, and the times of earlier operations of the same communicator.
 ///
 /// Hence two ranks run the operations that they share in the same order, and no cycle of waiting ranks and
-/// communicators can arise. From the first proposal to the agreed time, an operation waits for no program: if a rank
-/// proposed before all members had called, the proposal would hold back operations with later times, on which a member
-/// that has not called yet may be waiting. Not thread-safe.
+/// communicators can arise.
+///
+/// Step 1 waits for all members' calls because a proposal holds back operations with later times. If a rank proposed
+/// earlier, a program that has not yet called the operation might be waiting for one of those. So between the first
+/// proposal and the agreed time, an operation waits for no program.
 class DeviceOrder {
  public:
   using Time = std::uint64_t;
@@ -37,8 +40,8 @@ class DeviceOrder {
 
   /// Adds an operation that this rank has called. Called in the order of calls of its communicator.
   void add(Ticket ticket);
-  /// Returns this rank's proposal, or nothing while earlier operations of the communicator have not proposed. To be
-  /// called once all members have called the operation.
+  /// Returns this rank's proposal, or nothing while earlier operations of the communicator have not proposed. Call it
+  /// only once all members have called the operation.
   std::optional<Time> propose(Ticket ticket);
   /// Sets the time of an operation: the largest proposal of all members.
   void agree(Ticket ticket, Time agreed);
@@ -51,9 +54,9 @@ class DeviceOrder {
   enum class State { kCalled, kProposed, kAgreed };
   struct Entry {
     State state = State::kCalled;
-    Time time = 0;  ///< the agreed time; before that this rank's proposal, a lower bound of the agreed time
+    Time time = 0;  ///< the agreed time; until then this rank's proposal, its lower bound
   };
-  Time latest_ = 0;  // the latest time that this rank knows
+  Time latest_ = 0;  // latest time that this rank knows
   std::map<Ticket, Entry> pending_;
 };
 

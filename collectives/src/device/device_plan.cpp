@@ -10,7 +10,8 @@ namespace {
 
 using Memory = ExecutionPlan::Memory;
 
-/// Elements in device memory. Addresses are integers, because a layout may begin before its memory (see layout()).
+/// Elements in device memory. The address is an integer, because the vector's start may lie before the allocated memory
+/// (see layout()).
 struct DeviceExtent {
   std::uintptr_t address = 0;
   std::size_t count = 0;

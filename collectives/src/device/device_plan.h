@@ -11,9 +11,9 @@
 
 namespace farandole {
 
-/// A schedule as a sequence of stages. In each stage the launches run in sequence; then all messages of the stage
-/// proceed at the same time, as an NCCL group. All messages of a round of the schedule are in the same stage, so ranks
-/// whose local dependencies differ still group them alike.
+/// A schedule as a sequence of stages. In each stage the launches run in sequence; then all messages of the stage run
+/// at the same time, as one NCCL group. A stage holds all messages of a round of the schedule, so that all ranks group
+/// messages alike, even if their local dependencies differ.
 struct DevicePlan {
   struct Stage {
     std::vector<std::vector<DeviceTask>> launches;  ///< tasks of one launch are independent of each other

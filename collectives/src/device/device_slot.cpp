@@ -121,8 +121,7 @@ bool DeviceSlot::have_group(const std::vector<Claim>& claims, int rank, DeviceRe
 }
 
 bool DeviceSlot::are_decided(const std::vector<Claim>& claims, DeviceReach reach) const {
-  // The first rank of a group has made an id for a new group, unless that rank already has a group (`made_at` is not
-  // 0).
+  // The first rank of a group makes an id, unless that rank already has a group (`made_at` is not 0).
   for (int rank = 0; rank < group_.size(); ++rank) {
     const auto first = static_cast<std::size_t>(ranks_with(rank, reach).front());
     if (claims[first].made_at != 0 && !have_group(claims, rank, reach)) return false;

@@ -21,20 +21,21 @@ enum class DeviceReach : std::uint8_t {
   kHost,  ///< the ranks of the communicator on this host
 };
 
-/// A communicator's device groups: a group of all ranks, and a group of the ranks of each host. The first device
-/// operation that needs a group calls `bring_up` in its turn, which makes the group:
+/// A communicator's device groups: one of all its ranks, and one per host. The first device operation that needs a
+/// group calls `bring_up` in its turn, which makes the group:
 ///
-/// 1. On the device's thread each rank collects a claim: device, versions of libraries, any problem, and, on the first
-/// rank of each group, a new group id.
+/// 1. On the device's thread each rank fills a Claim: its device, versions of libraries, and any problem. The first
+/// rank of each group adds a new group id.
 /// 2. An allgather by messages gives every rank all claims. All ranks check the same claims, so all join, or all throw
 /// the same error.
 /// 3. The ranks of each group join with the id of their first rank.
 ///
-/// If all ranks of a group already have the group of another communicator (DeviceContext::group_of), they share that
-/// group and skip step 3, because an NCCL communicator takes device memory and is slow to make. If only some of the
-/// ranks have such a group, steps 1 and 2 are repeated for a new group.
+/// An NCCL communicator takes device memory and is slow to make. So if all ranks of a group already have the same group
+/// from another communicator (DeviceContext::group_of), they share it and skip step 3. If only some of the ranks have
+/// such a group, all repeat steps 1 and 2 to make a new group.
 ///
-/// One thread at a time (the work queue's lock; a direct call reads the group after the queue has enqueued all calls).
+/// Not thread-safe: the work queue's lock guards it. A direct call reads the group after the queue has enqueued all
+/// calls.
 class DeviceSlot {
  public:
   explicit DeviceSlot(const Group& group);
@@ -43,21 +44,21 @@ class DeviceSlot {
   DeviceSlot& operator=(const DeviceSlot&) = delete;
 
   const Group& group() const { return group_; }
-  /// Returns the rank's device context, and opens the device if it is not open. @throws InvalidArgument  this rank has
-  /// no device
+  /// Returns the rank's device context, and opens the device if necessary. @throws InvalidArgument  this rank has no
+  /// device
   DeviceContext& context();
-  /// The hosts of the communicator; null if it has a single host.
+  /// The communicator's hosts; null if all ranks are on one host.
   const Hierarchy* hierarchy() const { return hierarchy_ ? &*hierarchy_ : nullptr; }
   /// The device group; null before `bring_up`, and if the group would have this rank only.
   DeviceGroup* devices(DeviceReach reach) const { return state_of(reach).devices.get(); }
   std::shared_ptr<DeviceGroup> shared_devices(DeviceReach reach) const { return state_of(reach).devices; }
   /// True once `bring_up` has made the group.
   bool is_up(DeviceReach reach) const { return state_of(reach).is_up; }
-  /// Ranks of that group, numbered in the job.
+  /// Ranks of the group, as ranks of the job.
   std::vector<int> members(DeviceReach reach) const;
   /// True if the transports between hosts accept device memory on all ranks. Valid after `bring_up` of kHost.
   bool sends_device_memory() const { return sends_device_memory_; }
-  /// Advances the steps above. Returns true once the group is there, false if the caller must call again. Non-blocking.
+  /// Advances the steps above. Returns true once the group exists, false if the caller must call again. Non-blocking.
   /// @param sequence, made_at  sequence number and agreed time of the operation whose turn it is
   /// @throws Unsupported, DeviceError  on all ranks alike
   bool bring_up(DeviceReach reach, std::uint64_t sequence, DeviceOrder::Time made_at);
@@ -90,18 +91,18 @@ class DeviceSlot {
   const GroupState& state_of(DeviceReach reach) const { return group_states_[static_cast<std::size_t>(reach)]; }
   /// Ranks of the communicator that are in the same group as `rank`, ascending.
   std::vector<int> ranks_with(int rank, DeviceReach reach) const;
-  /// Step 1. Runs on the device's thread, because loading the vendor's library may block, and the library opens
-  /// sockets.
+  /// Begins step 1, on the device's thread: loading the vendor's library may block, and the library opens sockets.
   void begin_claiming(DeviceReach reach);
   /// @throws Unsupported  a rank has a problem, versions differ, or ranks share a device; the same on all ranks
   void check(const std::vector<Claim>& claims, DeviceReach reach) const;
-  /// Logs a warning, once per process, if drivers differ, which is no error.
+  /// Logs a warning, once per process, if the ranks' drivers differ. Different drivers work together.
   void warn_of_versions(const std::vector<Claim>& claims) const;
   /// True if all ranks of `rank`'s group already have the same device group.
   bool have_group(const std::vector<Claim>& claims, int rank, DeviceReach reach) const;
-  /// True if each group exists or has a new id, so that the ranks can share or join the group; the same on all ranks.
+  /// True if each group exists on all its ranks or has a new id, so that the ranks can share or join it. The same on
+  /// all ranks.
   bool are_decided(const std::vector<Claim>& claims, DeviceReach reach) const;
-  /// Step 3, on the device's thread.
+  /// Begins step 3, on the device's thread.
   void begin_joining(const std::vector<Claim>& claims, DeviceReach reach);
 
   const Group& group_;
@@ -110,8 +111,8 @@ class DeviceSlot {
   DeviceContext* context_ = nullptr;        // null until the device is open
   std::array<GroupState, 2> group_states_;  // by DeviceReach
   bool sends_device_memory_ = false;
-  // False if calls are enqueued in the caller's order, which needs a group of its own; and once only some ranks had a
-  // group to share.
+  // False for a communicator in the caller's order, which needs a group of its own. Becomes false once only some ranks
+  // have a group to share.
   bool may_share_;
   // State of `bring_up`. `claim_` and `joined_` are shared with the device's thread, which may be abandoned.
   DeviceContext::Group shared_group_;  // the group that this rank already has for these ranks, if any

@@ -38,7 +38,8 @@ void launch(Device& device, const DeviceTask& task, StreamView stream) {
   device.launch({&task, 1}, stream);
 }
 
-/// Enqueues the kernels before the vendor's collective. They write the elements that it combines to `target`.
+/// Enqueues the kernels before the vendor's collective. They write the elements that the collective combines to
+/// `target`.
 void prepare_input(Device& device, const Call& call, const VendorPlan& plan, void* target, StreamView stream) {
   const auto& [data, count, dtype, space] = call.input;
   const void* from = data;
@@ -135,7 +136,7 @@ VendorPlan plan_vendor(const Call& call, AverageWay way, int rank, int size, con
   }
   plan.is_ordered = is_ordered_by_device(call.collective, call.input.dtype, call.op);
   if (plan.is_ordered) plan.collective.dtype = call.input.dtype == DType::kF64 ? DType::kI64 : DType::kI32;
-  // Only an allreduce has an output as long as the input on every rank.
+  // Only in an allreduce the output is as long as the input on every rank.
   const bool is_prepared_in_output = plan.is_ordered && call.collective == Collective::kAllreduce;
   if (is_prepared_in_output) plan.collective.input = call.output.data;
   const bool is_alltoall_in_place = call.collective == Collective::kAlltoall && call.input.data == call.output.data;

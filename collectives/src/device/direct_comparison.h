@@ -13,16 +13,16 @@
 
 namespace farandole {
 
-/// Compares the direct calls of one communicator in a ring: each rank reports its calls to the next rank, by control
-/// messages, and compares the reports of the rank before it with its own calls. If all neighbours agree, all ranks
-/// agree. Costs 24 bytes per call, in messages of up to 81 calls. If ranks do not compare (FARANDOLE_CHECK=off, or a
-/// single rank), only counts the calls. Not thread-safe.
+/// Compares the direct calls of one communicator in a ring. Each rank reports its calls to the next rank, by control
+/// messages, and compares its own calls with the reports of the rank before it. If all neighbours agree, all ranks
+/// agree. Costs 24 bytes per call, in messages of up to 81 calls. With FARANDOLE_CHECK=off, or a single rank, only
+/// counts the calls. Not thread-safe.
 class DirectComparison {
  public:
   /// @param group  outlives this object
   explicit DirectComparison(const Group& group) : group_(group), compares_(group.compares && group.size() > 1) {}
 
-  /// Reports the calls that were added to the log since the last `report`. @throws TransportError
+  /// Reports the calls added to the log since the last `report`. @throws TransportError
   void report(const DirectLog& calls);
   /// Compares the calls that both this rank and the rank before have reported.
   /// @throws Mismatch  a call differs; names the first
@@ -42,9 +42,9 @@ class DirectComparison {
   const Group& group_;
   const bool compares_;
   std::uint64_t reported_ = 0;
-  std::uint64_t next_ = 1;          // number of the next call to compare; calls whose report was lost are skipped
-  std::deque<Descriptor> history_;  // own last calls up to reported_
-  std::deque<CallReport> unread_;   // reports with calls that were not compared yet
+  std::uint64_t next_ = 1;          // number of the next call to compare; skips calls whose report was lost
+  std::deque<Descriptor> history_;  // this rank's last calls, up to reported_
+  std::deque<CallReport> unread_;   // reports with calls that are not compared yet
   bool has_difference_ = false;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Direct calls on their way from the thread that makes them to the thread that watches them.
+// Queue of direct calls from the thread that makes them to the thread that watches them.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@
 
 namespace farandole {
 
-/// Which direct calls of a communicator have ended on the device. Thread-safe.
+/// Tells which direct calls of a communicator have ended on the device. Thread-safe.
 class CallEnds {
  public:
   static constexpr std::size_t kCapacity = 2048;
@@ -36,8 +36,8 @@ class CallEnds {
     return std::atomic_ref<std::uint32_t>(*word(number)).load(std::memory_order_acquire) ==
            static_cast<std::uint32_t>(number);
   }
-  /// True if call `number` and all calls before it have ended. For calls that write no word (in graphs, or on a device
-  /// that cannot write words) only after the log has released them.
+  /// True if call `number` and all calls before it have ended. A call that writes no word (in a graph, or on a device
+  /// that cannot write words) counts as ended once the log has released it.
   bool include(std::uint64_t number) const {
     for (std::uint64_t each = released() + 1; each <= number; ++each) {
       if (!is_written(each) && each > released()) return false;
@@ -53,13 +53,13 @@ class CallEnds {
   alignas(64) std::atomic<std::uint64_t> released_{0};
 };
 
-/// Ring buffer of the direct calls of one communicator, numbered from 1. Single writer (the thread that makes the
-/// calls), single reader (the watch thread; at the end, the thread that closes the watch). Neither wakes the other; the
-/// writer waits only if the reader has not released the last kCapacity calls.
+/// Ring buffer of one communicator's direct calls, numbered from 1. The single writer is the thread that makes the
+/// calls. The single reader is the watch thread or, at the end, the thread that closes the watch. Neither wakes the
+/// other. The writer waits only if the ring is full: the reader has not released the last kCapacity calls.
 ///
-/// After each call its stream writes the call's number to a word of pinned memory, so that the reader need not call the
-/// driver, which may block all its callers while one of them waits for the device. If the device cannot write words, an
-/// event takes the word's place.
+/// At the end of each call its stream writes the call's number to a word of pinned memory. So the reader need not call
+/// the driver, which may block every caller while one of them waits for the device. If the device cannot write words,
+/// an event takes the word's place.
 class DirectLog {
  public:
   static constexpr std::size_t kCapacity = CallEnds::kCapacity;
@@ -88,14 +88,15 @@ class DirectLog {
     is_inside_.store(true, std::memory_order_release);
     return head + 1;
   }
-  /// Ends `begin` for a call that failed to be enqueued. Parts of the call may be on the device; when they end cannot
-  /// be observed, so `has_running` stays true.
+  /// Ends `begin` for a call that failed to be enqueued. Parts of the call may be on the device, and their end cannot
+  /// be observed, so `has_running` stays true from then on.
   void cancel() {
     has_lost_.store(true, std::memory_order_release);
     is_inside_.store(false, std::memory_order_release);
   }
-  /// Adds the call that `begin` announced, once it is enqueued. @param stream  of the call; null if the call was
-  /// captured into a graph: it then counts as ended, and CapturedCalls observes its replays   @throws DeviceError
+  /// Adds the call that `begin` announced, once it is enqueued. @throws DeviceError
+  /// @param stream  the call's stream; null if the call was captured into a graph. The call then counts as ended, and
+  /// CapturedCalls observes its replays
   void end(const Descriptor& descriptor, FlightRecorder::Id record, Device& device, const StreamView* stream) {
     const std::uint64_t head = head_.load(std::memory_order_relaxed);
     Entry& entry = entries_[head % kCapacity];
@@ -108,7 +109,7 @@ class DirectLog {
     is_inside_.store(false, std::memory_order_release);
   }
 
-  /// True if a call has not ended on the device. Reads the words themselves, so it is up to date, unlike `ended`.
+  /// True if a call has not ended on the device. Reads the words, so it is up to date; `ended` lags behind.
   bool has_running() const {
     const std::uint64_t head = head_.load(std::memory_order_relaxed);
     for (std::uint64_t number = ends_->released() + 1; number <= head; ++number) {
@@ -140,9 +141,9 @@ class DirectLog {
   }
   /// Number of the last call that `advance` has released; 0 if there is none.
   std::uint64_t ended() const { return ends_->released(); }
-  /// Outlives the log if the caller keeps it.
+  /// The ends of the calls. The caller may keep the result longer than the log.
   std::shared_ptr<const CallEnds> ends() const { return ends_; }
-  /// True if calls were captured into graphs, which may run at any time.
+  /// True if `advance` has released a call that was captured into a graph, which may run at any time.
   bool has_captured() const { return has_captured_; }
   /// The call that the writer is enqueuing, which may block in the vendor's library; nothing if there is none.
   std::optional<Pending> being_enqueued() const {

@@ -15,7 +15,8 @@ namespace farandole {
 namespace {
 
 constexpr auto kDeviceCheckInterval = std::chrono::milliseconds(100);
-/// From the report of a fault to the end of the process: time for the program to raise the fault and to end by itself.
+/// Time from the report of a fault to the end of the process, in which the program can raise the fault and end by
+/// itself.
 constexpr auto kGrace = std::chrono::seconds(3);
 constexpr int kExitStatus = 1;
 constexpr const char* kMadeByAll =
@@ -61,10 +62,10 @@ void DirectWatch::look(Clock::time_point now) {
   is_active_ = !is_settled() || calls_.being_enqueued().has_value();
 }
 
-/// Returns the oldest call that has not ended.
+/// Releases reported calls that have ended. Returns the oldest reported call that has not ended.
 std::optional<DirectLog::Pending> DirectWatch::give_up_ended(Clock::time_point now) {
   FlightRecorder& recorder = group_.endpoint->recorder();
-  // Calls that were not reported are kept: they must be compared even if the device has ended them.
+  // Keep calls that were not reported: they must be compared even if they have ended on the device.
   return calls_.advance(comparison_.reported(), [&](FlightRecorder::Id record) {
     recorder.finish_inline(record);
     last_end_ = now;
@@ -80,7 +81,7 @@ std::optional<DirectWatch::Wait> DirectWatch::oldest_wait(Clock::time_point now)
   if (!on_device && pending && (!replay || pending->since < replay->since)) {
     return Wait{Wait::For::kEnqueue, *pending, {}, {}};
   }
-  // Calls that have not ended most often wait behind the replay, in its stream.
+  // Calls that have not ended usually wait behind the replay, in its stream.
   if (replay) return Wait{Wait::For::kReplay, {replay->number, replay->since}, replay->descriptor, pending};
   if (!pending) return std::nullopt;
   // A device runs calls in sequence: a call that was enqueued long ago may have begun just now.
@@ -99,7 +100,7 @@ void DirectWatch::check_deadline(Clock::time_point now) {
   stall_.check([&] { return describe_stall(*wait, now); }, now);
 }
 
-/// Only the rank before this one is known well enough: it has reported all its calls before it left.
+/// Checks only the rank before this one, which reports all its calls to this rank before it leaves.
 void DirectWatch::check_departures(const DirectLog::Pending& pending) const {
   const int rank = group_.member(comparison_.compared_rank());
   if (comparison_.is_complete(pending.number) || !group_.endpoint->late_ranks().has_left(rank)) return;
@@ -167,7 +168,7 @@ void DirectWatch::end_after_fault(Clock::time_point now) {
     if (!exits) context_.abandon();
   }
   if (now - *fault_seen_ < kGrace) return;
-  // A thread that stays in the vendor's library cannot raise anything, and what it uses cannot be freed.
+  // A thread that stays in the vendor's library cannot raise the fault, and the memory that it uses cannot be freed.
   if (exits || calls_.being_enqueued()) std::_Exit(kExitStatus);
 }
 
@@ -187,14 +188,14 @@ void DirectWatch::close() {
   const std::lock_guard closing(close_mutex_);
   if (closed_well_) return;
   closed_well_ = false;
-  context_.watch_thread().remove(*this);  // from here on this thread ticks
+  context_.watch_thread().remove(*this);  // from here on this thread looks
   StallMonitor closing_stall(group_.endpoint->settings().faults.warn_after, group_.endpoint->settings().faults.timeout);
   constexpr int kLooksPerQuestion = 100;
   try {
     const auto probe = context_.device().make_event(DeviceEvent::Use::kStreams);
     for (int looks = 1; !is_settled() && !group_.endpoint->faults().exist(); ++looks) {
       look(Clock::now());
-      // A device that has failed writes no words, and says so only if it is asked.
+      // A device that has failed writes no words; only a call of the driver reports the failure.
       if (looks % kLooksPerQuestion == 0) context_.device().record(*probe, context_.stream());
       closing_stall.check([&] { return describe_closing(); });
       std::this_thread::sleep_for(std::chrono::microseconds(200));
@@ -209,11 +210,11 @@ void DirectWatch::close() {
     group_.endpoint->faults().poison(error.kind(),
                                      fmt::format("{} in {}: {}", describe_self(), label_, error.message()));
   }
-  // The program is in this call, and its next one raises the fault: its streams must go on until then.
+  // Abort, so that the program's streams go on: the program is inside this call, and raises the fault by its next call.
   const bool has_fault = group_.endpoint->faults().exist();
   if (has_fault && is_affected()) context_.abandon();
   closed_well_ = !is_on_device() && !calls_.has_lost() && !(has_fault && calls_.has_captured());
-  // What a device may still write or read is kept: the vendor's group by the context, the words here.
+  // The device may still access the vendor's group, which the context keeps, and the words, which this object keeps.
   devices_.reset();
   context_ref_.reset();
 }

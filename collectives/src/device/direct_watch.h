@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Watches direct calls (DirectCalls): compares them among the ranks, and ends a process whose device hangs or has wrong
-// data.
+// Watches direct calls (DirectCalls): compares them among the ranks, and ends the process if its device hangs or has
+// wrong data.
 #pragma once
 
 #include <atomic>
@@ -25,14 +25,14 @@ namespace farandole {
 /// Watches the direct calls of one communicator. The calling thread enqueues calls and adds them to the log; `tick`, on
 /// the watch thread of the rank's device, then:
 ///
-/// 1. Compares the calls with the calls of the rank before this one (DirectComparison). The first difference poisons
-/// the job (becomes the fault that all ranks raise) with a Mismatch.
+/// 1. Compares the calls with those of the rank before this one (DirectComparison). The first difference poisons the
+/// job: all ranks raise a Mismatch.
 /// 2. Logs a warning if a call has not ended on the device after FARANDOLE_WARN_AFTER, and poisons the job with a
-/// Timeout after FARANDOLE_TIMEOUT; both name the ranks that have not made the call. Likewise for a call that has not
-/// returned from the vendor's library, and for a captured call if a replay of its graph does not end; the ranks
-/// that have not replayed the graph are not known.
-/// 3. After a fault of the job, if calls have not ended, are held by graphs, or differed: ends the process, or aborts
-/// the device's collectives (FARANDOLE_DEVICE_FAULT).
+/// Timeout after FARANDOLE_TIMEOUT. Both texts name the ranks that have not made the call. The same limits hold for a
+/// call that does not return from the vendor's library, and for a replay of a graph with a captured call; the watch
+/// cannot tell which ranks have not replayed the graph.
+/// 3. After a fault of the job, if calls have not ended, are in graphs, or differ: ends the process, or aborts the
+/// device's collectives (FARANDOLE_DEVICE_FAULT).
 ///
 /// The watch closes itself when the World ends, even if the communicator lives longer.
 class DirectWatch final : public Watched, public Progressable {
@@ -47,37 +47,37 @@ class DirectWatch final : public Watched, public Progressable {
   bool has_running() const override {
     return calls_.being_enqueued().has_value() || !calls_.ends()->include(calls_.count()) || captured_.has_running();
   }
-  /// Waits until all calls and replays have ended on the device and all calls were compared, or the job has failed.
+  /// Blocks until all calls and replays have ended on the device and all calls were compared, or until the job fails.
   /// Idempotent. Never throws.
   void close() override;
-  /// False if `close` gave up while calls were on the device, which may still use the memory of those calls.
+  /// True if `close` saw the end of all calls. If false, the device may still use the memory of calls.
   bool has_closed_well() const { return closed_well_.value_or(false); }
 
-  // The progress thread does nothing here, because the watch has a thread of its own; it only closes the watch when the
-  // World ends.
+  // No-ops, because the watch has a thread of its own. It is Progressable only so that the World's end closes the
+  // watch.
   State advance() override { return State::kIdle; }
   void poll_health() override {}
 
  private:
-  /// A call that has not ended.
+  /// A call that has not ended, and the reason why this rank waits.
   struct Wait {
     enum class For : std::uint8_t { kEnqueue, kCall, kReplay };
     For what;
     DirectLog::Pending call;
     Descriptor descriptor;                     ///< unknown while the call is being enqueued
-    std::optional<DirectLog::Pending> behind;  ///< of a replay: the oldest call that has not ended
+    std::optional<DirectLog::Pending> behind;  ///< for a replay: the oldest call that has not ended
   };
   /// True if calls or replays have not ended on the device.
   bool is_on_device() const { return calls_.ended() < calls_.count() || captured_.has_running(); }
   /// True once all calls and replays have ended on the device, and all calls were compared.
   bool is_settled() const;
-  /// Compares calls and checks deadlines, peers and the device; poisons the job if one of these fails.
+  /// Compares calls, and checks deadlines, peers and the device. Poisons the job if one of these fails.
   void look(Clock::time_point now);
-  /// True if, after a fault of the job, calls may hang or have wrong results: they have not ended, differ, or are in
-  /// graphs.
+  /// To be called after a fault of the job. True if calls may hang or have wrong results: they have not ended, differ,
+  /// or are in graphs.
   bool is_affected();
   std::optional<DirectLog::Pending> give_up_ended(Clock::time_point now);
-  /// Returns the replay that has run for longest, else the oldest call.
+  /// Returns what this rank has waited for longest: a replay, else the oldest call; nothing if all have ended.
   std::optional<Wait> oldest_wait(Clock::time_point now);
   void check_deadline(Clock::time_point now);
   /// @throws PeerLost  a rank has left the job without making the call
@@ -98,7 +98,7 @@ class DirectWatch final : public Watched, public Progressable {
   std::atomic<bool> is_active_{false};
   DirectComparison comparison_;
   StallMonitor stall_;
-  Clock::time_point last_end_{};  // when a call or replay was last seen to end; the next call's wait begins no earlier
+  Clock::time_point last_end_{};  // when a call or replay was last seen to end; the next deadline counts from it
   Clock::time_point next_device_check_{};
   std::optional<Clock::time_point> fault_seen_;
   std::mutex close_mutex_;

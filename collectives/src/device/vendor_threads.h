@@ -4,7 +4,7 @@
 
 namespace farandole {
 
-/// Scope in which a thread of Farandole that may never be joined calls a vendor's library.
+/// Marks a scope in which a thread of Farandole calls a vendor's library. Use it on threads that may never be joined.
 class VendorThreadScope {
  public:
   VendorThreadScope();
@@ -13,10 +13,10 @@ class VendorThreadScope {
   VendorThreadScope& operator=(const VendorThreadScope&) = delete;
 };
 
-/// Makes the end of the process wait up to two seconds for all scopes to end; if they do not, the process ends by _exit
-/// with the same status. Otherwise the exit handlers of NCCL and CUDA would run while these threads use the libraries,
-/// and the threads would crash (seen with ncclCommAbort, which takes long). Call this once the vendor's libraries are
-/// loaded: exit handlers run in reverse order, so this wait then comes before theirs. Idempotent.
+/// Registers an exit handler that waits up to two seconds for all scopes to end, and otherwise ends the process by
+/// _exit with the same status. Without it the exit handlers of NCCL and CUDA would run while these threads use the
+/// libraries, and the threads would crash (seen with ncclCommAbort, which takes long). Call it once the vendor's
+/// libraries are loaded: exit handlers run in reverse order, so this handler then runs before theirs. Idempotent.
 void wait_for_vendor_threads_at_exit();
 
 }  // namespace farandole

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A thread that polls objects periodically, also while the program's threads are blocked on a device.
+// A thread that polls objects periodically, even while the program's threads are blocked on a device.
 #pragma once
 
 #include <condition_variable>
@@ -33,16 +33,17 @@ class WatchThread {
   ~WatchThread();
   /// Starts the thread if necessary. @throws Unsupported  the system refuses another thread
   void add(std::shared_ptr<Watched> watched);
-  /// Blocks while a tick runs, so that no tick of `watched` runs afterwards. No-op if `watched` was not added.
+  /// Removes `watched`. Blocks while a tick runs, so that no tick of `watched` runs afterwards. No-op if it was not
+  /// added.
   void remove(const Watched& watched);
-  /// True if `has_running` is true of any added object.
+  /// True if `has_running` of any added object is true.
   bool has_running() const;
 
  private:
   void run(const std::stop_token& stop);
 
   mutable std::mutex mutex_;             // guards watched_; held during ticks
-  std::condition_variable_any changed_;  // never notified; only a request to stop ends its wait early
+  std::condition_variable_any changed_;  // never notified: only a stop request ends the wait early
   std::vector<std::shared_ptr<Watched>> watched_;
   std::jthread thread_;
 };

@@ -44,7 +44,7 @@ void ComparedCalls::merge(Entry entry, int size) {
     throw TransportError(fmt::format("a comparison of calls names rank {} of a communicator of {}", entry.rank, size));
   }
   if (entry.rank < lowest.rank) std::swap(entry, lowest);
-  // `entry` now has the higher rank of both. `differing` may agree with a new `lowest`: then `differing` is dropped.
+  // `entry` now has the higher rank of the two. Drop `differing` if it agrees with a new `lowest`.
   if (is_same(differing.descriptor, lowest.descriptor)) differing.rank = -1;
   if (is_same(entry.descriptor, lowest.descriptor)) return;
   if (differing.rank < 0 || entry.rank < differing.rank) differing = entry;
@@ -68,8 +68,8 @@ Dissemination::Dissemination(const Group& ranks, std::uint8_t lane, const Compar
   }
 }
 
-/// Number of blocks in this round's message: all blocks that this rank knows; in the last round, only those that the
-/// receiver lacks.
+/// Number of blocks in this round's message: all that this rank knows, or, in the last round, all that the receiver
+/// lacks.
 int Dissemination::blocks_sent() const {
   return std::min(distance_, group_.size() - distance_);
 }
@@ -120,7 +120,7 @@ void Dissemination::end_round() {
                                      kHeaderBytes, actual, group_.member(from)));
   }
   if (actual != expected) {
-    // Later rounds pass these blocks on, so they must be defined; no rank uses them.
+    // Later rounds pass these blocks on, so fill them with zeros; no rank uses them.
     has_length_mismatch_ = true;
     std::memset(at + kHeaderBytes, 0, expected - kHeaderBytes);
   }
@@ -141,8 +141,8 @@ Operation::State Dissemination::advance() {
   while (distance_ < group_.size()) {
     if (!receive_) start_round();
     const bool is_received = receive_->test();
-    // Test the sends, too: a socket may have taken only a part of a message, testing sends the rest, and all ranks may
-    // be waiting for that message's receiver.
+    // Test the sends, too: a socket may have taken only a part of a message, and testing sends the rest. Otherwise that
+    // message's receiver would wait, and all ranks might wait for that receiver.
     drop_completed_sends();
     if (!is_received) return moved ? State::kMoved : State::kWaiting;
     end_round();
@@ -207,8 +207,7 @@ HierarchicalComparison::HierarchicalComparison(const Group& group, const Hierarc
   if (!payload_.bytes.empty()) place_blocks();
 }
 
-/// Computes `places_`: the payloads of a host's ranks follow each other in the order of ranks, and hosts follow each
-/// other.
+/// Computes `places_`: payloads are sorted by host, then by rank.
 void HierarchicalComparison::place_blocks() {
   places_.resize(static_cast<std::size_t>(group_.size()));
   std::size_t before = 0;
@@ -260,8 +259,8 @@ void HierarchicalComparison::publish() {
   phase_ = is_first() ? Phase::kGather : Phase::kAwaitAnswer;
   if (host_ == nullptr) return;
   host_gather_.emplace(*host_, number_);
-  // The hierarchy buffer of the first rank is for the answer: blocks_of_hosts() writes this rank's payload into the
-  // message.
+  // The first rank's hierarchy buffer is reserved for the answer; blocks_of_hosts() writes the first rank's payload
+  // directly into the message.
   if (!is_first() && payload_.bytes_of(group_.rank) > 0) payload_.write(host_gather_->hierarchy_buffer());
   host_gather_->contribute(std::bit_cast<HostGather::Contribution>(compared_.lowest));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The comparison of calls among ranks that do not all share memory, and the short vectors that travel with it.
+// Comparison of calls among ranks that do not all share memory; it also carries short vectors (payloads).
 #pragma once
 
 #include <cstddef>
@@ -17,12 +17,12 @@
 
 namespace farandole {
 
-/// State of a comparison of calls: the call of the lowest rank known so far, and the call of the lowest rank known to
-/// differ from that call.
+/// State of a comparison of calls. `lowest` is the call of the lowest rank known so far; `differing` is the call of the
+/// lowest known rank whose call differs from `lowest`.
 ///
-/// Both are minima, so merging is idempotent and independent of order: information about a rank may arrive twice, and
-/// all ranks that have merged the calls of every rank hold the same two entries. Sent as the first 64 bytes of each
-/// message of a Dissemination.
+/// Both are minima, so merging is idempotent and independent of order: a rank's call may arrive twice. All ranks that
+/// have merged every rank's call hold the same two entries. Sent as the first 64 bytes of each message of a
+/// Dissemination.
 struct ComparedCalls {
   struct Entry {
     std::int32_t rank = -1;  ///< in the communicator; -1 if this entry is empty
@@ -31,13 +31,13 @@ struct ComparedCalls {
   };
   Entry lowest, differing;
 
-  /// The call of one rank. `sequence` is mixed into the digest, so that ranks that have made different numbers of calls
-  /// find a difference, too.
+  /// Returns the state that knows one rank's call only. Mixes `sequence` into the digest, so that ranks that have made
+  /// different numbers of calls find a difference, too.
   static ComparedCalls of(int rank, const Descriptor& call, std::uint64_t sequence);
-  /// Adds the calls that a peer knows.
-  /// @param size  of the communicator   @throws TransportError  an entry names a rank outside the communicator
+  /// Merges a peer's state into this one.
+  /// @param size  number of ranks of the communicator   @throws TransportError  an entry names a rank outside it
   void merge(const ComparedCalls& received, int size);
-  /// To be called after the calls of all ranks were merged.
+  /// Call it after merging every rank's call.
   /// @throws Mismatch  two calls differ: describes both, with the same text on every rank
   /// @throws Mismatch  the calls are the same, but refused (Descriptor::kRefused): the counts of an alltoall do not fit
   void throw_if_different(const Group& group) const;
@@ -47,8 +47,9 @@ struct ComparedCalls {
 };
 static_assert(sizeof(ComparedCalls) == 64);
 
-/// Payloads that travel with a comparison of calls, a block per rank. Each rank derives the lengths of all blocks from
-/// its own call; ranks whose calls differ may expect different lengths, which the comparison then reports as Mismatch.
+/// Payloads that travel with a comparison of calls, one block per rank. Each rank derives the lengths of all blocks
+/// from its own call. Ranks whose calls differ may expect different lengths; the comparison reports such calls as
+/// Mismatch.
 struct PayloadBlocks {
   std::vector<std::size_t> bytes;         ///< length of each rank's block; empty if no rank has a payload
   std::function<void(std::byte*)> write;  ///< writes the block of this rank
@@ -56,27 +57,27 @@ struct PayloadBlocks {
   std::size_t bytes_of(int rank) const { return bytes.empty() ? 0 : bytes[static_cast<std::size_t>(rank)]; }
 };
 
-/// Merges the calls of P ranks, and gives every rank the block of every rank, in ⌈log₂P⌉ rounds.
+/// Merges the calls of P ranks, and gives every rank all ranks' blocks, in ⌈log₂P⌉ rounds.
 ///
 /// In round k = 0, 1, … rank r sends to rank r + 2^k and receives from rank r - 2^k (modulo P). Before round k a rank
-/// knows the calls and blocks of 2^k ranks: itself and the ranks before it. Each round doubles that number. A message
-/// begins with the sender's ComparedCalls (64 bytes), followed by the blocks that the sender knows and the receiver
-/// lacks: 2^k blocks, or fewer in the last round if P is no power of two. In all rounds together a rank receives
-/// 64·⌈log₂P⌉ bytes, and the block of each peer exactly once (the pattern of a Bruck allgather).
+/// knows the calls and blocks of 2^k ranks: its own, and those of the 2^k - 1 ranks before it. A message begins with
+/// the sender's ComparedCalls (64 bytes), followed by the blocks that the sender knows and the receiver lacks: 2^k
+/// blocks, or fewer in the last round if P is no power of two. In all rounds together a rank receives 64·⌈log₂P⌉ bytes
+/// plus each peer's block exactly once (the pattern of a Bruck allgather).
 ///
 /// Peers and rounds do not depend on the calls, so ranks that disagree complete all rounds. Message lengths do depend
-/// on the calls: a receive accepts any length up to a limit. A payload of unexpected length is replaced by zeros and
-/// passed on; if all calls turn out to be the same, `check_lengths` throws.
+/// on the calls, so a receive accepts any length up to a limit. If a payload has an unexpected length, the rank passes
+/// zeros on instead; if all calls then turn out to be the same, `check_lengths` throws.
 ///
-/// Errors of the transport are thrown by `advance`.
+/// `advance` throws the transport's errors.
 class Dissemination final : public Operation {
  public:
-  /// Maximum of the bytes that a rank receives: the blocks of all its peers together.
+  /// Maximum number of payload bytes that a rank receives: the blocks of all its peers together.
   static constexpr std::size_t kMaxPayloadBytes = std::size_t{128} << 10;
 
   /// @param ranks   outlives the operation
-  /// @param mine    this rank's call, merged with the calls of the ranks that it represents
-  /// @param compared_ranks  size of the communicator whose calls are compared; at least `ranks.size()`
+  /// @param mine    this rank's call; between hosts, merged with the calls of all ranks of this host
+  /// @param compared_ranks  number of ranks of the communicator; at least `ranks.size()`
   /// @param blocks  payloads, by rank of `ranks`
   Dissemination(const Group& ranks, std::uint8_t lane, const ComparedCalls& mine, int compared_ranks,
                 PayloadBlocks blocks);
@@ -89,7 +90,7 @@ class Dissemination final : public Operation {
   const ComparedCalls& calls() const { return known_; }
   /// The block of a rank of the group; valid as long as this object lives.
   const std::byte* block(int rank) const { return blocks_[static_cast<std::size_t>(rank)]; }
-  /// To be called if all calls were the same. @throws TransportError  a payload had an unexpected length all the same
+  /// Call it if all calls were the same. @throws TransportError  a payload had an unexpected length nevertheless
   void check_lengths() const;
 
  private:
@@ -107,8 +108,8 @@ class Dissemination final : public Operation {
   const int compared_ranks_;
   const PayloadBlocks payload_;
   ComparedCalls known_;
-  int distance_ = 1;                      // 2^k in round k: distance of sender and receiver, and number of known ranks
-  std::vector<Scratch> messages_;         // all messages sent and received; kept, because `blocks_` points into them
+  int distance_ = 1;                      // 2^k in round k: from sender to receiver; number of known ranks
+  std::vector<Scratch> messages_;         // all messages sent and received; `blocks_` points into them
   std::vector<const std::byte*> blocks_;  // by rank; null if not known yet
   struct Sent {
     int to;
@@ -122,25 +123,25 @@ class Dissemination final : public Operation {
 /// Checks that all ranks of a communicator have made the same call (collective, counts, type, reduction, root, sequence
 /// number, …), before any rank's buffer is touched, and distributes short payloads on the way.
 ///
-/// Who sends to whom, and in which round, depends only on the ranks, never on their calls; only the lengths of messages
-/// depend on the calls. So ranks that disagree about everything still complete the comparison, and every rank throws
-/// the same Mismatch. `advance` returns kDone if all calls are the same.
+/// Sender, receiver and round of each message depend only on the ranks, never on their calls; only the lengths of
+/// messages depend on the calls. So even ranks that disagree about everything complete the comparison, and every rank
+/// throws the same Mismatch. `advance` returns kDone if all calls are the same.
 class CallComparison : public Operation {
  public:
-  /// The payload of a rank. Valid once the comparison is done, as long as this object lives.
+  /// A rank's payload. Valid from the end of the comparison until this object is destroyed.
   virtual const std::byte* block(int rank) const = 0;
 
   // `advance` @throws Mismatch  two ranks' calls differ: describes both, on every rank
 
   /// Returns a comparison inside and between hosts if `hierarchy` is not null, else a comparison by messages only.
   /// @param hierarchy, host  as in MethodInputs   @param blocks  payloads, by rank of the communicator
-  /// @param number  LaneLedger::first_number of the collective; plus 1 for the second comparison of the same collective
+  /// @param number  LaneLedger::first_number of the collective; plus 1 for a second comparison of the same collective
   static std::unique_ptr<CallComparison> make(const Group& group, const Hierarchy* hierarchy, ShmGroup* host,
                                               std::uint64_t number, const Descriptor& mine, PayloadBlocks blocks = {});
 };
 
-/// Comparison by messages among all ranks, whether or not some share memory: a single dissemination, in which each rank
-/// sends and receives a message in each of ⌈log₂P⌉ rounds.
+/// Comparison by messages among all ranks, even if some share memory: a single dissemination. In each of ⌈log₂P⌉ rounds
+/// each rank sends a message and receives one.
 class FlatComparison final : public CallComparison {
  public:
   FlatComparison(const Group& group, std::uint64_t number, const Descriptor& mine, PayloadBlocks blocks = {});
@@ -156,15 +157,15 @@ class FlatComparison final : public CallComparison {
 
 /// Comparison over hosts of several ranks, in three stages:
 ///
-/// 1. Inside each host every rank writes its call and its payload to shared memory, where the host's first rank (local
-/// rank 0) reads and merges them (HostGather).
+/// 1. Inside each host every rank writes its call and its payload to shared memory. The host's first rank (local rank
+/// 0) reads and merges them (HostGather).
 /// 2. The first ranks of the H hosts run a dissemination among themselves: ⌈log₂H⌉ rounds of messages. No other rank
 /// sends a message. The payload of a host is the concatenation of its ranks' payloads.
-/// 3. The first rank of each host writes the result of the comparison, and the payloads of all ranks, to shared memory,
-/// where the other ranks of the host read both.
+/// 3. The first rank of each host writes the result of the comparison, and all ranks' payloads, to shared memory. The
+/// host's other ranks read both.
 ///
 /// Every rank then has the same result, so a difference between any two ranks is a Mismatch on all. A host with a
-/// single rank has stage 2 only.
+/// single rank runs stage 2 only.
 class HierarchicalComparison final : public CallComparison {
  public:
   /// @param blocks  payloads of at most ShmLayout::kHierarchyBufferBytes, all ranks together
@@ -195,7 +196,7 @@ class HierarchicalComparison final : public CallComparison {
   /// Location of a rank's payload.
   struct Place {
     int host = 0;
-    std::size_t in_host = 0, in_answer = 0;  ///< byte offset in its host's payload, and in the payloads of all hosts
+    std::size_t in_host = 0, in_answer = 0;  ///< byte offset in its host's payload; in all hosts' payloads
   };
   std::vector<Place> places_;               // by rank
   std::vector<std::size_t> bytes_of_host_;  // payload bytes, by host

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Carriers of a hierarchical collective: which ranks exchange which data between hosts, and which part of that data
-// belongs to a slice. Pure.
+// Carriers of a hierarchical collective (the ranks that exchange data between hosts), and the data of each slice. Pure.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +14,7 @@ namespace farandole {
 
 /// The carriers of all hosts: the ranks that exchange data with other hosts (see plan_hierarchical). Every host has the
 /// same number of carriers, numbered from 0: the first ranks of the host. In a rooted collective the root replaces the
-/// last carrier of its host, unless the root is a carrier anyway. Const after construction.
+/// last carrier of its host, unless the root already is a carrier. Const after construction.
 class Carriers {
  public:
   Carriers(const HierarchicalQuery& query, const Hierarchy& hierarchy);
@@ -33,13 +32,13 @@ class Carriers {
   /// Local rank of a carrier of this host.
   int local_of(int carrier) const;
   /// Ranks of `host` whose blocks the carrier with this number exchanges: its own rank, and a share of the ranks that
-  /// are no carriers, which are assigned round robin.
+  /// are no carriers, assigned round robin.
   const std::vector<int>& assigned(int host, int carrier) const;
-  /// Number of ranks assigned to carriers with this number, on all hosts together.
+  /// Number of ranks assigned to the carriers with this number, on all hosts together.
   std::size_t assigned_everywhere(int carrier) const;
   /// Converts counts by carrier to counts by local rank of this host; ranks that are no carriers get 0.
   std::vector<std::size_t> by_local(const std::vector<std::size_t>& by_carrier) const;
-  /// This carrier and its counterparts: ranks of the communicator, by host. Empty if this rank is no carrier.
+  /// This carrier and its counterparts, as ranks of the communicator, by host. Empty if this rank is no carrier.
   std::vector<int> counterparts() const;
 
  private:
@@ -57,31 +56,32 @@ struct PlanRange {
   std::size_t count = 0;
 };
 
-/// The elements that belong to a slice of a collective: a part of the vector, or a part of each rank's block. Const
-/// after construction.
+/// The elements of one slice of a collective: a part of the vector, or a part of each rank's block. Const after
+/// construction.
 class SliceLayout {
  public:
   SliceLayout(const HierarchicalQuery& query, int slice);
 
   /// Elements of a rank's block in this slice.
   std::size_t block(int rank) const { return counts_[static_cast<std::size_t>(rank)]; }
-  /// Elements of the blocks of some ranks, together.
+  /// Elements of these ranks' blocks in this slice, together.
   std::size_t blocks(const std::vector<int>& ranks) const;
-  /// A rank's block, in memory that holds the blocks of all ranks.
+  /// A rank's block in this slice, in memory that holds all ranks' whole blocks.
   PlanRange block_in(PlanPlace::Memory memory, int rank) const;
-  /// A rank's block, in memory that holds this block only.
+  /// A rank's block in this slice, in memory that holds that rank's whole block only.
   PlanRange block_at_origin(PlanPlace::Memory memory, int rank) const;
   /// The vector's elements in this slice.
   PlanRange vector_in(PlanPlace::Memory memory) const { return {{memory, vector_.first}, vector_.count}; }
-  /// A carrier's part of these elements; empty for carrier -1.
+  /// A carrier's part of vector_in(); empty for carrier -1.
   PlanRange part_in(PlanPlace::Memory memory, int carrier) const;
-  /// Sizes of these parts, by carrier.
+  /// Sizes of the carriers' parts, by carrier.
   std::vector<std::size_t> part_counts() const;
 
  private:
-  // By rank: elements of the block in earlier slices, in this slice, and where the latter begin in the whole vector.
+  // By rank: elements of the block in earlier slices; elements in this slice; where the latter begin in the whole
+  // vector.
   std::vector<std::size_t> skipped_, counts_, firsts_;
-  Extent vector_;  // of this slice in the vector
+  Extent vector_;  // this slice's elements of the vector
   Offsets parts_;  // boundaries of the carriers' parts of `vector_`
 };
 

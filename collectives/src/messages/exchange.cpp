@@ -17,29 +17,30 @@ constexpr double kPayloadCopies = 2;
 
 using ShownTo = ShortCollective::ShownTo;
 
-/// With two ranks each rank sends only the data that the peer needs; with more, every message may reach every rank.
+/// With two ranks each rank sends only the data that the peer needs. With more ranks, peers pass each payload on to all
+/// ranks.
 ShownTo shown_to(int size) {
   return size == 2 ? ShownTo::kOtherOfTwo : ShownTo::kAll;
 }
 
-/// True if the payload of each rank is a whole vector, where payloads go to all ranks; false if only the root has a
-/// payload, or each rank's payload is a part of the vector.
+/// True if each rank's payload is a whole vector when payloads go to all ranks. False if only the root has a payload,
+/// or if each rank's payload is a part of the vector.
 bool sends_whole_vectors(Collective collective) {
   return reduces(collective) || collective == Collective::kAlltoall;
 }
 
-/// Maximum number of payload bytes that a rank receives from its peers. @param bytes  of the whole vector
+/// Maximum number of payload bytes that a rank receives from its peers. @param bytes  size of the whole vector
 std::size_t received_bytes(Collective collective, std::size_t bytes, int size) {
   return sends_whole_vectors(collective) ? bytes * static_cast<std::size_t>(size - 1) : bytes;
 }
-/// Payload bytes of all ranks together. @param bytes  of the whole vector
+/// Payload bytes of all ranks together. @param bytes  size of the whole vector
 std::size_t payload_bytes(Collective collective, std::size_t bytes, int size) {
   return sends_whole_vectors(collective) ? bytes * static_cast<std::size_t>(size) : bytes;
 }
 
 bool fits_comparison(const SelectionQuery& query) {
   if (query.bytes > Dissemination::kMaxPayloadBytes) return false;
-  // In a hierarchy the answer of the first rank of each host holds the payloads of all ranks.
+  // In a hierarchy the first rank's answer to its host holds the payloads of all ranks.
   if (query.hosts > 0)
     return payload_bytes(query.collective, query.bytes, query.size) <= ShmLayout::kHierarchyBufferBytes;
   return received_bytes(query.collective, query.bytes, query.size) <= Dissemination::kMaxPayloadBytes;
@@ -78,9 +79,9 @@ double exchange_traffic(Collective collective, int size) {
   return sends_whole_vectors(collective) ? size - 1 : 1;
 }
 
-/// Compares the exchange with the hierarchical method, both over hosts of several ranks. The hierarchical method takes
-/// an additional latency, because it compares the calls first. But hosts reduce before they send, and all ranks of a
-/// host copy at the same time; in an exchange the first rank alone copies the payloads of all ranks.
+/// True if the exchange is cheaper than the hierarchical method, both over hosts of several ranks. The hierarchical
+/// method takes an additional latency, because it compares the calls first. In its favour, hosts reduce before they
+/// send, and all ranks of a host copy at the same time; in an exchange the first rank alone copies all payloads.
 bool is_cheaper_than_hierarchy(const SelectionQuery& query) {
   const double hosts = query.hosts, ranks_per_host = query.size / hosts;
   const auto bytes = static_cast<double>(query.bytes);
@@ -90,8 +91,9 @@ bool is_cheaper_than_hierarchy(const SelectionQuery& query) {
   return extra_us + kPayloadCopies * kCopyUsPerByte * payload <= query.link.latency_us;
 }
 
-/// Compares the exchange with the cheapest schedule. The schedule receives fewer bytes, and without a reduction it
-/// receives directly into the output, without copies. But the schedule begins after the rounds of the comparison.
+/// True if the exchange is cheaper than the cheapest schedule. A schedule receives fewer bytes and, without a
+/// reduction, receives directly into the output, without copies. But the schedule begins only after the rounds of the
+/// comparison.
 bool is_cheaper_than_schedule(const SelectionQuery& query) {
   const double received = static_cast<double>(query.bytes) * exchange_traffic(query.collective, query.size);
   const auto copied = static_cast<double>(received_bytes(query.collective, query.bytes, query.size));
@@ -99,10 +101,10 @@ bool is_cheaper_than_schedule(const SelectionQuery& query) {
   return received * query.link.us_per_byte + copies_us <= cheapest_schedule_us(query);
 }
 
-/// Decides where calls are not compared (FARANDOLE_CHECK=off). An exchange always runs the rounds of a comparison; a
-/// schedule then needs no additional round, and in a schedule the root of a broadcast, and the ranks of a reduce that
-/// are not the root, wait for no peer. So an exchange is chosen only for collectives without a root, over several hosts
-/// with shared memory, if it is cheaper than the hierarchical method.
+/// Decides for FARANDOLE_CHECK=off. An exchange runs the rounds of a comparison even then; a schedule saves them. In a
+/// schedule the root of a broadcast, and the non-root ranks of a reduce, wait for no peer. So prefer an exchange only
+/// for collectives without a root, over several hosts with shared memory, if it is cheaper than the hierarchical
+/// method.
 bool is_cheapest_without_comparison(const SelectionQuery& query) {
   return query.hosts > 0 && !is_rooted(query.collective) && is_cheaper_than_hierarchy(query);
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives on short vectors between ranks that do not all share memory: the data travels with the comparison of
-// calls.
+// Collectives on short vectors among ranks that do not all share memory: the data travels with the comparison of calls.
 #pragma once
 
 #include <cstdint>
@@ -18,16 +17,16 @@ namespace farandole {
 
 extern const Method kExchangeMethod;
 
-/// A collective that costs no message beyond the comparison of calls.
+/// A collective on a short vector that needs no message beyond the comparison of calls.
 ///
 /// Each rank attaches its payload (its vector, or the part that its peers need) to the messages of CallComparison. With
 /// P ranks on P hosts the comparison is a dissemination: after ⌈log₂P⌉ rounds every rank has the payload of every peer,
-/// and computes the result locally. All ranks reduce in the order of ranks, and so get the same bits. A reduction of N
-/// bytes costs ⌈log₂P⌉ messages and (P-1)·N received bytes per rank, which is fast as long as latency dominates. Over H
-/// hosts of several ranks the first rank of each host collects the payloads of the host in shared memory, exchanges
-/// them in ⌈log₂H⌉ rounds, and answers with the payloads of all ranks.
+/// and computes the result locally. All ranks reduce in the order of ranks, and so get bitwise equal results. A
+/// reduction of N bytes costs ⌈log₂P⌉ messages and (P-1)·N received bytes per rank, which is fast as long as latency
+/// dominates. Over H hosts of several ranks the first rank of each host collects the host's payloads in shared memory,
+/// exchanges them in ⌈log₂H⌉ rounds, and answers with all ranks' payloads.
 ///
-/// The output is written after the ranks have agreed: a Mismatch leaves it unchanged.
+/// Each rank writes its output only after all ranks have agreed: a Mismatch leaves the output unchanged.
 class Exchange final : public Operation {
  public:
   /// @param hierarchy, host  as in MethodInputs   @param prepared  a valid call, which outlives the operation

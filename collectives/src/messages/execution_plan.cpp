@@ -49,7 +49,7 @@ class Planner {
   const Schedule& schedule() const { return plan_.prepared->schedule; }
   std::size_t byte_of(int piece) const { return plan_.offsets[static_cast<std::size_t>(piece)] * element_bytes_; }
 
-  /// The messages of a barrier carry a byte, whose value does not matter.
+  /// The messages of a barrier carry one byte of any value.
   void plan_barrier() {
     plan_.offsets = offsets_of(std::vector<std::size_t>{1}, 1, 1);
     plan_.staged_bytes = 1;
@@ -94,8 +94,8 @@ class Planner {
     plan_.result_pieces = 0;
   }
 
-  /// Lets the schedule read the caller's input, or a copy that the prologue makes if the input is scaled or
-  /// overwritten.
+  /// Lets the schedule read the caller's input. If the input is scaled or overwritten, the prologue makes a copy, and
+  /// the schedule reads the copy.
   void place_input() {
     const bool is_overwritten = call_.collective == Collective::kAlltoall && call_.input.data == call_.output.data;
     plan_.has_prologue = call_.prescale != 1.0 || is_overwritten;
@@ -105,8 +105,8 @@ class Planner {
     plan_.input.memory = plan_.prologue_target;
   }
 
-  /// Lets the schedule write the output directly if it writes no pieces but those of the result; else the schedule
-  /// writes to Memory::kFullVector, and the epilogue copies the result.
+  /// Lets the schedule write the output directly if it writes pieces of the result only. Otherwise the schedule writes
+  /// to Memory::kFullVector, and the epilogue copies the result to the output.
   void place_result(int first_piece, int pieces) {
     const PreparedSchedule& prepared = *plan_.prepared;
     const int end_piece = first_piece + pieces;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Execution plans: where a scheduled collective reads and writes, decided before any memory is touched.
+// Execution plans: the memory that a scheduled collective reads and writes, decided before any memory is touched.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace farandole {
 
-/// How a schedule gets from the caller's input to the caller's output:
+/// Plan that runs a schedule from the caller's input to the caller's output:
 ///
 /// 1. Prologue, if needed: copies the input to `prologue_target`, multiplied by the call's prescale.
 /// 2. The schedule runs on the layouts `input` and `data`.
@@ -39,13 +39,13 @@ struct ExecutionPlan {
   bool has_prologue = false;
   Memory prologue_target = Memory::kStaged;
   Location input, data;
-  int first_result = 0, result_pieces = 0;  ///< as in Execution
-  MemorySpace space;                        ///< where the buffers of the call lie, and the operation's memory
+  int first_result = 0, result_pieces = 0;              ///< as in Execution
+  MemorySpace space;                                    ///< of the call's buffers and of the operation's memory
   std::size_t staged_bytes = 0, full_vector_bytes = 0;  ///< sizes of kStaged and kFullVector; 0 if not needed
   std::size_t result_byte = 0, delivered_bytes = 0;  ///< the part of kFullVector that the epilogue copies to the output
 };
 
-/// Plans this rank's part of a call. Pure: of the call's memory only the counts are read.
+/// Plans this rank's part of a call. Pure: reads no buffers, only the call's counts.
 /// @param selection  names a schedule   @param call  a valid call
 ExecutionPlan plan_execution(const Call& call, const Selection& selection, int rank, int size);
 

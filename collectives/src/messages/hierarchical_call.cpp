@@ -6,8 +6,7 @@
 namespace farandole {
 namespace {
 
-/// True for algorithms that forward data through other ranks, so that a byte may be sent to the same host more than
-/// once.
+/// True for algorithms that forward data through other ranks, and so may send a byte to the same host more than once.
 bool forwards(const Algorithm& algorithm) {
   if (algorithm.collective == Collective::kBroadcast) return algorithm.name == "scatter_allgather";
   const bool is_tree = algorithm.collective == Collective::kGather || algorithm.collective == Collective::kScatter;

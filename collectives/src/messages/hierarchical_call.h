@@ -11,7 +11,7 @@
 
 namespace farandole {
 
-/// The memory that the places of a plan refer to.
+/// Addresses of the memory that a plan's places (PlanPlace) refer to.
 struct PlanMemory {
   const void* input = nullptr;
   void* output = nullptr;
@@ -25,13 +25,14 @@ struct PlanMemory {
 /// carriers, slices and granularities.
 HierarchicalQuery query_of(const Call& call, int size);
 
-/// Returns a phase as a call, whose buffers lie in the same memory space as those of the whole call. A phase of an
-/// average sums; the phase that adds the last terms scales.
-/// @param whole  the call that the phase is a part of   @returns  a call that refers to `phase`
+/// Returns a phase as a call. Its buffers lie in the same memory space as the whole call's buffers. In an average each
+/// phase sums, and the phase that adds the last terms scales.
+/// @param whole  the collective that the phase is part of   @returns  a call that refers to `phase`, which must outlive
+/// it
 Call call_of(const HierarchicalPhase& phase, const Call& whole, const PlanMemory& memory);
 
 /// Returns the cheapest schedule for ranks on different hosts that sends each byte to a host at most once.
-/// @param across  at least two ranks, which include this rank   @param bytes  of the whole vector
+/// @param across  at least two ranks, including this rank   @param bytes  size of the whole vector
 Selection select_across(const Group& across, Collective collective, std::size_t bytes);
 
 }  // namespace farandole

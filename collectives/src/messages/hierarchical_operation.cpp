@@ -25,8 +25,8 @@ bool is_sliced(Collective collective, const Hierarchy& hierarchy) {
 /// Additional copies of each byte in a hierarchical alltoall: two on the sending side, two on the receiving side.
 constexpr double kAlltoallCopies = 4;
 
-/// The hierarchical method is the cheapest, except for an alltoall of long blocks: there the copies that combine blocks
-/// into a message per pair of hosts cost more than the saved messages.
+/// True except for an alltoall of long blocks: there the copies that combine blocks into one message per pair of hosts
+/// cost more than the saved messages.
 bool is_cheapest_hierarchy(const SelectionQuery& query) {
   if (query.collective != Collective::kAlltoall) return true;
   if (query.hosts == 0) return false;
@@ -58,10 +58,11 @@ constinit const Method kHierarchicalMethod{
     .fits = [](const TuningShape& shape) { return shape.hosts > 1 && shape.ranks > shape.hosts; },
     .is_available =
         [](const SelectionQuery& query, bool) {
-          // A plan needs the counts of all ranks, which an alltoall with counts does not know.
+          // A plan needs the counts of all ranks; in an alltoall with counts no rank knows them.
           return query.hosts > 0 && query.bytes != kUnknownBytes;
         },
-    // Comparisons by messages may end in any order, but operations in shared memory must begin in the order of calls.
+    // Announce at the call: comparisons by messages may end in any order, but operations in shared memory must begin in
+    // the order of calls.
     .announce =
         [](const MethodInputs& inputs) {
           if (inputs.host != nullptr) inputs.host->ledger().announce(LaneLedger::first_number(inputs.sequence));
@@ -81,7 +82,7 @@ HierarchicalQuery hierarchical_query(const Call& call, const Hierarchy& hierarch
   if (call.collective == Collective::kBarrier) return query;
   const std::size_t bytes = PreparedCall(call, size).total * element_bytes;
   const int max_carriers = hierarchy.min_local_size();
-  // If every rank carries its own block, skip the gather inside the host. Reductions cannot: their blocks exist only
+  // If every rank carries its own block, skip the gather inside the host. Not for reductions: their blocks exist only
   // after the reduction inside the host.
   const bool keeps_blocks = !query.counts.empty() && !is_rooted(call.collective) && !reduces(call.collective) &&
                             max_carriers * hierarchy.host_count() == size;

@@ -19,23 +19,22 @@ namespace farandole {
 
 extern const Method kHierarchicalMethod;
 
-/// Returns the query from which all ranks plan a call; pure. Short vectors have a single carrier per host, unless every
-/// rank can carry its own block; longer vectors have as many carriers per host as the smallest host has ranks. Long
-/// vectors of an allreduce, a broadcast, a reduce, or an allgather that needs local copies are cut into slices of at
-/// least 1 MiB.
+/// Returns the query from which every rank plans a call alike. Pure. Short vectors get a single carrier per host,
+/// unless every rank can carry its own block. Longer vectors get as many carriers per host as the smallest host has
+/// ranks. Long vectors of an allreduce, a broadcast, a reduce, or an allgather that needs local copies are cut into
+/// slices of at least 1 MiB.
 /// @param one_shot_bytes  maximum size of a vector with a single carrier per host
 HierarchicalQuery hierarchical_query(const Call& call, const Hierarchy& hierarchy, int size,
                                      std::size_t one_shot_bytes);
 
 /// Runs a HierarchicalPlan. Inside phases are operations in shared memory (ShmOperation), phases across are schedules
 /// over messages (ScheduledCollective) among this rank and its counterparts. Phases of the same kind run in sequence,
-/// in the plan's order; an inside phase and a phase across run at the same time, so that slices overlap.
+/// in the plan's order. An inside phase and a phase across may run at the same time, so that slices overlap.
 ///
 /// The inside phases of a collective take consecutive numbers of the ShmGroup, from LaneLedger::first_number(sequence)
-/// on. The ranks have compared the call before this operation is made.
+/// on. Make this operation only after the ranks have compared the call.
 ///
-/// Association of a reduction: a balanced binary tree over the ranks of a host, then the association of the algorithm
-/// across.
+/// A reduction associates terms in a balanced binary tree over the ranks of a host, then as the algorithm across does.
 class HierarchicalOperation final : public Operation {
  public:
   /// @param plans  the plans of `group`
@@ -49,12 +48,12 @@ class HierarchicalOperation final : public Operation {
 
  private:
   using Where = HierarchicalPhase::Where;
-  /// The phases of a kind (inside or across), in order.
+  /// All inside phases, or all phases across, in order.
   struct Track {
     std::vector<std::size_t> phases;       ///< indices in the plan
     std::size_t at = 0;                    ///< number of phases of this track that are complete
     Call call;                             ///< the call of the running phase
-    std::optional<PreparedCall> prepared;  ///< of the running phase inside
+    std::optional<PreparedCall> prepared;  ///< inside only: `call`, prepared
     std::unique_ptr<Operation> running;    ///< null while no phase of this track runs
     bool is_done() const { return at == phases.size(); }
   };

@@ -38,8 +38,8 @@ HierarchicalPlan plan_hierarchical(const HierarchicalQuery& query, const Hierarc
       planned.push_back({slice, static_cast<int>(i), std::move(phases[i])});
     }
   }
-  // The pipeline: at time t slice s is at stage t - s. Phases are ordered by time; at equal times the earlier slice,
-  // which is further ahead, comes first.
+  // The pipeline: at time t slice s is at stage t - s. Order phases by time; at equal times the earlier slice comes
+  // first.
   std::stable_sort(planned.begin(), planned.end(), [](const PlannedPhase& a, const PlannedPhase& b) {
     return std::pair(a.slice + a.staged.stage, a.slice) < std::pair(b.slice + b.staged.stage, b.slice);
   });

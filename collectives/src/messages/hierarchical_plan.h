@@ -43,11 +43,11 @@ struct HierarchicalPhase {
   std::vector<PlanCopy> results;  ///< copies to make when the phase is complete
 };
 
-/// This rank's part of a hierarchical collective. Inside phases run in sequence in this order, and so do phases across;
-/// an inside phase and a phase across run at the same time unless `after` orders them.
+/// This rank's part of a hierarchical collective. All inside phases run in sequence, in the order of `phases`, and so
+/// do all phases across. An inside phase and a phase across may run at the same time unless `after` orders them.
 struct HierarchicalPlan {
-  std::vector<int> across;  ///< members of the phases across: ranks of the communicator, a rank of each host; empty if
-                            ///< this rank has no phases across
+  std::vector<int> across;  ///< members of the phases across, as ranks of the communicator: one rank of each host;
+                            ///< empty if this rank has no phases across
   std::vector<HierarchicalPhase> phases;
   std::size_t scratch_count = 0;  ///< size of the operation's scratch memory, in elements
 };
@@ -58,8 +58,8 @@ struct HierarchicalQuery {
   int root = -1;                      ///< a rank of the communicator
   std::size_t count = 0;              ///< allreduce, broadcast, reduce: elements of the whole vector
   std::vector<std::size_t> counts;    ///< other collectives: elements of each rank's block; alltoall has equal blocks
-  std::size_t granularity = 1;        ///< a vector is cut at multiples of so many elements
-  std::size_t slice_granularity = 0;  ///< where a vector is cut into slices, a coarser granularity; 0 if it is the same
+  std::size_t granularity = 1;        ///< vectors are cut at multiples of this number of elements
+  std::size_t slice_granularity = 0;  ///< coarser granularity for the cuts between slices; 0 if it is the same
   int carriers = 1;  ///< ranks of each host that exchange with other hosts; at most the size of the smallest host
   int slices = 1;    ///< parts of the vector that pass through the phases as a pipeline
   bool operator==(const HierarchicalQuery&) const = default;
@@ -68,21 +68,22 @@ struct HierarchicalQuery {
 /// Plans this rank's part of a collective over several hosts. The plans of all ranks fit together, because all follow
 /// from the same query.
 ///
-/// Some ranks of each host, its carriers, exchange data with other hosts: carrier c of each host with carrier c of
-/// every other host, its counterparts. In allreduce, broadcast and reduce carrier c carries part c of the vector. In
-/// the other collectives carrier c carries the blocks of the ranks assigned to it: its own block, and a share of the
-/// blocks of ranks that are no carriers, which are assigned round robin. In a rooted collective the root is a carrier.
+/// Some or all ranks of each host, its carriers, exchange data with other hosts. Carrier c exchanges with its
+/// counterparts: carrier c of every other host. In allreduce, broadcast and reduce carrier c carries part c of the
+/// vector. In the other collectives carrier c carries the blocks of the ranks assigned to it: its own block, and a
+/// share of the blocks of ranks that are no carriers, assigned round robin. In a rooted collective the root is a
+/// carrier.
 ///
-/// Most collectives have three phases: inside the host, so that each carrier has the data that it carries; across
+/// Most collectives have three phases: inside the host, which gives each carrier the data that it carries; across
 /// hosts; inside the host again. Allreduce with several carriers, for example, is a reduce_scatter among the ranks of
 /// the host, an allreduce among counterparts, and an allgather among the ranks of the host; with a single carrier, a
-/// reduce, an allreduce and a broadcast. With `slices` > 1 the vector passes in slices: while a slice is exchanged
-/// across hosts, the next slice is reduced inside.
+/// reduce, an allreduce and a broadcast. With `slices` > 1 the vector passes in slices: while one slice is exchanged
+/// across hosts, the next is reduced inside.
 ///
-/// Bytes that a host sends to each other host, whatever the number of carriers: in allgather and gather the blocks of
-/// its ranks; in scatter the blocks of the receiving ranks; in alltoall the blocks from its ranks to the receiving
-/// ranks; in broadcast the vector once in all; in allreduce, reduce and reduce_scatter the bytes that the algorithm
-/// across sends for one vector per host.
+/// The bytes that a host sends to another host do not depend on the number of carriers. In allgather and gather: the
+/// blocks of the sending host's ranks. In scatter: the blocks of the receiving host's ranks. In alltoall: the blocks
+/// from the ranks of one host to the ranks of the other. In broadcast: the vector once, over all carriers together. In
+/// allreduce, reduce and reduce_scatter: the bytes that the algorithm across sends for one vector per host.
 HierarchicalPlan plan_hierarchical(const HierarchicalQuery& query, const Hierarchy& hierarchy);
 
 /// Maximum number of inside phases of a plan.
@@ -91,8 +92,8 @@ constexpr int kMaxInsidePhases = 16;
 constexpr int kMaxSlices = kMaxInsidePhases / 2;
 
 /// True if an allgather among these hosts needs no local copies, because the blocks of each host, or of each carrier,
-/// are contiguous in the output. Such an allgather is planned as a single slice: inside slices the blocks would not be
-/// contiguous.
+/// are contiguous in the output. Such an allgather is planned as a single slice, because in slices the blocks would not
+/// be contiguous.
 bool gathers_in_place(const Hierarchy& hierarchy);
 
 }  // namespace farandole

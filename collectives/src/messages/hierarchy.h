@@ -38,8 +38,8 @@ struct Hierarchy {
   static Hierarchy of(const std::vector<int>& host_of_rank, int rank);
   /// The hosts of a group, whether or not the ranks of a host share memory.
   static Hierarchy by_host(const Group& group);
-  /// The hosts of a group, if hierarchical methods can use them: nothing if the group has a single host, or a single
-  /// rank per host, or if the ranks of some host do not share memory.
+  /// The hosts of a group, if hierarchical methods can use them. Nothing if the group has a single host, or a single
+  /// rank per host, or if the ranks of any host do not share memory.
   static std::optional<Hierarchy> of(const Group& group);
 };
 

@@ -21,11 +21,10 @@ struct PreparedPlan {
   std::vector<Selection> selections;  ///< by phase; empty selections for inside phases
 };
 
-/// The most recently used plans of a communicator over several hosts. Used by one thread at a time (the work queue's
-/// lock).
+/// The most recently used plans of a communicator over several hosts. Not thread-safe: the work queue's lock guards it.
 class PreparedPlans {
  public:
-  /// Maximum size of all cached plans together; the least recently used are evicted.
+  /// Maximum bytes of all cached plans together; beyond it the least recently used plans are evicted.
   static constexpr std::size_t kMaxBytes = std::size_t{256} << 10;
 
   /// @param group, hierarchy  outlive this object
@@ -33,7 +32,7 @@ class PreparedPlans {
 
   const Hierarchy& hierarchy() const { return hierarchy_; }
   /// Returns the plan for a query, from the cache or newly made.
-  /// @param element_bytes  size of the call's type: the algorithms across are chosen by bytes
+  /// @param element_bytes  size of the call's type; the algorithms across depend on the bytes
   std::shared_ptr<const PreparedPlan> get(const HierarchicalQuery& query, std::size_t element_bytes);
   /// Bytes of all cached plans.
   std::size_t kept_bytes() const { return kept_.used(); }

@@ -11,11 +11,11 @@
 namespace farandole {
 namespace {
 
-// Maximum size of a vector whose messages may share a connection with those of other collectives. A message of 64 KiB
+// Maximum size of a vector whose messages may share a connection with other collectives' messages. A message of 64 KiB
 // takes 0.5 ms at 1 Gbit/s: an acceptable wait for messages queued behind it.
 constexpr std::size_t kMaxShortBytes = 64 << 10;
 
-// Maximum number of unfused receive-and-reduces in flight per peer. A limit per channel cannot cause a deadlock: in a
+// Maximum number of unfused receive-and-reduces in flight per peer. The limit cannot cause a deadlock: in a
 // first-in-first-out channel a later message never completes before an earlier message, so posting the later message
 // late delays nothing.
 constexpr int kMaxBouncesPerPeer = 4;

@@ -62,8 +62,8 @@ PlanRange SlicePlanner::exchange_across(const Range& own) {
   }
   const Range received =
       carriers_.all_carry_here() ? phases_.contiguous_output(order) : phases_.scratch(sum(receives) * layout_.block(0));
-  // Bytes that a rank sends on average, for the choice of an algorithm: the ranks of a large host send more than
-  // those of a small host, and all must choose alike.
+  // Select the algorithm by the bytes that a rank sends on average: ranks of a large host send more than ranks of a
+  // small host, but all must select the same algorithm.
   const std::size_t sent = carriers_.assigned_everywhere(carriers_.own()) * query_.counts.size();
   const std::size_t total = sent * layout_.block(0) / static_cast<std::size_t>(hierarchy_.host_count());
   HierarchicalPhase& phase = across(own, received, times_block(sends), total);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Builder of the phases of a slice of a hierarchical collective, and of the scratch memory between phases. Pure.
+// Builder of a slice's phases in a hierarchical collective, with the scratch memory between phases. Pure.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace farandole {
 
-/// A phase and its stage in the pipeline of slices: 0 inside, 1 across, 2 inside again.
+/// A phase with its stage in the pipeline of slices: 0 inside, 1 across, 2 inside again.
 struct StagedPhase {
   int stage = 0;
   HierarchicalPhase phase;
@@ -22,28 +22,29 @@ inline PlanPlace advanced(PlanPlace place, std::size_t count) {
   return {place.memory, place.first + count};
 }
 
-/// Merges each range that begins where the range before it ends with that range, and drops empty ranges.
+/// Merges neighbouring ranges that are contiguous in memory, and drops empty ranges.
 std::vector<PlanRange> merge_adjacent(const std::vector<PlanRange>& ranges);
 
 /// Builds the phases of a slice in order. By default a phase begins when the phase added before it is complete; the
-/// planner changes that by assigning HierarchicalPhase::after.
+/// planner may assign HierarchicalPhase::after to change that.
 ///
 /// A phase needs contiguous input and output. For data in several ranges call `contiguous_input` or `contiguous_output`
 /// first, then add the phase with the returned range, which may be scratch memory.
 class SlicePhases {
  public:
   /// @param granularity  alignment of ranges in scratch memory, in elements
-  /// @param scratch_count  in and out: elements of scratch memory in use, by earlier slices and this slice
+  /// @param scratch_count  elements of scratch memory that earlier slices use; this object adds its own
   SlicePhases(std::size_t granularity, std::size_t& scratch_count)
       : granularity_(granularity), scratch_count_(scratch_count) {}
 
   /// Allocates scratch memory of the operation.
   PlanRange scratch(std::size_t count);
-  /// Returns a contiguous range with the contents of `ranges`, as input of the next phase: `ranges` itself if it is
-  /// contiguous, else scratch memory, to which the next phase copies `ranges` when it begins.
+  /// Returns a contiguous range with the contents of `ranges`, as input of the next phase. If `ranges` are contiguous,
+  /// returns them; else returns scratch memory, to which the next phase copies `ranges` when it begins.
   PlanRange contiguous_input(const std::vector<PlanRange>& ranges);
-  /// Returns a contiguous range for the output of the next phase, whose contents end up in `ranges`: `ranges` itself if
-  /// it is contiguous, else scratch memory, which the next phase copies to `ranges` when it is complete.
+  /// Returns a contiguous range for the output of the next phase, whose contents end up in `ranges`. If `ranges` are
+  /// contiguous, returns them; else returns scratch memory, which the next phase copies to `ranges` when it is
+  /// complete.
   PlanRange contiguous_output(const std::vector<PlanRange>& ranges);
   /// Adds a copy that the next phase makes when it is complete.
   void add_result(const PlanCopy& copy) { results_.push_back(copy); }
@@ -67,7 +68,7 @@ class SlicePhases {
 
   const std::size_t granularity_;
   std::size_t& scratch_count_;
-  std::vector<PlanCopy> before_, results_;  // copies of the next phase
+  std::vector<PlanCopy> before_, results_;  // copies that the next phase makes
   bool is_prescaled_ = false;               // a phase of this slice applies the caller's prescale
   std::vector<StagedPhase> phases_;
 };

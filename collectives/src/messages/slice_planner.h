@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Planner of one slice of a hierarchical collective: slice_vectors.cpp plans collectives of whole vectors,
-// slice_blocks.cpp those of a block per rank, and slice_alltoall.cpp the alltoall. Pure.
+// Planner of one slice of a hierarchical collective. slice_vectors.cpp plans collectives of whole vectors,
+// slice_blocks.cpp plans collectives of a block per rank, and slice_alltoall.cpp plans the alltoall. Pure.
 #pragma once
 
 #include <cstddef>
@@ -14,16 +14,16 @@
 
 namespace farandole {
 
-/// True if the blocks of each host are contiguous in the output, and few enough hosts have an inside phase each.
+/// True if each host's blocks are contiguous in the output, and a plan has room for one inside phase per host.
 inline bool gathers_by_host(const Hierarchy& hierarchy) {
   return hierarchy.is_regular() && hierarchy.host_count() <= kMaxInsidePhases;
 }
 
-/// Plans the phases of a slice. In names, `own` is the range of this rank, and `whole` the range of all ranks;
-/// `by_carrier` and `by_host` are counts of elements.
+/// Plans the phases of a slice. In names, `own` is this rank's range, and `whole` all ranks' range; `by_carrier` and
+/// `by_host` are counts of elements, indexed by carrier or by host.
 class SlicePlanner {
  public:
-  /// @param scratch_count  in: elements of scratch memory that earlier slices use; out: plus those of this slice
+  /// @param scratch_count  elements of scratch memory that earlier slices use; this slice adds its own
   SlicePlanner(const HierarchicalQuery& query, const Hierarchy& hierarchy, const Carriers& carriers, int slice,
                std::size_t& scratch_count)
       : query_(query),
@@ -55,7 +55,7 @@ class SlicePlanner {
 
   // Blocks of ranks.
   Range own_block_in(PlaceMemory memory) const { return layout_.block_at_origin(memory, rank()); }
-  /// Elements that a carrier exchanges with each host: the blocks of the ranks that are assigned to the carrier there.
+  /// Elements that a carrier exchanges with each host: the blocks of the host's ranks that are assigned to the carrier.
   std::vector<std::size_t> carried(int carrier) const {
     std::vector<std::size_t> by_host;
     for (int host = 0; host < hierarchy_.host_count(); ++host) {
@@ -93,7 +93,7 @@ class SlicePlanner {
                             std::size_t total) {
     return phases_.across(query_.collective, input, output, std::move(counts), total, root_.host);
   }
-  /// A phase across on vectors, of which each carrier has a part.
+  /// Adds a phase across on a vector of which each carrier has a part.
   HierarchicalPhase& across(const Range& input, const Range& output) {
     return across(input, output, {},
                   layout_.vector_in(PlaceMemory::kNone).count / static_cast<std::size_t>(carriers_.count()));
@@ -104,10 +104,11 @@ class SlicePlanner {
     return across(input, output, std::move(counts), total);
   }
 
-  /// Reduces the vectors of this host's ranks, and gives each carrier its part. @param own  where this carrier's part
-  /// goes
+  /// Reduces the vectors of this host's ranks, and gives each carrier its part. @param own  receives this carrier's
+  /// part
   void reduce_inside(const Range& input, const Range& own, const std::vector<std::size_t>& by_carrier);
-  /// Gives all ranks of this host the parts that its carriers hold: each in its `own`, a single carrier in `whole`.
+  /// Gives all ranks of this host the parts that its carriers hold. Each carrier holds its part in `own`; a single
+  /// carrier holds the vector in `whole`.
   void distribute_parts(const Range& own, const Range& whole, const std::vector<std::size_t>& by_carrier);
 
   /// Barrier inside each host, barrier among the carriers, barrier inside each host.
@@ -122,14 +123,14 @@ class SlicePlanner {
   /// inside that host. With a single carrier: reduce inside, then across to the root.
   void plan_reduce();
 
-  /// Brings the blocks of this host's ranks to the carriers that they are assigned to. Returns where this carrier finds
-  /// its assigned blocks.
+  /// Brings the blocks of this host's ranks to their carriers. Returns the range of this carrier's assigned blocks.
   Range collect_blocks();
   /// Range in which this carrier receives the blocks of its assigned ranks of this host.
   Range received_blocks();
-  /// Gives each rank of this host the rank's block, which a carrier has received.
+  /// Gives each rank of this host its block, which a carrier has received.
   void distribute_blocks(const Range& received);
-  /// Ranges of the blocks of the ranks `wanted`, in memory `all` that holds the blocks of the ranks `order`.
+  /// Ranges of the blocks of the ranks `wanted`, in memory `all`, which holds the blocks of the ranks `order` in
+  /// sequence.
   std::vector<Range> ranges_in(const Range& all, const std::vector<int>& order, const std::vector<int>& wanted) const;
 
   /// Blocks to the carriers inside each host; allgather across; allgather of the carriers' blocks inside (broadcast,
@@ -138,9 +139,9 @@ class SlicePlanner {
   /// Range in which a carrier receives its blocks of all hosts: in the output if the output is contiguous in carried
   /// order, else in scratch memory.
   Range received_from_all(const std::vector<std::size_t>& by_carrier);
-  /// Allgather where every rank carries its own block, and the blocks of each host are contiguous in the output: a
-  /// phase across, then an allgather inside per host, directly into the output. The allgather of this host's blocks
-  /// does not wait for the phase across.
+  /// For an allgather in which every rank carries its own block, and each host's blocks are contiguous in the output: a
+  /// phase across, then one allgather inside per host, directly into the output. The allgather of this host's own
+  /// blocks does not wait for the phase across.
   void plan_allgather_by_host();
   Range blocks_of_host_in(PlaceMemory memory, int host) const;
   /// Reduce_scatter in carried order inside each host (reduce, with a single carrier); reduce_scatter of the carried
@@ -153,14 +154,14 @@ class SlicePlanner {
   void plan_scatter();
 
   // Alltoall of equal blocks. A carrier collects, inside its host, the blocks that the host's ranks send to the
-  // carrier's assigned ranks on all hosts, exchanges these with its counterparts, and distributes the received blocks
-  // inside the host.
+  // carrier's assigned ranks on all hosts. Then the carrier exchanges these blocks with its counterparts, and
+  // distributes the received blocks inside the host.
   std::vector<std::size_t> times_block(std::vector<std::size_t> numbers) const;
   /// Block number `index` in memory that holds equal blocks.
   Range block_at(const Range& all, std::size_t index) const;
   void plan_alltoall();
-  /// Collects the blocks that this host sends. Returns the carrier's range of them, sorted by target host, then by
-  /// local rank (the sender), then by target rank.
+  /// Collects the blocks that this host sends. Returns the range of this carrier's share, sorted by target host, then
+  /// by local rank (the sender), then by target rank.
   Range collect_exchanged();
   /// Exchanges blocks with the counterparts. Returns the range of the received blocks for the carrier's assigned ranks
   /// of this host, sorted by source host, then by source rank, then by target rank.

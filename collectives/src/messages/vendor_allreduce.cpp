@@ -14,8 +14,8 @@
 
 namespace farandole {
 
-/// State shared with the thread that makes the collectives. That thread is joined only after `done`: after a fault the
-/// vendor's call may never return. The release of `done` pairs with the acquire of the thread that reads it.
+/// State shared with the thread that makes the collectives. The slot joins that thread only after `done`, because after
+/// a fault the vendor's call may never return. The release of `done` pairs with the reader's acquire.
 struct VendorSlot::Creation {
   std::unique_ptr<VendorCollectives> collectives;
   std::exception_ptr problem;
@@ -96,7 +96,7 @@ constinit const Method kVendorMethod{
     .needs = "the transport mpi, with one rank per process",
     .supports = [](Collective collective) { return collective == Collective::kAllreduce; },
     .fits = [](const TuningShape& shape) { return shape.transport == "mpi"; },
-    // An algorithm that the caller names is available: the vendor then throws an error that says what is missing.
+    // Always available if the caller names it: the operation then throws an error that says what is missing.
     .is_available = [](const SelectionQuery& query, bool from_table) { return !from_table || query.vendor_agrees; },
     .announce = [](const MethodInputs& inputs) { inputs.vendor.announce(inputs.sequence); },
     .make = [](const MethodInputs& inputs) -> std::unique_ptr<Operation> {

@@ -18,7 +18,7 @@ Arrival::Arrival(const Group& group, ShmGroup& shm, const Descriptor& descriptor
       lane_(shm.ledger().lane_of(number)),
       descriptor_(descriptor),
       digest_(digest_of(descriptor, number)) {
-  // The number is part of the comparison: ranks that have made different numbers of calls disagree, too.
+  // Compare the number, too: ranks that have made different numbers of calls then disagree.
   descriptor_.digest = mix(descriptor_.digest, number);
 }
 

@@ -12,23 +12,24 @@
 namespace farandole {
 
 /// One rank's side of a gather to the first rank of the host (the root, local rank 0), which answers with a broadcast.
-/// In CallComparison, the ranks of a host give the root their calls and short vectors, the roots of all hosts exchange
-/// them by messages, and each root returns the outcome to the host. So only the root of each host sends messages.
+/// CallComparison uses it so that only the root of each host sends messages: the ranks of a host give the root their
+/// calls and short vectors, the roots of all hosts exchange these by messages, and each root returns the result to its
+/// host.
 ///
 /// Protocol of gather `number`, the same number on all ranks:
-/// 1. Each rank but the root writes data, if any, to its own hierarchy buffer. Each rank then publishes its
-///    contribution, 4 words (`contribute`).
+/// 1. Each rank but the root writes its data, if any, to its own hierarchy buffer. Each rank, the root included, then
+///    publishes its contribution, 4 words (`contribute`).
 /// 2. The root reads all contributions and buffers once `all_contributed`, and exchanges messages with the roots of the
 ///    other hosts.
 /// 3. The root writes data to its own hierarchy buffer, and then publishes the result, 8 words (`broadcast`).
 /// 4. The peers read both once `has_result`.
 ///
-/// Memory: a rank writes only its own GatherRecord and its own hierarchy buffer of the lane. All data are read before
-/// they are overwritten: a rank contributes again only after reading the lane's previous result, and the root
-/// broadcasts only after reading all contributions.
+/// Memory: a rank writes only its own GatherRecord and its own hierarchy buffer of the lane. No rank overwrites unread
+/// data: a rank contributes again only after it has read the lane's previous result, and the root broadcasts only after
+/// it has read all contributions.
 ///
-/// Atomics: `contribution_number` and `result_number` are stored last (release, and sequentially consistent because
-/// `wake_peers` follows) and read first (acquire); the other words are relaxed.
+/// Atomics: a rank stores `contribution_number` or `result_number` last (sequentially consistent, because `wake_peers`
+/// follows) and reads either first (acquire); the other words are relaxed.
 class HostGather {
  public:
   using Contribution = std::array<std::uint64_t, GatherRecord::kContributionWords>;
@@ -38,7 +39,7 @@ class HostGather {
   HostGather(ShmGroup& shm, std::uint64_t number) : shm_(shm), number_(number), lane_(shm.ledger().lane_of(number)) {}
 
   bool is_root() const { return shm_.rank() == 0; }
-  /// This rank's buffer, ShmLayout::kHierarchyBufferBytes long: for the data that go with the contribution or, on the
+  /// This rank's buffer of ShmLayout::kHierarchyBufferBytes: holds the data that go with the contribution or, on the
   /// root, with the result.
   std::byte* hierarchy_buffer() const { return shm_.layout().hierarchy_buffer(shm_.rank(), lane_); }
   void contribute(const Contribution& contribution);
@@ -47,7 +48,7 @@ class HostGather {
   /// The data that go with the result: the root's buffer.
   const std::byte* result_buffer() const { return shm_.layout().hierarchy_buffer(0, lane_); }
 
-  // The functions below are the root's.
+  // Only the root calls the functions below.
 
   bool all_contributed();
   /// Local ranks that have not contributed yet.

@@ -27,7 +27,7 @@ int LaneLedger::first_behind(std::uint64_t number) {
 
 void LaneLedger::publish_completed() const {
   std::atomic<std::uint64_t>* const own = ranks_[static_cast<std::size_t>(rank_)].word;
-  // An operation that is given up before the rank has connected has no block to publish in.
+  // Null if an operation is given up before this rank has connected.
   if (own != nullptr) own->store(completed(), std::memory_order_release);
 }
 

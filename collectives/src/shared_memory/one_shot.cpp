@@ -36,8 +36,7 @@ Attempt try_one_shot(ShmGroup& shm, std::uint64_t number, const PreparedCall& pr
   if (!shm.is_connected()) return Attempt::kNotBegun;
   const int lane = shm.ledger().lane_of(number);
   if (shm.ledger().first_behind(shm.ledger().begin(lane, number)) >= 0) return Attempt::kNotBegun;
-  // The peers' caches hold the record's line, and the first write fetches the line from there. Do everything else
-  // first.
+  // Do everything else first: the first write to the arrival record fetches its line from the peers' caches.
   OneShot one_shot(shm, lane, prepared);
   one_shot.publish_input();
   publish_arrival(shm, lane, number, digest);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One-shot collectives: short vectors whose data travel with the arrival.
+// One-shot collectives on short vectors: the data travel with the arrival.
 #pragma once
 
 #include <cstddef>
@@ -17,22 +17,21 @@ namespace farandole {
 /// Protocol: every rank publishes the data that the peers need (`publish_input`), and arrives. Once all have arrived,
 /// every rank reads the peers' data and computes its own result (`compute_result`). So an allreduce of N bytes takes a
 /// single synchronisation; each rank copies N bytes, and reads N bytes from each of P ranks. No rank waits at the end:
-/// a rank overwrites published data only after all peers have completed the operation, which the next operation of the
-/// lane checks (LaneLedger).
+/// the lane's next operation checks that all peers have completed this one (LaneLedger) before it overwrites published
+/// data.
 ///
-/// A rank reads its own data from the caller's input, which only this rank's caches hold, while the peers fetch the
-/// cache lines of the published copy. If the output overlaps the input, or the input is scaled, the rank reads the
-/// published copy.
+/// A rank reads its own data from the caller's input: that is in its own caches, while peers fetch the cache lines of
+/// the published copy. If the output overlaps the input, or the input is scaled, the rank reads the published copy.
 ///
 /// Memory: the data go to the payload of the rank's arrival record if they fit (40 bytes), otherwise to the rank's
-/// first input slot. The rank writes them before arriving, and the peers read them afterwards.
+/// first input slot. The rank writes the data before it arrives, and the peers read them afterwards.
 ///
-/// Atomics: no others than the arrival's, whose release and acquire also order the data (`publish_arrival`,
-/// `has_arrived`).
+/// Atomics: the arrival's release and acquire also order the data (`publish_arrival`, `has_arrived`); there are no
+/// others.
 class OneShot {
  public:
   /// @param prepared  the whole vector fits in a slot; its call outlives this object
-  /// @param offsets  where each rank's part begins in the whole vector, and the end; empty if parts are equal
+  /// @param offsets  the start of each rank's part in the whole vector, and the end; empty if parts are equal
   OneShot(ShmGroup& shm, int lane, const PreparedCall& prepared, std::span<const std::size_t> offsets = {});
   /// Publishes the data that peers need. Call before this rank arrives.
   void publish_input();
@@ -51,7 +50,7 @@ class OneShot {
 
 enum class Attempt {
   kDone,
-  kArrived,   ///< the peers see this rank's arrival, but there is no result yet
+  kArrived,   ///< peers see this rank's arrival, but there is no result yet
   kNotBegun,  ///< nothing has happened
 };
 /// Tries to run operation `number` of a call with equal parts on the caller's stack: arrives, and waits for the peers

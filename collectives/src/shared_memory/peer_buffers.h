@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Access to the callers' buffers on other ranks of the host, without a copy through staging memory.
+// Access to the callers' buffers of other ranks of the host, without a copy through staging memory.
 #pragma once
 
 #include <cstddef>
@@ -12,14 +12,15 @@
 namespace farandole {
 
 /// Locates this rank's buffers for the peers, and resolves the locations that peers publish in their arrival records.
-/// There are three ways, depending on where a buffer lies:
+/// There are three ways, depending on the buffer's memory:
 ///
-/// - Ranks that are all threads of one process read and write every buffer. The location is the buffer's address. (With
-///   FARANDOLE_SHARED_MEMORY=windows, threads use windows only, as processes do.)
+/// - If all ranks are threads of one process, they read and write every buffer. The location is the buffer's address.
+///   (With FARANDOLE_SHARED_MEMORY=windows, threads use windows only, as processes do.)
 /// - Ranks of several processes read and write a buffer in a window (memory of `Communicator::allocate`). The location
 ///   is the buffer's offset in the owner's arena, which every process of the host has mapped at some address.
-/// - Other memory of another process can only be copied from, by cross-memory attach (`copy_from`). Each copy is a
-///   system call, which pays only if data are moved and not reduced, in chunks of at least FARANDOLE_SINGLE_COPY_BYTES.
+/// - Ranks can only copy from other memory of another process, by cross-memory attach (`copy_from`). Each copy is a
+///   system call. It pays only if the collective moves data without reducing them, in chunks of at least
+///   FARANDOLE_SINGLE_COPY_BYTES.
 ///
 /// Const after construction.
 class PeerBuffers {
@@ -27,23 +28,24 @@ class PeerBuffers {
   /// Location of a buffer that peers cannot reach.
   static constexpr std::uint64_t kUnreachable = ~0ULL;
 
-  /// @param processes  by local rank, the process of each rank   @param single_copy_bytes  chunks from this size on are
-  /// copied by cross-memory attach; the same on all ranks of the host
+  /// @param processes  process of each rank, by local rank
+  /// @param single_copy_bytes  minimum size of chunks that are copied by cross-memory attach; the same on all ranks of
+  /// the host
   PeerBuffers(const SharedMemory& memory, std::vector<int> processes, bool by_address, std::size_t single_copy_bytes)
       : memory_(memory),
         processes_(std::move(processes)),
         by_address_(by_address),
         single_copy_bytes_(single_copy_bytes) {}
 
-  /// True if locations are addresses. Buffers of peers may then be ordinary memory, which is gone when the owner frees
-  /// the buffer; windows stay mapped.
+  /// True if locations are addresses. A peer's buffer may then be ordinary memory, which becomes invalid when the owner
+  /// frees it; windows stay mapped.
   bool by_address() const { return by_address_; }
   /// Location of a buffer of this rank, for `resolve` on the peers, or kUnreachable.
   std::uint64_t locate(const void* data, std::size_t bytes) const {
     if (by_address_) return reinterpret_cast<std::uintptr_t>(data);
     return memory_.offset_of(data, bytes).value_or(kUnreachable);
   }
-  /// Address in this process of the buffer that `local` has located. @param location  not kUnreachable
+  /// Address in this process of a buffer of `local`. @param location  result of `locate` on that rank; not kUnreachable
   std::byte* resolve(int local, std::uint64_t location) const {
     if (by_address_) return reinterpret_cast<std::byte*>(location);  // NOLINT(performance-no-int-to-ptr)
     return memory_.at(processes_[static_cast<std::size_t>(local)], location);
@@ -52,7 +54,7 @@ class PeerBuffers {
   /// True if chunks of this size in ordinary memory of another process are copied by cross-memory attach. The same on
   /// all ranks of the host.
   bool uses_single_copy(std::size_t bytes) const { return bytes >= single_copy_bytes_; }
-  /// Copies `bytes` bytes at `address` in the process of `local`, as SharedMemory::copy_from. @returns  0 or an errno
+  /// Copies `bytes` bytes from `address` in the process of `local`, as SharedMemory::copy_from. @returns  0 or an errno
   int copy_from(int local, std::uint64_t address, void* to, std::size_t bytes) const {
     return memory_.copy_from(processes_[static_cast<std::size_t>(local)], address, to, bytes);
   }

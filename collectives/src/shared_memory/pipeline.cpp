@@ -17,18 +17,18 @@
 namespace farandole {
 namespace {
 
-// Bytes that a rank reduces before copying the result to the other destinations. A staged result stays in the nearest
+// Bytes that a rank reduces before it copies the result to the other destinations. A staged result stays in the nearest
 // cache until then; a result for non-temporal stores lies in a small buffer on the stack. (A result in windows is
-// copied a whole slice at a time, which is faster where inputs and outputs just fit in the caches: 1 MiB takes 50 µs,
-// in blocks 60 µs.)
+// copied a whole slice at a time, which is faster if inputs and outputs just fit in the caches: 1 MiB takes 50 µs; in
+// blocks it takes 60 µs.)
 constexpr std::size_t kStagedBlockBytes = 8192;
 constexpr std::size_t kNonTemporalBlockBytes = 4096;
 
-/// True if the input of a rank is the rank's chunk, and not the whole vector.
+/// True if each rank's input is that rank's chunk, and not the whole vector.
 bool input_is_chunk(Collective collective) {
   return collective == Collective::kAllgather || collective == Collective::kGather;
 }
-/// True if the output of a rank is the rank's chunk, and not the whole vector.
+/// True if each rank's output is that rank's chunk, and not the whole vector.
 bool output_is_chunk(Collective collective) {
   return collective == Collective::kReduceScatter || collective == Collective::kScatter;
 }
@@ -46,9 +46,9 @@ Pipeline::Pipeline(const Group& group, ShmGroup& shm, Arrival& arrival, const Pr
       input_(static_cast<const std::byte*>(call_.input.data)),
       output_(static_cast<std::byte*>(call_.output.data)) {}
 
-/// Peers cannot reach the input, so copy-in of slice 0 is the first step of every possible plan. That step needs no
-/// peer. Taken now, it is published together with the arrival, which saves a wait: most of the time that a short vector
-/// takes.
+/// Peers cannot reach the input, so copy-in of slice 0 is the first step of every possible plan, and needs no peer.
+/// Taking it now publishes it together with the arrival. That saves one wait, which is most of the time of a short
+/// vector.
 void Pipeline::take_first_step() {
   slices_.fit(shm_.layout().slot_bytes(), /*share_slot=*/true);
   copy_in(0);
@@ -70,11 +70,11 @@ void Pipeline::begin() {
   }
   const std::size_t largest = largest_chunk();
   plan_ = ShmPlan(facts(largest));
-  // The peer writes the result to the cache line that held the input. Such a line moves between the two cores half as
-  // often as separate lines for input and result do.
+  // With exchange slots the peer writes the result to the cache line that held the input. One such line moves between
+  // the two cores half as often as separate lines for input and result.
   uses_exchange_slots_ =
       shm_.size() == 2 && reduces(call_.collective) && plan_.uses(ShmStage::kCopyIn) && plan_.uses(ShmStage::kCopyOut);
-  // An input slot holds the slices of all chunks; a result slot holds one.
+  // An input slot holds a slice of every chunk; a result slot holds a slice of one chunk.
   slices_.fit(shm_.layout().slot_bytes(), plan_.uses(ShmStage::kCopyIn));
   plan_.set_slices(slices_.count_of(largest));
   step_ = plan_.first();
@@ -136,7 +136,7 @@ bool Pipeline::is_ready(const ShmPlan::Step& step) {
   return !plan_.uses(writer) || all_reached(plan_.done_after(writer, slice), plan_.source(stage));
 }
 
-/// True once all peers have taken `steps` steps, or only the peer `source` if that is not -1.
+/// True once all peers have taken `steps` steps; if `source` is not -1, once that peer has.
 bool Pipeline::all_reached(std::uint64_t steps, int source) {
   for (int local = 0; local < shm_.size(); ++local) {
     if (local == shm_.rank() || (source >= 0 && local != source)) continue;
@@ -148,7 +148,7 @@ bool Pipeline::all_reached(std::uint64_t steps, int source) {
   return true;
 }
 
-/// Takes a step. Returns false after a fault, because the peers' buffers may be gone; the caller raises the fault
+/// Takes a step. Returns false after a fault, because peers may have freed their buffers; the caller raises the fault
 /// later.
 bool Pipeline::run(const ShmPlan::Step& step) {
   ShmBlock::Lane& mine = shm_.layout().lane(shm_.rank(), arrival_.lane());
@@ -186,7 +186,7 @@ bool Pipeline::run_stage(const ShmPlan::Step& step) {
   return true;
 }
 
-/// Address at which `from` has staged the slice of `owner`'s chunk.
+/// Address at which `from` stages the slice of `owner`'s chunk.
 std::byte* Pipeline::staged_chunk(int from, int owner, std::size_t slice) const {
   std::byte* slot = uses_exchange_slots_ ? shm_.layout().exchange_slot(from, arrival_.lane(), slice)
                                          : shm_.layout().input_slot(from, arrival_.lane(), slice);
@@ -260,22 +260,21 @@ void Pipeline::reduce_block(Extent at, std::size_t slice, std::size_t done) {
   distribute_result(target, at);
 }
 
-/// True if results go straight to the outputs by non-temporal stores. They are then reduced in a buffer on the stack,
-/// so that the first output does not pass through the caches either.
+/// True if results go straight to the outputs by non-temporal stores. This rank then reduces in a buffer on the stack,
+/// so that the first output bypasses the caches, too.
 bool Pipeline::writes_results_past_caches() const {
   return non_temporal_ && !plan_.uses(ShmStage::kCopyOut);
 }
 
-/// Address of `element` of the result in the output of `local`. In collectives whose outputs are chunks, an address in
-/// this rank's output.
+/// Address of the result's `element` in the output of `local`. If outputs are chunks, always in this rank's output.
 std::byte* Pipeline::result_at(int local, std::size_t element) const {
   if (output_is_chunk(call_.collective)) return output(element - slices_.chunk(shm_.rank()).first);
   if (local == shm_.rank()) return output(element);
   return shm_.buffers().resolve(local, arrival_.output_of(local)) + slices_.bytes(element);
 }
 
-/// Copies a block of the result to this rank's output and, unless peers copy it out, to the outputs of peers that need
-/// the result.
+/// Copies a block of the result to this rank's output. If the plan has no copy-out, also copies it to the outputs of
+/// peers that need the result.
 void Pipeline::distribute_result(const std::byte* result, Extent at) const {
   const int me = shm_.rank();
   const bool to_all = call_.collective == Collective::kAllreduce;
@@ -314,8 +313,8 @@ void Pipeline::publish(std::size_t slice) {
   if (has_output) copy_to_output(output(at.first), from, slices_.bytes(at.count));
 }
 
-/// Copies from a peer's input to this rank's output: in place if the input is within reach, otherwise by cross-memory
-/// attach. Returns false if the peer is gone.
+/// Copies from a peer's input to this rank's output: directly if this rank can reach the input, otherwise by
+/// cross-memory attach. Returns false if the peer is gone.
 bool Pipeline::copy_from_peer(int local, std::size_t element, std::byte* to, std::size_t bytes) const {
   if (arrival_.input_of(local) != PeerBuffers::kUnreachable) {
     copy_to_output(to, peer_input(local, element), bytes);
@@ -325,7 +324,7 @@ bool Pipeline::copy_from_peer(int local, std::size_t element, std::byte* to, std
   const int error = shm_.buffers().copy_from(local, address, to, bytes);
   if (error == 0) return true;
   if (error == ESRCH) return false;
-  // A failing rank reports the fault before freeing memory, so look for the fault first.
+  // A rank that fails reports the fault before it frees memory, so look for a fault first.
   group_.endpoint->faults().poll();
   if (group_.endpoint->faults().exist()) return false;
   throw TransportError(
@@ -360,7 +359,7 @@ bool Pipeline::receive_parts(std::size_t slice) {
   return true;
 }
 
-/// Copies a slice of every chunk that this rank's reduce stage has not written to the output. Returns false if a peer
+/// Copies to the output a slice of every chunk that this rank's reduce stage has not written. Returns false if a peer
 /// is gone.
 bool Pipeline::copy_out(std::size_t slice) {
   const int me = shm_.rank();

@@ -10,7 +10,7 @@
 namespace farandole {
 namespace {
 
-/// Members on this host, in the order of their ranks: a member's index here is the local rank.
+/// Members on this host, ascending. A member's index is its local rank.
 std::vector<int> local_members(const Group& group) {
   std::vector<int> members;
   for (int member = 0; member < group.size(); ++member) {
@@ -38,7 +38,7 @@ int lanes_of(const Group& group) {
   return local_members(group).size() == group.members.size() ? 2 : kLanes;
 }
 
-/// Multiples of a line, and at least a line per rank, so that slices of all ranks' chunks fit in one slot.
+/// A multiple of a line, and at least a line per rank, so that a slot holds a slice of every rank's chunk.
 std::size_t slot_bytes_of(const Group& group) {
   return std::max(group.slice_bytes / kLineBytes * kLineBytes, group.members.size() * kLineBytes);
 }
@@ -103,8 +103,8 @@ std::vector<int> ShmGroup::peers_of(const Group& group) const {
   return ranks;
 }
 
-/// A rank completes no operation before all peers have found the rank's block, so the block stays published for as long
-/// as a peer may look for the block.
+/// A rank completes no operation before all peers have found its block, so the block stays published as long as peers
+/// look for it.
 bool ShmGroup::connect() {
   if (is_connected()) return true;
   if (block_offset_ == 0) {
@@ -131,8 +131,8 @@ bool ShmGroup::find_block(int local) {
   const std::uint64_t offset = published.load(std::memory_order_acquire);
   if (offset == 0) return false;
   auto* block = reinterpret_cast<ShmBlock*>(memory_.at(peer.process, offset));
-  // A block that this rank has released belongs to an earlier communicator with the same id, and the owner has yet to
-  // unpublish the block.
+  // If this rank has released the block, it belongs to an earlier communicator with the same id, and its owner has not
+  // yet unpublished it.
   if (ShmLayout::release_flags(block)[rank_].load(std::memory_order_acquire) != 0) return false;
   if (published.load(std::memory_order_acquire) != offset) return false;
   layout_.place(local, block);
@@ -144,7 +144,7 @@ bool ShmGroup::peer_has_started_next(std::uint64_t number) const {
   if (!is_connected()) return false;
   for (int local = 0; local < size(); ++local) {
     if (local == rank_) continue;
-    // Sequentially consistent: pairs with the nudge of a rank that arrives, see Doorbell::arm.
+    // Sequentially consistent, to pair with the nudge of a rank that arrives; see Doorbell::arm.
     const ShmBlock::Lane& next = layout_.lane(local, ledger_.lane_of(number));
     if (next.arrival.number.load(std::memory_order_seq_cst) >= number) return true;
     if (next.gather.contribution_number.load(std::memory_order_seq_cst) >= number) return true;

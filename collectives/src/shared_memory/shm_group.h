@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ranks of a communicator that live on one host, and the memory that they share.
+// The ranks of a communicator on one host, and the memory that they share.
 #pragma once
 
 #include <cstddef>
@@ -16,21 +16,22 @@
 
 namespace farandole {
 
-/// A rank's connection to the other ranks of the host in a communicator. Operations in shared memory get everything
-/// from here: where memory lies (`layout`), which lane they may use (`ledger`), how to reach the peers' buffers
-/// (`buffers`), and how to wake sleeping peers (`wake_peers`).
+/// A rank's connection, in a communicator, to the other ranks of the host. Operations in shared memory use it to find
+/// memory (`layout`), to get a lane (`ledger`), to reach the peers' buffers (`buffers`), and to wake sleeping peers
+/// (`wake_peers`).
 ///
-/// Ranks are numbered twice: by their rank in the communicator ("member"), and by their local rank among the members on
-/// this host, in the same order. Functions here take local ranks.
+/// A rank has two numbers: its rank in the communicator ("member"), and its local rank among the members on this host,
+/// in the same order. Functions here take local ranks.
 ///
-/// Setup is non-blocking: each rank allocates a control block in the arena of its process, publishes the block's offset
-/// in the arena's header, and looks in the headers of the peers' arenas for their blocks, until `connect` returns true.
+/// Setup is non-blocking. Call `connect` until it returns true: each rank allocates a control block in its process's
+/// arena, publishes the block's offset in the arena's header, and looks for the peers' blocks in the headers of their
+/// arenas.
 ///
-/// Not thread-safe: one thread at a time uses it, under the lock of the work queue.
+/// Not thread-safe: the work queue's lock guards it.
 class ShmGroup {
  public:
   explicit ShmGroup(const Group& group);
-  /// Unpublishes the block. The memory is reused once all peers have destroyed their groups as well.
+  /// Unpublishes the block. The arena reuses its memory once all peers have destroyed their groups, too.
   ~ShmGroup();
   ShmGroup(const ShmGroup&) = delete;
   ShmGroup& operator=(const ShmGroup&) = delete;
@@ -40,32 +41,30 @@ class ShmGroup {
   int rank() const { return rank_; }
   /// Rank in the communicator of local rank `local`.
   int member(int local) const { return peers_[static_cast<std::size_t>(local)].member; }
-  /// Ranks in the job of the other ranks of this host. @param group  passed to the constructor
+  /// The other ranks of this host, as ranks of the job. @param group  as passed to the constructor
   std::vector<int> peers_of(const Group& group) const;
 
-  /// Publishes this rank's block, and looks for those of the peers. Non-blocking; idempotent.
-  /// @returns  true once the blocks of all peers have been found   @throws TransportError  no memory for this rank's
-  /// block
+  /// Publishes this rank's block, and looks for the peers' blocks. Non-blocking; idempotent.
+  /// @returns  true once all peers' blocks are found   @throws TransportError  no memory for this rank's block
   bool connect();
   bool is_connected() const { return found_ == size(); }
-  /// True if a peer has arrived in operation `number` or in a later one of the same lane, or has contributed to the
-  /// HostGather that precedes the operation. False until connected.
+  /// True if a peer has arrived in operation `number` or in a later operation of the same lane, or has contributed to
+  /// the HostGather that precedes the operation. False until connected.
   bool peer_has_started_next(std::uint64_t number) const;
 
   const ShmLayout& layout() const { return layout_; }
   LaneLedger& ledger() { return ledger_; }
   const PeerBuffers& buffers() const { return buffers_; }
   RecentOutputs& recent_outputs() { return recent_outputs_; }
-  /// Memory for one address per rank, for the operation that is being advanced.
+  /// Temporary array of one address per rank, for the operation that is being advanced.
   std::span<const void*> pointers() { return pointers_; }
   /// Vectors up to this size are one-shot; at most a slot.
   std::size_t one_shot_bytes() const { return one_shot_bytes_; }
 
-  /// Wakes the peers that sleep. Call after a sequentially consistent store of the word that they wait for
-  /// (Doorbell::nudge).
+  /// Wakes sleeping peers. Call after a sequentially consistent store to the word that they wait for (Doorbell::nudge).
   void wake_peers() const;
-  /// Blocks until no peer accesses another rank's buffers in `lane`. For use after a fault, when no rank begins another
-  /// step; the wait is at most one step of a peer.
+  /// Blocks until no peer accesses another rank's buffers in `lane`. Call it only after a fault, when no rank begins
+  /// another step; then it blocks for at most one step of a peer.
   void wait_until_buffers_unused(int lane) const;
 
  private:
@@ -81,8 +80,8 @@ class ShmGroup {
   const std::uint16_t id_;
   std::vector<Peer> peers_;  // by local rank, this rank included
   int rank_ = 0;
-  int found_ = 0;                   // the blocks of lower local ranks have been found
-  std::uint64_t block_offset_ = 0;  // of this rank's block in its arena; 0 until `connect` has allocated it
+  int found_ = 0;                   // blocks of lower local ranks are found
+  std::uint64_t block_offset_ = 0;  // of this rank's block in its arena; 0 until `connect` allocates it
   const std::size_t one_shot_bytes_;
   ShmLayout layout_;
   LaneLedger ledger_;

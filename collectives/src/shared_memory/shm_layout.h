@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The records that the ranks of a host share, and the addresses of control blocks, slots and buffers.
+// Records that the ranks of a host share, and the addresses of control blocks, slots and buffers.
 #pragma once
 
 #include <array>
@@ -19,14 +19,14 @@ inline constexpr std::size_t kLineBytes = 128;
 /// A rank's arrival in an operation. The first cache line holds everything that peers read while the calls of all ranks
 /// agree; the second cache line is written only when the calls differ.
 ///
-/// The record's owner is the only writer. `number` and `described` only grow, and are stored after the words that they
-/// publish (release): a peer that has read the new number (acquire) sees those words.
+/// Only the record's owner writes. `number` and `described` only grow. The owner stores them (release) after the words
+/// that they publish, so a peer that has read the new number (acquire) sees those words.
 struct ArrivalRecord {
   static constexpr std::size_t kPayloadWords = 5;
   std::atomic<std::uint64_t> number;     ///< the operation in which the rank has arrived
   std::atomic<std::uint64_t> digest;     ///< of the rank's descriptor, which ranks compare
   std::atomic<std::uint64_t> completed;  ///< the rank has completed all operations up to this number
-  /// The data of a one-shot collective if they fit; otherwise the locations of the rank's buffers.
+  /// A one-shot collective's data if they fit; in a pipeline the locations of the rank's buffers.
   std::array<std::atomic<std::uint64_t>, kPayloadWords> payload;
   std::atomic<std::uint64_t> described;  ///< the operation to which `descriptor` belongs
   std::array<std::atomic<std::uint64_t>, 3> descriptor;
@@ -77,7 +77,7 @@ struct GatherRecord {
 };
 
 /// A rank's control block in a communicator. Members are kLineBytes apart, so that no cache line has two writers. A
-/// block of zero bytes is a valid new block. ShmLayout describes the memory behind the block.
+/// zero-filled block is a valid new block. ShmLayout describes the memory behind the block.
 struct ShmBlock {
   struct alignas(kLineBytes) Lane {
     ArrivalRecord arrival;
@@ -93,8 +93,8 @@ struct ShmBlock {
   Word completed;  ///< as ArrivalRecord::completed, but always up to date
 };
 
-/// Turns (local rank, lane, slice) into an address in the memory of a communicator on one host. Use this class to find
-/// records, slots and buffers; it never accesses the memory itself.
+/// Turns (local rank, lane, slice) into an address in a communicator's memory on one host. Use it to find records,
+/// slots and buffers; it never accesses them.
 ///
 /// Each rank has a block in the arena of the rank's process:
 ///
@@ -103,14 +103,13 @@ struct ShmBlock {
 ///     slots              per lane 2 input slots and 2 result slots of slot_bytes() each ("staging memory")
 ///     hierarchy buffers  per lane kHierarchyBufferBytes, in communicators of several hosts only
 ///
-/// Sizes are const after construction. `place` sets the address of a rank's block once, when ShmGroup has found it;
-/// functions that take a local rank are valid from then on.
+/// Sizes are const after construction. ShmGroup calls `place` once it has found a rank's block; functions that take a
+/// local rank are valid from then on.
 class ShmLayout {
  public:
-  /// Number of input slots, and number of result slots, of a lane. Two of each: one is filled while peers read the
-  /// other.
+  /// Number of input slots, and of result slots, of a lane: the owner fills one slot while peers read the other.
   static constexpr int kSlots = 2;
-  /// Number of exchange slots: all input and result slots of a lane, used round-robin. With two ranks the peer
+  /// Number of exchange slots: with two ranks, all input and result slots of a lane, used round robin. The peer
   /// overwrites the input in a slot with the result (see Pipeline).
   static constexpr int kExchangeSlots = 2 * kSlots;
   static constexpr std::size_t kHierarchyBufferBytes = std::size_t{64} << 10;

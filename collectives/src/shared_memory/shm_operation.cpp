@@ -10,7 +10,7 @@
 namespace farandole {
 namespace {
 
-/// How processes read inputs that lie in no window. Empty for reductions, which never use cross-memory attach.
+/// Explains how processes read inputs outside windows. Empty for reductions, which never use cross-memory attach.
 std::string explain_single_copies(Collective collective, const Group& group) {
   const std::int64_t min_bytes = group.endpoint->settings().shared_memory.single_copy_bytes;
   if (reduces(collective) || min_bytes == 0) return "";
@@ -53,7 +53,7 @@ ShmOperation::ShmOperation(const Group& group, ShmGroup& shm, const PreparedCall
       prepared_(prepared),
       has_arrived_(has_arrived),
       arrival_(group, shm, prepared.descriptor, number),
-      // Operations are constructed in the order of their numbers, or were announced in that order, so begin here.
+      // Begin here: operations are constructed, or were announced, in the order of their numbers.
       previous_(shm.ledger().begin(arrival_.lane(), number)) {
   if (purpose == Purpose::kComparison) return;
   if (has_parts(prepared.call.collective)) offsets_ = prepared.parts.offsets();
@@ -68,9 +68,9 @@ ShmOperation::~ShmOperation() {
   shm_.ledger().end(arrival_.lane(), followed_by_);
 }
 
-/// After a fault the caller may free its buffers as soon as no peer accesses them. Windows stay mapped, so there is
-/// nothing to wait for. The destructor cannot do this wait, because an enclosing operation that must be kept until exit
-/// never destroys its parts.
+/// After a fault the caller may free its buffers as soon as no peer accesses them; windows stay mapped, so they need no
+/// wait. The wait cannot be in the destructor: an enclosing operation that must be kept until exit never destroys its
+/// parts.
 BufferHazard ShmOperation::withdraw() {
   if (phase_ != Phase::kDone && shm_.buffers().by_address()) shm_.wait_until_buffers_unused(arrival_.lane());
   return BufferHazard::kNone;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A collective among the ranks of a host, through memory that they share.
+// A collective among the ranks of a host in shared memory.
 #pragma once
 
 #include <cstddef>
@@ -18,27 +18,28 @@ namespace farandole {
 
 extern const Method kShmMethod;
 
-/// A rank's side of a collective among the ranks of a host. Short vectors (at most ShmGroup::one_shot_bytes) are
-/// one-shot, longer vectors pass through a pipeline:
-/// 1. connect: find the memory of the peers; only the first operations of a communicator wait here (ShmGroup).
+/// One rank's side of a collective among the ranks of a host. Short vectors (at most ShmGroup::one_shot_bytes) are
+/// one-shot; longer vectors pass through a pipeline:
+/// 1. connect: find the peers' memory; only the first operations of a communicator wait here (ShmGroup).
 /// 2. wait for the lane: all ranks have completed the lane's previous operation (LaneLedger).
-/// 3. arrive: publish the call and, of a short vector, the data; wait for all peers, and compare the calls (Arrival).
+/// 3. arrive: publish the call and, for a short vector, the data; wait for all peers, and compare the calls (Arrival).
 /// 4. run: compute the result of a one-shot collective (OneShot), or take the steps of a pipeline (Pipeline).
 ///
 /// Synchronisations: one for a one-shot collective. A pipeline has one more per slice and stage, and one at the end if
 /// peers use this rank's buffers.
-/// Bytes copied or reduced per rank, of an allreduce of N bytes among P ranks: one-shot N(P+3), of which the rank reads
-/// its own N bytes from the input; through staging memory 5N-2N/P; in windows 2N. Reductions associate as a balanced
-/// binary tree over the ranks, so all of these ways give the same bits.
+/// Memory traffic per rank in bytes, for an allreduce of N bytes among P ranks: one-shot N(P+3), including the rank's
+/// own N bytes from the input; through staging memory 5N-2N/P; in windows 2N. Reductions associate as a balanced binary
+/// tree over the ranks, so all three give bitwise equal results.
 ///
-/// The operation owns its lane from construction to destruction. Arrival, OneShot and Pipeline say what lies in the
-/// lane, and when each rank may write there.
+/// The operation owns its lane from construction to destruction. Arrival, OneShot and Pipeline document the lane's
+/// contents, and when each rank may write there.
 class ShmOperation final : public Operation {
  public:
   /// The whole collective, or only the comparison of the ranks' calls.
   enum class Purpose { kCollective, kComparison };
-  /// @param prepared  outlives the operation; ranks in the call (root, counts) are local ranks   @param number  grows
-  /// from one operation to the next   @param has_arrived  the caller has published this rank's arrival, data included
+  /// @param prepared  outlives the operation; ranks in the call (root, counts) are local ranks
+  /// @param number  grows from one operation to the next   @param has_arrived  true if the caller has already published
+  /// this rank's arrival and data
   ShmOperation(const Group& group, ShmGroup& shm, const PreparedCall& prepared, std::uint64_t number, Purpose purpose,
                bool has_arrived = false);
   /// Keeps the lane for operation `number`, which the same collective will run after this operation.
@@ -63,9 +64,9 @@ class ShmOperation final : public Operation {
   const bool has_arrived_;
   std::uint64_t followed_by_ = 0;  // 0: no operation
   Arrival arrival_;
-  const std::uint64_t previous_;      // all ranks must have completed this operation before this rank writes the lane
-  std::vector<std::size_t> offsets_;  // where each rank's part begins, in collectives with counts
-  // One of the two is set, unless the purpose is the comparison.
+  const std::uint64_t previous_;      // operation that all ranks must complete before this rank writes the lane
+  std::vector<std::size_t> offsets_;  // in collectives with counts: the start of each rank's part
+  // Exactly one is set for kCollective, none for kComparison.
   std::optional<OneShot> one_shot_;
   std::optional<Pipeline> pipeline_;
   Phase phase_ = Phase::kConnect;

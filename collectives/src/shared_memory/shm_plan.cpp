@@ -28,7 +28,7 @@ ShmPlan::ShmPlan(const ShmFacts& facts) : facts_(facts) {
     case Collective::kBroadcast:
     case Collective::kAllgather:
     case Collective::kGather:
-      // Reading inputs in place saves the same copy as writing outputs in place, so the plan uses only one of the two.
+      // Use one or the other: reading inputs in place saves the same copy as writing outputs in place.
       reads_inputs_ = inputs || (copies && !outputs);
       writes_outputs_ = outputs && !reads_inputs_;
       uses_ = {false, !reads_inputs_, !writes_outputs_};
@@ -74,7 +74,7 @@ ShmPlan::Step ShmPlan::first() const {
   return {static_cast<ShmStage>(stage), 0};
 }
 
-/// Looks for the next used stage that has a slice at the same time, and then at the times that follow.
+/// Finds the next used stage that has a slice at the same time, else at a later time.
 ShmPlan::Step ShmPlan::after(const Step& step) const {
   std::size_t time = step.slice + static_cast<std::size_t>(index(step.stage));
   auto next = static_cast<std::size_t>(step.stage) + 1;
@@ -95,7 +95,7 @@ std::uint64_t ShmPlan::done_after(ShmStage stage, std::size_t slice) const {
   const auto time = static_cast<std::int64_t>(slice) + own;
   std::int64_t done = 0;
   for (int other = 0; other < used_; ++other) {
-    // Slices that the other stage has finished: those of earlier times and, for `stage` and the stages before it, the
+    // Slices that the other stage has finished: all of earlier times; for `stage` and the stages before it, also the
     // slice of the current time.
     const std::int64_t slices = time - other + (other <= own ? 1 : 0);
     done += std::clamp<std::int64_t>(slices, 0, static_cast<std::int64_t>(slices_));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How collectives in shared memory cut a vector into chunks and slices. Pure.
+// Chunks and slices of a vector in collectives in shared memory. Pure.
 #pragma once
 
 #include <algorithm>
@@ -12,14 +12,14 @@
 
 namespace farandole {
 
-/// Cuts the whole vector that the ranks of a host hold together into a chunk per rank, and each chunk into slices,
-/// which pass through shared memory in turn. Counts are in elements.
+/// Cuts the whole vector of a collective (in an allgather all ranks' blocks together) into one chunk per rank, and each
+/// chunk into slices, which pass through shared memory in turn. Counts are in elements.
 ///
-/// All ranks compute the same cuts from the same call. The exception is an uneven alltoall, where the chunks on each
-/// rank follow that rank's counts.
+/// All ranks compute the same cuts from the same call, except in an uneven alltoall: there each rank's chunks follow
+/// that rank's counts.
 class Slices {
  public:
-  /// @param offsets  where each rank's chunk begins, and the end; outlives this object. Empty if chunks may be cut
+  /// @param offsets  the start of each rank's chunk, and the end; outlives this object. Empty if chunks may be cut
   /// freely
   Slices(const PreparedCall& prepared, int size, std::span<const std::size_t> offsets)
       : element_bytes_(size_in_bytes(prepared.call.input.dtype)),
@@ -38,16 +38,16 @@ class Slices {
   Extent chunk(int owner) const {
     if (owner_of_all_ >= 0) return owner == owner_of_all_ ? Extent{0, total_} : Extent{};
     if (!offsets_.empty()) return extent_of(offsets_, owner);
-    // Multiples of a line, so that no two ranks write to the same line.
+    // Use multiples of a line, so that no two ranks write to the same line.
     const std::size_t line = std::max<std::size_t>(1, kLineBytes / element_bytes_);
     const std::size_t each = ((total_ + size_ - 1) / size_ + line - 1) / line * line;
     const std::size_t first = std::min(total_, static_cast<std::size_t>(owner) * each);
     return {first, std::min(each, total_ - first)};
   }
-  /// Place of the elements from `local` in this rank's output, in an alltoall.
+  /// Part of this rank's output that receives the elements of `local`, in an alltoall.
   Extent received_from(int local) const { return extent_of(recv_offsets_, local); }
 
-  /// Sets the length of slices so that a slot holds a slice or, with `share_slot`, a slice of every chunk.
+  /// Sets the length of slices so that a slot holds one slice or, with `share_slot`, one slice of every chunk.
   void fit(std::size_t slot_bytes, bool share_slot) {
     granularity_ = slot_bytes / (share_slot ? size_ : 1) / kLineBytes * kLineBytes / element_bytes_;
   }
