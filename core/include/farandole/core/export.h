@@ -10,6 +10,6 @@
 #include <farandole/needs_cxx20_or_newer>
 #endif
 
-/// Follows the name of a namespace in public headers: declarations in that namespace are exported. Function templates
+/// Exports the declarations of a namespace. Written after the namespace's name, in public headers. Function templates
 /// that are instantiated in a source file need the attribute themselves.
 #define FARANDOLE_API __attribute__((visibility("default")))

@@ -28,9 +28,9 @@ inline Clock::time_point coarse_now() {
 class StopDetector {
  public:
   static constexpr std::chrono::milliseconds kMaxGap{1000};  ///< longer than any waiter sleeps
-  static constexpr std::chrono::milliseconds kCounted{100};  ///< part of a longer gap that counts: the waiter's sleep
+  static constexpr std::chrono::milliseconds kCounted{100};  ///< part of a longer gap that counts as waiting: the sleep
 
-  /// @param start  of the wait
+  /// @param start  start of the wait
   explicit StopDetector(Clock::time_point start) : last_(start) {}
   Clock::time_point last_check() const { return last_; }
   /// Lost time between the last check and `now`.
@@ -69,7 +69,7 @@ class Deadline {
  private:
   Deadline(Clock::time_point now, Clock::time_point when) : stops_(now), when_(when) {}
   mutable StopDetector stops_;
-  mutable Clock::time_point when_;  // moved on by each gap
+  mutable Clock::time_point when_;  // postponed by lost time
 };
 
 }  // namespace FARANDOLE_API

@@ -43,7 +43,7 @@ class FlightRecorder {
   /// Adds a record in stage kRunning, for a collective that may complete within a microsecond. The record's time has a
   /// resolution of a few milliseconds.
   Id begin_inline(std::uint16_t communicator, std::uint64_t sequence, const FlightSubject& what);
-  /// Marks a record of `begin_inline` as done. Costs a store; the record gets no duration.
+  /// Marks a record of `begin_inline` as done. Costs a store; the record's duration stays 0.
   void finish_inline(Id id) { finished_inline_[id % kCapacity].store(id + 1, std::memory_order_relaxed); }
   /// Sets the stage of a record. No-op if the record has been overwritten.
   void mark(Id id, FlightRecord::Stage stage);

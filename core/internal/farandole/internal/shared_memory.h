@@ -46,7 +46,7 @@ struct ArenaHeader {
 /// after `kill -9`. The size of /dev/shm does not limit the file. Peers open the file through /proc. A process that
 /// shares memory with no other process uses private memory instead. In a forked child an arena becomes private memory
 /// at the same address, with the same contents until the parent writes or releases them; the child cannot allocate from
-/// it. Thread-safe.
+/// the arena. Thread-safe.
 class SharedMemory {
  public:
   /// Message with which a process tells its peers how to open its arena.
