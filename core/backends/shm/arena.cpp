@@ -26,7 +26,7 @@ namespace {
 
 constexpr const char* kName = "farandole-windows";
 constexpr std::uint64_t kPageBytes = 4096;
-constexpr std::uint64_t kLineBytes = 128;         // between memory of different writers
+constexpr std::uint64_t kLineBytes = 128;         // alignment of smaller allocations: writers share no line
 constexpr std::uint64_t kLargeBytes = 256 << 10;  // allocations from this size on go back to the system when released
 constexpr const char* kAdvice =
     "start the ranks of a host as one user, in one container or with a common process name space";
@@ -260,7 +260,7 @@ std::byte* map_arena(const SharedMemory::Claim& claim, std::string& error) {
   } else if (base = map_arena_bytes(descriptor, claim.bytes); base == nullptr) {
     error = fmt::format("mapping {} bytes: {}", claim.bytes, reason(errno));
   } else {
-    // A forked child is not a rank, and must not touch the memory of peers: leave their arenas out of it.
+    // A forked child is not a rank, and must not touch the memory of peers: do not map their arenas in the child.
     (void)madvise(base, claim.bytes, MADV_DONTFORK);
   }
   close(descriptor);

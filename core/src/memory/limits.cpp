@@ -58,8 +58,8 @@ std::uint64_t round_down_to_pages(std::uint64_t bytes) {
   return bytes / kPageBytes * kPageBytes;
 }
 
-/// Calls `look` for each control group of a controller that contains this process, and each ancestor of the group, with
-/// the group's directory, its path, and whether it belongs to version 2.
+/// Calls `look` for each control group that has the controller and contains this process, and for each ancestor of such
+/// a group. Passes the group's directory, its path, and whether the group belongs to cgroup version 2.
 void for_each_control_group(std::string_view proc_cgroup, const std::filesystem::path& mounts,
                             const std::string& controller,
                             const std::function<void(const std::filesystem::path& directory, const std::string& path,

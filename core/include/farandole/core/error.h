@@ -54,7 +54,7 @@ class Error : public std::runtime_error {
   ErrorKind kind_;
 };
 
-/// `message()` of an Error, `what()` of any other exception.
+/// Returns `message()` if `error` is an Error, else `what()`.
 const char* message_of(const std::exception& error) noexcept;
 
 // One class per kind; ErrorKind says what each kind means.

@@ -6,7 +6,8 @@
 #if __cplusplus < 202002L
 #error \
     "Farandole's headers need C++20 or newer: compile with -std=c++20; in CMake, target_link_libraries(... farandole::farandole) does it"
-// A missing header is a fatal error: it ends the compilation here, so that no errors of later lines hide the one above.
+// A missing header is a fatal error. It ends the compilation here, so that errors of later lines do not hide the
+// message.
 #include <farandole/needs_cxx20_or_newer>
 #endif
 

@@ -197,7 +197,7 @@ struct DeviceSettings {
   std::string cuda = "auto";
 
   /// Device number of this process's rank, or a list such as "0,2,1" with a number for each local rank. "auto": the
-  /// device that the process sees, if it sees only one; else the device whose number is the local rank.
+  /// only device, if the process sees a single device; else the device whose number is the local rank.
   std::string ordinals = "auto";
 
   /// File of CUDA's driver library. Empty: libcuda.so.1 from the loader's path.
@@ -290,7 +290,7 @@ std::string encode_agreed(const Settings& settings);
 /// @throws Mismatch  `encoded` lacks a setting: rank 0 runs another version
 std::vector<std::string> adopt_agreed(Settings& settings, std::string_view encoded);
 
-/// Returns the candidate closest to `word` by edit distance; nothing if no candidate is close enough to be meant.
+/// Returns the candidate closest to `word` by edit distance; nothing if no candidate is close enough.
 std::optional<std::string_view> nearest(std::string_view word, std::span<const std::string_view> candidates);
 
 /// Parses a number of bytes: "64K", "4MiB", "1000". @throws InvalidArgument  the text is malformed

@@ -34,7 +34,7 @@ struct ControlMessage {
     kFault,      ///< the job is poisoned: `rank`, `error_kind` and `text` say why
     kLeave,      ///< round `sequence` of the clean shutdown: `process` and its descendants in the tree are ready to end
     kQuery,      ///< asks which collective of `communicator` the ranks of the receiving process have entered
-    kReply,      ///< answers a query: `rank` has entered collective `sequence` of `communicator`
+    kReply,      ///< answers a query: `rank` has last entered collective `sequence` of `communicator`
     kAllLeave,   ///< round `sequence` of the clean shutdown is over: all processes have sent kLeave
     kIsLeaving,  ///< answers a query: `process` is ready to end; all ranks of `process` have entered their last
                  ///< collective; `rank`: a rank for which `process` waits, or -1
@@ -184,7 +184,8 @@ class Backend {
   virtual std::unique_ptr<ProcessGroup> join(const Settings& settings, const JoinOptions& options) = 0;
 };
 
-/// Passed to a plug-in by the loading library. The plug-in rejects a `size_bytes` other than its own.
+/// Passed to a plug-in by the loading library. The plug-in rejects a `size_bytes` that differs from its own
+/// sizeof(HostApi).
 struct HostApi {
   std::uint32_t size_bytes = sizeof(HostApi);
   const char* build_id = nullptr;

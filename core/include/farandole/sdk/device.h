@@ -131,8 +131,8 @@ class DeviceGroup {
   virtual void abort() = 0;
 };
 
-/// Identifies a group that is being made: a rank makes the id, the host sends the id to the other ranks, and all join
-/// with this id.
+/// Identifies a group that is being made. One rank makes the id (Device::make_group_id) and sends the id to the other
+/// ranks in host messages; then all ranks join with the id (Device::join_group).
 using DeviceGroupId = std::array<std::byte, 128>;
 
 /// A device that this process has opened. Thread-safe unless stated otherwise. Memory, streams and events must not

@@ -19,7 +19,7 @@ inline constexpr int kMaxCommunicators = 4096;  ///< communicator ids are below 
 /// Class of service of a message. Transports may ignore the class.
 enum class Traffic : std::uint8_t {
   kShort,  ///< comparisons of calls, and collectives on short vectors
-  kLong,   ///< collectives on long vectors; on a path of their own they do not delay short messages
+  kLong,   ///< collectives on long vectors; on a separate path they do not delay short messages
 };
 inline constexpr int kTraffics = 2;
 

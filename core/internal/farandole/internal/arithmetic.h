@@ -16,7 +16,7 @@
 
 namespace farandole::kernels {
 
-/// A bool in memory: a byte; any non-zero value means true.
+/// A bool in memory: one byte, in which any non-zero value means true.
 enum class Bool : std::uint8_t {};
 FARANDOLE_HOST_DEVICE inline bool is_true(Bool value) {
   return static_cast<std::uint8_t>(value) != 0;
@@ -48,7 +48,8 @@ FARANDOLE_HOST_DEVICE inline To convert(From value) {
   }
 }
 
-/// Unsigned type at least as wide as int, whose overflow wraps. (std::uint16_t would be promoted to signed int.)
+/// Unsigned type at least as wide as int, so that integers of type `T` wrap on overflow. (std::uint16_t would be
+/// promoted to signed int.)
 template <class T>
 using Wrapping = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
 

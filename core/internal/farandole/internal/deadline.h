@@ -24,7 +24,7 @@ inline Clock::time_point coarse_now() {
 /// meanwhile, or will happen once the rest of the job continues.
 ///
 /// Each waiter has its own detector and calls `check` at least every 100 ms; a longer gap than `kMaxGap` is lost time.
-/// A waiter that pauses its calls on purpose says so (`StallMonitor::count_gap`). Not thread-safe.
+/// A waiter that pauses its calls on purpose reports the pause (`StallMonitor::count_gap`). Not thread-safe.
 class StopDetector {
  public:
   static constexpr std::chrono::milliseconds kMaxGap{1000};  ///< longer than any waiter sleeps

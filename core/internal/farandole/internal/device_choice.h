@@ -1,4 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0 Selects the device of each rank from FARANDOLE_DEVICE.
+// SPDX-License-Identifier: Apache-2.0
+// Selects the device of each rank from FARANDOLE_DEVICE.
 #pragma once
 
 #include <string_view>

@@ -1,4 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0 Waits until a device no longer uses memory that its owner wants to free.
+// SPDX-License-Identifier: Apache-2.0
+// Waits until a device no longer uses memory that its owner wants to free.
 #pragma once
 
 #include <memory>

@@ -7,7 +7,7 @@
 
 namespace farandole {
 
-/// FNV-1a, 64 bits. Not cryptographic: it tells accidental differences apart, not forged ones.
+/// FNV-1a, 64 bits. Not cryptographic: it detects accidental differences, not forgeries.
 ///
 ///     Digest digest;
 ///     digest.add(std::string_view("ring")).add(std::uint64_t{1024});

@@ -15,7 +15,7 @@
 
 namespace farandole FARANDOLE_API {
 
-/// Description of a collective, formatted only when somebody reads the record.
+/// Description of a collective, formatted only when the record is read.
 struct FlightSubject {
   using Words = std::array<std::uint64_t, 3>;
   Words words{};
@@ -55,7 +55,7 @@ class FlightRecorder {
  private:
   Id add(const FlightRecord& record);
 
-  std::array<std::atomic<Id>, kCapacity> finished_inline_{};  // 1 + id of the last inline record done; orders nothing
+  std::array<std::atomic<Id>, kCapacity> finished_inline_{};  // 1 + id of the last inline record done; relaxed
   mutable std::mutex mutex_;                                  // guards the members below
   std::array<FlightRecord, kCapacity> ring_;
   Id next_ = 0;

@@ -122,7 +122,7 @@ class ProgressThread {
   Doorbell& doorbell_;
   ProgressGate gate_;
   Doorbell own_;                         // for idle sleep: messages of peers do not wake the sleeper
-  std::atomic<bool> is_running_{false};  // orders nothing
+  std::atomic<bool> is_running_{false};  // relaxed: guards no other memory
   std::mutex mutex_;                     // guards the members below
   std::vector<std::weak_ptr<Progressable>> attached_;
   bool is_refused_ = false;
