@@ -53,8 +53,8 @@ std::string reason(int error) {
   return std::generic_category().message(error);
 }
 
-/// True if the memory file has this nonce. The pid of a claim alone does not identify a process: in another pid
-/// namespace the same number names another process.
+/// True if the memory file has this nonce. The pid of a claim does not suffice: in another pid namespace the same
+/// number means a different process.
 bool has_nonce(int descriptor, const ArenaHeader::Nonce& nonce) {
   ArenaHeader::Nonce found{};
   return pread(descriptor, found.data(), sizeof found, offsetof(ArenaHeader, nonce)) ==
@@ -219,8 +219,8 @@ void Arena::quarantine() {
   quarantined_ = true;
 }
 
-// The file stays the parent's memory: the child closes it, and maps private copies of its pages. Memory that the parent
-// adds later does not exist in the child.
+// The file remains the parent's memory. The child maps private copies of the file's pages, and closes the file. Memory
+// that the parent adds later does not exist in the child.
 void Arena::become_private() {
   is_in_child_ = true;
   if (descriptor_ < 0) return;

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::uint64_t kPageBytes = 4096;
 constexpr std::uint64_t kMaxArenaBytes = 1ULL << 40;  // address space, not memory
-// Maximum for all arenas of a host together, because each process maps all of them: half of a process's 47 bits.
+// Maximum address space of all arenas of a host together, because each process maps all arenas: half of its 47 bits.
 constexpr std::uint64_t kMaxArenasBytes = 1ULL << 46;
 // The arenas take an eighth of a limited address space, or up to half if an eighth is too little to share anything.
 constexpr std::uint64_t kShareOfAddressSpace = 8;

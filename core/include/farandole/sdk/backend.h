@@ -41,7 +41,7 @@ struct ControlMessage {
     kMissing,    ///< answers a query: in `communicator` the sender itself waits for `rank`
     kWaitProbe,  ///< searches for a cycle of waiting ranks: a rank waits for `rank` in collective `sequence` of
                  ///< `communicator`; `text` holds a WaitProbe
-    kCalls,      ///< a rank reports its calls from number `sequence` on to `rank`, which compares; `text` holds them
+    kCalls,      ///< a rank reports its calls, from number `sequence` on, for `rank` to compare; `text` holds the calls
   };
   /// Value of `communicator` in a query that asks only whether the process is leaving.
   static constexpr std::uint32_t kNoCommunicator = kMaxCommunicators;

@@ -171,9 +171,10 @@ class Device {
   /// DeviceError
   virtual void* allocate_pinned(std::size_t bytes) = 0;
   virtual void release_pinned(void* memory) = 0;
-  /// Returns all memory that the pools keep, pinned memory included, to the driver, after all streams of `make_stream`
-  /// have become idle. Returns the number of bytes. Streams of the program must be idle, too: the driver may otherwise
-  /// block all threads of the process until they are. Blocks as `allocate` does. @throws DeviceError
+  /// Gives all memory that the pools keep, pinned memory included, back to the driver, once all streams of
+  /// `make_stream` are idle. Returns the number of bytes given back. The program's streams must be idle, too: the
+  /// driver may otherwise block all threads of the process until these streams are idle. Blocks as `allocate` does.
+  /// @throws DeviceError
   virtual std::size_t trim() = 0;
 
   /// Makes a stream that does not synchronise with any other stream, the default stream included. Owned by the device

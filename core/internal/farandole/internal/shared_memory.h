@@ -80,8 +80,8 @@ class SharedMemory {
   void unmap_peers();
 
   /// True if the kernel permits this process to read ordinary memory of all mapped processes (cross-memory attach,
-  /// `process_vm_readv`). The kernel permits that where a debugger could attach: not between users, and not if a Linux
-  /// security module or a sandbox forbids it.
+  /// `process_vm_readv`). The kernel permits such reads where a debugger could attach: not between users, and not if a
+  /// Linux security module or a sandbox forbids them.
   bool can_copy() const { return can_copy_; }
   /// Disables cross-memory attach because another process of this host cannot use it.
   void forbid_copies() { can_copy_ = false; }
