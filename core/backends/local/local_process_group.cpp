@@ -13,8 +13,7 @@ namespace farandole::local {
 
 namespace {
 
-/// Open sockets in a child would keep the peers from seeing the end of this process, and keep its process number in
-/// use.
+/// Sockets left open in a child would hide the end of this process from its peers, and keep its process number in use.
 void drop_sockets_in_child(LocalProcessGroup& group) {
   group.drop_sockets();
 }

@@ -18,7 +18,7 @@ namespace farandole::local {
 
 using sockets::Link;
 
-/// Connections of this process by peer process; null for this process itself.
+/// Connections of this process, indexed by peer process; null for this process itself.
 using Links = std::vector<std::unique_ptr<Link>>;
 
 /// Carries the messages that do not go through shared memory, over one connection per pair of processes.

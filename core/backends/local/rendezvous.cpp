@@ -243,7 +243,7 @@ class JobConnector {
     }
   }
 
-  /// True if the process must connect with this process, and has no open connection yet.
+  /// True if the sender of the hello must connect with this process, and has no open connection yet.
   bool is_expected(const Hello& hello) {
     check_size(hello);
     if (hello.process <= job_.process) {

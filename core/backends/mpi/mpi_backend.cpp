@@ -24,7 +24,8 @@ class MpiBackend final : public Backend {
     const Watch watch(times);
     auto group =
         std::make_unique<MpiProcessGroup>(start_runtime(options.mpi_communicator, options.many_threads), times);
-    // Child programs inherit the launcher's variables but are not part of the job: this variable tells them so.
+    // Programs that this process starts inherit the launcher's variables. This variable tells them that they are not
+    // part of the job.
     setenv("_FARANDOLE_JOINED_BY", std::to_string(getpid()).c_str(), /*replace=*/1);
     return group;
   }

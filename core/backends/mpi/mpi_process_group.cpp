@@ -89,7 +89,7 @@ void MpiProcessGroup::gather(const void* mine, void* all, std::size_t bytes) {
     throw InternalError(
         fmt::format("allgather between processes: {} bytes per process, at most {} are possible", bytes, INT_MAX));
   }
-  // Use memory that MPI may keep, because MPI may still use the memory after the wait has thrown.
+  // MPI may still use this memory after the wait has thrown; the session then keeps the memory.
   std::vector<std::byte> memory(bytes * (static_cast<std::size_t>(process_count()) + 1));
   std::memcpy(memory.data(), mine, bytes);
   std::byte* const gathered = memory.data() + bytes;

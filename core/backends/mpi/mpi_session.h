@@ -78,7 +78,8 @@ class MpiSession {
   /// @param call  the intended call, for the message
   /// @throws TransportError  the job was left, or the program has finalised MPI
   std::unique_lock<std::mutex> enter(std::string_view call) const;
-  /// False in a forked child, and if `enter` would throw. For destructors, which then call `lock`.
+  /// True if MPI may be called: false in a forked child, and whenever `enter` would throw. Destructors ask this, and
+  /// then call `lock` instead of `enter`.
   bool is_usable() const;
   /// `enter` without the check.
   std::unique_lock<std::mutex> lock() const;

@@ -149,8 +149,8 @@ void mark_in_place(Collective collective, std::size_t slice_bytes, int rank, Blo
   }
 }
 
-/// MPI's collectives on a communicator of their own. Used by one thread at a time, as all collectives of a communicator
-/// are.
+/// MPI's collectives, on a separate MPI communicator. Used by one thread at a time, as all collectives of a
+/// communicator are.
 class MpiVendorCollectives final : public VendorCollectives {
  public:
   MpiVendorCollectives(MpiSession& session, CommunicatorKey key, MPI_Comm communicator, std::size_t part_count)

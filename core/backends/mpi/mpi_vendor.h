@@ -13,8 +13,8 @@
 
 namespace farandole::mpi {
 
-/// Makes the collectives of `processes`, with an MPI communicator from the pool if all processes still have the
-/// communicator of an earlier object with the same id and processes, else with a new one.
+/// Makes MPI's collectives among `processes`. Reuses the MPI communicator of an earlier object with the same id and
+/// processes if every process still has that communicator in its pool; else creates an MPI communicator.
 ///
 /// Collective over `processes`; blocks inside MPI. Must not be used with MPI_THREAD_SERIALIZED, because the
 /// process-wide lock would be held meanwhile.

@@ -9,10 +9,10 @@
 
 namespace farandole::mpi {
 
-/// Watches a blocking call of MPI during the bring-up, which has no deadline and cannot be cancelled. Construct a Watch
-/// before the call, and destroy the Watch afterwards. Meanwhile a separate thread, which does not call MPI, logs a
-/// warning after FARANDOLE_WARN_AFTER and further warnings after pauses that double. After FARANDOLE_TIMEOUT the thread
-/// logs an error and ends the process with status 1, so that the launcher ends the job.
+/// Watches a blocking call of MPI during the bring-up. Such a call has no deadline and cannot be cancelled. Construct a
+/// Watch before the call, and destroy the Watch afterwards. Meanwhile a separate thread, which does not call MPI, logs
+/// a warning after FARANDOLE_WARN_AFTER and further warnings after pauses that double. After FARANDOLE_TIMEOUT the
+/// thread logs an error and ends the process with status 1, so that the launcher ends the job.
 class Watch {
  public:
   struct Times {

@@ -103,7 +103,7 @@ class Connection {
   const PmixLibrary library_;
   const pid_t pid_ = getpid();
   pmix_proc_t self_{};
-  std::atomic<int> shared_{0};  // number of names given out; orders no other memory
+  std::atomic<int> shared_{0};  // number of names given out; relaxed
 };
 
 Connection& connect(const std::string& library) {

@@ -26,7 +26,7 @@ namespace {
 
 constexpr const char* kName = "farandole-windows";
 constexpr std::uint64_t kPageBytes = 4096;
-constexpr std::uint64_t kLineBytes = 128;         // between memory of different writers
+constexpr std::uint64_t kLineBytes = 128;         // alignment of smaller allocations: writers share no line
 constexpr std::uint64_t kLargeBytes = 256 << 10;  // allocations from this size on go back to the system when released
 constexpr const char* kAdvice =
     "start the ranks of a host as one user, in one container or with a common process name space";
@@ -53,8 +53,8 @@ std::string reason(int error) {
   return std::generic_category().message(error);
 }
 
-/// True if the memory file has this nonce. The pid of a claim alone does not identify a process: in another pid
-/// namespace the same number names another process.
+/// True if the memory file has this nonce. The pid of a claim does not suffice: in another pid namespace the same
+/// number means a different process.
 bool has_nonce(int descriptor, const ArenaHeader::Nonce& nonce) {
   ArenaHeader::Nonce found{};
   return pread(descriptor, found.data(), sizeof found, offsetof(ArenaHeader, nonce)) ==
@@ -219,8 +219,8 @@ void Arena::quarantine() {
   quarantined_ = true;
 }
 
-// The file stays the parent's memory: the child closes it, and maps private copies of its pages. Memory that the parent
-// adds later does not exist in the child.
+// The file remains the parent's memory. The child maps private copies of the file's pages, and closes the file. Memory
+// that the parent adds later does not exist in the child.
 void Arena::become_private() {
   is_in_child_ = true;
   if (descriptor_ < 0) return;
@@ -260,7 +260,7 @@ std::byte* map_arena(const SharedMemory::Claim& claim, std::string& error) {
   } else if (base = map_arena_bytes(descriptor, claim.bytes); base == nullptr) {
     error = fmt::format("mapping {} bytes: {}", claim.bytes, reason(errno));
   } else {
-    // A forked child is not a rank, and must not touch the memory of peers: leave their arenas out of it.
+    // A forked child is not a rank, and must not touch the memory of peers: do not map their arenas in the child.
     (void)madvise(base, claim.bytes, MADV_DONTFORK);
   }
   close(descriptor);

@@ -129,8 +129,8 @@ std::optional<int> Peers::find_lost(Clock::time_point now) {
     lost_since_.reset();
     return std::nullopt;
   }
-  // The last messages of the dead process may be a fault, whose text is better than "died", or kLeave, after which the
-  // process need not be alive.
+  // The last message of the dead process may be a fault, whose text says more than "died", or kLeave, after which the
+  // process may end.
   read_control_messages();
   if (!is_lost(*lost)) return std::nullopt;
   if (!shutdown_.is_in_last_round()) return lost;

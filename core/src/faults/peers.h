@@ -34,10 +34,11 @@ class Peers {
   void watch(std::span<const ProcessIdentity> identities);
   /// Reads control messages and checks for processes that have died. Non-blocking.
   void poll();
-  /// Sends a fault that this process has found to all peers. Never throws.
+  /// Sends a fault that this process has found to all peers. Logs errors of the process group instead of throwing.
   void announce_fault(int rank, ErrorKind kind, const std::string& text);
-  /// Asks how far the ranks `awaited` are, for which collective `sequence` of `communicator` waits; and the ranks
-  /// `others`, as far as the limit of queries permits (StragglerQueries).
+  /// Asks other processes how far their ranks are: first for the ranks `awaited`, for which collective `sequence` of
+  /// `communicator` waits; then for the ranks `others`, as far as the limit of queries permits (StragglerQueries).
+  /// @param rank  the rank of this process that asks
   void ask(int rank, std::uint32_t communicator, std::uint64_t sequence, std::span<const int> awaited,
            std::span<const int> others);
   /// Sends a report of calls to a rank of this process or of another one.
@@ -51,7 +52,8 @@ class Peers {
   void leave();
 
  private:
-  // Short, because launchers kill the survivors of a crash immediately: a survivor can still report which process died.
+  // Short, because launchers kill the survivors of a crash immediately: before that, a survivor can report which
+  // process died.
   static constexpr auto kLivenessInterval = std::chrono::milliseconds(1);
 
   ProcessGroup& group() const;
@@ -82,7 +84,7 @@ class Peers {
   CleanShutdown shutdown_;
   std::optional<Clock::time_point> lost_since_;
   Clock::time_point next_question_{};  // next query to the processes that this process awaits while leaving
-  int remaining_elsewhere_ = -1;       // rank that an awaited process awaits itself, by its answer; -1: none
+  int remaining_elsewhere_ = -1;       // rank for which an awaited process itself waits; -1: none
 };
 
 }  // namespace farandole

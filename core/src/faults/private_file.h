@@ -18,7 +18,7 @@ struct PrivateFile {
 };
 /// Writes several files as `write_private_file` does, in a thread of its own, because system calls may block for ever
 /// if the directory lies on a server that does not answer. Returns an empty text, or the reason of the first failure.
-/// Returns after `limit` at the latest, with a text that says so; the thread then continues in the background. If the
+/// If that takes longer than `limit`, returns a text that says so, and the thread continues in the background. If the
 /// system refuses a thread, writes in the calling thread, without a limit.
 std::string write_private_files(const std::string& directory, std::vector<PrivateFile> files,
                                 std::chrono::milliseconds limit);

@@ -20,7 +20,7 @@
 
 namespace farandole {
 
-/// Knowledge of this process about late ranks of all processes, and the choice of processes to ask.
+/// Records what this process knows about late ranks of all processes, and chooses the processes to ask.
 ///
 /// To bound the number of messages, a rank asks at most kMaxAsked processes about a stalled collective: first the
 /// processes of the ranks that the collective waits for, then the processes of ranks that answers name as missing, then
@@ -69,7 +69,7 @@ class StragglerQueries {
     std::uint64_t sequence = 0;
     std::set<int> ranks;           // asked about `sequence`
     std::set<int> named;           // named as missing by peers
-    std::set<int> open_processes;  // that have not answered; may be left from an earlier `sequence`
+    std::set<int> open_processes;  // have not answered a query, perhaps about an earlier `sequence`
   };
   bool is_here(int rank) const { return topology_.rank(rank).process == process_; }
   std::optional<std::uint64_t> progress_of(int rank, std::uint32_t communicator) const;

@@ -56,8 +56,8 @@ class WaitCycles {
   struct Environment {
     std::function<BlockedCalls&(int rank)> blocked;                              ///< for ranks of this process
     std::function<std::uint64_t(int rank, std::uint32_t communicator)> entered;  ///< for ranks of this process
-    /// Returns ranks of `members` that have not, or perhaps not, entered the collective; a part of them if there are
-    /// many.
+    /// Returns ranks of `members` that have not entered the collective, or may not have entered it; some of these ranks
+    /// if there are many.
     std::function<std::vector<int>(std::uint32_t communicator, std::uint64_t sequence, const std::vector<int>& members)>
         missing;
     /// Sends the probe to `rank` of another process, which the sender awaits in that collective.

@@ -86,7 +86,7 @@ void EndpointFaults::poll() {
   job_.peers().poll();
 }
 void EndpointFaults::find_dead_peers() {
-  // From the moment when a process closes its connections to the moment when its death is visible.
+  // Time from the closing of a dying process's connections until its death is visible.
   constexpr auto kProcessExit = std::chrono::milliseconds(20);
   try {
     for (const auto end = Clock::now() + kProcessExit; !exist() && Clock::now() < end;) {

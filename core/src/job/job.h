@@ -26,7 +26,8 @@ struct Machine {
   int ranks = 0;
   CoreSet cores;
   QuotaSum quotas;
-  /// Launchers bind each process to its own cores, so the cores of all processes count, as far as quotas allow them.
+  /// True if the job has more threads than cores on this machine. Counts the cores of all processes, because launchers
+  /// bind each process to its own cores, and bounds the sum by the CPU quotas.
   bool is_oversubscribed(int threads_per_rank) const {
     return ranks * threads_per_rank > quotas.bounded(static_cast<int>(cores.count()));
   }
@@ -68,7 +69,7 @@ class Job : public std::enable_shared_from_this<Job> {
   ProcessGroup* group() const { return connection_.group.get(); }
   /// Null if the vendor allows only the main thread, or the World has ended.
   ProgressThread* progress_thread() { return progress_.get(); }
-  /// Options of Waiters in threads of ranks.
+  /// Options for Waiters in the threads of ranks.
   const Waiter::Options& waiting() const { return waiting_; }
   /// Wakes all ranks of this process.
   void ring_all();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reason why calls of a job fail from now on.
+// The fault of a job: why its calls fail.
 #pragma once
 
 #include <atomic>
@@ -11,9 +11,9 @@
 
 namespace farandole {
 
-/// Whether calls of a job fail, and why: the first fault, the end of the World, or a fork (this process is a forked
-/// child of the job's process). Thread-safe, except that `set_place` and `set_forked_child` run while no other thread
-/// uses the job.
+/// Records that calls of a job fail, and why: the first fault, the end of the World, or a fork (this process is a
+/// forked child of the job's process). Thread-safe, except that `set_place` and `set_forked_child` run while no other
+/// thread uses the job.
 class JobFault {
  public:
   /// Sets the description of this process for messages: "rank 3 (host node7, pid 4711)".
@@ -31,8 +31,8 @@ class JobFault {
   /// @throws InvalidArgument  in a forked child
   void check_process() const;
 
-  /// Sets the fault unless there is one already; returns whether it did. A call that comes second returns once the
-  /// first call's fault can be raised.
+  /// Sets the fault unless there is one already. Returns true if this call has set the fault; a later call returns
+  /// false, once the first fault can be raised.
   /// @param before  runs before any thread sees the fault
   template <class Before>
   bool set(ErrorKind kind, const std::string& text, const Before& before) {
@@ -56,7 +56,7 @@ class JobFault {
   bool is_forked_child() const { return is_forked_child_; }
 
  private:
-  /// `exists` for hot paths: an acquire, which pairs with the store in `set_locked`.
+  /// `exists` for hot paths: an acquire load, which pairs with the store in `set_locked`.
   bool is_seen() const { return exists_.load(std::memory_order_acquire); }
   [[noreturn]] void raise(const std::string& doing) const;
   void set_locked(ErrorKind kind, const std::string& text) {

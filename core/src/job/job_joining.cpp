@@ -83,7 +83,8 @@ void Job::exchange_peer_info(const WorldOptions& options) {
   // Uses this process's own settings: the agreed settings are known only after this exchange.
   const bool may_share = group() != nullptr && group()->process_count() > 1 && settings_.shared_memory.mode != "off";
   const HostProof proof(settings_.launch.host_id, /*publishes=*/may_share);
-  // Identifies this process to peers of the machine if /proc is missing. Bound before the peers search for it.
+  // Socket that identifies this process to peers on the machine if /proc is missing. Bound before the peers search for
+  // it.
   const bool has_peers = group() != nullptr && group()->process_count() > 1;
   const auto presence = has_peers ? sockets::announce_presence(proof.claim().nonce) : sockets::UniqueDescriptor();
   std::vector<PeerInfo> all =

@@ -53,7 +53,7 @@ std::string first_line_of(const char* path) {
   return text;
 }
 
-// All addresses except the loopback's. Machines that were cloned differ in their addresses.
+// Network addresses of this machine, without the loopback's. They tell cloned machines apart.
 std::string addresses() {
   ifaddrs* first = nullptr;
   if (getifaddrs(&first) != 0) return {};

@@ -29,7 +29,7 @@ struct MpiLauncher {
   bool is_slurm = false;    ///< srun has started this process, or the program that started this process
 };
 
-/// State of the process itself.
+/// Facts about the process that its environment does not show.
 struct LaunchFacts {
   pid_t pid = 0;
   bool is_mpi_running = false;    ///< an MPI is initialised in this process
@@ -53,9 +53,9 @@ struct Launch {
 ///   3. an MPI communicator passed by the program, or an initialised MPI, unless FARANDOLE_MPI=off
 ///   4. variables of an MPI launcher or of Slurm, or FARANDOLE_MPI=openmpi or mpich
 ///   5. RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, all four, as torchrun sets them (tcp)
-/// Variables inherited from a parent that has joined a job by these variables are ignored. If 5 and the variables of a
-/// launcher (4) match, both must have the same rank and size, unless FARANDOLE_MPI names the MPI or the program passes
-/// a communicator. Exception: in a torchrun within a step of Slurm 5 counts before 4, because srun has started
+/// Variables inherited from a parent that has joined a job by these variables are ignored. If the variables of both 4
+/// and 5 are set, they must agree on rank and size, unless FARANDOLE_MPI names the MPI or the program passes a
+/// communicator. Exception: if torchrun runs within a step of Slurm, 5 counts before 4, because srun has started
 /// torchrun.
 /// @throws InvalidArgument  variables contradict each other, or some are missing; the message shows the variables
 Launch find_launch(const Settings& settings, const Variables& read, const LaunchFacts& facts);

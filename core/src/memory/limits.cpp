@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::uint64_t kPageBytes = 4096;
 constexpr std::uint64_t kMaxArenaBytes = 1ULL << 40;  // address space, not memory
-// Maximum for all arenas of a host together, because each process maps all of them: half of a process's 47 bits.
+// Maximum address space of all arenas of a host together, because each process maps all arenas: half of its 47 bits.
 constexpr std::uint64_t kMaxArenasBytes = 1ULL << 46;
 // The arenas take an eighth of a limited address space, or up to half if an eighth is too little to share anything.
 constexpr std::uint64_t kShareOfAddressSpace = 8;
@@ -58,8 +58,8 @@ std::uint64_t round_down_to_pages(std::uint64_t bytes) {
   return bytes / kPageBytes * kPageBytes;
 }
 
-/// Calls `look` for each control group of a controller that contains this process, and each ancestor of the group, with
-/// the group's directory, its path, and whether it belongs to version 2.
+/// Calls `look` for each control group that has the controller and contains this process, and for each ancestor of such
+/// a group. Passes the group's directory, its path, and whether the group belongs to cgroup version 2.
 void for_each_control_group(std::string_view proc_cgroup, const std::filesystem::path& mounts,
                             const std::string& controller,
                             const std::function<void(const std::filesystem::path& directory, const std::string& path,

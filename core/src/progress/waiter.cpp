@@ -115,7 +115,8 @@ CoreSet allowed_cores() {
   CPU_ZERO(&mask);
   const bool known = sched_getaffinity(0, sizeof mask, &mask) == 0;
   for (std::size_t core = 0; core < cores.size(); ++core) cores[core] = known && CPU_ISSET(core, &mask);
-  // The system has more cores than a set holds, or does not tell: assume the first cores, as many as there are.
+  // The mask is unknown, for example because the system has more cores than a cpu_set_t: assume the first cores, as
+  // many as the system has.
   if (cores.none()) {
     const std::size_t count = std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, cores.size());
     for (std::size_t core = 0; core < count; ++core) cores.set(core);

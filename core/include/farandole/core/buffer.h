@@ -26,8 +26,8 @@ namespace farandole FARANDOLE_API {
 
 enum class MemoryKind : std::uint8_t { kHost, kCuda };
 
-/// Where memory lies: in host memory, or on a device. Aligned to 4 bytes so that views have no padding at their end:
-/// copying a view as whole words costs a third of a copy that must skip padding.
+/// Location of memory: the host, or one device. Aligned to 4 bytes, so that views have no padding at their end and are
+/// copied as whole words, at a third of the cost of a copy that must skip padding.
 struct alignas(4) MemorySpace {
   MemoryKind kind = MemoryKind::kHost;
   std::uint16_t ordinal = 0;  ///< device number among the devices that the process sees; 0 for host memory
@@ -38,10 +38,10 @@ struct alignas(4) MemorySpace {
 /// "host memory", "memory of CUDA device 1"
 std::string describe(MemorySpace space);
 
-/// Bytes to allocate for `count` elements. @throws InvalidArgument  the size exceeds the address space
+/// Returns the bytes to allocate for `count` elements. @throws InvalidArgument  the size exceeds the address space
 std::size_t allocated_bytes(std::size_t count, DType dtype);
 
-/// True if `T` has a DType: its elements can be reduced, and moved without byte_view().
+/// True if the C++ type `T` has a DType: collectives reduce such elements, and move them without byte_view().
 template <class T>
 inline constexpr bool kIsElement = (std::is_integral_v<T> && sizeof(T) <= 8) || std::same_as<T, Half> ||
                                    std::same_as<T, BFloat16> || std::same_as<T, float> || std::same_as<T, double>;
@@ -117,8 +117,8 @@ struct BufferView {
   }
 };
 
-/// Input of an asynchronous collective, which reads it after the call has returned. A ConstBufferView that does not
-/// accept temporary containers.
+/// Input of an asynchronous collective: a ConstBufferView that does not accept temporary containers, because the
+/// collective reads the elements after the call has returned.
 struct AsyncInput : ConstBufferView {
   using ConstBufferView::ConstBufferView;
   AsyncInput(const ConstBufferView& view) : ConstBufferView(view) {}  // NOLINT: implicit, as all views
@@ -129,9 +129,9 @@ struct AsyncInput : ConstBufferView {
   AsyncInput(Range&& range) = delete;  // NOLINT(bugprone-forwarding-reference-overload): as above
 };
 
-/// Views a range, or a single object, of any trivially copyable type as bytes. For collectives that only move data
-/// (broadcast, allgather, gather, scatter, alltoall) among machines with the same data layout. Counts of such a
-/// collective are bytes.
+/// Views a range, or a single object, of any trivially copyable type as bytes. Use it in collectives that only move
+/// data (broadcast, allgather, gather, scatter, alltoall), among machines with the same data layout. The collective's
+/// counts are then in bytes.
 ///
 ///   struct Particle { double position[3]; std::int32_t kind; };
 ///   std::vector<Particle> own(n), all(n * ranks.size());
@@ -178,7 +178,7 @@ class Buffer {
 
  private:
   struct Free {
-    std::function<void(void*)> release;  // empty: memory of std::aligned_alloc
+    std::function<void(void*)> release;  // empty: the memory is from std::aligned_alloc
     void operator()(void* memory) const;
   };
   std::unique_ptr<void, Free> memory_;

@@ -35,7 +35,8 @@ inline bool reduces(Collective collective) {
   return collective == Collective::kAllreduce || collective == Collective::kReduce ||
          collective == Collective::kReduceScatter;
 }
-/// True for collectives whose vector has a part for each rank.
+/// True if the collective's input or output has one part per rank: allgather, reduce_scatter, gather, scatter,
+/// alltoall.
 inline bool has_parts(Collective collective) {
   return collective == Collective::kAllgather || collective == Collective::kReduceScatter ||
          collective == Collective::kGather || collective == Collective::kScatter || collective == Collective::kAlltoall;

@@ -19,11 +19,11 @@ inline constexpr std::array kAllDTypes{DType::kBool, DType::kU8,  DType::kI8,  D
                                        DType::kI32,  DType::kI64, DType::kF16, DType::kBF16, DType::kF32,
                                        DType::kF64,  DType::kU32, DType::kU64};
 
-/// Reduction operation. The numbers are part of the protocol, too.
+/// Reduction operation. The numbers are part of the protocol and never change, as in DType.
 ///
 /// kAverage divides the sum by the number of ranks and is not defined for bool. Integer averages are truncated toward
-/// zero. Integer sums wrap on overflow. Averages of integers of up to 32 bits are correct even if their sum does not
-/// fit the type, because they are summed in a wider type.
+/// zero. Integer sums wrap on overflow. Averages of integers of up to 32 bits are correct even if the sum does not fit
+/// the type, because the integers are added in a wider type.
 enum class ReduceOp : std::uint8_t { kSum, kProduct, kMin, kMax, kAverage };
 inline constexpr std::array kAllReduceOps{ReduceOp::kSum, ReduceOp::kProduct, ReduceOp::kMin, ReduceOp::kMax,
                                           ReduceOp::kAverage};
@@ -94,7 +94,7 @@ float to_float(Half value);
 BFloat16 to_bfloat16(float value);
 float to_float(BFloat16 value);
 
-/// Returns the DType of a C++ type; `dtype_of` below is its value.
+/// Returns the DType of a C++ type. The constant `dtype_of` below is the shorter form.
 template <class T>
 constexpr DType dtype_for() {
   using U = std::remove_cv_t<T>;

@@ -17,9 +17,9 @@
 
 namespace farandole FARANDOLE_API {
 
-/// Kind of an error. The kinds from kTimeout to kDeviceError poison the job: every rank raises the error, in this
-/// collective or in its next, and no collective succeeds afterwards. kInvalidArgument and kMismatch leave the
-/// communicator usable. Exception: a Mismatch that reports a deadlock between communicators poisons the job.
+/// Kind of an error. The kinds from kTimeout to kDeviceError poison the job: every rank raises the error, in its
+/// current or next collective, and no collective succeeds afterwards. kInvalidArgument and kMismatch leave the
+/// communicator usable, with one exception: a Mismatch that reports a deadlock between communicators poisons the job.
 enum class ErrorKind {
   kInvalidArgument,  ///< An argument, option or setting is wrong. Nothing has happened.
   kUnsupported,      ///< The request is valid but not available here; the message names a way out.
@@ -40,20 +40,21 @@ std::string_view name(ErrorKind kind);
 bool poisons_job(ErrorKind kind);
 
 /// Base class of Farandole's exceptions. `what()` begins with the kind, "Mismatch: rank 0 …", so that the report of an
-/// uncaught exception names it too. Code that adds words of its own or names the kind by itself uses `message()`.
+/// uncaught exception names the kind, too. Use `message()` to embed the text in another message, or to print the kind
+/// separately.
 class Error : public std::runtime_error {
  public:
   /// @param message  without the kind
   Error(ErrorKind kind, const std::string& message);
   ErrorKind kind() const { return kind_; }
-  /// `what()` without the kind. Valid as long as `what()`.
+  /// Returns `what()` without the kind: a pointer into that text, valid as long as `what()` is.
   const char* message() const noexcept;
 
  private:
   ErrorKind kind_;
 };
 
-/// `message()` of an Error, `what()` of any other exception.
+/// Returns `message()` if `error` is an Error, else `what()`.
 const char* message_of(const std::exception& error) noexcept;
 
 // One class per kind; ErrorKind says what each kind means.

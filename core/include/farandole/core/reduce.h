@@ -23,10 +23,9 @@ bool is_supported(Isa isa);
 
 /// out[i] = left[i] op right[i]. `out` may equal `left` or `right`.
 ///
-/// f16 and bf16 are combined in f32 and rounded once. kAverage adds like kSum; the caller then divides the sum
-/// with a call of scale(). For kBool, sum and max mean "or"; product and min mean "and". Integer overflow wraps. min
-/// and max give NaN if an operand is NaN. Does not block, does not throw. Cost: one pass, 2 reads and 1 write per
-/// element.
+/// f16 and bf16 are combined in f32 and rounded once. kAverage adds like kSum; the caller then divides the sum by a
+/// call of scale(). For kBool, sum and max mean "or"; product and min mean "and". Integer overflow wraps. min and max
+/// return NaN if an operand is NaN. Does not block, does not throw. Cost: one pass, 2 reads and 1 write per element.
 void reduce(void* out, const void* left, const void* right, std::size_t count, DType dtype, ReduceOp op);
 
 /// Overload that uses a given instruction set, which the processor must support. For tests and benchmarks.
@@ -44,10 +43,10 @@ void reduce_many(void* out, std::span<const void* const> inputs, std::size_t cou
 
 /// out[i] = in[i] * factor. `out` may equal `in`.
 ///
-/// Integers are multiplied in double, truncated toward zero, and clamped to the type's range; or, if `factor` is 1/n
-/// for an integer n, by integer division by n, without rounding through double. f32 is multiplied in double and rounded
-/// once; f16 and bf16 are multiplied in float. For kBool the factor is truncated to an integer: if that is 0, all
-/// elements become false; else they stay.
+/// Integers are multiplied in double, truncated toward zero, and clamped to the type's range. If `factor` is 1/n for an
+/// integer n, integers are instead divided by n, without rounding through double. f32 is multiplied in double and
+/// rounded once; f16 and bf16 are multiplied in float. For kBool the factor is truncated to an integer: 0 makes all
+/// elements false; any other integer leaves them as they are.
 void scale(void* out, const void* in, std::size_t count, DType dtype, double factor);
 
 /// Fills `out` with the neutral element of `op`: 0 for sum and average, 1 for product, the largest value of the type

@@ -37,15 +37,15 @@ struct CollectiveSettings {
   /// Bytes per segment in pipelined algorithms. Smaller segments overlap better; larger segments need fewer messages.
   std::int64_t segment_bytes = 256 << 10;
 
-  /// When an average of f16 divides, if f16 sums travel between ranks (by messages, on devices). "divide_first": each
-  /// rank divides its contribution, so no sum overflows. "divide_last": the sum is divided, so small numbers keep their
-  /// digits.
+  /// Whether an f16 average divides before or after the sum. Holds where ranks exchange f16 sums: in messages, and on
+  /// devices. "divide_first": each rank divides its contribution, so no sum overflows. "divide_last": the sum is
+  /// divided, so small numbers keep their digits.
   std::string f16_average = "divide_first";
 
   /// "on": ranks compare their calls before data is touched, and ranks that call different collectives raise Mismatch.
-  /// Calls of a communicator whose device order is the caller's are compared afterwards, see
-  /// CommunicatorOptions::DeviceOrder. "strict": these, too, are compared before data is touched. "off": ranks that
-  /// call different collectives hang or get wrong data.
+  /// Calls in the caller's device order (CommunicatorOptions::DeviceOrder::kCaller) are compared after they were
+  /// enqueued. "strict": these calls, too, are compared before data is touched. "off": ranks that call different
+  /// collectives hang or get wrong data.
   std::string check = "on";
 
   /// File of the tuning table that `farandole-bench --tune` writes. Rank 0 reads the file. Algorithm and size settings
@@ -64,16 +64,16 @@ struct SharedMemorySettings {
   /// synchronization. The limit is 4 times as high on hosts with more ranks than cores.
   std::int64_t one_shot_bytes = 4 << 10;
 
-  /// Bytes per slice, in which longer vectors are processed. Slices should fit into the caches.
+  /// Longer vectors are processed in slices of this many bytes. Slices should fit into the caches.
   std::int64_t slice_bytes = 512 << 10;
 
   /// In collectives that only move data (no reduction), chunks of at least this many bytes in ordinary memory are
   /// copied once, directly from process to process (`process_vm_readv`), if the kernel permits. 0: never.
   std::int64_t single_copy_bytes = 1 << 20;
 
-  /// Results larger than this, summed over the ranks of a host, are written by non-temporal stores, unless they replace
-  /// the input. So are results of at least 1/16 of this size if more than this many bytes of results have been written
-  /// since the last result in the same output buffer.
+  /// If the results of all ranks of a host together exceed this many bytes, they are written by non-temporal stores. So
+  /// are results of at least 1/16 of this size, if more than this many bytes of results have been written since the
+  /// last result in the same output buffer. In-place results are written by ordinary stores.
   std::int64_t non_temporal_bytes = 16 << 20;
 
   /// Maximum total bytes of the windows of all ranks of a host; further allocations raise InvalidArgument. 0: the
@@ -87,7 +87,8 @@ struct GradientSettings {
   /// buckets use the network better; smaller buckets begin earlier.
   std::int64_t bucket_bytes = 4 << 20;
 
-  /// Maximum bytes of the bucket that is reduced last. Backward has ended by then, so no computation overlaps with it.
+  /// Maximum bytes of the bucket that is reduced last. The backward pass has ended by then, so no computation overlaps
+  /// with this reduction.
   std::int64_t last_bucket_bytes = 256 << 10;
 };
 
@@ -97,8 +98,8 @@ struct EngineSettings {
   /// for all ranks.
   std::int64_t fusion_bytes = 8 << 20;
 
-  /// File in the format of Chrome's traces, in which rank 0 records when each named tensor is negotiated, waits and is
-  /// moved. "off": no file.
+  /// File to which rank 0 writes a trace in Chrome's format: when each named tensor is negotiated, waits and is moved.
+  /// "off": no file.
   std::string timeline = "off";
 
   /// Rank 0 marks each negotiation in the timeline.
@@ -111,13 +112,13 @@ struct EngineSettings {
 
 /// Detection of faults and stalls. Rank 0's `timeout` and `warn_after` hold for all ranks.
 struct FaultSettings {
-  /// A collective that takes longer raises Timeout on every rank. 0: never.
+  /// Maximum duration of a collective; a longer one raises Timeout on every rank. 0: no limit.
   Seconds timeout{0};
 
-  /// A rank that waits longer in a collective logs which ranks are missing, again after twice the time, and so on. In
-  /// the engine of named tensors, ranks that all wait for each other and have been idle for a sixth of this time raise
-  /// Mismatch. Ranks that wait for each other in a circle of several communicators raise Mismatch with the third
-  /// warning.
+  /// A rank that waits longer in a collective logs which ranks are missing. It logs further warnings after pauses that
+  /// double. In the engine of named tensors, ranks that all wait for each other and have been idle for a sixth of this
+  /// time raise Mismatch. Ranks that wait for each other in a circle of several communicators raise Mismatch with the
+  /// third warning.
   Seconds warn_after{30};
 
   /// How processes of a host detect that a peer has died. "pidfd": by a pidfd for each peer. "proc": reads
@@ -125,7 +126,7 @@ struct FaultSettings {
   /// available, else "proc". "off": no detection.
   std::string liveness = "auto";
 
-  /// What happens when a job fails while a device works for calls that were enqueued in the caller's device order.
+  /// Reaction to a fault of the job while a device still runs calls that were enqueued in the caller's device order.
   /// "exit": the process reports the fault, and ends a few seconds later, because the device may wait forever or
   /// compute with wrong data, and the program may never call Farandole again. "raise": the device's collectives are
   /// aborted, and the next call raises the fault.
@@ -154,7 +155,8 @@ struct LaunchSettings {
   /// listens at the first free port among this port and the next 8; the other processes connect to it.
   std::string rendezvous;
 
-  /// Processes with different texts count as being on different hosts. Use it to try multi-host jobs on one machine.
+  /// Processes with different values of this text count as being on different hosts. For trying multi-host jobs on one
+  /// machine.
   std::string host_id;
 
   /// File of the PMIx library. Empty: the PMIx that the process has loaded, else libpmix.so.2 from the loader's path,
@@ -172,8 +174,9 @@ struct NetworkSettings {
   /// Network interface of TCP connections, by name ("eth1") or network ("10.0.0.0/8"). Empty: the route decides.
   std::string interface;
 
-  /// Ranks raise PeerLost if for this long a host's kernel acknowledges nothing on its TCP connections, or no
-  /// connection can be made. A slow program on that host is not a loss.
+  /// Ranks raise PeerLost if a host's kernel acknowledges nothing on its TCP connections for this long, or if no
+  /// connection can be made for this long. A slow program does not count as lost, because its kernel still
+  /// acknowledges.
   Seconds peer_timeout{60};
 
   /// Key (64 hexadecimal digits) of a job that no MPI starts, in one of three forms: the key itself, which is removed
@@ -183,8 +186,8 @@ struct NetworkSettings {
   std::string job_key_file;
   std::int64_t job_key_descriptor = -1;
 
-  /// Allow such a job to run without a key. Any program that reaches one of its ports can then join, read its data, and
-  /// send wrong data.
+  /// Allow a job that no MPI starts to run without a key. Any program that reaches one of its ports can then join, read
+  /// its data, and send wrong data.
   bool trust_network = false;
 };
 
@@ -194,7 +197,7 @@ struct DeviceSettings {
   std::string cuda = "auto";
 
   /// Device number of this process's rank, or a list such as "0,2,1" with a number for each local rank. "auto": the
-  /// device that the process sees, if it sees only one; else the device whose number is the local rank.
+  /// only device, if the process sees a single device; else the device whose number is the local rank.
   std::string ordinals = "auto";
 
   /// File of CUDA's driver library. Empty: libcuda.so.1 from the loader's path.
@@ -203,8 +206,8 @@ struct DeviceSettings {
   /// File of NCCL. Empty: the NCCL that the process has loaded, else libnccl.so.2 from the loader's path.
   std::string nccl_library;
 
-  /// Bytes per slice, in which hierarchical collectives on device memory copy data for other hosts through pinned
-  /// memory; a few slices are in flight at a time.
+  /// Bytes per slice. Hierarchical collectives on device memory copy data for other hosts through pinned memory, slice
+  /// by slice; a few slices are in flight at a time.
   std::int64_t slice_bytes = 1 << 20;
 };
 
@@ -245,7 +248,7 @@ struct Settings {
   static Settings parse(std::span<const std::string> variables);
 };
 
-/// Access to a field of Settings; `field<…>()` in farandole/internal/setting_rows.h makes it.
+/// Accessors of one field of Settings. Made by `field<…>()` in farandole/internal/setting_rows.h.
 template <class T>
 struct SettingField {
   const T& (*get)(const Settings&);
@@ -283,10 +286,11 @@ std::string settings_markdown();
 
 /// Encodes the agreed settings as a text, which rank 0 sends to its peers.
 std::string encode_agreed(const Settings& settings);
-/// Overwrites the agreed settings by rank 0's and returns a description of each setting that differed.
+/// Overwrites the agreed settings with rank 0's values, and returns a description of each setting that differed.
+/// @throws Mismatch  `encoded` lacks a setting: rank 0 runs another version
 std::vector<std::string> adopt_agreed(Settings& settings, std::string_view encoded);
 
-/// Returns the candidate closest to `word` by edit distance; nothing if no candidate is close enough to be meant.
+/// Returns the candidate closest to `word` by edit distance; nothing if no candidate is close enough.
 std::optional<std::string_view> nearest(std::string_view word, std::span<const std::string_view> candidates);
 
 /// Parses a number of bytes: "64K", "4MiB", "1000". @throws InvalidArgument  the text is malformed

@@ -60,15 +60,15 @@ class Topology {
 /// Determines whether two processes run on the same host.
 ///
 /// Each process puts a random nonce into a memory file and sends a Claim to all processes. A process that can read the
-/// nonce through /proc/<pid>/fd runs on the same machine. Two processes also count as being on the same machine if
-/// their kernel's boot, host name and network addresses are the same: a process may have no memory file, or a PID
-/// namespace of its own.
+/// nonce through /proc/<pid>/fd runs on the same machine. Two processes also count as being on the same machine if the
+/// boot id of their kernel, their host name and their network addresses are the same. This covers a process without a
+/// memory file, or with a PID namespace of its own.
 class HostProof {
  public:
   /// Message that each process sends to all processes of the job.
   struct Claim {
     int pid = 0;
-    int descriptor = -1;  ///< of the memory file with the nonce, in the sender; -1: the sender has no file
+    int descriptor = -1;  ///< the sender's memory file with the nonce; -1: the sender has no file
     unsigned char nonce[16] = {};
     unsigned char machine[16] = {};  ///< digest of kernel boot, host name and addresses; all zero if unknown
     unsigned char host_id[16] = {};  ///< digest of FARANDOLE_HOST_ID; all zero if the setting is empty

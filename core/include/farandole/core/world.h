@@ -26,11 +26,12 @@ struct WorldOptions {
   std::optional<int> mpi_communicator;
   /// Number of ranks that the job must have. Default 0: any number.
   int expected_size = 0;
-  /// Makes a job of this process only, whatever started the process. Default: false.
+  /// True: the job is this process alone, whatever started the process. Default: false.
   bool alone = false;
-  /// If false, and MPI is not initialised yet, MPI is initialised as by MPI_Init, for the main thread only. MPI's
-  /// shortest calls are a little faster then (Open MPI: 20 % for 4 bytes), but asynchronous collectives advance only
-  /// inside calls, and `replicas` must be 1. Default: true.
+  /// Thread level for which the World initialises MPI, unless the program has initialised MPI. True:
+  /// MPI_THREAD_MULTIPLE. False: the main thread only, as by MPI_Init. MPI's shortest calls are then a little faster
+  /// (Open MPI: 20 % for 4 bytes), but asynchronous collectives advance only inside calls, and `replicas` must be 1.
+  /// Default: true.
   bool mpi_from_any_thread = true;
 };
 
@@ -51,7 +52,7 @@ struct WorldOptions {
 /// exception is passing through, the destructor reports the failure to the other processes instead. A communicator that
 /// outlives its World still knows its ranks; every other function of the communicator raises InvalidArgument.
 ///
-/// Number: a process has one World at a time. Worlds that are `alone` may exist beside it, in any number.
+/// Number: a process has at most one World at a time, plus any number of Worlds that are `alone`.
 ///
 /// Threads, in a program that has initialised MPI itself: with MPI_THREAD_MULTIPLE nothing is restricted. With
 /// MPI_THREAD_SERIALIZED the program must not call MPI while collectives are pending, because Farandole calls MPI from
@@ -60,9 +61,10 @@ struct WorldOptions {
 /// pending. The engine (`farandole/engine.h`, Python) may call MPI at any time until the engine is shut down. With
 /// FUNNELED or SINGLE asynchronous collectives advance only inside calls of the main thread.
 ///
-/// Fork: a process forked from a rank is no rank. In the child everything that belongs to the World throws an
-/// InvalidArgument that says so, and destroying the World is a no-op. The child may make its own World: `alone`, or in
-/// another job with its own FARANDOLE_RANK, FARANDOLE_SIZE and FARANDOLE_JOB. MPI remains the parent's.
+/// Fork: a process forked from a rank is not a rank. In the child every use of the World and its communicators throws
+/// an InvalidArgument that says so, and destroying the World is a no-op. The child may make its own World: `alone`, or
+/// in another job with its own FARANDOLE_RANK, FARANDOLE_SIZE and FARANDOLE_JOB. The child cannot use MPI, which
+/// remains the parent's.
 class World {
  public:
   /// Joins the job. Collective over all processes. Blocks.
@@ -77,7 +79,7 @@ class World {
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
-  /// Rank in the job of this process's first replica.
+  /// Rank of this process's first replica, in the job.
   int rank() const;
   /// Number of ranks in the job.
   int size() const;
@@ -102,8 +104,8 @@ class World {
   std::shared_ptr<Job> job_;  // shared with communicators, which may outlive the World
 };
 
-/// Returns if this process may join a job. @throws InvalidArgument  the process was forked from a process with a World
-/// that was not `alone`
+/// Throws unless this process may join a job. @throws InvalidArgument  the process was forked from a process with a
+/// World that was not `alone`
 void check_not_forked();
 
 }  // namespace FARANDOLE_API

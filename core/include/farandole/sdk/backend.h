@@ -34,14 +34,14 @@ struct ControlMessage {
     kFault,      ///< the job is poisoned: `rank`, `error_kind` and `text` say why
     kLeave,      ///< round `sequence` of the clean shutdown: `process` and its descendants in the tree are ready to end
     kQuery,      ///< asks which collective of `communicator` the ranks of the receiving process have entered
-    kReply,      ///< answers a query: `rank` has entered collective `sequence` of `communicator`
+    kReply,      ///< answers a query: `rank` has last entered collective `sequence` of `communicator`
     kAllLeave,   ///< round `sequence` of the clean shutdown is over: all processes have sent kLeave
     kIsLeaving,  ///< answers a query: `process` is ready to end; all ranks of `process` have entered their last
-                 ///< collective
+                 ///< collective; `rank`: a rank for which `process` waits, or -1
     kMissing,    ///< answers a query: in `communicator` the sender itself waits for `rank`
     kWaitProbe,  ///< searches for a cycle of waiting ranks: a rank waits for `rank` in collective `sequence` of
                  ///< `communicator`; `text` holds a WaitProbe
-    kCalls,      ///< a rank reports its calls from number `sequence` on to `rank`, which compares; `text` holds them
+    kCalls,      ///< a rank reports its calls, from number `sequence` on, for `rank` to compare; `text` holds the calls
   };
   /// Value of `communicator` in a query that asks only whether the process is leaving.
   static constexpr std::uint32_t kNoCommunicator = kMaxCommunicators;
@@ -78,9 +78,8 @@ class VendorCollectives {
   virtual std::unique_ptr<Transfer> allreduce(const void* input, void* output, std::size_t count, DType dtype,
                                               ReduceOp op) = 0;
   /// Returns a function that calls the vendor's blocking function once with these arguments and does nothing else, for
-  /// benchmarks that compare with the vendor. That function ignores deadlines and faults of the job, and must not
-  /// outlive this object or the job.
-  /// The result of an in-place reduce_scatter is at the beginning of the vector.
+  /// benchmarks that compare with the vendor. The returned function ignores deadlines and faults of the job, and must
+  /// not outlive this object or the job. The result of an in-place reduce_scatter is at the beginning of the vector.
   /// @throws InvalidArgument  the count is too large for the vendor's function
   virtual std::function<void()> blocking(const VendorCall& call) = 0;
 };
@@ -128,8 +127,9 @@ class ProcessGroup {
   virtual bool is_flushed() = 0;
   /// Sleeps until something may have arrived, for 1 ms at most. Called by the thread that joins or leaves the job.
   virtual void rest() = 0;
-  /// Sets a function that blocking calls of this group invoke from time to time while they wait. An exception of the
-  /// function ends the call, after which the group must not be used. Returns the function set before.
+  /// Sets a function that blocking calls of this group invoke from time to time while they wait. If the function
+  /// throws, the blocking call throws the same exception, and the group must not be used afterwards. Returns the
+  /// function set before.
   std::function<void()> while_waiting(std::function<void()> callback) {
     return std::exchange(while_waiting_, std::move(callback));
   }
@@ -151,14 +151,15 @@ class ProcessGroup {
   std::function<void()> while_waiting_;
 };
 
-/// The place of this process in its job according to the launcher's variables, in jobs that no MPI has started.
+/// Number of this process and size of its job, from the launcher's variables, in a job that no MPI has started.
 struct LaunchedAs {
   int process = 0;    ///< number of this process, from 0
   int processes = 0;  ///< number of processes; 0 if the variables do not say
-  /// Address at which process 0 listens: "node1:29500". Empty if all processes are on this host, or MPI knows.
+  /// Address at which process 0 listens: "node1:29500". Empty if all processes are on this host, or if MPI or PMIx
+  /// connects the processes.
   std::string rendezvous;
-  /// All of the above as text: "0 of 2 at node1:29500". Lets child programs of this process see that they have only
-  /// inherited the variables.
+  /// All of the above as text: "0 of 2 at node1:29500". By this text, programs that this process starts recognise
+  /// variables that they have merely inherited.
   std::string text;
 };
 
@@ -166,8 +167,8 @@ struct LaunchedAs {
 struct JoinOptions {
   /// Fortran handle (MPI_Comm_c2f) of the caller's communicator to join; default: all processes of the job.
   std::optional<int> mpi_communicator;
-  bool many_threads = true;  ///< true: ask the vendor to allow any thread; false: the program has one thread
-  LaunchedAs launched;       ///< as in the BackendChoice
+  bool many_threads = true;  ///< true: ask the vendor to allow any thread; false: the main thread only
+  LaunchedAs launched;       ///< BackendChoice::launched
 };
 
 /// A way to join a job. A plug-in has a single Backend, which lives until the process ends.
@@ -183,7 +184,8 @@ class Backend {
   virtual std::unique_ptr<ProcessGroup> join(const Settings& settings, const JoinOptions& options) = 0;
 };
 
-/// Passed to a plug-in by the loading library. The plug-in rejects a `size_bytes` other than its own.
+/// Passed to a plug-in by the loading library. The plug-in rejects a `size_bytes` that differs from its own
+/// sizeof(HostApi).
 struct HostApi {
   std::uint32_t size_bytes = sizeof(HostApi);
   const char* build_id = nullptr;

@@ -47,10 +47,10 @@ struct DeviceTask {
     /// output = left, converted to `output_dtype`: f16, bf16, f32 and f64 among each other; integers of 8 and 16 bits
     /// to i32 and back, i32 and u32 to i64 and back, saturated at the limits of the narrower type
     kCast,
-    /// output = left, of `dtype` f32 or f64, as signed integers of the same size: the minimum or maximum (`op`) of the
-    /// integers is that of the values, and any NaN wins against any number
+    /// output = left, of `dtype` f32 or f64, mapped to signed integers of the same size, so that the minimum or maximum
+    /// (`op`) of the integers stands for the minimum or maximum of the values; any NaN wins against any number
     kOrder,
-    kRestore,  ///< the reverse of kOrder; `dtype` is that of the values
+    kRestore,  ///< the reverse of kOrder; `dtype` is the type of the values
   };
   Kind kind = Kind::kCopy;
   DType dtype = DType::kU8;         ///< of `left` and `right`
@@ -78,7 +78,8 @@ struct DeviceMessage {
   std::size_t bytes = 0;
 };
 
-/// True for the collectives that a DeviceGroup runs by itself, if it has the type and the reduction.
+/// True for the collectives that a DeviceGroup can run by itself: all but gather, scatter and barrier.
+/// DeviceGroup::supports says for which types and reductions.
 inline bool has_device_collective(Collective collective) {
   return collective != Collective::kGather && collective != Collective::kScatter && collective != Collective::kBarrier;
 }
@@ -123,14 +124,15 @@ class DeviceGroup {
   virtual void connect(StreamView stream) = 0;
   /// Description of an error that occurred outside all calls of this object; empty if there was none. Thread-safe.
   virtual std::string asynchronous_error() = 0;
-  /// Ends this rank's pending work of the group. If a thread stays in a call of the group for more than a second, gives
-  /// up: the memory which that call uses is kept, and the streams stay blocked until the process ends. No other
-  /// function may be called afterwards. May block forever: call from a thread that may be abandoned. Thread-safe.
+  /// Ends this rank's pending work of the group. If another thread stays in a call of the group for more than a second,
+  /// `abort` gives up: the memory that the call uses is never freed, and the streams stay blocked until the process
+  /// ends. No other function may be called afterwards. May block forever: call from a thread that may be abandoned.
+  /// Thread-safe.
   virtual void abort() = 0;
 };
 
-/// Identifies a group that is being made: a rank makes the id, the host sends the id to the other ranks, and all join
-/// with this id.
+/// Identifies a group that is being made. One rank makes the id (Device::make_group_id) and sends the id to the other
+/// ranks in host messages; then all ranks join with the id (Device::join_group).
 using DeviceGroupId = std::array<std::byte, 128>;
 
 /// A device that this process has opened. Thread-safe unless stated otherwise. Memory, streams and events must not
@@ -150,8 +152,8 @@ class Device {
   virtual ~Device() = default;
   virtual const DeviceInfo& info() const = 0;
   MemorySpace space() const { return {MemoryKind::kCuda, static_cast<std::uint16_t>(info().ordinal)}; }
-  /// Makes this the current device of the calling thread, for good. An optimisation: other functions make the device
-  /// current and restore the thread's device themselves, which is then a no-op.
+  /// Makes this the current device of the calling thread, for good. Optional: every other function makes the device
+  /// current and restores the thread's device afterwards. Both are no-ops in a bound thread.
   virtual void bind_thread() = 0;
   /// Runs `calls` with this as the current device of the calling thread, and restores the thread's device. For
   /// libraries that ask the vendor for the current device, as MPI does. Passes exceptions of `calls` on.
@@ -169,9 +171,10 @@ class Device {
   /// DeviceError
   virtual void* allocate_pinned(std::size_t bytes) = 0;
   virtual void release_pinned(void* memory) = 0;
-  /// Returns all memory that the pools keep, pinned memory included, to the driver, after all streams of `make_stream`
-  /// have become idle. Returns the number of bytes. Streams of the program must be idle, too: the driver may otherwise
-  /// block all threads of the process until they are. Blocks as `allocate` does. @throws DeviceError
+  /// Gives all memory that the pools keep, pinned memory included, back to the driver, once all streams of
+  /// `make_stream` are idle. Returns the number of bytes given back. The program's streams must be idle, too: the
+  /// driver may otherwise block all threads of the process until these streams are idle. Blocks as `allocate` does.
+  /// @throws DeviceError
   virtual std::size_t trim() = 0;
 
   /// Makes a stream that does not synchronise with any other stream, the default stream included. Owned by the device
@@ -187,14 +190,15 @@ class Device {
   virtual void wait(StreamView stream, DeviceEvent& event) = 0;
   /// As above, for an event of the program (`cudaEvent_t`), which the program has recorded. @throws DeviceError
   virtual void wait_for_handle(StreamView stream, void* event) = 0;
-  /// Enqueues the writing of `value` to a word of pinned memory, after the earlier work of `stream`: the host sees the
-  /// end of that work without a call of the driver. If the stream is captured, the graph gets the write, and each
-  /// replay writes. Returns false, with nothing enqueued, if the device cannot write words (or not from a graph).
+  /// Enqueues a write of `value` to a word of pinned memory, after the earlier work of `stream`. The host reads the
+  /// word to detect the end of that work without a call of the driver. If the stream is captured, the graph gets the
+  /// write, and each replay writes. Returns false, with nothing enqueued, if the device cannot write words (or not from
+  /// a graph).
   /// @throws DeviceError
   virtual bool write_word(std::uint32_t* word, std::uint32_t value, StreamView stream) = 0;
   /// Enqueues a copy. `output` and `input` may each be host memory or device memory. @throws DeviceError
   virtual void copy(void* output, const void* input, std::size_t bytes, StreamView stream) = 0;
-  /// Enqueues the writing of zeros. @throws DeviceError
+  /// Enqueues a write of zeros. @throws DeviceError
   virtual void fill_zero(void* memory, std::size_t bytes, StreamView stream) = 0;
   /// Enqueues tasks that may run at the same time: no task reads or writes memory that another task writes. Combines as
   /// many tasks as possible in a launch. @throws DeviceError   @throws Unsupported  no kernel exists for a task

@@ -19,7 +19,7 @@ inline constexpr int kMaxCommunicators = 4096;  ///< communicator ids are below 
 /// Class of service of a message. Transports may ignore the class.
 enum class Traffic : std::uint8_t {
   kShort,  ///< comparisons of calls, and collectives on short vectors
-  kLong,   ///< collectives on long vectors; on a path of their own they do not delay short messages
+  kLong,   ///< collectives on long vectors; on a separate path they do not delay short messages
 };
 inline constexpr int kTraffics = 2;
 
@@ -106,10 +106,10 @@ class Transport {
   /// has been posted for the message. Non-blocking. @throws TransportError
   virtual bool has_arrived(std::uint16_t communicator, std::uint8_t lane, int target) = 0;
   /// True if only `test` notices that a message has arrived (MPI); false if the transport wakes sleeping threads.
-  /// Waiting threads of a polled transport sleep for short times only.
+  /// Threads that wait for messages of a polled transport sleep for short times only.
   virtual bool is_polled() const { return false; }
-  /// Cost of this transport's messages. Must be the same on all ranks, which choose algorithms by it. Constant once the
-  /// job is joined.
+  /// Cost of this transport's messages. The same on all ranks, because the ranks choose algorithms by the cost.
+  /// Constant once the job is joined.
   virtual LinkCost cost() const { return {}; }
   /// Bytes passed to `send` in this process since the transport was made.
   virtual std::uint64_t sent_bytes() const { return 0; }

@@ -23,7 +23,8 @@ struct VendorCall {
   DType dtype = DType::kU8;
   ReduceOp op = ReduceOp::kSum;  ///< kAverage: the sum
   int root = 0;                  ///< index among the processes or ranks of the group
-  /// Factor of the result, which a DeviceGroup may multiply each rank's input by instead; 1 unless DeviceGroup::scales.
+  /// Multiplies the result; a DeviceGroup may multiply each rank's input instead. 1 unless DeviceGroup::scales returns
+  /// true.
   double factor = 1.0;
 };
 

@@ -16,7 +16,7 @@
 
 namespace farandole::kernels {
 
-/// A bool in memory: a byte; any non-zero value means true.
+/// A bool in memory: one byte, in which any non-zero value means true.
 enum class Bool : std::uint8_t {};
 FARANDOLE_HOST_DEVICE inline bool is_true(Bool value) {
   return static_cast<std::uint8_t>(value) != 0;
@@ -48,7 +48,8 @@ FARANDOLE_HOST_DEVICE inline To convert(From value) {
   }
 }
 
-/// Unsigned type at least as wide as int, whose overflow wraps. (std::uint16_t would be promoted to signed int.)
+/// Unsigned type at least as wide as int, so that integers of type `T` wrap on overflow. (std::uint16_t would be
+/// promoted to signed int.)
 template <class T>
 using Wrapping = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
 
@@ -118,15 +119,15 @@ struct Max {
 template <class T>
 using OrderedInteger = std::conditional_t<sizeof(T) == 8, std::int64_t, std::int32_t>;
 
-/// Maps f32 or f64 to integers, one to one, so that the minimum or maximum (`Op`) of the integers is that of the
-/// values: any NaN wins against any number, as in Min and Max. Where Min and Max depend on the order of their
-/// arguments, -0 is less than +0, and of several NaNs the one with the greatest integer (Max) or smallest integer (Min)
-/// wins.
+/// Maps f32 or f64 to signed integers, one to one, so that the minimum or maximum (`Op`) of the integers stands for the
+/// minimum or maximum of the values. Any NaN wins against any number, as in Min and Max. Unlike in Min and Max, the
+/// result never depends on the order of the arguments: -0 is less than +0, and among several NaNs the NaN with the
+/// greatest integer (Max) or the smallest integer (Min) wins.
 ///
-/// The bits of positive values already have the order of the values, and those of negative values the reverse, which
-/// the first step undoes. The NaNs of each sign are then at one end: negative ones before -infinity, positive ones
-/// after +infinity. The second step moves the NaNs from the end where they would lose to the other, by adding their
-/// number: the integers wrap around.
+/// Read as integers, the bits of positive values are in the order of the values, and the bits of negative values are in
+/// the reverse order. The first step reverses the negative values. The NaNs of each sign are then at one end: negative
+/// NaNs before -infinity, positive NaNs after +infinity. The second step adds kOffset, so that the integers wrap
+/// around: the NaNs at the end where they would lose move to the other end.
 template <class T, class Op>
 struct Ordered {
   using Integer = OrderedInteger<T>;
@@ -183,9 +184,9 @@ FARANDOLE_HOST_DEVICE inline double divisor_of(double factor) {
   return 1 / divisor == factor ? divisor : 0;
 }
 
-/// Type in which integers are divided. If a floating-point type represents the operands exactly, with bits to spare,
-/// the truncated quotient is exact. double would be enough for all but 64-bit integers, but many GPUs have few double
-/// units.
+/// Type in which integers are divided: float for 8 and 16 bits, double for 32 bits, the integer type for 64 bits. These
+/// floating-point types represent the operands exactly, with bits to spare, so the truncated quotient is exact. 8 and
+/// 16 bits use float, because many GPUs have few double units.
 template <class T>
 using QuotientType = std::conditional_t<sizeof(T) == 8, T, std::conditional_t<sizeof(T) == 4, double, float>>;
 

@@ -77,8 +77,8 @@ class BlockedCalls {
     std::erase_if(calls_, [id](const Registered& call) { return call.id == id; });
   }
 
-  std::atomic<const void*> first_thread_{nullptr};  // first thread that used the rank; orders nothing
-  std::atomic<bool> has_several_threads_{false};    // orders nothing
+  std::atomic<const void*> first_thread_{nullptr};  // first thread that used the rank; relaxed
+  std::atomic<bool> has_several_threads_{false};    // relaxed
   mutable std::mutex mutex_;                        // guards the members below
   std::vector<Registered> calls_;                   // oldest first
   std::uint64_t next_id_ = 0;

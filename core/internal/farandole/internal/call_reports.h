@@ -21,10 +21,11 @@ struct CallReport {
   static constexpr std::size_t kMaxBytes = 1960;
 };
 
-/// The reports that peers have sent to one rank and that nobody has read, by communicator. Thread-safe.
+/// Unread call reports that peers have sent to one rank, by communicator. Thread-safe.
 class CallReports {
  public:
-  /// Adds a report. Drops a report about an older communicator of the same id, and the oldest report if nobody reads.
+  /// Adds a report. Keeps reports about the newest communicator of an id only, and at most 1024 of them: drops the
+  /// oldest.
   void put(const CommunicatorKey& communicator, CallReport report);
   /// Removes and returns the reports about a communicator, in the order in which they were sent.
   std::deque<CallReport> take(const CommunicatorKey& communicator);

@@ -11,15 +11,15 @@
 
 namespace farandole {
 
-/// Identity of a communicator for messages that may arrive after its end: the id may then belong to another
-/// communicator, of a later generation.
+/// Identifies a communicator in messages that may arrive after its end. The id may then belong to a new communicator;
+/// the new communicator has a higher generation.
 struct CommunicatorKey {
   std::uint16_t id = 0;
   std::uint64_t generation = 0;
 };
 
-/// The communicator ids that are in use by a rank. The ranks that make a communicator agree on an id that is free on
-/// all of them, while each rank holds `creation_mutex`. Thread-safe.
+/// Communicator ids that a rank uses. To make a communicator, its ranks agree on an id that is free on all of them,
+/// while each rank holds `creation_mutex`. Thread-safe.
 class CommunicatorIds {
  public:
   /// Flags by id: 1 if the id is in use, else 0.
@@ -27,7 +27,7 @@ class CommunicatorIds {
     const std::lock_guard lock(mutex_);
     return used_;
   }
-  /// Held while a communicator is made: an agreed id must be taken before the rank looks for another id.
+  /// Held while a communicator is made, so that the rank takes the agreed id before another thread looks for a free id.
   std::mutex& creation_mutex() { return creation_mutex_; }
   void take(std::uint16_t id) { set(id, 1); }
   void release(std::uint16_t id) { set(id, 0); }

@@ -9,8 +9,8 @@ namespace farandole {
 /// Like std::memcpy, but writes `out` by non-temporal stores. For results larger than the caches: ordinary stores would
 /// first read the lines of `out` and evict everything else. The stores are not ordered with other stores until
 /// `complete_non_temporal_stores`.
-/// @param next  prefetched during the copy if not null: `bytes` bytes that this thread will read soon. The address need
-/// not be valid.
+/// @param next  if not null, address of `bytes` bytes that this thread will read soon: prefetched during the copy. The
+/// address need not be valid.
 void copy_non_temporal(void* out, const void* in, std::size_t bytes, const void* next = nullptr);
 /// Orders this thread's non-temporal stores before its later stores (a store fence).
 void complete_non_temporal_stores();

@@ -24,13 +24,13 @@ inline Clock::time_point coarse_now() {
 /// meanwhile, or will happen once the rest of the job continues.
 ///
 /// Each waiter has its own detector and calls `check` at least every 100 ms; a longer gap than `kMaxGap` is lost time.
-/// A waiter that pauses its calls on purpose says so (`StallMonitor::count_gap`). Not thread-safe.
+/// A waiter that pauses its calls on purpose reports the pause (`StallMonitor::count_gap`). Not thread-safe.
 class StopDetector {
  public:
   static constexpr std::chrono::milliseconds kMaxGap{1000};  ///< longer than any waiter sleeps
-  static constexpr std::chrono::milliseconds kCounted{100};  ///< part of a longer gap that counts: the waiter's sleep
+  static constexpr std::chrono::milliseconds kCounted{100};  ///< part of a longer gap that counts as waiting: the sleep
 
-  /// @param start  of the wait
+  /// @param start  start of the wait
   explicit StopDetector(Clock::time_point start) : last_(start) {}
   Clock::time_point last_check() const { return last_; }
   /// Lost time between the last check and `now`.
@@ -69,7 +69,7 @@ class Deadline {
  private:
   Deadline(Clock::time_point now, Clock::time_point when) : stops_(now), when_(when) {}
   mutable StopDetector stops_;
-  mutable Clock::time_point when_;  // moved on by each gap
+  mutable Clock::time_point when_;  // postponed by lost time
 };
 
 }  // namespace FARANDOLE_API

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Selection of the device of a rank: the meaning of FARANDOLE_DEVICE.
+// Selects the device of each rank from FARANDOLE_DEVICE.
 #pragma once
 
 #include <string_view>
@@ -11,9 +11,9 @@ namespace farandole FARANDOLE_API {
 /// @throws InvalidArgument  `setting` is neither `auto` nor a list of numbers separated by commas
 void check_device_setting(std::string_view setting);
 
-/// Returns the ordinal of the device of a rank. Pure. `auto`: the only device that the process sees, if a launcher
-/// shows each process a single device; else the device whose number is the local rank. A list has an ordinal for each
-/// local rank; a list of one ordinal holds for all ranks.
+/// Returns the ordinal of the device of a rank. Pure. `auto`: the only device, if the process sees a single device, as
+/// some launchers arrange; else the device whose number is the local rank. A list has an ordinal for each local rank; a
+/// list of one ordinal holds for all ranks.
 /// @param local_rank, local_size  among the ranks of the host
 /// @param device_count  number of devices that this process sees
 /// @throws InvalidArgument  as check_device_setting; or the list has no entry for this rank, or no device has the

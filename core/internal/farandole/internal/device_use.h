@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The last use by a device of memory that its owner wants to free.
+// Waits until a device no longer uses memory that its owner wants to free.
 #pragma once
 
 #include <memory>
@@ -9,9 +9,9 @@
 
 namespace farandole {
 
-/// Remembers the work of a device that may use memory of an object, a GradientAverager for example. The object records
-/// each use in the stream, and waits for the last use before it frees the memory, when the owner of the stream may have
-/// destroyed the stream already. Host memory needs no such wait: without `open` all functions are no-ops.
+/// Last work on a device that may use memory of an object, such as a GradientAverager. The object calls `record` after
+/// each use, and `wait_for_end` before it frees the memory; the program may have destroyed the stream by then. Host
+/// memory needs no such wait: without `open` all functions are no-ops.
 class DeviceUse {
  public:
   void open(Device& device) {

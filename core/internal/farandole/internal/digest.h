@@ -7,7 +7,7 @@
 
 namespace farandole {
 
-/// FNV-1a, 64 bits. Not cryptographic: it tells accidental differences apart, not forged ones.
+/// FNV-1a, 64 bits. Not cryptographic: it detects accidental differences, not forgeries.
 ///
 ///     Digest digest;
 ///     digest.add(std::string_view("ring")).add(std::uint64_t{1024});
@@ -15,7 +15,7 @@ namespace farandole {
 class Digest {
  public:
   constexpr explicit Digest(std::uint64_t start = 0xcbf29ce484222325U) : value_(start) {}
-  /// Adds a whole number in one step, so that the result differs from that of its eight bytes.
+  /// Adds a whole number in one step. Adding the number's eight bytes one by one gives a different digest.
   constexpr Digest& add(std::uint64_t number) {
     value_ = (value_ ^ number) * 0x100000001b3U;
     return *this;

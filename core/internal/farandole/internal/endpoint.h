@@ -34,7 +34,7 @@ class EndpointFaults {
  public:
   EndpointFaults(Job& job, int rank) : job_(job), rank_(rank) {}
 
-  /// Returns if calls may go on. Costs one load while there is no fault.
+  /// Throws if calls must not go on; else returns. Costs one load while there is no fault.
   /// @throws Error  the job's fault   @throws InvalidArgument  the World has ended, or as check_process
   void check() const;
   /// @throws InvalidArgument  the World has ended, or as check_process. For functions that work despite a fault.
@@ -47,17 +47,17 @@ class EndpointFaults {
   /// True if `check` would throw. Sequentially consistent with `poison`.
   bool exist() const;
 
-  /// Poisons the job on all ranks. The first caller's fault counts. Returns once the flight records are written and the
-  /// fault can be raised; waits for no other rank.
+  /// Poisons the job on all ranks. The first caller's fault counts. Returns once the fault can be raised and the flight
+  /// records are written, after 2 s at the latest; does not wait for other ranks.
   void poison(ErrorKind kind, const std::string& text);
   /// Poisons the job with a PeerLost of this rank, which takes no further part. @param how  "failed with an exception"
   void give_up(std::string_view how);
   /// Reads control messages, and checks whether local peers are alive; poisons the job if a peer has died. For slow
   /// paths. Non-blocking.
   void poll();
-  /// Polls for up to 20 ms, or until there is a fault. To be called before a device error poisons the job: a vendor
-  /// whose peer is gone reports a device error, and may see the end of the peer's process first. Ranks raise the first
-  /// fault of the job, and the name of the dead rank says more than the device error. Never throws.
+  /// Polls for up to 20 ms, or until there is a fault. Call it before a device error poisons the job: if a peer dies,
+  /// the vendor may report a device error before the peer's death is visible. Ranks raise the first fault of the job
+  /// only, and the name of the dead rank says more than the device error. Never throws.
   void find_dead_peers();
 
  private:
@@ -78,16 +78,17 @@ class EndpointProgress {
   void ring();
   /// Options of a Waiter that waits on the doorbell.
   Waiter::Options waiting() const;
-  /// Limits sleeps of waiting threads to 50 µs from now on, because completion on a device is seen by polling only.
+  /// Shortens the sleeps of waiting threads from now on (Waiter::Options::polled), because completion on a device is
+  /// seen by polling only.
   void set_polled() { is_polled_.store(true, std::memory_order_relaxed); }
 
   // Attached work.
-  /// Adds work until its owner releases it. The progress thread advances the work, and so does every call that waits.
-  /// If the vendor allows only the main thread, only such calls advance the work.
+  /// Attaches work until its owner releases it. The progress thread and every call that waits advance attached work. If
+  /// the vendor allows only the main thread, only calls that wait advance it.
   void attach(const std::weak_ptr<Progressable>& work);
-  /// Advances all work of this rank. No-op if the only work is the caller's.
+  /// Advances all work of this rank. No-op if the caller's own work is the only work.
   void advance_attached();
-  /// Advances all work of this rank, for a caller that advances none itself.
+  /// Advances all work of this rank. For a caller that has no attached work of its own.
   void advance_all();
   /// Closes all work of this rank, because the World ends.
   void close_attached();
@@ -97,7 +98,8 @@ class EndpointProgress {
   bool usable_from_any_thread() const;
   /// Tells the progress thread, if there is one, that there is work to advance.
   void wake();
-  /// True once the progress thread runs. It checks the health of all pending work at least every 100 ms.
+  /// True once the progress thread runs. While no work advances, it checks the health of all pending work at least
+  /// every 100 ms.
   bool is_running() const;
 
   // The vendor's library, if one thread at a time may call it (MPI_THREAD_SERIALIZED): see ProgressGate.
@@ -105,8 +107,8 @@ class EndpointProgress {
   void begin_operation();
   /// Call when such an operation has ended, before its owner is notified.
   void end_operation();
-  /// False while nothing is pending and the progress thread is still inside the library. The owner of an operation is
-  /// notified of its end only once this is true, because the program may then call MPI.
+  /// False while nothing is pending and the progress thread is still inside the library. Notify the owner of an
+  /// operation of its end only once this is true, because the program may then call MPI.
   bool is_quiet() const;
   /// Waits until `is_quiet`, which is soon.
   void wait_until_quiet() const;
@@ -119,7 +121,7 @@ class EndpointProgress {
 
   Job& job_;
   Doorbell& doorbell_;
-  std::atomic<bool> is_polled_{false};  // orders nothing
+  std::atomic<bool> is_polled_{false};  // relaxed: guards no other memory
   std::mutex attached_mutex_;
   std::vector<std::weak_ptr<Progressable>> attached_;  // guarded by attached_mutex_
 };
@@ -196,8 +198,8 @@ class Endpoint {
   SharedMemory& memory() const;
   /// True if all processes of the host have mapped each other's memory, and FARANDOLE_SHARED_MEMORY is not off.
   bool shares_memory(int host_index) const;
-  /// Makes the vendor's collectives among `ranks`; null if several of them share a process, or there is no vendor.
-  /// Collective over `ranks`, blocks.
+  /// Makes the vendor's collectives among `ranks`; null if several of `ranks` share a process, or if the backend has no
+  /// vendor. Collective over `ranks`, blocks.
   std::unique_ptr<VendorCollectives> vendor_collectives(std::span<const int> ranks, std::uint16_t communicator) const;
 
   // Parts.

@@ -15,7 +15,7 @@
 
 namespace farandole FARANDOLE_API {
 
-/// Description of a collective, formatted only when somebody reads the record.
+/// Description of a collective, formatted only when the record is read.
 struct FlightSubject {
   using Words = std::array<std::uint64_t, 3>;
   Words words{};
@@ -43,7 +43,7 @@ class FlightRecorder {
   /// Adds a record in stage kRunning, for a collective that may complete within a microsecond. The record's time has a
   /// resolution of a few milliseconds.
   Id begin_inline(std::uint16_t communicator, std::uint64_t sequence, const FlightSubject& what);
-  /// Marks a record of `begin_inline` as done. Costs a store; the record gets no duration.
+  /// Marks a record of `begin_inline` as done. Costs a store; the record's duration stays 0.
   void finish_inline(Id id) { finished_inline_[id % kCapacity].store(id + 1, std::memory_order_relaxed); }
   /// Sets the stage of a record. No-op if the record has been overwritten.
   void mark(Id id, FlightRecord::Stage stage);
@@ -55,7 +55,7 @@ class FlightRecorder {
  private:
   Id add(const FlightRecord& record);
 
-  std::array<std::atomic<Id>, kCapacity> finished_inline_{};  // 1 + id of the last inline record done; orders nothing
+  std::array<std::atomic<Id>, kCapacity> finished_inline_{};  // 1 + id of the last inline record done; relaxed
   mutable std::mutex mutex_;                                  // guards the members below
   std::array<FlightRecord, kCapacity> ring_;
   Id next_ = 0;

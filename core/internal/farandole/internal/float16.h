@@ -80,7 +80,7 @@ FARANDOLE_HOST_DEVICE inline BFloat16 narrow_to_bfloat16(float value) {
 
 /// widen() of `count` elements in host memory, by the processor's conversion instructions where it has them.
 void widen_all(float* out, const Half* in, std::size_t count);
-/// narrow_to_half() of `count` elements, likewise.
+/// narrow_to_half() of `count` elements in host memory, by the processor's conversion instructions where it has them.
 void narrow_all(Half* out, const float* in, std::size_t count);
 
 }  // namespace farandole

@@ -38,8 +38,8 @@ class ForkMutex {
   void lock() { mutex_.lock(); }
   bool try_lock() { return mutex_.try_lock(); }
   void unlock() { mutex_.unlock(); }
-  /// Called before a fork. Gives up after 100 ms: the thread that holds the mutex for longer is waiting, perhaps for a
-  /// lock of the forking thread.
+  /// Called before a fork. Gives up after 100 ms: a thread that holds the mutex for longer is waiting, perhaps for a
+  /// lock that the forking thread holds.
   void hold() {
     const Deadline deadline = Deadline::after(std::chrono::milliseconds(100));
     do {

@@ -28,7 +28,7 @@ inline int json_depth(std::string_view text) {
   return deepest;
 }
 
-/// Maximum depth that Farandole accepts; more than any of its own files and messages has.
+/// Maximum depth that Farandole accepts. Farandole's own files and messages are less deep.
 inline constexpr int kMaxJsonDepth = 16;
 
 }  // namespace farandole

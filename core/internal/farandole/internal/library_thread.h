@@ -18,7 +18,7 @@ namespace farandole {
 ///
 /// Why: the kernel delivers a signal of the process to any thread that does not block the signal. If a program blocks
 /// SIGTERM and waits in sigwait, a library thread that blocks nothing would let SIGTERM end the process. If a program
-/// has a handler, the handler would run on a thread unknown to the program.
+/// has a signal handler, the handler would run on a thread that the program does not know.
 class SignalsBlocked {
  public:
   SignalsBlocked() {

@@ -72,9 +72,9 @@ struct ArenaPlan {
   std::uint64_t windows_bytes = 0;  ///< maximum for the windows of all ranks of the host together
   std::string windows_owner;        ///< name of the limit that sets `windows_bytes`
   std::uint64_t arena_bytes = 0;    ///< address space of one arena; each process of the host maps all arenas
-  std::string arena_owner;  ///< name of the limit that makes the arena smaller than the windows could be, or empty
-  bool is_file = false;     ///< the arena is a memory file, which other processes can map; else private memory
-  bool commits_strictly = false;  ///< memory is reserved when it is allocated
+  std::string arena_owner;          ///< name of the limit that made `arena_bytes` smaller than planned; else empty
+  bool is_file = false;             ///< the arena is a memory file, which other processes can map; else private memory
+  bool commits_strictly = false;    ///< memory is reserved when it is allocated
 };
 
 /// Plans the arena of a process on a host where `processes` processes share memory. A single process needs no memory

@@ -29,9 +29,9 @@ class Progressable {
   virtual void close() {}
 };
 
-/// Keeps the progress thread out of a library that may be called by one thread at a time (MPI_THREAD_SERIALIZED) while
-/// no operation is pending, because then the program may call the library. A gate that does not guard costs nothing.
-/// Thread-safe.
+/// Keeps the progress thread out of the vendor's library while no operation is pending, if the library may be called by
+/// one thread at a time (MPI_THREAD_SERIALIZED): the program may then call the library. A gate with `guards` false lets
+/// the thread in always, and costs nothing. Thread-safe.
 ///
 /// A thread that ends the last operation writes `pending_` and then reads `is_inside_`; the progress thread writes
 /// `is_inside_` and then reads `pending_`. So either the thread that ends the operation sees the progress thread inside
@@ -57,7 +57,7 @@ class ProgressGate {
     while (!is_quiet()) std::this_thread::yield();
   }
 
-  /// Scope of one pass of the progress thread, which may work only if the passage converts to true.
+  /// Scope of one pass of the progress thread. The thread may advance work only if the Passage converts to true.
   class Passage {
    public:
     explicit Passage(ProgressGate& gate) : gate_(gate) {
@@ -89,8 +89,8 @@ class ProgressGate {
 /// thread then advances work only every few milliseconds, as a safety net, and operations advance inside calls.
 class ProgressThread {
  public:
-  /// @param doorbell  on which the thread sleeps while it waits for peers; other processes may nudge it
-  /// @param rests  the thread works only while operations are pending, see ProgressGate
+  /// @param doorbell  the thread sleeps on it while waiting for peers; other processes may nudge the doorbell
+  /// @param rests  true: the thread works only while operations are pending, see ProgressGate
   ProgressThread(Waiter::Options options, Doorbell& doorbell, bool rests = false)
       : options_(options), doorbell_(doorbell), gate_(rests) {}
   ~ProgressThread();
@@ -122,7 +122,7 @@ class ProgressThread {
   Doorbell& doorbell_;
   ProgressGate gate_;
   Doorbell own_;                         // for idle sleep: messages of peers do not wake the sleeper
-  std::atomic<bool> is_running_{false};  // orders nothing
+  std::atomic<bool> is_running_{false};  // relaxed: guards no other memory
   std::mutex mutex_;                     // guards the members below
   std::vector<std::weak_ptr<Progressable>> attached_;
   bool is_refused_ = false;

@@ -46,7 +46,7 @@ struct ArenaHeader {
 /// after `kill -9`. The size of /dev/shm does not limit the file. Peers open the file through /proc. A process that
 /// shares memory with no other process uses private memory instead. In a forked child an arena becomes private memory
 /// at the same address, with the same contents until the parent writes or releases them; the child cannot allocate from
-/// it. Thread-safe.
+/// the arena. Thread-safe.
 class SharedMemory {
  public:
   /// Message with which a process tells its peers how to open its arena.
@@ -80,8 +80,8 @@ class SharedMemory {
   void unmap_peers();
 
   /// True if the kernel permits this process to read ordinary memory of all mapped processes (cross-memory attach,
-  /// `process_vm_readv`). The kernel permits that where a debugger could attach: not between users, and not if a Linux
-  /// security module or a sandbox forbids it.
+  /// `process_vm_readv`). The kernel permits such reads where a debugger could attach: not between users, and not if a
+  /// Linux security module or a sandbox forbids them.
   bool can_copy() const { return can_copy_; }
   /// Disables cross-memory attach because another process of this host cannot use it.
   void forbid_copies() { can_copy_ = false; }

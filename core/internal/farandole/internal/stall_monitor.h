@@ -62,7 +62,7 @@ class StallMonitor {
     const Seconds interval = error_is_next ? timeout_ : interval_;
     return std::min(Seconds(1), 0.25 * interval) > (error_is_next ? timeout_ : warning_) - waited(now);
   }
-  /// Returns what is due. Each warning is returned once; the error every time from the deadline on.
+  /// Returns the report that is due: each warning once, and the error in every call after the deadline.
   Due take_due(Clock::time_point now) {
     look(now);
     const Seconds so_far = waited(now);

@@ -52,7 +52,8 @@ class Waiter {
   struct Options {
     /// There are more ranks than cores: start at yield and sleep soon, so that a waiting rank does not slow its peers.
     bool oversubscribed = false;
-    /// A polled transport (MPI) is in use: sleeps are limited to 50 µs, doubling to 5 ms when idle.
+    /// A polled transport (MPI) is in use: sleeps last 50 µs for about 40 ms, and then double up to 5 ms. Without a
+    /// polled transport, sleeps double from 50 µs up to 100 ms.
     bool polled = false;
   };
   Waiter(Doorbell& doorbell, Options options) : doorbell_(doorbell), options_(options) {}
