@@ -64,8 +64,8 @@ class SocketProcessGroup : public ProcessGroup {
   virtual bool is_watched_by(int process) { return find_link(process) != nullptr; }
   /// Makes progress on links that are being connected.
   virtual void advance() {}
-  /// Waits, for a second at most, until messages posted last, such as a fault, are sent; a peer may have stopped
-  /// reading. For the destructor of the class that owns the links.
+  /// Waits until the messages posted last, such as a fault, are sent; for a second at most, because a peer may have
+  /// stopped reading. For the destructor of the class that owns the links.
   void flush_at_end();
 
  private:
