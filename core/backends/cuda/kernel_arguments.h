@@ -63,6 +63,6 @@ constexpr void add_task(KernelArguments<kCapacity>& arguments, const KernelTask&
 //   farandole_order_<dtype>_<op>        f32, f64 to integers of that width; op: min, max
 //   farandole_restore_<dtype>_<op>      back to f32, f64
 //   farandole_cast_<from>_<to>          f16, bf16, f32, f64 among each other; integers to their sum_type() and back
-// The names of variants with a larger capacity than the first end with it: farandole_copy_x682.
+// The name of a variant with a larger capacity than the first ends with this capacity: farandole_copy_x682.
 
 }  // namespace farandole::cuda

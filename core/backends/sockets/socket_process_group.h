@@ -36,8 +36,8 @@ class SocketProcessGroup : public ProcessGroup {
   /// Gathers up the binomial tree to process 0, which sends the result down the tree: 2 ceil(log2(processes))
   /// consecutive messages, the longest of processes * bytes. An error is forwarded along the tree, so that all
   /// processes throw the same error.
-  /// @throws PeerLost  names the lost process, also if it is not a neighbour   @throws Timeout  names the processes
-  /// that are late
+  /// @throws PeerLost  names the lost process, even if that process is not a neighbour   @throws Timeout  names the
+  /// processes that are late
   void allgather(const void* mine, void* all, std::size_t bytes) override;
   void post(int process, const ControlMessage& control) override;
   std::optional<ControlMessage> poll() override;

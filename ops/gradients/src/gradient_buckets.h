@@ -15,9 +15,9 @@ namespace farandole {
 struct Bucket {
   std::size_t first = 0, count = 0;
   std::size_t gradients = 0;  ///< number of the caller's gradients, each tied gradient counted
-  std::size_t missing = 0;    ///< number of these that are not ready yet in this training step
+  std::size_t missing = 0;    ///< number of these gradients that are not ready yet in this training step
   bool in_place = false;      ///< reduced in the gradients' own memory; otherwise in `packed`
-  bool refused = false;       ///< started as a call that this rank refuses, so that it fails on every rank
+  bool refused = false;       ///< started as a call that this rank refuses, so that the call fails on every rank
   Buffer packed;
   BufferView view;  ///< memory of the allreduce; of type GradientOptions::communicate_as if gradients are converted
   Work work;

@@ -51,8 +51,8 @@ template <class Scalar>
 FARANDOLE_API std::unique_ptr<Layer<Scalar>> dropout(double rate);
 
 struct BatchNormalizationOptions {
-  double epsilon = 1e-5;
-  double momentum = 0.1;
+  double epsilon = 1e-5;  ///< added to the variance, so that the division by its square root is defined
+  double momentum = 0.1;  ///< moving += momentum * (batch - moving), in each training step
   /// True: compute the statistics over the batches of all replicas, at the cost of two more allreduces per training
   /// step and layer. Has this effect only with TrainerOptions::synchronized_layers.
   bool synchronized = false;
