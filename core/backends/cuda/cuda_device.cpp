@@ -32,7 +32,7 @@ std::string name_of(const DeviceInfo& info) {
   return fmt::format("CUDA device {} ({})", info.ordinal, info.name);
 }
 
-/// The attribute of a kernel that is queried to make CUDA load the kernel now.
+/// Attribute of a kernel. Querying it makes CUDA load the kernel now.
 constexpr int kMaxThreadsPerBlock = 0;  // CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK
 /// Size of the pinned memory for the words of events, see PooledEvent.
 constexpr std::size_t kEventWordBytes = 16384;
@@ -130,7 +130,7 @@ MemoryPool::Source CudaDevice::pinned_memory() {
 
 // cuMemFree blocks until the device is idle, and meanwhile blocks every other thread that calls the driver, even a
 // thread that would enqueue the work for which the device is waiting: a deadlock. So wait here first, without blocking
-// others.
+// other threads.
 void CudaDevice::wait_until_idle() {
   constexpr auto kMaxPause = std::chrono::milliseconds(1);
   std::vector<CUstream> streams;
@@ -142,7 +142,7 @@ void CudaDevice::wait_until_idle() {
   const RelaxedCapture relaxed(device_.api);
   std::chrono::microseconds pause(20);
   for (const CUstream stream : streams) {
-    if (is_capturing({stream, space()})) continue;  // nothing of it runs, and a question would end the capture
+    if (is_capturing({stream, space()})) continue;  // captured work does not run; cuStreamQuery would end the capture
     for (;;) {
       const CUresult result = device_.api.cuStreamQuery(stream);
       if (result == CUDA_SUCCESS) break;
@@ -194,8 +194,8 @@ bool CudaDevice::is_capturing(StreamView stream) {
   const ContextScope scope(device_.api, device_.context);
   int status = CU_STREAM_CAPTURE_STATUS_NONE;
   const CUresult result = device_.api.cuStreamIsCapturing(handle_of(stream), &status);
-  // This error means the default stream, which synchronises with the stream being captured. Other errors are ignored
-  // here: the calls that enqueue work report them.
+  // This error means that `stream` is the default stream, and that a stream which synchronises with it is being
+  // captured. Other errors are ignored here: the calls that enqueue work report them.
   if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) return true;
   return result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
@@ -242,8 +242,7 @@ void CudaDevice::launch(std::span<const DeviceTask> tasks, StreamView stream) {
   for_each_batch(tasks, has_large_variants_, [&](const KernelBatch& batch) {
     const CUfunction function = kernels_[batch.variant][static_cast<std::size_t>(batch.kernel)];
     const unsigned blocks = blocks_of(batch.arguments.tile_count, multiprocessors_);
-    // `parameters` need not outlive the call: CUDA copies the argument, as much of it as the variant declares, before
-    // the call returns.
+    // `parameters` need not outlive the call: CUDA copies the variant's part of the argument before the call returns.
     void* parameters[] = {const_cast<LargestArguments*>(&batch.arguments)};
     const CUresult result = device_.api.cuLaunchKernel(function, blocks, 1, 1, kBlockThreads, 1, 1, 0,
                                                        handle_of(stream), parameters, nullptr);

@@ -24,9 +24,9 @@ namespace farandole::cuda {
 /// and then restore the thread's own context (ContextScope), because the thread may be the program's.
 class CudaDevice final : public Device {
  public:
-  /// Retains the device's primary context; if no library of the process has made the context yet, that takes about 100
-  /// ms, and 300 MB of the device. Loads all kernels: loading a kernel later could block behind a collective that is
-  /// running.
+  /// Retains the device's primary context. If no library of the process has created the context yet, this takes about
+  /// 100 ms and 300 MB of device memory. Loads all kernels: loading a kernel later could block behind a collective that
+  /// is running.
   /// @param api, nccl  outlive the device   @throws DeviceError
   CudaDevice(const CudaApi& api, Nccl& nccl, DeviceInfo info, const KernelImage& image);
 

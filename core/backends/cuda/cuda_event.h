@@ -22,8 +22,8 @@ struct DeviceContext {
 
   /// @throws DeviceError  `result`, returned by `function`, is an error
   void check(CUresult result, std::string_view function) const;
-  /// Makes the stream write `value` to a word of pinned memory after all its earlier work. To be called while the
-  /// context is current on the thread. Returns false if the device cannot write words, or the driver cannot capture the
+  /// Enqueues a write of `value` to a word of pinned memory, after all earlier work in the stream. The context must be
+  /// current on the calling thread. Returns false if the device cannot write words, or the driver cannot capture the
   /// write into a graph.   @throws DeviceError
   bool write_word(std::uint32_t* word, std::uint32_t value, CUstream stream) const;
 };
@@ -43,8 +43,8 @@ class EventPool {
  public:
   /// @param device  outlives the pool
   explicit EventPool(const DeviceContext& device) : device_(device) {}
-  /// Sets the memory for completion words. To be called before the first `take`. @param memory  pinned memory that
-  /// outlives the pool's events
+  /// Sets the memory for completion words. Call it before the first `take`. @param memory  pinned memory that outlives
+  /// the pool's events
   void set_words(void* memory, std::size_t bytes);
   /// Returns an unused event, or makes a new event. @throws DeviceError
   PooledEvent take(DeviceEvent::Use use);
@@ -64,9 +64,9 @@ class EventPool {
   std::size_t words_left_ = 0;
 };
 
-/// An event of a CUDA device. `is_complete` reads the completion word. It also calls the driver at most once a
-/// millisecond, because a device that has failed writes no words. For an event without a word every `is_complete` calls
-/// the driver.
+/// An event of a CUDA device. `is_complete` reads the completion word. Once a millisecond at most, `is_complete` also
+/// calls the driver, because a device that has failed writes no words. For an event without a word every `is_complete`
+/// calls the driver.
 class CudaEvent final : public DeviceEvent {
  public:
   /// @param pool  outlives the event
@@ -75,7 +75,7 @@ class CudaEvent final : public DeviceEvent {
   CudaEvent& operator=(const CudaEvent&) = delete;
   ~CudaEvent() override { pool_.give(pooled_, use_); }
   bool is_complete() override;
-  /// To be called while the device's context is current on the thread. @throws DeviceError
+  /// The device's context must be current on the calling thread. @throws DeviceError
   void record(CUstream stream);
   bool is_recorded() const { return is_recorded_; }
   void* handle() const override { return pooled_.event; }

@@ -29,7 +29,8 @@ struct TiledTask {
 
 /// The argument of a kernel, passed by value. All blocks of the one-dimensional grid share the tiles of all tasks. A
 /// launch copies the whole argument, whatever the number of tasks, so kernels have variants of several capacities.
-/// The variants' arguments begin alike: a launch may get the address of an argument with a larger capacity.
+/// A smaller argument has the layout of the beginning of a larger one, so a launch may pass the address of an argument
+/// with a larger capacity.
 /// @tparam kCapacity  maximum number of tasks
 template <int kCapacity>
 struct KernelArguments {
@@ -45,7 +46,8 @@ using LargestArguments = KernelArguments<kCapacities.back()>;
 static_assert(sizeof(KernelArguments<kCapacities.front()>) <= 4096);
 static_assert(sizeof(LargestArguments) <= 32764, "the limit of CUDA 12.1 and newer on sm_70 and newer");
 
-/// Appends a task. @param element_bytes  of the larger type of the task   @pre  there is capacity; task.count > 0
+/// Appends a task. @param element_bytes  size of the larger element type of the task   @pre  there is capacity;
+/// task.count > 0
 template <int kCapacity>
 constexpr void add_task(KernelArguments<kCapacity>& arguments, const KernelTask& task, std::uint64_t element_bytes) {
   const std::uint64_t end = arguments.tile_count + tiles_of(task.count * element_bytes);
@@ -61,6 +63,6 @@ constexpr void add_task(KernelArguments<kCapacity>& arguments, const KernelTask&
 //   farandole_order_<dtype>_<op>        f32, f64 to integers of that width; op: min, max
 //   farandole_restore_<dtype>_<op>      back to f32, f64
 //   farandole_cast_<from>_<to>          f16, bf16, f32, f64 among each other; integers to their sum_type() and back
-// The names of variants with a larger capacity than the first end with it: farandole_copy_x682.
+// The name of a variant with a larger capacity than the first ends with this capacity: farandole_copy_x682.
 
 }  // namespace farandole::cuda

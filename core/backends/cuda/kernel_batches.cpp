@@ -27,7 +27,8 @@ constexpr int kFirstSumCast = kFirstCast + int{kCastTypes.size() * kCastTypes.si
 /// Integer types that are cast to their sum_type() and back.
 constexpr std::array kSummedTypes{DType::kU8, DType::kI8, DType::kU16, DType::kI16, DType::kI32, DType::kU32};
 constexpr int kFirstOrder = kFirstSumCast + int{kSummedTypes.size()} * 2;
-/// Types with kernels for kOrder and kRestore, each for minimum and maximum: in this order of numbers.
+/// Types with kernels for kOrder and kRestore. Per type, the numbers are in the order kOrder min, kOrder max, kRestore
+/// min, kRestore max.
 constexpr std::array kOrderedTypes{DType::kF32, DType::kF64};
 static_assert(kKernelCount == kFirstOrder + int{kOrderedTypes.size()} * 4);
 
@@ -167,7 +168,7 @@ void for_each_batch(std::span<const DeviceTask> tasks, bool has_large_variants,
   std::stable_sort(sorted.begin(), sorted.end(),
                    [](const SortedTask& a, const SortedTask& b) { return a.kernel < b.kernel; });
   for (auto first = sorted.begin(); first != sorted.end();) {
-    KernelBatch batch;  // without initialisation: its tasks are 32 KiB
+    KernelBatch batch;  // without initialisation: the tasks take 32 KiB
     batch.kernel = first->kernel;
     batch.variant = 0;
     batch.arguments.task_count = batch.arguments.tile_count = 0;

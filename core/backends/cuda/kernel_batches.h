@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Assigns tasks to kernels and launches. Pure.
+// Assigns tasks to kernels, and cuts them into launches. Pure functions: no call of the driver.
 #pragma once
 
 #include <cstddef>

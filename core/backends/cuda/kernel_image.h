@@ -13,7 +13,7 @@ struct KernelImage {
   const void* code = nullptr;  ///< a fatbin, for cuModuleLoadData
   std::size_t bytes = 0;       ///< 0 if the build has not made this image
   int driver_version = 0;      ///< the oldest driver that loads the image, as cuDriverGetVersion numbers drivers: 13000
-  std::string driver;          ///< that driver, for messages: "CUDA 13.0 (driver 580 or newer)"
+  std::string driver;          ///< the same driver as text, for messages: "CUDA 13.0 (driver 580 or newer)"
   bool has_large_variants = false;  ///< kernels for many tasks: all variants of kCapacities, not the first only
 };
 
@@ -29,7 +29,7 @@ KernelImage kernel_image(const void* code, std::size_t bytes, int toolkit);
 /// Returns the first image that a driver loads; null if there is none. @param images  newest generation first
 const KernelImage* image_for(std::span<const KernelImage> images, int driver_version);
 
-/// Says why image_for() finds no image, and what to do.
+/// Returns why image_for() finds no image, with a remedy.
 std::string why_no_image(std::span<const KernelImage> images, int driver_version);
 
 /// 12090 → "12.9"

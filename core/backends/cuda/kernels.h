@@ -2,8 +2,8 @@
 // Bodies of the kernels, for GPUs (kernels.cu) and for the CPU that plays the GPU in tests; kernel_list.h lists the
 // kernels.
 //
-// A body is a function of (task, tiles, thread). It does the share of thread number `thread`, below kBlockThreads, in
-// tiles of a task. The results do not depend on how tiles are divided among blocks, or on the order of threads.
+// A body is a function of (task, tiles, thread). It processes the share of thread number `thread`, below kBlockThreads,
+// in tiles of a task. The results do not depend on how tiles are divided among blocks, or on the order of threads.
 // launch_shape.h explains tiles, how many blocks a GPU runs, and why each thread has several loads in flight.
 //
 // Every address is a multiple of the size of its elements. An output overlaps no input, or is exactly one of the
@@ -31,7 +31,7 @@
 
 namespace farandole::cuda {
 
-/// Size of packets if the addresses of a task are not equally aligned to 16 bytes, as pieces of vectors may begin
+/// Size of packets if the addresses of a task differ modulo 16 bytes, which happens because pieces of vectors may begin
 /// anywhere.
 inline constexpr unsigned kSmallPacketBytes = 4;
 /// Number of threads that access adjacent packets in the same instruction: a warp.
@@ -70,7 +70,8 @@ struct Cast {
   FARANDOLE_HOST_DEVICE To operator()(From value) const { return kernels::cast<To>(value); }
 };
 
-/// Maps values to integers whose minimum or maximum is that of the values.
+/// Maps values to integers with the order of the values: the minimum or maximum (Op) of the integers, mapped back by
+/// FromOrdered, is that of the values.
 template <class T, class Op>
 struct ToOrdered {
   using Input = T;
@@ -80,7 +81,7 @@ struct ToOrdered {
   FARANDOLE_HOST_DEVICE Output operator()(T value) const { return kernels::Ordered<T, Op>::to_integer(value); }
 };
 
-/// Maps such integers back to the values.
+/// Maps the integers of ToOrdered back to the values.
 template <class T, class Op>
 struct FromOrdered {
   using Input = kernels::OrderedInteger<T>;
@@ -166,8 +167,8 @@ FARANDOLE_HOST_DEVICE inline auto apply(const Function& function, const InputPac
   return std::bit_cast<Packet<sizeof results>>(results);
 }
 
-/// Used by assertions: a GPU faults on unaligned addresses, a CPU mostly accepts them, so the kernels of tests must
-/// check.
+/// For assertions: a GPU faults on unaligned addresses, but a CPU mostly accepts them, so kernels compiled for tests
+/// must check.
 template <class T>
 FARANDOLE_HOST_DEVICE inline bool is_aligned(const T* address) {
   return reinterpret_cast<std::uintptr_t>(address) % alignof(T) == 0;
@@ -177,7 +178,7 @@ FARANDOLE_HOST_DEVICE inline bool is_aligned(const T* address) {
 template <class Function>
 inline constexpr unsigned kElementBytes = std::max(sizeof(typename Function::Input), sizeof(typename Function::Output));
 
-/// Processes the thread's share of tiles: of the packets of elements [first, first + packets * kElements), whose
+/// Processes the thread's share of tiles. The tiles contain the elements [first, first + packets * kElements), whose
 /// addresses are aligned to packets. Tile 0 begins with element `first`.
 ///
 /// A block takes a tile in one pass, or in several passes if packets are small. In each pass a warp takes
@@ -300,7 +301,7 @@ FARANDOLE_HOST_DEVICE inline unsigned task_with_tile(const KernelArguments<kCapa
   return first;
 }
 
-/// Does the share of a thread of a launch. @param thread  its number in its block
+/// Processes a thread's share of a launch. @param thread  number of the thread in its block
 template <class Kernel, int kCapacity>
 FARANDOLE_HOST_DEVICE inline void run_tasks(const KernelArguments<kCapacity>& arguments, unsigned block,
                                             unsigned blocks, unsigned thread) {

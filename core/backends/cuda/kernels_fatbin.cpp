@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/kernels_fatbin.h"
 
-// Embeds the compiled kernels. The build defines FARANDOLE_KERNELS_FATBIN and FARANDOLE_KERNELS_FATBIN_CUDA12 as paths
-// of the files, and these names with _TOOLKIT appended as the CUDA versions of the compilers.
+// Embeds the compiled kernels. The build defines FARANDOLE_KERNELS_FATBIN and FARANDOLE_KERNELS_FATBIN_CUDA12 as the
+// paths of the files; FARANDOLE_KERNELS_FATBIN_TOOLKIT and FARANDOLE_KERNELS_FATBIN_CUDA12_TOOLKIT are the CUDA
+// versions of the compilers.
 #define FARANDOLE_EMBED(symbol, file)         \
   asm(".pushsection .rodata, \"a\"\n"         \
       ".globl " #symbol ", " #symbol          \

@@ -13,8 +13,8 @@
 
 namespace farandole::cuda {
 
-/// Memory pool with size classes. Four classes per power of two limit the unused part of a large block to a fifth.
-/// Blocks above 1 MiB are multiples of 2 MiB, the driver's page size.
+/// Memory pool with size classes. Four classes per power of two limit the unused part of a block above 8 MiB to a
+/// fifth. Blocks above 1 MiB are multiples of 2 MiB, the driver's page size.
 ///
 /// Thread-safe; functions of the source are called without a lock held.
 class MemoryPool {

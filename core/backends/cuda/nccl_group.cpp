@@ -22,7 +22,8 @@ namespace {
 
 /// Time that `abort` gives running calls to return, because ncclCommAbort frees memory that they use.
 constexpr auto kAbortGrace = std::chrono::seconds(1);
-/// Reductions with a factor that are kept: programs that change a factor in each training step must not collect them.
+/// Maximum number of scaled sums that a group keeps: a program that uses a new factor in each training step must not
+/// accumulate them.
 constexpr std::size_t kMaxScaledSums = 64;
 
 /// "NCCL error 5, invalid usage; NCCL says: …"
@@ -237,8 +238,8 @@ void NcclGroup::exchange_parts(const VendorCall& vendor_call, StreamView stream)
 
 void NcclGroup::connect(StreamView stream) {
   if (connect_bytes_ != nullptr) return;
-  // NCCL connects two ranks at their first message, so send a byte each way. The bytes are kept until the group ends,
-  // so that nothing needs to wait for the stream before their memory is released.
+  // NCCL connects two ranks at their first message, so send a byte each way. The group keeps the bytes until its end,
+  // so no thread needs to wait for the stream before releasing their memory.
   const auto count = static_cast<std::size_t>(size_);
   connect_bytes_ = device_.allocate(2 * count);
   auto* const bytes = static_cast<std::byte*>(connect_bytes_);
@@ -299,7 +300,7 @@ void NcclGroup::run_grouped(const std::function<void()>& enqueue) {
   try {
     enqueue();
   } catch (...) {
-    // Close the NCCL group; otherwise all later calls of this thread would belong to the NCCL group.
+    // Close the NCCL group; otherwise all later NCCL calls of this thread would join it.
     api_.ncclGroupEnd();
     throw;
   }

@@ -49,7 +49,8 @@ class NcclGroup final : public DeviceGroup {
   void run_grouped(const std::function<void()>& enqueue);
   void enqueue_reduction(const VendorCall& vendor_call, CUstream stream);
   void enqueue_movement(const VendorCall& vendor_call, CUstream stream);
-  /// The sum that multiplies each rank's input by `factor`. Made by the first call, and kept for later ones.
+  /// Returns NCCL's sum that multiplies each rank's input by `factor`. The first call with a factor makes the
+  /// operation; later calls reuse it. When kMaxScaledSums operations are kept, a new factor first destroys them all.
   ncclRedOp_t scaled_sum(ncclComm_t communicator, DType dtype, ncclDataType_t type, double factor);
   void exchange_parts(const VendorCall& vendor_call, StreamView stream);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What NCCL supports: types and reductions, and known properties and problems of its versions.
+// Types and reductions that NCCL supports, and known properties and problems of NCCL's versions.
 #pragma once
 
 #include <optional>
@@ -15,8 +15,8 @@ struct NcclReduction {
   ncclRedOp_t op = ncclSum;
 };
 
-/// Returns NCCL's type and reduction with the same result as reduce() on the host; nothing if NCCL has none. kAverage
-/// is a sum. Exception: for a NaN and a number, NCCL's min and max may return either.
+/// Returns NCCL's type and reduction with the same result as reduce() on the host; empty if NCCL has none. kAverage is
+/// mapped to a sum. Exception: for a NaN and a number, NCCL's min and max may return either.
 std::optional<NcclReduction> nccl_reduction(DType dtype, ReduceOp op);
 
 /// The oldest version that the plug-in accepts.
@@ -29,7 +29,7 @@ std::string nccl_version_text(int version);
 /// the environment.
 bool nccl_shares_devices(int version);
 
-/// A warning about known problems of a version, with a remedy; empty if there are none.
+/// Returns a warning about known problems of a version, with a remedy; empty if there are none.
 std::string nccl_warning(int version);
 
 }  // namespace farandole::cuda

@@ -33,7 +33,7 @@ struct NcclLibrary {
 /// @param path  empty: an NCCL that the process has already loaded, else the loader's search
 NcclLibrary load_nccl(const std::string& path);
 
-/// NCCL, loaded on first use, so that a program can load another NCCL before. Thread-safe.
+/// NCCL, loaded on first use, so that a program can load another NCCL first, which is then used. Thread-safe.
 class Nccl {
  public:
   explicit Nccl(std::string path) : path_(std::move(path)) {}

@@ -19,7 +19,7 @@ class BinomialTree {
   int parent() const { return process_ & (process_ - 1); }
   std::vector<int> children() const {
     std::vector<int> all;
-    // 64 bits: the distance may exceed the largest process number.
+    // 64 bits: `distance` may exceed the range of int.
     for (long distance = 1; process_ + distance < processes_; distance *= 2) {
       if ((process_ & distance) != 0) break;
       all.push_back(static_cast<int>(process_ + distance));

@@ -16,8 +16,8 @@ namespace farandole::sockets {
 using Key = std::uint64_t;
 
 /// Precedes the payload of each frame. A message is sent as consecutive frames of the same key, from offset 0 to
-/// `message_bytes`; frames of messages with other keys may lie between them. In the byte order of the host: both ends
-/// run the same build.
+/// `message_bytes`; frames of messages with other keys may lie between them. The fields are in the byte order of the
+/// host, because both ends run the same build.
 struct FrameHeader {
   Key key = 0;
   std::uint64_t message_bytes = 0;

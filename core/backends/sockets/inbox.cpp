@@ -16,7 +16,7 @@ namespace {
 // Approximate memory per unexpected message, and per key that a peer has used, in addition to the payload.
 constexpr std::size_t kMessageOverheadBytes = 64;
 constexpr std::size_t kKeyOverheadBytes = 1536;
-// Fits in a core's second-level cache until it is reduced.
+// Size of the scratch memory, small enough for payload to stay in a core's second-level cache until it is reduced.
 constexpr std::size_t kScratchBytes = 128 * 1024;
 
 /// True if a message of `bytes` bytes is written to the memory of the receive.

@@ -89,7 +89,7 @@ class Inbox {
   /// Cancels a receive: `data` is no longer written. If the matching message has begun to arrive, the message is
   /// discarded.
   void withdraw(const std::shared_ptr<PostedReceive>& receive);
-  /// Removes and returns the first complete message of `key` for which no receive was posted; nothing if there is none.
+  /// Removes and returns the first complete message of `key` for which no receive was posted; empty if there is none.
   std::optional<std::vector<std::byte>> take(Key key);
   /// True if a message without a posted receive has begun to arrive, with a key that equals `key` in the bits of
   /// `mask`.

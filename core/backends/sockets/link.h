@@ -95,7 +95,7 @@ class Link {
   /// Posts a receive that reduces the message while it arrives: out[i] = operand[i] op incoming[i], for `count`
   /// elements. `out` may be `operand`. If the receive or the message is withdrawn, `out` may be partly written.
   Receiving recv_reduce(Key key, void* out, const void* operand, std::size_t count, DType dtype, ReduceOp op);
-  /// Removes and returns the first complete message of `key` for which no receive was posted; nothing if there is none.
+  /// Removes and returns the first complete message of `key` for which no receive was posted; empty if there is none.
   std::optional<std::vector<std::byte>> take(Key key);
 
   /// True if a message without a posted receive has begun to arrive, with a key that equals `key` in the bits of
@@ -104,7 +104,7 @@ class Link {
   /// True if the socket has accepted all messages, or if the connection has ended.
   bool is_flushed();
   /// Sends waiting messages as far as the socket allows; cheap if none is waiting. The owner of several links calls
-  /// this for all of them, since each rank only tests transfers of the peers that it waits for. @throws TransportError
+  /// this for all of them, because a rank tests only transfers of the peers that it waits for. @throws TransportError
   void send_waiting();
   /// True if the connection has ended and everything that arrived before its end has been read.
   bool is_closed();

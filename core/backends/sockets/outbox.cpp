@@ -6,7 +6,7 @@
 namespace farandole::sockets {
 namespace {
 
-// Limits the length of the vector that one system call writes.
+// Maximum number of frames that one system call writes.
 constexpr std::size_t kMaxFramesPerCall = 32;
 
 /// The kernel only reads the data, so the const_cast is safe.

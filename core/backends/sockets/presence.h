@@ -17,8 +17,8 @@ namespace farandole::sockets {
 UniqueDescriptor announce_presence(std::span<const unsigned char> nonce);
 
 /// Returns the process id, in this process's numbering, of the process that has announced `nonce`. Returns 0 if that
-/// process lives in another process name space, or if its id cannot be determined; nothing if no process of this
-/// network name space has announced `nonce`.
+/// process lives in another process name space, or if its id cannot be determined; empty if no process of this network
+/// name space has announced `nonce`.
 std::optional<pid_t> find_present(std::span<const unsigned char> nonce);
 
 }  // namespace farandole::sockets

@@ -182,8 +182,8 @@ void SocketProcessGroup::read_messages_of(Gathering& gathering, int neighbour) {
   }
 }
 
-/// Announces the late processes to the neighbours that wait for this process, so that they name the processes that are
-/// late and not this process.
+/// Announces the late processes to the neighbours that wait for this process, so that their messages name the late
+/// processes instead of this process.
 void SocketProcessGroup::announce_late(Gathering& gathering) {
   const auto now = Clock::now();
   if (now < gathering.next_announcement) return;
@@ -214,7 +214,7 @@ void SocketProcessGroup::send_error_to_neighbours(const Error& error) {
 
 void SocketProcessGroup::post(int process, const ControlMessage& control) {
   if (process != process_) {
-    // The caller posts a fault to all processes itself.
+    // The caller posts this fault to all processes itself; a fault that arrives later is not forwarded.
     if (control.kind == ControlMessage::Kind::kFault) has_forwarded_fault_.store(true, std::memory_order_relaxed);
     link_with(process).post(kControlMessage, &control, sizeof control);
     return;

@@ -36,8 +36,8 @@ class SocketProcessGroup : public ProcessGroup {
   /// Gathers up the binomial tree to process 0, which sends the result down the tree: 2 ceil(log2(processes))
   /// consecutive messages, the longest of processes * bytes. An error is forwarded along the tree, so that all
   /// processes throw the same error.
-  /// @throws PeerLost  names the lost process, also if it is not a neighbour   @throws Timeout  names the processes
-  /// that are late
+  /// @throws PeerLost  names the lost process, even if that process is not a neighbour   @throws Timeout  names the
+  /// processes that are late
   void allgather(const void* mine, void* all, std::size_t bytes) override;
   void post(int process, const ControlMessage& control) override;
   std::optional<ControlMessage> poll() override;
@@ -64,8 +64,8 @@ class SocketProcessGroup : public ProcessGroup {
   virtual bool is_watched_by(int process) { return find_link(process) != nullptr; }
   /// Makes progress on links that are being connected.
   virtual void advance() {}
-  /// Waits, for a second at most, until messages posted last, such as a fault, are sent; a peer may have stopped
-  /// reading. For the destructor of the class that owns the links.
+  /// Waits until the messages posted last, such as a fault, are sent; for a second at most, because a peer may have
+  /// stopped reading. For the destructor of the class that owns the links.
   void flush_at_end();
 
  private:

@@ -87,7 +87,7 @@ Connector::State Connector::fail(Failure::Kind kind, std::string text, Clock::ti
   failure_ = {kind, address_, std::move(text), verdict};
   handshake_.reset();
   next_attempt_ = now;
-  // After a verdict the peer's address is known: stay with this address.
+  // The verdict shows that the peer listens at this address: keep the address for the next attempt.
   if (kind != Kind::kDeclined && ++next_address_ < addresses_.size()) return State::kFailed;
   if (kind != Kind::kDeclined) next_address_ = 0;
   next_attempt_ += pause_;

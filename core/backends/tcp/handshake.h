@@ -24,7 +24,7 @@ enum class Purpose : std::uint16_t {
   kRendezvous = 2,  ///< joins the job at process 0
 };
 
-/// Claims of one end about itself. The other end may believe them once the handshake is done.
+/// Claims of one end about itself. See Handshake::peer for when the other end may believe the claims.
 struct Introduction {
   std::uint64_t job = 0;  ///< number of the job
   std::int32_t process = 0;
@@ -39,8 +39,8 @@ struct Introduction {
 enum class Verdict : std::uint8_t {
   kAccepted = 1,
   kCrossed = 2,  ///< simultaneous connect: the responder's own attempt is kept
-  kTaken = 3,    ///< the two processes are connected already
-  kMisfit = 4,   ///< the number of processes differs, or the initiator's process number does not exist
+  kTaken = 3,    ///< the two processes have this connection already
+  kMisfit = 4,   ///< the number of processes differs, or the initiator's number is invalid or the responder's own
 };
 
 /// One end of the handshake on a new, non-blocking stream socket. The initiator is the end that has connected, the
@@ -94,8 +94,8 @@ class Handshake {
   Verdict verdict() const { return verdict_; }
   /// Why the handshake failed, in state kFailed: "the connection was closed during the handshake".
   const std::string& problem() const { return problem_; }
-  /// In state kFailed: true if the peer lacks the key, or sent what no process of a job sends; false if the connection
-  /// ended, or if the peer is another process of the job, or serves another purpose.
+  /// In state kFailed: true if the peer lacks the key, or sent data that no process of a job sends; false if the
+  /// connection ended, or if the peer is another process of the job, or serves another purpose.
   bool is_stranger() const { return is_stranger_; }
   /// True once the peer has proved to be of the job.
   bool is_proven() const { return is_proven_; }

@@ -12,7 +12,7 @@
 
 namespace farandole::tcp {
 
-/// A 256-bit key. Distributed by the launcher or by MPI only, never over a connection that it authenticates.
+/// A 256-bit key. Distributed by the launcher or by MPI only, never over a connection that the key authenticates.
 using JobKey = std::array<unsigned char, 32>;
 
 /// Returns random bits from the kernel. @throws TransportError  the kernel has none
@@ -40,7 +40,7 @@ struct JobName {
 /// Number of the job with this name: a hash, equal in all processes.
 std::uint64_t job_number(const JobName& name);
 
-/// Memory for a key that can be read from its source only once. Thread-safe.
+/// Keeps a key that can be read from its source only once. Thread-safe.
 class KeptKey {
  public:
   /// The instance of this process. Usable in forked children.

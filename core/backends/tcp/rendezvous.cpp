@@ -97,11 +97,11 @@ std::vector<Address> all_ports(std::span<const Address> addresses) {
 struct OwnRendezvous {
   std::vector<Address> other_candidates;  ///< where another process 0 may listen; on this host only ports below this
                                           ///< process's, as both take the first free port
-  std::string unreachable_reason;  ///< "; process 0 does not listen at …": why others may not reach it; or empty
+  std::string unreachable_reason;  ///< "; process 0 does not listen at …": why peers may fail to reach it; or empty
 };
 
 /// Returns why no process, or no process of another host, can reach process 0 at the rendezvous address as this host
-/// resolves the address; empty if nothing speaks against it.
+/// resolves the address; empty if no reason is known.
 std::string describe_unreachable(const RendezvousPoint& point, const TcpNetwork& network,
                                  std::span<const Address> addresses, const std::vector<InterfaceAddress>& own) {
   const auto is_listened_at = [&](const Address& at) {

@@ -53,10 +53,10 @@ TcpNetwork::Options network_options(const Slot& slot);
 /// missing, process 0 regularly sends their numbers to the connected processes, so that every warning and Timeout can
 /// name the missing processes.
 /// @param network  made with `network_options(slot)`
-/// @throws InvalidArgument  on all processes that have connected: two have the same number, or a process was given
-/// another number of processes, or runs another build; the message shows both. Or `rendezvous` is not an address
-/// @throws PeerLost  on all processes that have connected: a process has ended after it had sent its request, and
-/// before all had done so
+/// @throws InvalidArgument  on all processes that have connected: two processes have the same number, or differ in the
+/// number of processes or in the build; the message shows both. On any process: `rendezvous` is not an address
+/// @throws PeerLost  on all processes that have connected: a process has ended after sending its request, and before
+/// all others had sent theirs
 /// @throws Timeout  names the missing processes   @throws TransportError  no port is free
 void meet(const Slot& slot, TcpNetwork& network);
 

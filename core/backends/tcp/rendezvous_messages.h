@@ -29,7 +29,7 @@ inline constexpr std::size_t kMaxMessageBytes = 8 * 1024;
 struct Request {
   BuildClaim build;
   ListenAddresses addresses;
-  std::uint64_t id = 0;  ///< random; process 0 detects by its own id that it has connected to itself
+  std::uint64_t id = 0;  ///< random; process 0 recognises a connection to itself by its own id
 };
 static_assert(sizeof(Request) == 384);
 

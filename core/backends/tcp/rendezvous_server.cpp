@@ -85,8 +85,8 @@ bool Server::receive_request(Member& member) {
   return true;
 }
 
-/// Registers a process by its introduction, whose numbers were not checked before, and its request. The handshake has
-/// proved the process to be of the job.
+/// Checks the numbers in a process's introduction, and registers the process with its request. The handshake has proved
+/// that the process belongs to the job, but has not checked the numbers.
 void Server::admit(Member& member, const Request& request) {
   const auto& [job, process, processes, start, purpose, connection] = member.introduction;
   if (processes != slot_.processes) {

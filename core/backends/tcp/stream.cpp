@@ -24,8 +24,8 @@ void set(int socket, int level, int option, int value) {
   (void)setsockopt(socket, level, option, &value, sizeof value);
 }
 
-/// Configures keepalive: the first probe after a third of the timeout in silence, the end when the timeout has passed
-/// without an answer.
+/// Configures keepalive: the kernel sends the first probe after silence for a third of the timeout, and ends the
+/// connection when the timeout has passed without an answer.
 void set_keepalive(int socket, Seconds peer_timeout) {
   const int total = std::max(2, static_cast<int>(std::min(peer_timeout.count(), 1e6)));
   const int idle = std::clamp(total / 3, 1, kMaxKeepaliveSeconds);
@@ -130,7 +130,8 @@ bool SilenceWatch::is_silent(int socket, Seconds peer_timeout, Clock::time_point
   tcp_info info{};
   socklen_t length = sizeof info;
   if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return false;
-  // Checks that are far apart may have seen two unrelated losses of packets, each repaired soon.
+  // Restart the series if the previous check was long ago: the two checks may have seen unrelated packet losses, each
+  // repaired soon.
   if (info.tcpi_retransmits == 0 || now - last_check_ > peer_timeout / 10) retransmitting_since_.reset();
   last_check_ = now;
   if (info.tcpi_retransmits > 0 && !retransmitting_since_) retransmitting_since_ = now;

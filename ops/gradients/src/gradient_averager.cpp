@@ -45,9 +45,9 @@ struct StepWeights {
 /// gradients down; `launch` packs and starts complete buckets in order; `wait` completes all, unpacks, and begins the
 /// next training step.
 ///
-/// Every rank starts the same allreduces in every training step: the sum of weights if weighted, then each bucket. What
-/// a rank cannot contribute is started as a refused call, so that no peer waits. If the sum of weights fails, all ranks
-/// know it, and no rank starts a bucket.
+/// Every rank starts the same allreduces in every training step: the sum of weights if weighted, then each bucket. A
+/// rank that cannot contribute to an allreduce starts it as a refused call, so that no peer waits. If the sum of
+/// weights fails, it fails on all ranks, and no rank starts a bucket.
 class GradientAverager::State {
  public:
   State(Communicator communicator, const GradientOptions& options)
@@ -215,8 +215,8 @@ class GradientAverager::State {
     }
   }
 
-  /// Finds tied gradients, and claims the memory of those that are new. Returns why this rank cannot take part; empty
-  /// if it can.
+  /// Checks the gradients, finds tied gradients, and claims the memory of new gradients. Returns why this rank cannot
+  /// take part; empty if it can.
   std::string check(const std::vector<GradientSpan>& gradients, std::vector<std::size_t>& tied, ClaimedMemory& claim) {
     return refusal_of([&] {
       check_gradients(communicator_, gradients, options_);
@@ -263,12 +263,13 @@ class GradientAverager::State {
     launch();
   }
 
-  /// Marks the gradients that are not marked as zeros, if this rank may. Otherwise returns the error of this rank.
+  /// Marks unmarked gradients as zeros, if the options or a weight of 0 allow that. Returns the error if gradients stay
+  /// unmarked or `begin` was not called; empty otherwise.
   std::string complete_marks() {
     if (options_.weighted && !weights_.begun) return "wait: begin(weight) was not called in this training step";
     const bool are_zero = options_.unmarked == UnmarkedGradients::kZero || (options_.weighted && weights_.own == 0);
     std::vector<std::size_t> unmarked;
-    std::vector<bool> has_values(spans_.size());  // per gradient that ties refer to
+    std::vector<bool> has_values(spans_.size());  // by the first gradient of a tie
     for (std::size_t i = 0; i < spans_.size(); ++i) {
       if (is_ready_[i]) has_values[plan_.tied[i]] = true;
     }
@@ -294,7 +295,7 @@ class GradientAverager::State {
     }
   }
 
-  /// Starts the complete buckets whose predecessors have started, so that all ranks reduce in the same order.
+  /// Starts each complete bucket once all earlier buckets have started, so that all ranks reduce in the same order.
   void launch() {
     for (; next_to_launch_ < plan_.buckets.size() && plan_.buckets[next_to_launch_].missing == 0; ++next_to_launch_) {
       if (communicator_.size() > 1 && knows_weights()) start(plan_.buckets[next_to_launch_]);
@@ -321,7 +322,7 @@ class GradientAverager::State {
   }
 
   /// Blocks until the sum of weights is known; no-op if averages are not weighted. Returns false, and sets
-  /// `error`, if this training step cannot be reduced, which is so on every rank.
+  /// `error`, if no rank can reduce this training step.
   bool knows_weights() {
     if (!options_.weighted || weights_.is_total) return weights_.error == nullptr;
     weights_.is_total = true;
@@ -337,7 +338,7 @@ class GradientAverager::State {
     return weights_.error == nullptr;
   }
 
-  /// Starts everything that is not started yet as refused calls.
+  /// Starts all allreduces that are not started yet as refused calls.
   void refuse_rest() {
     if (options_.weighted && !weights_.begun) {
       weights_.begun = true;

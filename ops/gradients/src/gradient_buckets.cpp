@@ -40,7 +40,7 @@ std::vector<Bucket> cut(const std::vector<BufferView>& spans, std::size_t bucket
   return buckets;
 }
 
-/// Sets where `bucket` is reduced, and in which type.
+/// Decides whether `bucket` is reduced in place or packed, and in which type; allocates the packed memory.
 void prepare(Bucket& bucket, const std::vector<BufferView>& reduced, Communicator& communicator,
              const GradientOptions& options) {
   const BufferView& front = reduced[bucket.first];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Buckets of gradients: how a list of gradients is cut, and how a bucket is packed and unpacked.
+// Cuts a list of gradients into buckets; packs and unpacks buckets.
 #pragma once
 
 #include <cstddef>
@@ -15,11 +15,11 @@ namespace farandole {
 struct Bucket {
   std::size_t first = 0, count = 0;
   std::size_t gradients = 0;  ///< number of the caller's gradients, each tied gradient counted
-  std::size_t missing = 0;    ///< number of these that are not ready yet in this training step
+  std::size_t missing = 0;    ///< number of these gradients that are not ready yet in this training step
   bool in_place = false;      ///< reduced in the gradients' own memory; otherwise in `packed`
-  bool refused = false;       ///< started as a call that this rank refuses, so that it fails on every rank
+  bool refused = false;       ///< started as a call that this rank refuses, so that the call fails on every rank
   Buffer packed;
-  BufferView view;  ///< memory of the allreduce; its type is GradientOptions::communicate_as if that converts
+  BufferView view;  ///< memory of the allreduce; of type GradientOptions::communicate_as if gradients are converted
   Work work;
 };
 
@@ -28,11 +28,11 @@ struct GradientBuckets {
   std::vector<std::size_t> tied;       ///< per gradient: index of the first gradient of the same memory
   std::vector<BufferView> reduced;     ///< memory of the gradients, tied gradients once
   std::vector<Bucket> buckets;         ///< in the order of reduction: from the last gradient to the first
-  std::vector<std::size_t> bucket_of;  ///< per gradient; tied gradients belong to the bucket of the first of them
+  std::vector<std::size_t> bucket_of;  ///< per gradient; for tied gradients the bucket of the tie's first gradient
 
   GradientBuckets() = default;
-  /// Allocates the memory of buckets that are packed. @param tied_spans  result of `find_tied`   @param options  with
-  /// sizes of buckets that are not 0
+  /// Cuts the gradients into buckets, and allocates the memory of packed buckets. @param tied_spans  result of
+  /// `find_tied`   @param options  with bucket sizes other than 0
   GradientBuckets(Communicator& communicator, const std::vector<GradientSpan>& gradients,
                   std::vector<std::size_t> tied_spans, const GradientOptions& options);
 

@@ -17,15 +17,16 @@ namespace farandole {
 void check_gradients(Communicator& communicator, const std::vector<GradientSpan>& gradients,
                      const GradientOptions& options);
 
-/// Everything on which the ranks must agree: sizes, types and kinds of memory, ties, options.
-/// @param tied  result of `find_tied`   @param options  with sizes of buckets that are not 0
+/// Returns the properties on which all ranks must agree: sizes, types and kinds of memory, ties, options.
+/// @param tied  result of `find_tied`   @param options  with bucket sizes other than 0
 std::vector<SharedFact> shared_facts(const std::vector<GradientSpan>& gradients, const std::vector<std::size_t>& tied,
                                      const GradientOptions& options);
 
 /// Throws on every rank if any rank refuses its arguments. Collective: a rank that refuses takes part, so that no peer
 /// waits for that rank. Blocks.
 /// @param refusal  why this rank refuses; empty if it does not
-/// @throws InvalidArgument  this rank refuses   @throws Mismatch  another rank does; names the lowest and its reason
+/// @throws InvalidArgument  this rank refuses   @throws Mismatch  another rank refuses; names the lowest such rank and
+/// its reason
 void throw_if_refused(Communicator& communicator, const std::string& refusal);
 
 /// Text of the InvalidArgument about gradients that were not marked; names at most eight of them.

@@ -39,7 +39,7 @@ struct Claims {
   std::uint64_t last_number = 0;
 };
 
-/// In a forked child: the parent's averagers write to the parent's memory only, so the child's is free.
+/// Called in a forked child: drops all claims, because the parent's averagers write to the parent's memory only.
 void become_child(Claims& claims) {
   claims.by_place.clear();
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks of an averager's memory: gradients that overlap each other, and memory of other averagers of this process.
+// Checks that the gradients of an averager overlap neither each other nor gradients of another averager of this
+// process.
 #pragma once
 
 #include <cstddef>
@@ -11,14 +12,15 @@
 
 namespace farandole {
 
-/// Returns, for each gradient, the index of the gradient that is reduced instead: the first gradient of the same
-/// memory, mostly itself.
+/// Returns, for each gradient, the index of the first gradient with the same memory, which is reduced in its place. A
+/// gradient that is not tied has its own index.
 /// @param may_be_tied  GradientOptions::tied_spans
 /// @throws InvalidArgument  gradients overlap in any other way, or are tied without `may_be_tied`; names both
 std::vector<std::size_t> find_tied(const std::vector<GradientSpan>& gradients, bool may_be_tied);
 
-/// Exclusive claim of an averager on memory of gradients, held while this object lives: two averagers would both write
-/// to shared memory. An averager has a claim for each list of gradients that it was given. Thread-safe between objects.
+/// Exclusive claim of an averager on memory of gradients, held while this object lives, because two averagers would
+/// both write to shared memory. An averager has a claim for each list of gradients that it was given. Thread-safe
+/// between objects.
 class ClaimedMemory {
  public:
   ClaimedMemory() = default;
@@ -26,10 +28,11 @@ class ClaimedMemory {
   ClaimedMemory& operator=(const ClaimedMemory&) = delete;
   ~ClaimedMemory();
 
-  /// Claims the memory of the gradients from index `first` on, except of those tied to earlier gradients.
+  /// Claims the memory of the gradients from index `first` on, except the memory of gradients that are tied to earlier
+  /// gradients.
   /// @param tied  result of `find_tied`   @param owner  for messages: "rank 3 (host node7, pid 4711)"
   /// @throws InvalidArgument  another averager has claimed some of the memory; names both gradients and the other
-  /// owner. Nothing is claimed then
+  /// owner. In this case nothing is claimed
   void claim(const std::vector<GradientSpan>& gradients, const std::vector<std::size_t>& tied, std::size_t first,
              const std::string& owner);
 

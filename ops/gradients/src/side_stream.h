@@ -8,8 +8,8 @@
 
 namespace farandole {
 
-/// Forks from the caller's stream for each bucket, and joins it at the end of the training step. Both are waits of
-/// streams for events, so that the host never waits, and a training step may be captured into a graph.
+/// Forks from the caller's stream for each bucket, and joins it at the end of the training step. Both make one stream
+/// wait for an event of the other. The host therefore never waits, and a training step may be captured into a graph.
 class SideStream {
  public:
   /// @param device  outlives this object

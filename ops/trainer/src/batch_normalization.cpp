@@ -2,9 +2,9 @@
 // Batch normalisation over all axes but the channels.
 //   forward    x' = (x - mean) / sqrt(variance + epsilon),  y = scale * x' + shift
 //   backward   dx = scale / sqrt(variance + epsilon) * (dy - mean(dy) - x' * mean(dy * x'))
-// Means are over this replica's batch, or (synchronised) over the batches of all replicas. The latter takes an
-// allreduce of [sum(x), sum(x^2), count] in forward and an allreduce of [sum(dy), sum(dy * x')] in backward. All sums
-// are in double, in the order of the rows. Source: Ioffe, Szegedy, ICML 2015.
+// Means are over this replica's batch, or (synchronised) over the batches of all replicas. The synchronised form takes
+// an allreduce of [sum(x), sum(x^2), count] in forward and an allreduce of [sum(dy), sum(dy * x')] in backward. All
+// sums are in double, in the order of the rows. Source: Ioffe, Szegedy, ICML 2015.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -86,7 +86,7 @@ class BatchNormalization final : public Layer<Scalar> {
       memory_.gradients[1][c] = static_cast<Scalar>(sums_[c]);
     }
     if (is_synchronized(pass)) {
-      // Needed even without an input gradient on this replica: all replicas must take part in the allreduce.
+      // The allreduce needs every replica, even a replica that needs no input gradient.
       pass.replicas->allreduce(std::span<double>(sums_), ReduceOp::kSum);
     }
     if (input_gradient == nullptr || input.samples() == 0) return;

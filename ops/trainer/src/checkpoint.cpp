@@ -248,7 +248,7 @@ void CheckpointStore::save(const CheckpointState& state, Tensors model, Tensors 
 void CheckpointStore::remove_old() {
   const std::vector<fs::path> found = list(directory_);
   for (std::size_t i = 0; i + static_cast<std::size_t>(keep_) < found.size(); ++i) {
-    // Renamed before it is removed, so that no reader finds a checkpoint that is removed in part.
+    // Rename the checkpoint before removing it, so that no reader finds a checkpoint that is partly removed.
     const fs::path temporary = directory_ / fmt::format("{}removed-{}", kTemporaryPrefix, found[i].filename().string());
     std::error_code error;
     fs::rename(found[i], temporary, error);

@@ -24,7 +24,7 @@ namespace farandole::trainer {
 namespace {
 
 constexpr const char* kFile = ".farandole-lock";
-// Maximum time to wait for the owner's text: a process writes the text as soon as the lock is taken.
+// Maximum time to wait for the owner's text: the owner writes the text as soon as it has taken the lock.
 constexpr auto kMaxOwnerDelay = std::chrono::seconds(1);
 constexpr auto kPollInterval = std::chrono::milliseconds(10);
 

@@ -19,7 +19,8 @@ namespace farandole::trainer {
 /// file and would keep the lock after the parent's death, so the child closes the descriptor at the fork.
 class CheckpointLock {
  public:
-  /// Takes the lock; does not wait for another owner. On a file system without locks it only warns.
+  /// Takes the lock. If another owner holds the lock, throws after at most 1 s, the time for that owner to write its
+  /// name. On a file system without locks, only warns.
   /// @throws InvalidArgument  another process, or another object of this process, holds the lock; names its host and
   /// process
   /// @throws DataError  the file cannot be made
@@ -36,10 +37,10 @@ class CheckpointLock {
   static void close_in_child(CheckpointLock& lock);
   using InChildren = ForkedChildren<CheckpointLock, close_in_child>;
 
-  /// Returns false if somebody else holds the lock.
+  /// Returns false if another owner holds the lock.
   bool try_lock(const std::filesystem::path& file);
   void write_owner() const;
-  /// The text that the owner has written; empty if the owner has not written it yet.
+  /// Returns the text of the owner; empty if the owner has not written the text yet.
   std::string read_owner() const;
 
   int descriptor_ = -1;

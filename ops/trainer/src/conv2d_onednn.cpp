@@ -53,7 +53,8 @@ class StepWriter {
     attributes_.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   }
 
-  /// Declares an input. `packed` holds the converted values, and is created if necessary or if the form differs.
+  /// Declares an input, and converts it if the product wants another form. Sets `packed` to the memory that the product
+  /// reads: `plain` itself, or memory for the converted values, which is allocated if necessary.
   void reads(int argument, memory& plain, const Form& wanted, memory& packed) {
     if (place(argument, plain, wanted, packed)) convert(steps_, plain, packed);
   }

@@ -14,7 +14,7 @@
 namespace farandole::trainer {
 namespace {
 
-/// The file or its gzipped form, whichever exists.
+/// Returns the path of the gzipped file if it exists, else of the plain file. @throws DataError  neither exists
 std::filesystem::path find_file(const std::filesystem::path& directory, const std::string& file) {
   for (const char* ending : {".gz", ""}) {
     std::filesystem::path path = directory / (file + ending);

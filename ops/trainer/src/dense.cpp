@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fully connected layer, y = x W + b, by a matrix product: for float oneDNN's sgemm, which picks a kernel for the
-// processor at run time; for double Eigen's product (docs/decisions/0002-dense-layers-use-onednn-sgemm.md).
+// Fully connected layer, y = x W + b, by a matrix product. For float, oneDNN's sgemm picks a kernel for the processor
+// at run time; for double, Eigen computes the product (docs/decisions/0002-dense-layers-use-onednn-sgemm.md).
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -15,7 +15,7 @@ struct IdxArray {
 };
 
 /// Reads `file`, gzipped or plain. @param dimensions  expected number of extents
-/// @throws DataError  the file is not readable, of another format, cut or corrupt
+/// @throws DataError  the file is not readable, of another format, truncated or corrupt
 IdxArray read_idx_file(const std::filesystem::path& file, int dimensions);
 
 }  // namespace farandole::trainer

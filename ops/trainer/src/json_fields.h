@@ -28,7 +28,8 @@ inline Json parse_json(std::string_view text) {
 
 /// Returns a count or a position. @throws DataError  the field is no integer from 0 to 2^63 - 1
 inline std::int64_t count_from(const Json& field) {
-  // JSON's conversion would accept other numbers: -1 as a large number, 1e300 as any number.
+  // nlohmann's conversion would accept other numbers: it converts -1 to a large number, and 1e300 to an arbitrary
+  // number.
   if (!field.is_number_unsigned() || field.get<std::uint64_t>() > std::uint64_t{INT64_MAX}) {
     throw DataError(fmt::format("{} is no number of anything",
                                 field.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 60)));

@@ -28,11 +28,11 @@ struct Manifest {
 std::string crc32_text(std::span<const std::byte> bytes);
 std::string crc32_text(const BufferView& values);
 
-/// Returns the manifest as JSON, with a checksum of itself.
+/// Returns the manifest as JSON, including a checksum of all its other fields.
 std::string write_manifest(const CheckpointState& state, std::span<const CheckpointTensor> model,
                            std::span<const CheckpointTensor> optimizer);
 /// Parses a manifest. @param file  for messages
-/// @throws DataError  the text is cut, altered or of another format   @throws Unsupported  the format has another
+/// @throws DataError  the text is truncated, altered or of another format   @throws Unsupported  the format has another
 /// version
 Manifest parse_manifest(std::string_view text, const std::string& file);
 

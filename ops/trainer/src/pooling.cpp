@@ -60,8 +60,8 @@ class Pool : public Layer<Scalar> {
   Windows windows_;
 };
 
-/// Backward passes the gradient to the first maximum in row order. It finds the maximum again by comparing input and
-/// output, which costs less than storing the position in forward.
+/// Backward passes the gradient to the first maximum in row order. Backward finds the maximum again by comparing input
+/// and output, which costs less than storing its position in forward.
 template <class Scalar>
 class MaxPool2d final : public Pool<Scalar> {
  public:

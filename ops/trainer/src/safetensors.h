@@ -26,7 +26,7 @@ class SafetensorsFile {
     DType dtype = DType::kF32;
     std::span<const std::byte> bytes;
   };
-  /// @throws DataError  the file is not readable, of another format, or cut (names the first incomplete tensor)
+  /// @throws DataError  the file is not readable, of another format, or truncated (names the first incomplete tensor)
   explicit SafetensorsFile(const std::filesystem::path& file);
   SafetensorsFile(const SafetensorsFile&) = delete;
   SafetensorsFile& operator=(const SafetensorsFile&) = delete;

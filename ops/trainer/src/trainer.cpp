@@ -109,7 +109,7 @@ struct Trainer<Scalar>::State {
   TrainingStep<Scalar> step;
   std::int64_t steps_done = 0;
   Totals resumed;                             // sums of the epoch that a checkpoint interrupted
-  std::optional<Evaluation> last_evaluation;  // with the current parameters; nothing after an update
+  std::optional<Evaluation> last_evaluation;  // with the current parameters; empty after an update
 };
 
 /// Moves the gradients to a window (memory that all ranks of the host have mapped), so that collectives need no copies.

@@ -70,7 +70,8 @@ CheckpointState TrainingCheckpoints<Scalar>::open() {
 
 template <class Scalar>
 void TrainingCheckpoints<Scalar>::read(CheckpointState& state) {
-  // `prepare` would create a missing directory, of which `load_newest` complains.
+  // When resuming, skip `prepare` if the directory is missing, because `prepare` would create it; `load_newest` then
+  // throws.
   if (!resume_ || std::filesystem::exists(store_->directory())) store_->prepare();
   if (resume_) {
     LoadedCheckpoint loaded = store_->load_newest(must_match_, model_tensors_, optimizer_tensors_);

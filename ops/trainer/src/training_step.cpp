@@ -55,7 +55,7 @@ StepResult TrainingStep<Scalar>::run_overlapped(std::span<const std::uint32_t> b
   const auto all = static_cast<std::int64_t>(batch.size());
   const Range own = part_of(all, communicator_.size(), communicator_.rank());
   const double scale = 1.0 / static_cast<double>(options_.averaging ? all : std::max<std::int64_t>(own.count, 1));
-  // Loss, right answers, samples, votes to stop.
+  // Sums of loss, right answers, samples, votes to stop.
   std::array<double, 4> result{0, 0, static_cast<double>(own.count), 0};
   bool accumulated = false;
   for (std::int64_t index = 0; index < options_.accumulate; ++index) {

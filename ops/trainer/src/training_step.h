@@ -63,7 +63,7 @@ class TrainingStep {
   /// Adds `reducible` to `accumulated_`. @param first  overwrite `accumulated_` instead
   void accumulate(bool first);
   void make_averager();
-  /// 1 if this replica is to stop, else 0: an addend of the result.
+  /// 1 if this replica asks to stop, else 0; summed over the replicas with the result.
   double stop_vote() const { return options_.stop_requested && options_.stop_requested() ? 1 : 0; }
 
   Communicator& communicator_;

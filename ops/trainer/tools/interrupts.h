@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SIGINT and SIGTERM as the wish to end a training in order.
+// Turns SIGINT and SIGTERM into a request to end a training cleanly.
 #pragma once
 
 #include <csignal>
@@ -8,14 +8,14 @@
 
 namespace farandole::trainer {
 
-/// Takes the first SIGINT or SIGTERM of this process as a wish to end after the training step at hand. A second signal
-/// ends the process at once, as if nobody handled signals. Launchers pass on signals that the terminal has sent to the
-/// process already, so a signal within half a second counts as the same one.
+/// Turns the first SIGINT or SIGTERM of this process into a request to end after the current training step. A second
+/// signal ends the process immediately, as without a handler. A signal less than half a second after the first is
+/// ignored, because launchers forward signals that the terminal has also sent to the process directly.
 ///
 /// A signal that the process ignores stays ignored.
 ///
-/// Signals have their former effect until `watch` is called, so that a job that still waits for ranks ends at once, and
-/// again after the destructor. One object at a time per process. Thread-safe.
+/// Signals keep their former effect until `watch` is called, so a job that still waits for ranks ends immediately. The
+/// destructor restores the former effect. One object at a time per process. Thread-safe.
 class Interrupts {
  public:
   Interrupts() = default;
@@ -24,9 +24,9 @@ class Interrupts {
   ~Interrupts();
 
   /// Handles the signals from now on; later calls are no-ops.
-  /// @param announces  print on standard error that a signal has come, and what it does
+  /// @param announces  print a line about the first signal, and what it does, on standard error
   void watch(bool announces);
-  /// The first signal that came; 0 if none did.
+  /// Returns the first signal that arrived; 0 if none did.
   static int received();
 
  private:
@@ -36,9 +36,9 @@ class Interrupts {
   }, former_termination_{};
 };
 
-/// Stack for signal handlers in the calling thread, until the destructor. Every thread that computes needs one while an
-/// `Interrupts` watches: the matrix product of oneDNN 2.6 points the stack pointer into buffers of the heap, where a
-/// handler without a stack of its own would write.
+/// Alternate stack for signal handlers of the calling thread, until the destructor. Every thread that computes needs a
+/// SignalStack while an `Interrupts` watches: the matrix product of oneDNN 2.6 points the stack pointer into buffers of
+/// the heap, and a handler without an alternate stack would overwrite them.
 class SignalStack {
  public:
   SignalStack();

@@ -49,7 +49,7 @@ std::string wrapped(const std::string& text, std::size_t columns) {
   return lines;
 }
 
-/// As many of the parts, from the first on, as fit into `columns` characters.
+/// Joins the parts, from the first on, until the next part does not fit into `columns` characters.
 std::string joined(const std::vector<std::string>& parts, std::size_t columns) {
   std::string text = parts.front().substr(0, std::min(columns, parts.front().size()));
   for (std::size_t i = 1; i < parts.size() && text.size() + 2 + parts[i].size() <= columns; ++i)
@@ -88,7 +88,7 @@ std::string ProgressLine::step_text(const StepReport& report, Clock::time_point 
   std::vector<std::string> parts{
       fmt::format("epoch {}/{} [{}/{}]", report.epoch, epochs_, report.step_of_epoch, report.steps_per_epoch),
       fmt::format("loss {:.4f}", report.epoch_loss), fmt::format("accuracy {:.2f} %", 100 * report.epoch_accuracy)};
-  // The first step's duration is unknown here, and longer than that of the others.
+  // The duration of the first step is unknown here; the first step also takes longer than later steps.
   if (done > 0 && elapsed > 0) {
     parts.push_back(duration(elapsed / done * static_cast<double>(last - report.training_step)) + " left");
     parts.push_back(fmt::format("{:.0f} images/s", done * static_cast<double>(global_batch_) / elapsed));

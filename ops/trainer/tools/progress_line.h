@@ -15,13 +15,13 @@ namespace farandole::trainer {
 /// Where progress is printed.
 struct ProgressOutput {
   std::FILE* file = stdout;
-  int terminal = -1;  ///< descriptor of the terminal that shows the file's text; -1: none does
+  int terminal = -1;  ///< descriptor of the terminal that shows the file's text; -1: no terminal
 };
 /// Standard output, and the terminal that shows it.
 ProgressOutput standard_output();
 
-/// Shows progress: on a terminal a line that is overwritten ten times a second, elsewhere a line every 30 seconds.
-/// Whole lines are wrapped to the terminal's width; of the line that is overwritten the last parts are left out.
+/// Shows progress: on a terminal, a line that is overwritten ten times a second; elsewhere, a line every 30 seconds. On
+/// a terminal, the overwritten line leaves out its last parts if they do not fit; other lines are wrapped to the width.
 class ProgressLine {
  public:
   /// @param options  for images per second and the remaining time
@@ -44,7 +44,7 @@ class ProgressLine {
   const bool shows_steps_;
   const std::int64_t global_batch_, epochs_, max_steps_;
   Clock::time_point begin_{}, last_shown_{};
-  std::int64_t first_step_ = -1;  // before the first training step of this run
+  std::int64_t first_step_ = -1;  // -1 before the first training step of this run
 };
 
 }  // namespace farandole::trainer

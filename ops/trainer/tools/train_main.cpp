@@ -42,14 +42,14 @@ std::string describe_start(const TrainCommand& command, const World& world, cons
   return text;
 }
 
-/// 128 + the signal that ended the training, as shells have it; the same on all ranks. Collective.
+/// Returns 128 + the signal that ended the training, as shells do; the same on all ranks. Collective.
 int interrupted_status(Communicator& replica) {
   std::int64_t signal = Interrupts::received();
   replica.allreduce(BufferView(&signal, 1, DType::kI64), ReduceOp::kMax);
   return 128 + static_cast<int>(signal);
 }
 
-/// The training of a replica. Returns its exit status.
+/// Trains a replica. Returns the exit status.
 template <class Scalar>
 int train(const TrainCommand& command, const TrainingData& data, const World& world, Communicator& replica,
           Interrupts& interrupts) {
@@ -101,7 +101,7 @@ int train(const TrainCommand& command, const TrainingData& data, const World& wo
   return kExitDone;
 }
 
-/// The data, read once per process. An error becomes the error of each replica of the process.
+/// Reads the data once per process. If reading fails, every replica of the process gets the error.
 class SharedData {
  public:
   const TrainingData& load(const std::filesystem::path& directory) {

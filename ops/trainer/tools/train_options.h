@@ -28,7 +28,7 @@ struct TrainCommand {
   std::vector<SharedFact> shared;
 };
 
-/// Parses the command line. Returns nothing if the command was --help or --version, which has been answered.
+/// Parses the command line. Answers --help and --version itself, and returns an empty optional then.
 /// @throws InvalidArgument  an option is unknown (names the nearest), malformed or out of range (says the range)
 /// @throws DataError  the answer could not be written to standard output
 std::optional<TrainCommand> parse_command_line(const std::vector<std::string>& arguments);

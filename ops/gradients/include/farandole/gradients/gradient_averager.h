@@ -21,11 +21,11 @@ struct GradientSpan {
   std::string name;   ///< for error messages
 };
 
-/// What GradientAverager::wait does if gradients are not marked. Either way the values that an earlier training step
-/// left in their memory are never reduced.
+/// Behaviour of GradientAverager::wait if gradients are not marked. In both modes the values that an earlier training
+/// step left in their memory are never reduced.
 enum class UnmarkedGradients : std::uint8_t {
-  kError,  ///< `wait` fails on every rank: InvalidArgument here, which names the gradients, Mismatch on every other
-           ///< rank
+  kError,  ///< `wait` throws InvalidArgument, which names the gradients, on each rank with unmarked gradients, and
+           ///< Mismatch on every other rank
   kZero,   ///< `wait` marks them as zeros, for models whose ranks skip different parameters
 };
 
@@ -41,30 +41,32 @@ struct GradientOptions {
   std::size_t last_bucket_bytes = 0;
   /// Algorithm of the allreduces; empty: Farandole's choice. Copied by the constructor.
   std::string_view algorithm = {};
-  /// Gradients in device memory: the stream whose work produces the gradients and uses the averages. If the
-  /// communicator's device order is kCaller, the calling thread enqueues buckets in a stream that the averager owns, so
-  /// that they overlap work in this stream; a training step without weights may be captured into a graph once a step
-  /// has run outside a graph; and a rank that abandons a step, or with UnmarkedGradients::kError leaves gradients
-  /// unmarked, aborts the job, because its peers have enqueued their allreduces already.
+  /// For gradients in device memory: the stream whose work produces the gradients and uses the averages.
+  ///
+  /// If the communicator's device order is kCaller:
+  /// - The calling thread enqueues buckets in a stream of the averager, so that they overlap work in this stream.
+  /// - A training step without weights may be captured into a graph, once a step has run outside a graph.
+  /// - A rank that abandons a step, or with UnmarkedGradients::kError leaves gradients unmarked, aborts the job,
+  ///   because its peers have enqueued their allreduces already.
   StreamView stream = {};
   /// True: several gradients may share the same memory, as those of tied weights; the memory is reduced once, when all
   /// of them are ready. False: such gradients are an InvalidArgument, because each element would be reduced twice.
   bool tied_spans = false;
-  /// What `wait` does if backward has skipped parameters.
+  /// Behaviour of `wait` if backward has skipped parameters.
   UnmarkedGradients unmarked = UnmarkedGradients::kError;
   /// True: each training step begins with `begin(weight)`, and the result is sum(weight * gradient) / sum(weight) over
-  /// all ranks. For ranks whose numbers of samples or tokens differ. Requires `op` kAverage and gradients of
+  /// all ranks. Use it if the ranks' numbers of samples or tokens differ. Requires `op` kAverage and gradients of
   /// floating-point types. Costs an allreduce of 8 bytes in each training step.
   bool weighted = false;
-  /// kF16 or kBF16: gradients of type f32 travel in this type, in half the bytes. Each is rounded when its bucket is
-  /// packed, the sums are rounded as in an allreduce of that type, and the result is converted back to f32. An element
-  /// beyond the range of f16 (65504) becomes infinite; bf16 has the range of f32 and 8 bits of precision. Gradients of
-  /// other types travel as they are. Empty: no conversion.
+  /// kF16 or kBF16: gradients of type f32 travel in this type, in half the bytes. Each gradient is rounded when its
+  /// bucket is packed, the sums are rounded as in an allreduce of that type, and the result is converted back to f32.
+  /// An element beyond the range of f16 (65504) becomes infinite; bf16 has the range of f32 and 8 bits of precision.
+  /// Gradients of other types travel as they are. Empty: no conversion.
   std::optional<DType> communicate_as = {};
 };
 
 /// Averages the gradients of a data-parallel training loop over all ranks of a communicator, and overlaps the
-/// communication with backward. Use it where the loop is written by hand; farandole::Trainer averages gradients by
+/// communication with backward. Use an averager in a training loop of your own; trainer::Trainer averages gradients by
 /// itself.
 ///
 ///     World world;
@@ -78,19 +80,21 @@ struct GradientOptions {
 ///       …update w1 and w2…
 ///     }
 ///
-/// How it works: as c10d's DDP reducer, with buckets that are fixed until `add`. The list of gradients is cut into
-/// buckets from its last entry to its first, because backward produces gradients in the reverse order of the layers. A
-/// bucket is reduced by a single allreduce, which starts once all gradients of the bucket are ready and the allreduces
-/// of all earlier buckets have started, so every rank starts them in the same order, in whatever order gradients become
-/// ready. Gradients that are adjacent in memory are reduced in place. Other gradients, and gradients that are
-/// converted, are packed into a buffer of the averager, as large as the bucket, at the cost of a copy each way.
+/// How it works: like c10d's DDP reducer, except that buckets stay the same until `add`. The list of gradients is cut
+/// into buckets from its last entry to its first, because backward produces gradients in the reverse order of the
+/// layers. One allreduce reduces a bucket. It starts once all gradients of the bucket are ready and the allreduces of
+/// all earlier buckets have started. Every rank therefore starts the allreduces in the same order, whatever the order
+/// in which its gradients become ready. Gradients that are adjacent in memory are reduced in place. Other gradients,
+/// and gradients that are converted, are packed into a buffer of the averager, as large as the bucket, at the cost of a
+/// copy each way.
 ///
 /// **A training step** lasts from the end of one `wait` or `abandon` to the end of the next. In each training step
-/// every rank calls exactly one of the two. Between them lie `begin` (if weighted) and `ready`, once for each gradient.
+/// every rank calls `begin` (if weighted), then `ready` once for each gradient, and then either `wait` or `abandon`.
 ///
 /// **Accumulation.** Add the gradients of several backward passes in their own memory, and mark them in the last pass
-/// only; nothing is communicated before. (DDP: `no_sync`.) A mark in an earlier pass makes the mark in the last pass an
-/// InvalidArgument. A loop that adds in other memory calls `ready_all` when the sums are in place.
+/// only; nothing is communicated before. (DDP: `no_sync`.) If a gradient was marked in an earlier pass, marking it in
+/// the last pass throws InvalidArgument. A loop that adds in other memory calls `ready_all` when the sums are in the
+/// gradients' memory.
 ///
 ///     for (int pass = 0; pass < 4; ++pass) backward(pass, [&](std::size_t index) {
 ///       if (pass == 3) averager.ready(index);
@@ -106,8 +110,8 @@ struct GradientOptions {
 ///     averager.wait();                   // the mean over all ranks' samples
 ///
 /// **Giving up.** A rank that cannot finish a training step calls `abandon`, which fails the step on every rank and
-/// leaves the job intact. A loss that is not finite needs no `abandon` if it is found before the first `ready`: reduce
-/// it (kMax) on the same communicator, and skip the step on every rank.
+/// leaves the job intact. If a loss that is not finite is found before the first `ready`, no `abandon` is needed:
+/// reduce the loss (kMax) on the same communicator, and skip the step on every rank.
 ///
 ///     try { backward(…); averager.wait(); } catch (const DataError&) { averager.abandon(); }
 ///     // the other ranks: wait() throws Mismatch; all ranks go on with the next batch
@@ -147,10 +151,10 @@ class GradientAverager {
   /// @throws Mismatch  ranks differ in their gradients or options, or another rank throws InvalidArgument
   GradientAverager(Communicator communicator, std::vector<GradientSpan> gradients, const GradientOptions& options = {});
   /// Destroy an averager between training steps. Blocks until no allreduce uses the gradients' memory, and until a
-  /// device has done what `wait` has enqueued, also if the stream has been destroyed since; errors are dropped. If this
-  /// rank has started some buckets of a training step and not all, the destructor abandons the step as `abandon` does.
-  /// During the unwinding of an exception the destructor instead aborts the job if allreduces are in flight or not
-  /// started: the peers would wait for this rank's other buckets, and this rank for theirs.
+  /// device has completed the work that `wait` has enqueued, even if the stream has been destroyed since. Errors are
+  /// dropped. If this rank has started some buckets of a training step and not all, the destructor abandons the step as
+  /// `abandon` does. During the unwinding of an exception the destructor instead aborts the job if allreduces are in
+  /// flight or not started: the peers would wait for this rank's other buckets, and this rank for theirs.
   ~GradientAverager();
   GradientAverager(GradientAverager&&) noexcept;
   GradientAverager& operator=(GradientAverager&&) noexcept;
@@ -172,17 +176,17 @@ class GradientAverager {
   /// Blocks until every gradient is reduced, then begins the next training step. On an error all allreduces have ended,
   /// the contents of the gradients are unspecified, and the next training step has begun, too; after InvalidArgument
   /// and Mismatch the averager and the job stay usable.
-  /// @throws InvalidArgument  gradients are not marked (UnmarkedGradients::kError), or `begin` was not called; names
-  /// them. With FARANDOLE_CHECK=off the job is aborted then, because the ranks do not compare their calls
+  /// @throws InvalidArgument  gradients are not marked (UnmarkedGradients::kError; the text names them), or `begin` was
+  /// not called. With FARANDOLE_CHECK=off the job is aborted instead, because the ranks do not compare their calls
   /// @throws Mismatch  another rank throws InvalidArgument or has called `abandon`
   /// @throws Error  as Communicator::allreduce
   void wait();
-  /// Gives up this training step instead of `wait`, and begins the next. Buckets that this rank has not started fail on
-  /// every rank before data is touched: a rank that calls `wait` gets Mismatch, a rank that calls `abandon` returns.
-  /// Buckets in flight are completed, and their results are dropped; if this rank has marked all gradients, peers do
-  /// not notice that it abandons the step. The contents of the gradients are unspecified afterwards. Blocks until every
-  /// rank has called `wait` or `abandon`, or has started all buckets. With FARANDOLE_CHECK=off the job is aborted if
-  /// buckets are not started.
+  /// Gives up this training step, and begins the next; call it instead of `wait`. Buckets that this rank has not
+  /// started fail on every rank before data is touched: a rank that calls `wait` gets Mismatch, a rank that calls
+  /// `abandon` returns. Buckets in flight are completed, and their results are dropped; if this rank has marked all
+  /// gradients, peers do not notice that it abandons the step. The contents of the gradients are unspecified
+  /// afterwards. Blocks until every rank has called `wait` or `abandon`, or has started all buckets. With
+  /// FARANDOLE_CHECK=off the job is aborted if buckets are not started.
   /// @throws Error  the fault of the job
   void abandon();
 

@@ -46,9 +46,9 @@ struct LoadedCheckpoint {
   CheckpointState state;
 };
 
-/// A directory of checkpoints. Each is a directory `step-000123/` with `model.safetensors`, `optimizer.safetensors` and
-/// `manifest.json` (state, options, and name, shape, type and CRC-32 of each tensor). Files have the mode 0600 and
-/// directories 0700, or less by the umask.
+/// A directory of checkpoints. Each checkpoint is a directory `step-000123/` with `model.safetensors`,
+/// `optimizer.safetensors` and `manifest.json` (state, options, and name, shape, type and CRC-32 of each tensor). Files
+/// have mode 0600 and directories mode 0700, further restricted by the umask.
 ///
 /// Use a store directly for training loops of your own; Trainer writes checkpoints by itself.
 ///
@@ -59,8 +59,8 @@ struct LoadedCheckpoint {
 ///
 /// Writing is exclusive, over all processes and hosts: an object holds the directory's lock from `prepare` until the
 /// object is destroyed or the process ends, for whatever reason. Reading (`latest`, `load`) needs no lock, even while
-/// another process writes; if the writer removes the checkpoint meanwhile, `load` reports it as damaged. Not
-/// thread-safe.
+/// another process writes; if the writer removes the checkpoint meanwhile, `load` reports the checkpoint as damaged.
+/// Not thread-safe.
 class CheckpointStore {
  public:
   /// @param keep  number of checkpoints to keep, the newest
@@ -69,18 +69,21 @@ class CheckpointStore {
   CheckpointStore(CheckpointStore&&) noexcept;
   CheckpointStore& operator=(CheckpointStore&&) noexcept;
 
-  /// Creates and locks the directory, and removes remains of interrupted writes. Does not wait for the lock.
-  /// @throws InvalidArgument  another process writes to the directory (the text names its host and process)
-  /// @throws DataError  the directory cannot be made
+  /// Creates the directory if necessary, locks it, and removes temporary directories of interrupted writes. If another
+  /// owner holds the lock, throws instead of waiting.
+  /// @throws InvalidArgument  another process, or another store of this process, holds the lock (the text names its
+  /// host and process)
+  /// @throws DataError  the directory cannot be created or used
   void prepare();
-  /// The checkpoint of the highest training step; nothing if there is none.
+  /// Returns the complete checkpoint of the highest training step; empty if there is none.
   std::optional<std::filesystem::path> latest() const;
-  /// Like `latest`, but counts incomplete checkpoints, which have no manifest.
+  /// Like `latest`, but includes incomplete checkpoints, i.e. directories without a manifest.
   std::optional<std::filesystem::path> latest_with_incomplete() const;
   const std::filesystem::path& directory() const { return directory_; }
 
-  /// Writes a checkpoint to a temporary directory, synchronises and renames the directory, and removes old checkpoints;
-  /// failure to remove an old checkpoint is a warning. After `prepare`. Blocks.
+  /// Writes a checkpoint to a temporary directory, synchronises that directory with the disk, and renames it to its
+  /// final name. Then removes all but the newest `keep` checkpoints; a checkpoint that cannot be removed causes only a
+  /// warning. Call `prepare` first. Blocks.
   /// @throws DataError  the disk is full or not writable, or a checkpoint of that training step exists; older
   /// checkpoints stay untouched
   /// @throws InvalidArgument  this process has not called `prepare` (the lock of a parent process does not count), or
@@ -88,19 +91,20 @@ class CheckpointStore {
   void save(const CheckpointState& state, std::span<const CheckpointTensor> model,
             std::span<const CheckpointTensor> optimizer);
 
-  /// Reads a checkpoint into the given tensors, which stay unchanged if anything is wrong.
-  /// @param options  must equal the checkpoint's
-  /// @throws InvalidArgument  the checkpoint is of another model (names the first tensor that differs) or of other
-  /// options
-  /// @throws DataError  the checkpoint is cut or altered; names the tensor
+  /// Reads a checkpoint into the given tensors, which stay unchanged if `load` throws.
+  /// @param options  each must equal the checkpoint's option of that name
+  /// @throws InvalidArgument  the checkpoint belongs to another model (the text names the first tensor that differs),
+  /// or was written with other options
+  /// @throws DataError  the checkpoint is truncated or altered; the text names the tensor
   CheckpointState load(const std::filesystem::path& checkpoint,
                        const std::vector<std::pair<std::string, std::string>>& options,
                        std::span<const CheckpointTensor> model, std::span<const CheckpointTensor> optimizer) const;
 
-  /// Loads the newest complete checkpoint. Newer checkpoints that are damaged are renamed to `step-000123.damaged`,
-  /// with a warning that gives the reason, so that training can save those training steps again. After `prepare`.
-  /// @throws InvalidArgument  there is no checkpoint, or `load` throws it
-  /// @throws DataError  no checkpoint is complete; gives the reason for each
+  /// Loads the newest complete checkpoint. Renames newer, damaged checkpoints to `step-000123.damaged` and logs the
+  /// reason as a warning, so that training can save those training steps again. Call `prepare` first.
+  /// @throws InvalidArgument  there is no checkpoint; or as `load`
+  /// @throws DataError  no checkpoint is complete (the text gives the reason for each), or a damaged checkpoint cannot
+  /// be renamed
   LoadedCheckpoint load_newest(const std::vector<std::pair<std::string, std::string>>& options,
                                std::span<const CheckpointTensor> model, std::span<const CheckpointTensor> optimizer);
 

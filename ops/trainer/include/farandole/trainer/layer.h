@@ -20,7 +20,8 @@ struct Pass {
   bool training = false;   ///< false: prediction, without dropout and with moving statistics
   std::uint64_t seed = 0;  ///< the program's seed
   std::int64_t training_step = 0;
-  /// Position of this batch's first sample in the global batch. Layers derive random numbers from it.
+  /// Position of this batch's first sample in the global batch. Layers derive random numbers from the positions of
+  /// samples.
   std::int64_t first_sample = 0;
   int layer = 0;                     ///< index of the layer in the model; set by Model
   Communicator* replicas = nullptr;  ///< for layers that synchronise across replicas; null: this replica only
@@ -65,11 +66,13 @@ class Layer {
   virtual ~Layer() = default;
   /// Kind and settings, for messages: "conv2d 3x3, 32 channels".
   virtual std::string name() const = 0;
-  /// Sets the input's shape and returns the output's. @throws InvalidArgument  the layer cannot take this input
+  /// Sets the shape of input samples, and returns the shape of output samples. @throws InvalidArgument  the layer
+  /// cannot take this input
   virtual Shape prepare(const Shape& input) = 0;
   virtual std::vector<ParameterSpec> parameters() const { return {}; }
   virtual std::vector<StatisticSpec> statistics() const { return {}; }
-  /// Receives the memory of parameters and statistics; valid as long as the layer. Called once, after `prepare`.
+  /// Passes the memory of the layer's parameters and statistics, which stays valid until the next `bind` or the layer's
+  /// destruction. Called after `prepare`, and again when the model moves the memory (Model::place_reducible).
   virtual void bind(const LayerMemory<Scalar>& memory) { (void)memory; }
 
   /// Computes `output`, which the caller has resized to the input's samples and the prepared shape.

@@ -23,9 +23,9 @@ struct Conv2dOptions {
   std::int64_t stride = 1;
   std::int64_t padding = 0;  ///< rows and columns of zeros on each side
   ConvolutionLibrary library = ConvolutionLibrary::kAutomatic;
-  /// True: use Winograd's algorithm for 3x3 kernels with stride 1 and multiples of 16 channels if oneDNN has the
-  /// algorithm for this processor. It is more than twice as fast, with rounding errors about twice as large
-  /// (docs/decisions/0003).
+  /// True: use Winograd's algorithm for 3x3 kernels with stride 1 whose numbers of input and output channels are
+  /// multiples of 16, if oneDNN has the algorithm for this processor. Winograd's algorithm is more than twice as fast,
+  /// and its rounding errors are about twice as large (docs/decisions/0003).
   bool winograd = true;
 };
 /// Two-dimensional convolution (correlation) with bias; weights are {kernel, kernel, inputs, channels}.
@@ -44,15 +44,17 @@ FARANDOLE_API std::unique_ptr<Layer<Scalar>> average_pool2d(std::int64_t size);
 template <class Scalar>
 FARANDOLE_API std::unique_ptr<Layer<Scalar>> relu();
 
-/// In training sets each element to 0 with probability `rate`, and scales the others by 1/(1-rate). The choice depends
-/// on (seed, training step, position of the sample in the global batch, layer), never on the number of replicas.
+/// In training, sets each element to 0 with probability `rate`, and multiplies every other element by 1/(1-rate). In
+/// prediction, copies the input. Which elements become 0 depends on (seed, training step, position of the sample in the
+/// global batch, layer), never on the number of replicas.
 template <class Scalar>
 FARANDOLE_API std::unique_ptr<Layer<Scalar>> dropout(double rate);
 
 struct BatchNormalizationOptions {
-  double epsilon = 1e-5;
-  double momentum = 0.1;
-  /// Statistics over all replicas; costs two more allreduces per training step and layer.
+  double epsilon = 1e-5;  ///< added to the variance, so that the division by its square root is defined
+  double momentum = 0.1;  ///< moving += momentum * (batch - moving), in each training step
+  /// True: compute the statistics over the batches of all replicas, at the cost of two more allreduces per training
+  /// step and layer. Has this effect only with TrainerOptions::synchronized_layers.
   bool synchronized = false;
 };
 /// Normalises each channel (the last axis) over batch and positions, then applies a learned scale and shift.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which samples form each global batch (Loader), and which part of a batch each replica computes
-// (`part_of(batch size, replicas, replica)`).
+// Loader cuts a data set into global batches. `part_of(batch size, replicas, replica)` returns the part of a batch that
+// a replica computes.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +18,15 @@ struct Range {
   std::int64_t count = 0;
 };
 
-/// Part `index` of [0, count) cut into `parts` parts: from index*count/parts to (index+1)*count/parts. Sizes differ by
-/// at most 1.
+/// Cuts [0, count) into `parts` parts and returns part `index`: from index*count/parts to (index+1)*count/parts. The
+/// sizes of the parts differ by at most 1.
 Range part_of(std::int64_t count, std::int64_t parts, std::int64_t index);
 
 /// Cuts a data set into global batches. Each epoch uses every sample once, in an order that depends only on seed and
 /// epoch, never on the number of replicas. Not thread-safe; each replica has its own Loader.
 class Loader {
  public:
-  /// @throws InvalidArgument  there are no samples, or more than 2^32; or global_batch < 1
+  /// @throws InvalidArgument  there are no samples, or more than 2^32 - 1; or global_batch < 1
   Loader(std::int64_t samples, std::int64_t global_batch, std::uint64_t seed);
 
   std::int64_t samples() const { return samples_; }
@@ -35,7 +35,9 @@ class Loader {
   std::int64_t last_batch() const { return samples_ - (batches_per_epoch() - 1) * global_batch_; }
   /// Shuffles the samples for an epoch (0-based). Cost: one pass over all samples; no-op for the current epoch.
   void start_epoch(std::int64_t epoch);
-  /// Indices of the samples of global batch `index` of the current epoch; valid until the next `start_epoch`.
+  /// Returns the indices of the samples of global batch `index` of the current epoch; valid until the next
+  /// `start_epoch`.
+  /// @throws InvalidArgument  there is no such batch, or `start_epoch` was never called
   std::span<const std::uint32_t> batch(std::int64_t index) const;
 
  private:

@@ -31,8 +31,8 @@ struct BatchResult {
   std::int64_t samples = 0;
 };
 
-/// A sequence of layers, and the memory of their parameters, gradients and statistics. Trainer trains it; a loop of
-/// your own calls `forward`, `backward` and an Optimizer.
+/// A sequence of layers, and the memory of their parameters, gradients and statistics. Train a model with Trainer, or
+/// in a loop of your own that calls `forward`, `backward` and an Optimizer:
 ///
 ///     Model<float> model({28, 28, 1}, layers_of<float>("cnn"));
 ///     model.initialize(1);
@@ -59,7 +59,7 @@ class Model {
   const Shape& input_shape() const;
   const Shape& output_shape() const;
   std::string describe() const;  ///< a line per layer: name, output shape, number of parameters
-  /// A text per layer: "'dense, 10 units', output 10".
+  /// Returns a text per layer: "'dense, 10 units', output 10".
   std::vector<std::string> layer_descriptions() const;
 
   std::span<Scalar> parameters();
@@ -91,7 +91,8 @@ class Model {
   std::unique_ptr<State> state_;
 };
 
-/// Softmax cross-entropy. Stores scale * d(sum of losses)/d(logits) in `gradient` unless it is null.
+/// Computes the softmax cross-entropy of a batch. Stores scale * d(sum of losses)/d(logits) in `gradient`, unless
+/// `gradient` is null.
 /// @param labels  a class per sample, in [0, classes)
 template <class Scalar>
 FARANDOLE_API BatchResult softmax_cross_entropy(const Tensor<Scalar>& logits, std::span<const std::int32_t> labels,

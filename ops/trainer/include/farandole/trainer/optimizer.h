@@ -22,8 +22,8 @@ OptimizerKind parse_optimizer(std::string_view text);
 
 struct OptimizerOptions {
   OptimizerKind kind = OptimizerKind::kSgd;
-  /// Factor of the weight decay, for parameters with `decays`. SGD and Adam add the decay to the gradient; AdamW
-  /// applies it to the parameter directly.
+  /// Factor of the weight decay, for parameters whose NamedSpan::decays is true. SGD and Adam add the decay to the
+  /// gradient; AdamW applies it to the parameter directly.
   double weight_decay = 0;
   double momentum = 0.9;  ///< SGD
   bool nesterov = false;  ///< SGD
@@ -39,13 +39,15 @@ struct OptimizerState {
   std::vector<Scalar> values;
 };
 
-/// Updates parameters by their gradients, by PyTorch's formulas:
+/// Updates parameters from their gradients, by PyTorch's formulas:
 ///   SGD    g += w p;  v = m v + g;  p -= lr v      (nesterov: p -= lr (g + m v))
 ///   Adam   g += w p;  m1 = b1 m1 + (1-b1) g;  m2 = b2 m2 + (1-b2) g²;  p -= lr m1/(1-b1^t) / (sqrt(m2/(1-b2^t)) + e)
 ///   AdamW  p -= lr w p; then as Adam without w
-/// Sources: Kingma & Ba, ICLR 2015; Loshchilov & Hutter, ICLR 2019.
+/// p is a parameter, g its gradient, w the weight decay, m the momentum, v the velocity, m1 and m2 the moments, e
+/// epsilon, lr the learning rate, and t = training_step + 1. Sources: Kingma & Ba, ICLR 2015; Loshchilov & Hutter, ICLR
+/// 2019.
 ///
-/// Every replica applies the same update by the same reduced gradients, so all replicas keep the same parameters. Not
+/// Every replica applies the same update from the same reduced gradients, so all replicas keep the same parameters. Not
 /// thread-safe.
 template <class Scalar>
 class Optimizer {

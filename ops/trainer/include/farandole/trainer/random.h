@@ -19,11 +19,11 @@ class CounterRandom {
   CounterRandom(std::uint64_t seed, std::uint64_t stream) : seed_(seed), stream_(stream) {}
   /// Returns 32 random bits.
   std::uint32_t bits(std::uint64_t counter) const;
-  /// Sets out[i] = bits(first + i). A number costs a quarter of a single `bits`.
+  /// Sets out[i] = bits(first + i). A number costs a quarter of a call of `bits(counter)`.
   void bits(std::uint64_t first, std::span<std::uint32_t> out) const;
   /// Uniform in [0, 1), with 32 bits.
   double uniform(std::uint64_t counter) const { return bits(counter) * 0x1p-32; }
-  /// Standard normal (Box-Muller; uses counters 2k and 2k+1).
+  /// Standard normal, by Box-Muller from `bits` of the counters 2 * counter and 2 * counter + 1.
   double normal(std::uint64_t counter) const;
   /// Uniform in [0, bound), from 64 bits; bound > 0, counter < 2^62. Independent of `bits` of the same counter.
   std::uint64_t below(std::uint64_t counter, std::uint64_t bound) const;
@@ -35,7 +35,7 @@ class CounterRandom {
 /// Purposes of random numbers; different purposes have different streams.
 enum class RandomPurpose : std::uint64_t { kInitialValues = 1, kDropout = 2, kShuffle = 3, kOther = 4 };
 
-/// The stream for a purpose and indices such as training step and layer: a 64-bit hash.
+/// Returns the stream for a purpose and indices such as training step and layer: a 64-bit hash.
 std::uint64_t random_stream(RandomPurpose purpose, std::initializer_list<std::uint64_t> indices);
 
 }  // namespace trainer

@@ -16,8 +16,8 @@ namespace trainer {
 ///     MirroredStrategy strategy({.replicas = 2});
 ///     strategy.run([&](Communicator& replica) { Trainer<float>(replica, …).fit(); });
 ///
-/// At most one object per process. The constructor joins the job, and the destructor leaves it: see World for errors
-/// and blocking.
+/// Make at most one object per process. The constructor joins the job, and the destructor leaves it: see World for
+/// errors and blocking.
 class MirroredStrategy {
  public:
   explicit MirroredStrategy(const WorldOptions& options = {}) : world_(options) {}
@@ -26,12 +26,14 @@ class MirroredStrategy {
   int num_replicas_in_sync() const { return world_.size(); }
   const World& world() const { return world_; }
 
-  /// Runs `replica` on a thread per replica of this process, each with its rank's communicator. Collective; blocks
-  /// until all have returned.
-  /// @throws  the first exception of a replica of this process; the other replicas have been woken with PeerLost
+  /// Calls `replica` once for each replica of this process, on a thread of its own and with the communicator of its
+  /// rank. Collective; blocks until all calls have returned.
+  /// @throws  the first exception that left `replica` on this process; the waits of the other replicas end with
+  /// PeerLost
   void run(const std::function<void(Communicator&)>& replica) { run_replicas(world_, replica); }
 
-  /// Reduces a value per replica; every replica gets the result. Called by all replicas inside `run`. Blocks.
+  /// Reduces one value per replica, and returns the result on every replica. Call it on all replicas, inside `run`.
+  /// Blocks.
   static double reduce(Communicator& replica, ReduceOp op, double value);
 
  private:

@@ -60,7 +60,7 @@ struct CheckpointOptions {
 };
 
 /// Options of a training. More than 15 members: each is a choice of the program. Choices on the same subject are
-/// grouped in structures of their own.
+/// grouped in structures.
 struct TrainerOptions {
   std::int64_t global_batch = 128;  ///< samples per training step, all replicas together
   std::int64_t epochs = 5;
@@ -68,16 +68,17 @@ struct TrainerOptions {
   OptimizerOptions optimizer;
   LearningRateOptions learning_rate;
   double clip_norm = 0;  ///< limit of the gradients' global norm; 0: no clipping
-  /// Number of micro-batches into which each replica cuts its part of a batch; more need less memory for activations.
+  /// Number of micro-batches into which each replica cuts its part of a global batch. More micro-batches need less
+  /// memory for activations.
   std::int64_t accumulate = 1;
   std::uint64_t seed = 1;
   bool initialize = true;  ///< true: draw the parameters from the seed; false: start with those of rank 0's model
-  /// Produce the same bits on 1, 2, 4 and 8 replicas on machines of the same type. The number of replicas must be a
-  /// power of two.
+  /// True: produce the same bits on 1, 2, 4 and 8 replicas, on machines of the same type. The number of replicas must
+  /// be a power of two.
   bool deterministic = false;
   /// Deterministic mode: micro-batches of a global batch; a power of two, divisible by the number of replicas.
   std::int64_t micro_batches = 8;
-  /// True: layers may communicate by Pass::replicas, for example synchronised batch normalisation.
+  /// True: layers may communicate through Pass::replicas, as synchronised batch normalisation does.
   bool synchronized_layers = false;
   bool averaging = true;  ///< false: each replica trains alone, to measure the cost of communication
   /// Threads per replica; 0: 1 in deterministic mode, else allowed cores / local replicas.
@@ -89,8 +90,8 @@ struct TrainerOptions {
   std::function<void(const EpochReport&)> on_epoch;  ///< called on this replica after each epoch
   /// Called on this replica once in each training step. After a step in which the function returned true on any
   /// replica, `fit` ends on all replicas: it writes a checkpoint if there is a directory, and evaluates nothing more.
-  /// Use it to end on a signal. The replicas agree by the allreduce of the loss, at no further cost. Needs `averaging`
-  /// if there are several replicas.
+  /// Use the function to end on a signal. The replicas agree through the allreduce of the loss, at no further cost.
+  /// Needs `averaging` if there are several replicas.
   std::function<bool()> stop_requested;
 };
 
@@ -109,10 +110,10 @@ template <class Scalar>
 class Trainer {
  public:
   /// Compares options, data (by size, shape, classes and checksum), model and precision across ranks; only
-  /// `kernel_threads` and the functions may differ. Every rank needs the complete data, because the trainer
-  /// gives each rank its part of each global batch. Then copies rank 0's parameters to all ranks; rank 0 reads them
-  /// from a checkpoint (`resume`), draws them from the seed (`initialize`), or takes them from its model. Only rank 0
-  /// reads and writes checkpoints.
+  /// `kernel_threads` and the callbacks may differ. Every rank needs the complete data, because the trainer gives each
+  /// rank its part of each global batch. Then copies rank 0's parameters to all ranks; rank 0 reads them from a
+  /// checkpoint (`resume`), draws them from the seed (`initialize`), or takes them from its model. Only rank 0 reads
+  /// and writes checkpoints.
   ///
   /// While a function of the trainer runs, the calling thread's number of OpenMP threads is `kernel_threads`;
   /// afterwards the old number is restored.
@@ -139,8 +140,9 @@ class Trainer {
   Evaluation evaluate(const Dataset& dataset);
 
   Model<Scalar>& model();
-  std::int64_t training_steps() const;  ///< number of training steps done, also before a resume
-  /// On rank 0 the checkpoint from which training was resumed; otherwise empty.
+  std::int64_t training_steps() const;  ///< number of training steps done, including those before a resume
+  /// Returns the checkpoint from which training was resumed. Empty on ranks other than 0, and if training was not
+  /// resumed.
   std::filesystem::path resumed_from() const;
 
  private:
