@@ -29,7 +29,7 @@ def origin(tensor: Any) -> Any:
 
 
 def source(tensor: Any) -> Any:
-    """The tensor before ops that pass on their input's values."""
+    """Follows the tensor back through ops that pass on their input's values."""
     tensor = origin(tensor)
     while is_symbolic(tensor) and tensor.op.type in _PASS_THROUGH:
         tensor = origin(tensor.op.inputs[0])
