@@ -59,9 +59,9 @@ class ReplicaContext(tf.distribute.ReplicaContext):
 
     def add_batch(self, batch: Any) -> None:
         """Called when the function itself takes a batch of a distributed dataset. All ranks have exchanged their
-        numbers of rows by then. A function may take several batches in turn. A batch has its own share if it is the
-        first tensor, or if it follows a batch whose share has been used. Otherwise the batch is counted together with
-        the earlier tensors."""
+        numbers of rows by then. A function may take several batches in turn. A batch has its own share if no
+        tensor precedes it, or if a single batch precedes it and that batch's share has been used. Otherwise the batch
+        is counted together with the earlier tensors."""
         if self._is_named:
             return
         taken = _share.with_rows(batch)
