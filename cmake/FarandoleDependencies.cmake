@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Finds all dependencies on the system; downloads nothing. scripts/setup.sh installs missing packages. If a parent
-# project already has a target for a library, that target is used.
+# Looks for all needed libraries in the system; downloads nothing. scripts/setup.sh installs missing packages. If a
+# parent project already has a target for a library, that target is used.
 include_guard()
 
 set(farandole_oldest_GNU 12)
@@ -104,7 +104,7 @@ if(FARANDOLE_MISSING)
 endif()
 
 # spdlog is compiled in, because its symbols have no version: a program with a different spdlog would replace functions
-# of a shared spdlog by its own, and a process would have two of the one lock for the console. fmt's symbols have a
+# of a shared spdlog by its own, and the process would then have spdlog's console lock twice. fmt's symbols have a
 # version, so fmt is shared. A wheel has fmt compiled in, too, because the system may lack fmt.
 set(FARANDOLE_FMT fmt::fmt)
 if(SKBUILD)
