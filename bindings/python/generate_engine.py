@@ -45,7 +45,7 @@ STRUCTURE = '''class _Structure(ctypes.Structure):
 
 
 class Interface(NamedTuple):
-    """Declarations of the header. Keys are C names; constants, enumerations and structures lack the prefix `farandole_`."""
+    """Declarations of the header. Keys are C names, without the prefix `farandole_` except for functions."""
 
     constants: Dict[str, int]
     enumerations: Dict[str, List[Tuple[str, int]]]

@@ -23,8 +23,8 @@ def _device_settings() -> Optional[Dict[str, str]]:
 
 
 def _loaded(path: str) -> Optional[ctypes.CDLL]:
-    """Loads a library as the plug-in for CUDA does, which prefers a copy that the process has already loaded. None if the
-    loader finds no library."""
+    """Loads a library as the plug-in for CUDA does, which prefers a copy that the process has already loaded. None if
+    the loader finds no library."""
     for mode in (os.RTLD_NOLOAD, 0):
         try:
             return ctypes.CDLL(path, mode=mode | os.RTLD_NOW | os.RTLD_LOCAL)

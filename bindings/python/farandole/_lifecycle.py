@@ -212,8 +212,8 @@ def _abort_for(kind: type, value: BaseException, trace: Any) -> None:
 
 
 def _print_report(kind: type, value: BaseException, trace: Any) -> bool:
-    """Prints the text of `_uncaught.report` and returns True. If there is no such text, prints the cause in one line and
-    returns False: a traceback follows, which may be long and mixed with those of other ranks. Prints nothing and
+    """Prints the text of `_uncaught.report` and returns True. If there is no such text, prints the cause in one line
+    and returns False: a traceback follows, which may be long and mixed with those of other ranks. Prints nothing and
     returns False if this process is not one of several ranks."""
     if _hooks_of != os.getpid() or not _engine.is_initialized() or size() == 1:
         return False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waits inside the library, and ends the wait when a signal arrives.
+"""Waits inside the library, and lets signals interrupt the wait.
 
 A thread that waits in C code does not run Python's signal handlers. While the main thread waits, a small thread listens
 for signals on Python's wake-up file descriptor and ends the wait. The handler then runs, and the wait continues unless

@@ -120,12 +120,12 @@ class Names:
     """Names for requests without a name: the n-th request in a process set has the same name on all of its ranks.
 
     The name of a request depends only on the number of earlier requests, which is the same on all ranks. The name does
-    not depend on which requests have ended, or in which order a rank waits, because both differ between ranks. Names are reused
-    after COUNT requests, so that the ranks need not agree on new names forever. A request whose name is still pending,
-    because more than COUNT requests were started without a wait or because another rank is late, stays in the engine's
-    queue until the earlier request has ended on this rank. That cannot block a program that would end otherwise: the
-    earlier request ends when all ranks have made it, and each rank makes the earlier request before the later request
-    (see Inbox::acquire_name).
+    not depend on which requests have ended, or in which order a rank waits, because both differ between ranks. Names
+    are reused after COUNT requests, so that the ranks need not agree on new names forever. A request whose name is
+    still pending, because more than COUNT requests were started without a wait or because another rank is late, stays
+    in the engine's queue until the earlier request has ended on this rank. That cannot block a program that would end
+    otherwise: the earlier request ends when all ranks have made it, and each rank makes the earlier request before the
+    later request (see Inbox::acquire_name).
 
     If ranks make different requests at the same point, all raise Mismatch. The next requests match again.
 

@@ -59,7 +59,7 @@ def _check_sparse(op: int, prescale_factor: float, postscale_factor: float) -> N
 
 
 def _sparse_text(op: int, about: str) -> str:
-    """Text that the ranks compare, because the engine sees a reduction of slices as an allgather without an operation."""
+    """Text that the ranks compare, because to the engine a reduction of slices is an allgather without an operation."""
     text = f"{choose_op(None, op).name} of IndexedSlices"
     return f"{text}, {about}" if about else text
 

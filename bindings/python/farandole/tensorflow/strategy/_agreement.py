@@ -3,8 +3,8 @@
 evaluate and predict, pass the same arguments.
 
 Without the check, ranks that call different functions would wait for each other, and ranks that pass different
-arguments would train different models. The ranks compare a digest of the facts that must be equal. If digests differ, they exchange the facts and
-raise an error in the program's own terms.
+arguments would train different models. The ranks compare a digest of the facts that must be equal. If digests differ,
+they exchange the facts and raise an error in the program's own terms.
 """
 
 import functools
