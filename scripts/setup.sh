@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs what the build needs and the system lacks, from the packages of Debian and Ubuntu.
+# Installs the packages of Debian and Ubuntu that the build needs and the system lacks.
 set -euo pipefail
 
 usage() {

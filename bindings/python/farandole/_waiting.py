@@ -23,7 +23,7 @@ from ._threads import start_thread
 
 
 def _call_all(calls: Sequence[Tuple[Callable[..., Any], Tuple[Any, ...]]]) -> None:
-    """Makes all calls, even if one of them raises, or a pending signal handler does."""
+    """Makes all calls, even if a call or a pending signal handler raises."""
     if calls:
         function, arguments = calls[0]
         try:

@@ -217,7 +217,7 @@ class GradientReducer:
     def _reduce_group(self, gradients: List[Any], name: Optional[str], about: str) -> List[Any]:
         options = dict(self._options)
         sparse = [isinstance(gradient, tf.IndexedSlices) for gradient in gradients]
-        if any(sparse):  # slices are gathered, which has no factors; the product of both factors is 1 here
+        if any(sparse):  # slices are gathered, and an allgather has no factors; their product is 1 here
             options.pop("prescale_factor", None)
             options.pop("postscale_factor", None)
         return grouped_allreduce(gradients, name=name, ignore_name_scope=name is not None, _about=about, **options)

@@ -238,7 +238,7 @@ def _facts_of_own_class(layer: Any) -> Iterator[Tuple[str, Any]]:
     values.update(_attributes(layer))
     for name, value in values.items():
         yield name, own(name, value, iterated)
-    if not isinstance(layer, keras.Model):  # a model's configuration is that of its layers
+    if not isinstance(layer, keras.Model):  # a model's configuration repeats its layers' facts
         config = _values.config_of(layer) or {}
         yield "configuration", own("configuration", {name: each for name, each in config.items() if name not in values})
     for name, function in methods.items():

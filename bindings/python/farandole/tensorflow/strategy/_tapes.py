@@ -172,9 +172,9 @@ def _factors(context: Any, by_variables: bool, is_last: bool) -> List[tf.Tensor]
 
 
 def _local_gradients(gradients: Any, factor: Any, weight: Any, sources: Any = None) -> Any:
-    """Returns gradients that the step itself uses, those of a single process with this rank's rows, each with its
-    weighted form attached. If `sources` is given, gradients with respect to variables among them are returned
-    unchanged.
+    """Returns the gradients that the step itself uses: the gradients of a single process with this rank's rows.
+    Attaches the weighted form to each. If `sources` is given, returns gradients with respect to variables among the
+    sources unchanged.
 
     factor: multiplies each gradient to give the returned gradient.
     weight: multiplies each gradient to give its weighted form.
