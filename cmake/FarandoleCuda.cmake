@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# nvcc, which compiles the kernels for GPUs. The plug-in itself needs nothing of CUDA, so it is built without nvcc, too;
-# it then has no kernels. Sets FARANDOLE_HAVE_CUDA (the plug-in is built), FARANDOLE_HAVE_KERNELS, and FARANDOLE_NO_KERNELS:
-# why there are none.
+# Finds nvcc, which compiles the kernels for GPUs. The plug-in for CUDA needs nothing of CUDA to be built. Without nvcc
+# the plug-in is built without kernels.
+#
+# Sets FARANDOLE_HAVE_CUDA (ON if the plug-in is built), FARANDOLE_HAVE_KERNELS, and FARANDOLE_NO_KERNELS, the reason
+# why there are no kernels.
 include_guard()
 
 set(FARANDOLE_HAVE_CUDA OFF)
@@ -9,15 +11,15 @@ set(FARANDOLE_HAVE_KERNELS OFF)
 set(FARANDOLE_NO_KERNELS "FARANDOLE_WITH_CUDA=OFF")
 set(FARANDOLE_CUDA12_NVCC "" CACHE FILEPATH "nvcc of CUDA 12, for a second set of kernels that drivers before 580 load")
 
-# By default Turing, Ampere, Hopper and three kinds of Blackwell. Later GPUs of the same generation run the same binaries;
-# PTX of Hopper is always built, for every later generation. Each architecture takes nvcc about 10 seconds.
+# The default is Turing, Ampere, Hopper and three kinds of Blackwell. Later GPUs of the same generation run the same
+# binaries. PTX of Hopper is always built, for every later generation. nvcc takes about 10 seconds per architecture.
 set(FARANDOLE_CUDA_ARCHITECTURES 75 80 90 100 103 120 CACHE STRING
     "GPUs to compile kernels for, by compute capability; those that nvcc does not know are left out")
-# The bits must be those of processors: nothing is fused, flushed to zero or approximated.
+# Results must be bitwise equal to those of processors, so nothing is fused, flushed to zero or approximated.
 set(farandole_nvcc_flags -ccbin ${CMAKE_CXX_COMPILER} -std=c++20 -O3 -DNDEBUG
     -fmad=false -ftz=false -prec-div=true --expt-relaxed-constexpr)
 
-# The CUDA of an nvcc as drivers count, 13000 for 13.0.
+# Sets `out` to the CUDA version of an nvcc as drivers count it: 13000 for 13.0.
 function(farandole_nvcc_release nvcc out)
   execute_process(COMMAND ${nvcc} --version OUTPUT_VARIABLE version ERROR_QUIET)
   if(version MATCHES "release ([0-9]+)\\.([0-9]+)")
@@ -28,7 +30,7 @@ function(farandole_nvcc_release nvcc out)
   endif()
 endfunction()
 
-# The flags that choose the architectures.
+# Sets `out` to the flags that choose the architectures.
 function(farandole_gencode_flags nvcc out)
   execute_process(COMMAND ${nvcc} --list-gpu-code OUTPUT_VARIABLE codes ERROR_QUIET)
   set(flags -gencode arch=compute_90,code=compute_90)
@@ -40,7 +42,7 @@ function(farandole_gencode_flags nvcc out)
   set(${out} ${flags} PARENT_SCOPE)
 endfunction()
 
-# Compiles a line of C++20 once per nvcc and compiler. `problem` is empty if that works.
+# Compiles a line of C++20, once per nvcc and compiler. Sets `problem` to an error text, which is empty on success.
 function(farandole_try_nvcc nvcc problem)
   if(FARANDOLE_TRIED_NVCC STREQUAL "${nvcc} ${CMAKE_CXX_COMPILER} ${CMAKE_CXX_COMPILER_VERSION}")
     set(${problem} "" PARENT_SCOPE)
@@ -81,7 +83,7 @@ if(NOT FARANDOLE_WITH_CUDA STREQUAL OFF)
   endif()
 endif()
 
-# Compiles `source` for all GPUs to `output`. What nvcc says of each kernel (registers, spills) goes to `output`.log.
+# Compiles `source` for all GPUs to `output`. Writes nvcc's report on each kernel (registers, spills) to `output`.log.
 function(farandole_add_fatbin output nvcc source)
   cmake_parse_arguments(arg "" "" "INCLUDE_DIRECTORIES" ${ARGN})
   list(TRANSFORM arg_INCLUDE_DIRECTORIES PREPEND -I)

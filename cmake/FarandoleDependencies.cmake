@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Everything is found on the system; nothing is downloaded. scripts/setup.sh installs what is missing. A parent project
-# may have brought a library with it already: then its target is used.
+# Looks for all needed libraries in the system; downloads nothing. scripts/setup.sh installs missing packages. If a
+# parent project already has a target for a library, that target is used.
 include_guard()
 
 set(farandole_oldest_GNU 12)
@@ -17,7 +17,7 @@ set(FARANDOLE_MISSING_PACKAGES "")
 macro(farandole_need name target debian_package)
   if(NOT TARGET ${target})
     find_package(${name} ${ARGN} QUIET)
-    # A package may be there in parts: GoogleTest without GoogleMock.
+    # A package may be incomplete, for example GoogleTest without GoogleMock.
     if(NOT TARGET ${target})
       list(APPEND FARANDOLE_MISSING "${name}")
       list(APPEND FARANDOLE_MISSING_PACKAGES "${debian_package}")
@@ -29,8 +29,8 @@ find_package(Threads REQUIRED)
 farandole_need(fmt fmt::fmt libfmt-dev)
 farandole_need(spdlog spdlog::spdlog libspdlog-dev)
 farandole_need(nlohmann_json nlohmann_json::nlohmann_json nlohmann-json3-dev)
-# libsodium has no package for CMake. A wheel holds what it uses of it, and needs no library that the system may lack; the
-# names of its functions are hidden then, as all of the library's are.
+# libsodium has no CMake package. A wheel links libsodium statically, because the system may lack the shared library.
+# The symbols of libsodium are then hidden, like all hidden symbols of the library.
 if(NOT TARGET farandole_sodium)
   set(farandole_sodium_name sodium)
   if(SKBUILD)
@@ -92,7 +92,7 @@ endif()
 if(FARANDOLE_MISSING)
   list(JOIN FARANDOLE_MISSING ", " missing)
   list(JOIN FARANDOLE_MISSING_PACKAGES " " packages)
-  # A notice, so that it comes first; CMake says below where it has looked.
+  # A notice comes first in the output. The error of CMake below says where CMake has looked.
   message(NOTICE "Farandole needs C++ libraries that CMake does not find here: ${missing}.\n"
                  "  Debian and Ubuntu: apt-get install ${packages}   (or scripts/setup.sh, which installs all)\n"
                  "  elsewhere: install them, and name where they are by CMAKE_PREFIX_PATH (with pip: in the environment)")
@@ -103,9 +103,9 @@ if(FARANDOLE_MISSING)
   message(FATAL_ERROR "Farandole needs all of ${missing}; see above.")
 endif()
 
-# spdlog is compiled in: names of its functions have no version, so a program with another spdlog of its own would put its
-# functions in place of those of a shared one, and its one lock of the console is found twice in a process. Names of fmt
-# have a version, and a shared fmt serves. A wheel needs no library that the system may lack.
+# spdlog is compiled in, because its symbols have no version: a program with a different spdlog would replace functions
+# of a shared spdlog by its own, and the process would then have spdlog's console lock twice. fmt's symbols have a
+# version, so fmt is shared. A wheel has fmt compiled in, too, because the system may lack fmt.
 set(FARANDOLE_FMT fmt::fmt)
 if(SKBUILD)
   set(FARANDOLE_FMT fmt::fmt-header-only)

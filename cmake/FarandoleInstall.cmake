@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The install tree, and the package that find_package(farandole) reads. docs/packaging.md says which component holds what.
+# Declares the install tree and the package for find_package(farandole). docs/packaging.md lists the components.
 include_guard()
 include(CMakePackageConfigHelpers)
 

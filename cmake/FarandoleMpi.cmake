@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-# Finds every MPI there is. Open MPI and MPICH may be installed side by side, which find_package(MPI) cannot express.
+# Finds Open MPI and MPICH. Both may be installed side by side, which find_package(MPI) cannot express.
 #
 # Sets FARANDOLE_MPI_FLAVOURS (a list of openmpi, mpich) and for each flavour
-#   farandole_mpi_flavour::<flavour>       imported target: its own headers and C library
-#   FARANDOLE_MPI_<flavour>_WRAPPER        the compiler wrapper that was asked
-#   FARANDOLE_MPI_<flavour>_LAUNCHER       its mpiexec, or ...-NOTFOUND
+#   farandole_mpi_flavour::<flavour>       imported target with the headers and the C library of this MPI
+#   FARANDOLE_MPI_<flavour>_WRAPPER        compiler wrapper from which the paths come
+#   FARANDOLE_MPI_<flavour>_LAUNCHER       mpiexec of this MPI, or ...-NOTFOUND
 #   FARANDOLE_MPI_<flavour>_LAUNCH_FLAGS   options for tests: more processes than cores, no binding
 include_guard()
 
@@ -14,7 +14,7 @@ set(farandole_mpi_mpich_macro MPICH_VERSION)
 set(farandole_mpi_openmpi_libraries mpi)
 set(farandole_mpi_mpich_libraries mpich mpi)
 
-# The include and library directories that a wrapper passes to the compiler.
+# Sets the include and library directories that a wrapper passes to the compiler.
 function(farandole_ask_mpi_wrapper wrapper include_directories library_directories)
   execute_process(COMMAND ${wrapper} -show OUTPUT_VARIABLE command_line ERROR_QUIET RESULT_VARIABLE status
                   OUTPUT_STRIP_TRAILING_WHITESPACE)
@@ -46,7 +46,8 @@ function(farandole_set_launch_flags flavour)
   set(FARANDOLE_MPI_${flavour}_LAUNCH_FLAGS "${flags}" PARENT_SCOPE)
 endfunction()
 
-# Accepts `wrapper` as `flavour` only if the mpi.h that it names is of that flavour: a plain mpicxx can be either.
+# Sets `found` to TRUE if the wrapper's mpi.h is of this flavour, and makes the target. A plain mpicxx may belong to
+# either MPI.
 function(farandole_try_mpi flavour wrapper found)
   set(${found} FALSE PARENT_SCOPE)
   farandole_ask_mpi_wrapper(${wrapper} include_directories library_directories)
@@ -99,7 +100,7 @@ macro(farandole_find_mpi_flavour flavour)
     cmake_path(GET FARANDOLE_MPI_${flavour}_WRAPPER PARENT_PATH farandole_mpi_directory)
     find_program(FARANDOLE_MPI_${flavour}_LAUNCHER NAMES mpiexec.${flavour} mpirun.${flavour}
                  HINTS ${farandole_mpi_directory} DOC "Launcher of ${flavour}")
-    # Where wrappers are named by their MPI, so are launchers: mpiexec can be that of another.
+    # If the wrapper's name contains its MPI, the launcher's does, too, and a plain mpiexec may belong to another MPI.
     if(NOT FARANDOLE_MPI_${flavour}_WRAPPER MATCHES "\\.${flavour}$")
       find_program(FARANDOLE_MPI_${flavour}_LAUNCHER NAMES mpiexec mpirun PATHS ${farandole_mpi_directory} NO_DEFAULT_PATH)
     endif()

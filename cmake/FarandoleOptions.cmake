@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# Options of the build, and what every target of ours has in common. What the user, a packager or a parent project has set
-# stays as it is.
+# Options of the build, and the settings that all targets of Farandole share. Values that the user, a packager or a
+# parent project has set are kept.
 include_guard()
 
-# Builds a part if it can be built (AUTO), insists on it (ON), or leaves it out (OFF).
+# Declares an option for a part: build the part if possible (AUTO), fail if it cannot be built (ON), or omit it (OFF).
 function(farandole_three_way_option name help)
   set(fallback AUTO)
   if(ARGC GREATER 2)
@@ -20,7 +20,7 @@ farandole_three_way_option(FARANDOLE_WITH_MPI "Build the plug-ins for Open MPI a
 farandole_three_way_option(FARANDOLE_WITH_PMIX "Join jobs that PMIx launchers start")
 farandole_three_way_option(FARANDOLE_WITH_CUDA "Build the plug-in for CUDA")
 farandole_three_way_option(FARANDOLE_WITH_TENSORFLOW "Build the TensorFlow ops")
-# A project that contains this one seldom wants its Python package.
+# A parent project seldom wants the Python package.
 set(python_fallback AUTO)
 if(NOT PROJECT_IS_TOP_LEVEL)
   set(python_fallback OFF)
@@ -38,7 +38,7 @@ if(FARANDOLE_BUILD_TESTS AND NOT FARANDOLE_BUILD_PROGRAMS)
   message(FATAL_ERROR "The tests run the programs: set FARANDOLE_BUILD_TESTS=OFF or FARANDOLE_BUILD_PROGRAMS=ON.")
 endif()
 
-# Plug-ins and a program must meet in one copy of the library.
+# Plug-ins and a program must share one copy of the library.
 if(DEFINED BUILD_SHARED_LIBS AND NOT BUILD_SHARED_LIBS)
   set(shared_only "Farandole is a shared library only, because plug-ins and the program share one copy of it")
   if(PROJECT_IS_TOP_LEVEL)
@@ -69,8 +69,8 @@ if(NOT DEFINED CMAKE_BUILD_RPATH_USE_ORIGIN)
   set(CMAKE_BUILD_RPATH_USE_ORIGIN ON)
 endif()
 
-# Where the library is, seen from a file in `directory`: relative, so that an install tree can be moved; absolute where
-# the packager gave an absolute directory, which may be in a tree of its own.
+# Sets `out` to the path of the library for files in `directory`. The path is relative, so that an install tree can be
+# moved. It is absolute if the packager gave an absolute directory, which may be in a different tree.
 function(farandole_rpath_from out directory)
   cmake_path(IS_ABSOLUTE CMAKE_INSTALL_LIBDIR is_absolute)
   if(is_absolute)
@@ -86,17 +86,18 @@ function(farandole_rpath_from out directory)
   string(REGEX REPLACE "/$" "" way "$ORIGIN/${way}")
   set(${out} "${way}" PARENT_SCOPE)
 endfunction()
-# Minor versions may change the ABI while the major one is 0; find_package asks for the same minor version, too. A wheel
-# holds no symbolic links, so its library has one name.
+# While the major version is 0, minor versions may change the ABI. find_package requires the same minor version, too. A
+# wheel cannot hold symbolic links, so its library has one name.
 set(FARANDOLE_SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
 set(FARANDOLE_LIBRARY_VERSION ${PROJECT_VERSION})
 if(SKBUILD)
   set(FARANDOLE_LIBRARY_VERSION ${FARANDOLE_SOVERSION})
 endif()
 
-# The private directory of plug-ins, as the library looks for it: beside itself.
+# Name of the private directory of plug-ins. The library looks for this directory beside itself.
 set(FARANDOLE_PLUGIN_DIRECTORY_NAME farandole)
-# The C library of an MPI is often outside the loader's path.
+# ON: the rpath of a plug-in for MPI names the directory of the MPI's C library, which is often outside the loader's
+# path.
 set(FARANDOLE_RPATH_NAMES_MPI OFF)
 if(DEFINED CMAKE_INSTALL_RPATH_USE_LINK_PATH)
   set(FARANDOLE_RPATH_NAMES_MPI ${CMAKE_INSTALL_RPATH_USE_LINK_PATH})
@@ -134,7 +135,7 @@ function(farandole_configure_target target)
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
     target_compile_options(${target} PRIVATE -Wno-stringop-overflow)
   endif()
-  # Sources that are compiled together are none the main one, so g++ takes their anonymous namespaces for those of headers.
+  # In a unity build no source is the main file, so g++ treats anonymous namespaces of sources like those of headers.
   if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
   endif()
@@ -143,8 +144,9 @@ function(farandole_configure_target target)
   endif()
 endfunction()
 
-# A library of sources that are compiled once, as `<name>_objects`: shared, for users, with nothing but its API visible;
-# and static, as `<name>_internals`, for tests of what is hidden. Further arguments: the libraries that it uses.
+# Makes two libraries from sources that are compiled once, as `<name>_objects`: the shared `<name>` for users, with only
+# the API visible; and the static `<name>_internals`, for tests of hidden functions. Further arguments: libraries to
+# link.
 function(farandole_add_library name)
   add_library(${name}_objects OBJECT)
   set_target_properties(${name}_objects PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden
@@ -155,7 +157,8 @@ function(farandole_add_library name)
   add_library(${name} SHARED $<TARGET_OBJECTS:${name}_objects>)
   target_link_libraries(${name} PRIVATE ${ARGN})
   target_link_options(${name} PRIVATE -Wl,--version-script=${exports} -Wl,-Bsymbolic-functions)
-  # A symbol that is hidden by mistake is an error here, and not in the first program. (Sanitizers are in the programs.)
+  # A symbol that another library hides by mistake is an error here, not first in a program. With sanitizers, the
+  # programs provide the sanitizers' symbols.
   if(NOT FARANDOLE_SANITIZE)
     target_link_options(${name} PRIVATE -Wl,-z,defs)
   endif()
@@ -170,7 +173,7 @@ function(farandole_add_library name)
   endif()
 endfunction()
 
-# PUBLIC and PRIVATE directories of a library's headers, relative to the current source directory.
+# Adds PUBLIC and PRIVATE directories of a library's headers, relative to the current source directory.
 function(farandole_include_directories name)
   cmake_parse_arguments(arg "" "" "PUBLIC;PRIVATE" ${ARGN})
   list(TRANSFORM arg_PUBLIC PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
@@ -182,7 +185,8 @@ function(farandole_include_directories name)
   endif()
 endfunction()
 
-# For targets that others link with one form of a library or the other.
+# Lets `target` include the headers of `library` without linking it, so that users of `target` choose the shared or the
+# static library.
 function(farandole_use_headers_of target library)
   target_include_directories(${target} PRIVATE $<TARGET_PROPERTY:${library},INTERFACE_INCLUDE_DIRECTORIES>)
 endfunction()

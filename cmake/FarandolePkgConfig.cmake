@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# What pkg-config reads. Also included by a script, without a project.
+# Writes files for pkg-config. A script includes this file, too, without a project.
 include_guard()
 
-# Writes <name>.pc into `directory`, for the directories that CMAKE_INSTALL_LIBDIR and CMAKE_INSTALL_INCLUDEDIR name. An
-# install tree can be moved, unless these are absolute: then the files say where it was meant to be.
+# Writes <name>.pc into `directory`, with the directories CMAKE_INSTALL_LIBDIR and CMAKE_INSTALL_INCLUDEDIR. If these
+# are relative, the install tree can be moved. If they are absolute, the file names the original places.
 function(farandole_write_pkg_config directory name description version library requires)
   set(files_directory ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
   cmake_path(IS_ABSOLUTE CMAKE_INSTALL_LIBDIR is_absolute)

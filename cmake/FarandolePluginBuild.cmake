@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Makes the header with the build id of plug-ins. Its last part is a digest of the headers that a plug-in may include, so
-# that a plug-in that was built with other classes is refused instead of crashing.
+# Writes the header with the build id of plug-ins. The last part of the id is a digest of the headers that a plug-in may
+# include, so that the library refuses a plug-in that was built with other classes instead of crashing.
 #   cmake -DHEADERS=<directory of farandole/core and farandole/sdk> -DVERSION=… -DOUTPUT=… -P FarandolePluginBuild.cmake
 file(GLOB headers RELATIVE ${HEADERS}/farandole ${HEADERS}/farandole/core/*.h ${HEADERS}/farandole/sdk/*.h)
 list(REMOVE_ITEM headers sdk/plugin_build.h)

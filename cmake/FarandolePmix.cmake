@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# The header of PMIx, whose library is loaded when a job is joined by it and not before: nothing is linked.
+# Finds the header of PMIx. Nothing is linked: a process loads PMIx's library when it joins a job through PMIx.
 #
-# Sets FARANDOLE_HAVE_PMIX; FARANDOLE_NO_PMIX, why not; FARANDOLE_PMIX_HEADERS, the directory of pmix.h; and
-# FARANDOLE_PMIX_DIRECTORIES, directories of its library that the loader may not know, joined by ":".
+# Sets FARANDOLE_HAVE_PMIX; FARANDOLE_NO_PMIX, the reason if PMIx is missing; FARANDOLE_PMIX_HEADERS, the directory of
+# pmix.h; and FARANDOLE_PMIX_DIRECTORIES, directories of PMIx's library that the loader may not know, joined by ":".
 include_guard()
 
 set(FARANDOLE_HAVE_PMIX OFF)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# Manual pages and bash completion. Each program writes its manual page, from the table that it parses its options with.
-# The completion is one file for all programs, installed under the name of each, as bash looks for it.
+# Manual pages and bash completion. Each program writes its own manual page, from the table with which it parses its
+# options. One completion file serves all programs. It is installed once per program, under the name that bash looks
+# for.
 include_guard()
 
 set(FARANDOLE_PROGRAM_PAGES ON)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-# The Python package needs no interpreter to be built, its tests do.
+# Decides whether the Python package is built, and finds an interpreter. Only the tests of the package need an
+# interpreter.
 #
-# Sets FARANDOLE_HAVE_PYTHON, and FARANDOLE_NO_PYTHON (why not) if it is OFF; Python_EXECUTABLE if there is one. Another
-# interpreter is named by -DPython_EXECUTABLE=/path/to/python. FARANDOLE_TENSORFLOW_VERSION is that of its TensorFlow, for
-# which the package then holds the op library; empty if there is none.
+# Sets FARANDOLE_HAVE_PYTHON; FARANDOLE_NO_PYTHON, the reason if FARANDOLE_HAVE_PYTHON is OFF; and Python_EXECUTABLE if
+# there is an interpreter. -DPython_EXECUTABLE=/path/to/python chooses another one. FARANDOLE_TENSORFLOW_VERSION is the
+# version of the interpreter's TensorFlow, for which the package gets the op library; empty without TensorFlow.
 include_guard()
 
 set(FARANDOLE_HAVE_PYTHON ON)
@@ -11,7 +12,7 @@ set(FARANDOLE_NO_PYTHON "")
 if(FARANDOLE_WITH_PYTHON STREQUAL OFF)
   set(FARANDOLE_NO_PYTHON "FARANDOLE_WITH_PYTHON=OFF")
 elseif(FARANDOLE_SANITIZE AND FARANDOLE_WITH_PYTHON STREQUAL AUTO)
-  # Python itself is not built with the sanitizers, whose libraries must come first in a process.
+  # A sanitizer's library must be loaded first in a process, and Python is not built with the sanitizers.
   set(FARANDOLE_NO_PYTHON "FARANDOLE_SANITIZE=${FARANDOLE_SANITIZE}")
 endif()
 if(FARANDOLE_NO_PYTHON)
@@ -27,7 +28,7 @@ endif()
 
 set(FARANDOLE_TENSORFLOW_VERSION "")
 if(FARANDOLE_HAVE_PYTHON AND Python_FOUND AND NOT FARANDOLE_WITH_TENSORFLOW STREQUAL OFF)
-  # Isolated (-I): while pip builds a wheel this sees the environment that the wheel is for.
+  # Isolated (-I), so that the interpreter sees the environment that a wheel is for, also while pip builds the wheel.
   execute_process(COMMAND ${Python_EXECUTABLE} -I -c "import tensorflow as tf; print(tf.version.VERSION)"
                   OUTPUT_VARIABLE FARANDOLE_TENSORFLOW_VERSION ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE)
 endif()

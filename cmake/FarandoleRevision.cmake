@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Makes a header with the revision of the library's sources: a digest of their names and contents, so that it changes
-# with everything that could make two builds misunderstand each other, and with nothing else (it needs no git).
+# Writes a header with the revision of the library's sources: a digest of their names and contents. The revision changes
+# with every change that could make two builds incompatible, and with nothing else. Needs no git.
 #   cmake -DROOT=… -DSOURCES_FILE=… -DOUTPUT=… -P FarandoleRevision.cmake
 file(STRINGS ${SOURCES_FILE} sources)
 set(digests "")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# farandole-run for programs in C++: the launcher's modules of the Python package, in a private directory beside the
-# library, and a program that imports them. They need neither numpy nor the rest of the package.
+# farandole-run for programs in C++. Installs the launcher's modules of the Python package in a private directory beside
+# the library, and a program that imports them. The modules need neither numpy nor the rest of the package.
 include_guard()
 
 # A process that loads an instrumented library must itself be instrumented, and Python is not.
@@ -16,7 +16,7 @@ set(farandole_run_place ${FARANDOLE_PLUGIN_DIRECTORY_NAME}/launch)  # beside the
 set(built ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/${farandole_run_place})
 set(sources ${PROJECT_SOURCE_DIR}/bindings/python/farandole)
 
-# The package of the private directory begins nothing, and its library is that of the installation.
+# The private package has an empty __init__.py. Its `lib` is a link to the installation's library directory.
 file(WRITE ${PROJECT_BINARY_DIR}/farandole_run/__init__.py "# SPDX-License-Identifier: Apache-2.0\n")
 file(MAKE_DIRECTORY ${built}/farandole)
 file(CREATE_LINK ../../.. ${built}/farandole/lib SYMBOLIC)
@@ -29,7 +29,7 @@ foreach(file ${farandole_run_files})
   list(APPEND copies ${built}/farandole/${file})
 endforeach()
 
-# Writes farandole-run to `output`, for modules in the directory `modules` and itself in `programs`.
+# Writes farandole-run to `output`. The program will be in the directory `programs`, and its modules in `modules`.
 function(farandole_write_run output programs modules)
   file(RELATIVE_PATH farandole_run_modules ${programs} ${modules})
   configure_file(${PROJECT_SOURCE_DIR}/bindings/python/farandole-run.in ${output} @ONLY

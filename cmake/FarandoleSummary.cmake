@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What was found and what will be built, in one table.
+# Prints a table of the dependencies that were found and of the parts that will be built.
 include_guard()
 
 macro(farandole_summary_line label value)

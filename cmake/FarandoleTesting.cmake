@@ -1,24 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-# How tests are declared.
+# Functions that declare tests.
 include_guard()
 include(GoogleTest)
 
-# How much longer than without a sanitizer a test may take; kSlowness in tests/support/sanitizers.h is the same.
+# Factor for the timeouts of tests with a sanitizer; equal to kSlowness in tests/support/sanitizers.h.
 set(FARANDOLE_TEST_SLOWNESS 1)
 if(FARANDOLE_SANITIZE)
   set(FARANDOLE_TEST_SLOWNESS 6)
   set_property(DIRECTORY ${PROJECT_SOURCE_DIR} PROPERTY TEST_INCLUDE_FILES ${PROJECT_SOURCE_DIR}/cmake/SanitizerEnvironment.cmake)
 endif()
 
-# The plug-in for CUDA on the double of tests/support/host_device.
+# Environment that runs the plug-in for CUDA on the double of tests/support/host_device.
 set(FARANDOLE_ON_DOUBLE FARANDOLE_CUDA_LIBRARY=$<TARGET_FILE:fake_cuda> FARANDOLE_NCCL_LIBRARY=$<TARGET_FILE:fake_nccl>)
 if(NOT FARANDOLE_HAVE_KERNELS)
-  # The plug-in of a build without nvcc refuses every device; this one has some bytes in the place of kernels.
+  # The plug-in of a build without nvcc refuses every device. The test plug-in has placeholder bytes instead of kernels.
   list(APPEND FARANDOLE_ON_DOUBLE FARANDOLE_PLUGIN_DIR=$<TARGET_FILE_DIR:farandole_cuda_test_plugin>)
 endif()
 
-# A GoogleTest program. LABEL: unit, conformance, ops, …; TIMEOUT in seconds for the whole program. It is linked with the
-# library, or, if it is INTERNAL, with what the library hides; such a program cannot load plug-ins.
+# Adds a GoogleTest program. LABEL: unit, conformance, ops, …. TIMEOUT: in seconds, for the whole program. INTERNAL:
+# links the static library, whose hidden functions the program tests, instead of the shared one. Such a program cannot
+# load plug-ins.
 function(farandole_add_test target)
   cmake_parse_arguments(arg "INTERNAL" "LABEL;TIMEOUT" "SOURCES;LIBRARIES;ENVIRONMENT" ${ARGN})
   if(NOT arg_TIMEOUT)
@@ -28,15 +29,15 @@ function(farandole_add_test target)
   target_link_libraries(${target} PRIVATE farandole_test_support ${arg_LIBRARIES}
                                           $<IF:$<BOOL:${arg_INTERNAL}>,farandole_internals,farandole>)
   farandole_configure_target(${target})
-  # What is tested is optimised in full; the tests themselves are built in half the time without.
+  # Tests compile in half the time with -O1. The tested library is fully optimised.
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
   add_test(NAME ${target} COMMAND ${target})
   math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * ${FARANDOLE_TEST_SLOWNESS}")
   set_tests_properties(${target} PROPERTIES LABELS "${arg_LABEL}" TIMEOUT ${arg_TIMEOUT} ENVIRONMENT "${arg_ENVIRONMENT}")
 endfunction()
 
-# `tests/run.sh` without arguments runs tests with the label unit, and these of the directory that calls it: one or two of
-# each kind. Where a test is not made, as those of an MPI that is missing, its name is passed over.
+# Labels tests of the calling directory as quick: `tests/run.sh` without arguments runs them besides the tests with the
+# label unit. Name one or two of each kind. Ignores tests that do not exist, such as those of an MPI that is missing.
 function(farandole_in_quick_runs)
   foreach(test ${ARGN})
     if(TEST ${test})
@@ -45,12 +46,12 @@ function(farandole_in_quick_runs)
   endforeach()
 endfunction()
 
-# The launcher of an MPI with `processes` processes, as a list in `out`.
+# Sets `out` to the command, as a list, that launches `processes` processes with an MPI.
 function(farandole_mpi_command out flavour processes)
   set(${out} ${FARANDOLE_MPI_${flavour}_LAUNCHER} -n ${processes} ${FARANDOLE_MPI_${flavour}_LAUNCH_FLAGS} PARENT_SCOPE)
 endfunction()
 
-# One test per MPI and number of processes: <name>.<flavour>.<processes>
+# Adds one test per MPI and number of processes: <name>.<flavour>.<processes>
 function(farandole_add_mpi_test name)
   cmake_parse_arguments(arg "" "TARGET;TIMEOUT" "PROCESSES;ARGUMENTS;ENVIRONMENT;LABELS" ${ARGN})
   if(NOT arg_TIMEOUT)
@@ -73,7 +74,8 @@ function(farandole_add_mpi_test name)
   endforeach()
 endfunction()
 
-# A test on pretended hosts: <name>.<flavour>.hosts_<ranks of each host, joined by _>; with each MPI, or those of FLAVOURS
+# Adds one test per MPI, or per MPI in FLAVOURS, on simulated hosts: <name>.<flavour>.hosts_<ranks of each host, joined
+# by _>
 function(farandole_add_hosts_test name)
   cmake_parse_arguments(arg "" "TIMEOUT;LABEL" "RANKS;COMMAND;ENVIRONMENT;FLAVOURS" ${ARGN})
   if(NOT arg_FLAVOURS)

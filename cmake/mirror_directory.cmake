@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DFROM=DIRECTORY -DTO=DIRECTORY [-DKEEP=NAME,…] -P mirror_directory.cmake
 #
-# Copies what changed in FROM to TO, and deletes the files of TO that FROM no longer has: a source that was renamed must not
-# be found under its old name. The directories KEEP of TO, relative to TO, belong to others and stay as they are. Python's
-# __pycache__ is neither copied nor deleted.
+# Copies changed files from FROM to TO, and deletes files of TO that FROM lacks, so that a renamed source does not
+# remain under its old name. KEEP: directories, relative to TO, that stay unchanged because other rules write them.
+# Python's __pycache__ is neither copied nor deleted.
 cmake_policy(VERSION 3.25)
 string(REPLACE "," ";" kept "${KEEP}")
 
-# files_of(OUT DIRECTORY): the files below it, relative to it.
+# files_of(OUT DIRECTORY): sets OUT to the files below DIRECTORY, relative to DIRECTORY.
 function(files_of out directory)
   file(GLOB_RECURSE found RELATIVE ${directory} LIST_DIRECTORIES false ${directory}/*)
   list(FILTER found EXCLUDE REGEX "(^|/)__pycache__/")

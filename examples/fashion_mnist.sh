@@ -33,7 +33,7 @@ cached() {
   sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt" | grep -v -e '-NOTFOUND$' || true
 }
 
-# The build's progress: on a terminal ninja rewrites one line.
+# Format of the build's progress, which ninja rewrites in one line on a terminal.
 export NINJA_STATUS='build: %f of %t steps, %e s: '
 (cd "$root" && cmake --preset release)
 if ! (cd "$root" && cmake --build --preset release --target help) | grep 'farandole-train:' >/dev/null; then
@@ -55,7 +55,7 @@ esac
 train=("$build/bin/farandole-train" --model cnn)
 launch=()
 
-# Adds `--epochs` for a training of at most about ten minutes, after it has measured the first steps. An epoch has 60,000 images.
+# Measures the first steps, and adds `--epochs` for a training of at most about ten minutes. An epoch has 60,000 images.
 limit_epochs() {
   local steps=$build/first_steps.json rate epochs
   echo 'fashion_mnist.sh: measuring the first 20 training steps' >&2

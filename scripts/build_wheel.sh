@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds the wheel of a release, whose contents do not depend on what happens to be installed.
+# Builds the wheel of a release. The contents do not depend on optional packages of this machine.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -41,7 +41,7 @@ for tool in auditwheel patchelf; do
 done
 
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
-# The time of all files in the wheel: that of the newest commit, or of the changelog in a source distribution.
+# The time of all files in the wheel: the time of the newest commit or, in a source distribution, of the changelog.
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || stat -c %Y CHANGELOG.md)}
 export SOURCE_DATE_EPOCH
 "$python" -m pip --disable-pip-version-check wheel --no-deps --no-cache-dir -w "$work/plain" . \

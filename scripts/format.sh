@@ -9,9 +9,9 @@ case ${1-} in
   --check) mode=(--dry-run -Werror) ;;
   *) echo "usage: scripts/format.sh [--check]" >&2; exit 2 ;;
 esac
-# Releases of clang-format differ in what they make of the same rules.
+# Releases of clang-format differ in their output for the same rules.
 command -v clang-format-14 >/dev/null || { echo "format.sh: no clang-format-14; scripts/setup.sh --dev installs it" >&2; exit 1; }
-# Also files that are not committed yet.
+# Includes files that are not committed yet.
 mapfile -d '' files < <(git ls-files -z --cached --others --exclude-standard -- '*.h' '*.cpp' '*.cu' '*.cuh')
 existing=()
 for file in "${files[@]}"; do

@@ -15,7 +15,7 @@ matplotlib.use("svg")
 import matplotlib.pyplot as plt  # noqa: E402  (the backend is chosen first)
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator  # noqa: E402
 
-OURS = {"user": "#0072b2", "window": "#d55e00"}  # colours that the colour-blind can tell apart
+OURS = {"user": "#0072b2", "window": "#d55e00"}  # distinguishable for colour-blind readers
 PEERS = ["#5f5f5f", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#7a5195"]
 MARKERS = "sDv^PX"
 
@@ -89,7 +89,7 @@ def main():
         dress(axes, result, count)
     panels[0][0].set_ylabel("time of one call, median")
     handles, labels = panels[0][0].get_legend_handles_labels()
-    # Ours first in the legend, although drawn last, on top of the others.
+    # Farandole comes first in the legend. Its curves are drawn last, on top of the peers'.
     order = sorted(range(len(labels)), key=lambda i: not labels[i].startswith("Farandole"))
     columns = 3 if len(pairs) == 1 else 6
     figure.legend([handles[i] for i in order], [labels[i] for i in order], frameon=False, loc="upper left", ncol=columns,

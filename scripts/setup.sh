@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs what the build needs and the system lacks, from the packages of Debian and Ubuntu.
+# Installs the packages of Debian and Ubuntu that the build needs and the system lacks.
 set -euo pipefail
 
 usage() {
@@ -30,8 +30,8 @@ misuse() { say "$*"; exit 2; }
 # shellcheck source=scripts/tools.sh
 source "$(dirname "${BASH_SOURCE[0]}")/tools.sh"
 
-# Debian only recommends make, which CMake uses for a user's program, and ocl-icd-opencl-dev, which the CMake package of
-# libdnnl-dev wants.
+# make and ocl-icd-opencl-dev are listed because other packages only recommend them. CMake uses make for a user's
+# program. The CMake package of libdnnl-dev needs ocl-icd-opencl-dev.
 readonly build_packages=(
   g++ cmake make ninja-build ccache
   libeigen3-dev libdnnl-dev ocl-icd-opencl-dev zlib1g-dev
@@ -40,7 +40,7 @@ readonly build_packages=(
 )
 readonly python_packages=(python3 python3-venv)
 readonly dev_packages=(clang-format-14 clang-tidy-14 iproute2 iptables openssh-client openssh-server pkg-config)
-# What the build can do without; one MPI is needed all the same.
+# Packages that the build can do without, by group. At least one MPI is needed.
 declare -rA optional_packages=(
   [openmpi]='openmpi-bin libopenmpi-dev'
   [mpich]='mpich libmpich-dev'
@@ -88,9 +88,9 @@ done
 tensorflow_needed='tensorflow-cpu>=2.16,<2.22'
 [ -z "$tensorflow_version" ] || tensorflow_needed="tensorflow-cpu==$tensorflow_version"
 
-# ---- What is needed, and what of it is missing
+# ---- Needed and missing packages
 
-# True on Debian, Ubuntu, and systems that say that they are like one of them.
+# True on Debian, Ubuntu, and systems whose os-release names one of them in ID_LIKE.
 is_debian_like() {
   [ -r "$os_release" ] || return 1
   # shellcheck disable=SC1090  # its place is an argument
@@ -116,10 +116,10 @@ Then set SKIP_SETUP=1, and the other scripts leave this one out.
 TEXT
 }
 
-# All packages that may come to be needed.
+# All packages that this script may install.
 read -ra names_of_all <<<"${wanted[*]} ${optional_names[*]} $newer_compiler ${python_packages[*]}"
 
-# The state of each package that the system has known.
+# The state of each package that dpkg knows.
 declare -A state=()
 read_states() {
   local package value
@@ -135,7 +135,7 @@ missing_among() {
   done
 }
 
-# The version of each package that apt would install; there is none of a package that apt cannot install.
+# The version of each package that apt would install. Packages that apt cannot install have no entry.
 declare -A offered=()
 read_offers() {
   local package version
@@ -157,24 +157,25 @@ have_lists() {
   LC_ALL=C apt-cache policy 2>/dev/null | grep ' Packages$' >/dev/null
 }
 
-# offers_less PACKAGE NEEDED
+# offers_less PACKAGE NEEDED: true if apt offers PACKAGE in a version older than NEEDED.
 offers_less() {
   [ -n "${offered[$1]-}" ] && ! is_at_least "$2" "${offered[$1]}"
 }
 
-# Adds to `wanted` what makes up for a compiler and a CMake that are too old, or will be once apt has installed them.
+# Adds a newer compiler to `wanted`, and the packages to install a newer CMake, if the system's, or those that apt would
+# install, are too old.
 want_newer_tools() {
   if needs_newer_compiler && { command -v c++ >/dev/null || offers_less g++ "$gxx_needed"; }; then
     wanted+=("$newer_compiler")
   fi
-  # pip installs CMake then.
+  # pip then installs CMake.
   if ! is_good_cmake cmake && { command -v cmake >/dev/null || offers_less cmake "$cmake_needed"; }; then
     wanted+=("${python_packages[@]}")
   fi
   mapfile -t wanted < <(printf '%s\n' "${wanted[@]}" | awk '!seen[$0]++')
 }
 
-# Sets `missing`, what is needed, and `spare`: of each optional group what is missing.
+# Sets `missing` to the needed packages that are missing, and `spare` to the missing packages of each optional group.
 find_missing() {
   local group names first=openmpi
   mapfile -t missing < <(missing_among "${wanted[@]}")
@@ -184,7 +185,7 @@ find_missing() {
     mapfile -t names < <(missing_among "${names[@]}")
     [ ${#names[@]} = 0 ] || spare[$group]=${names[*]}
   done
-  # One MPI is needed, unless there is one from elsewhere.
+  # One MPI is needed, unless mpicxx of an MPI from elsewhere is on PATH.
   if [ -n "${spare[openmpi]-}" ] && [ -n "${spare[mpich]-}" ] && ! command -v mpicxx >/dev/null; then
     if ! can_have openmpi && can_have mpich; then first=mpich; fi
     read -ra names <<<"${spare[$first]}"
@@ -193,7 +194,7 @@ find_missing() {
   fi
 }
 
-# True if apt can install all that is missing of an optional group.
+# True if apt can install all missing packages of an optional group.
 can_have() {
   local names
   read -ra names <<<"${spare[$1]-}"
@@ -202,8 +203,8 @@ can_have() {
 
 # ---- Packages
 
-# Sets `root`, the words before a command that make it root's, or `no_root`, why there are none. Nobody is asked for a
-# password where nobody is there to answer.
+# Sets `root` to the words that run a command as root, or `no_root` to the reason why that is impossible. Asks for a
+# password only on a terminal.
 become_root() {
   root=() no_root=
   if [ "$(id -u)" = 0 ]; then return; fi
@@ -230,7 +231,7 @@ update_lists() {
   find_missing
 }
 
-# leave_out GROUP WHY
+# leave_out GROUP REASON
 leave_out() {
   say "left out: ${spare[$1]} ($2); ${loss[$1]}"
   unset "spare[$1]"
@@ -243,7 +244,8 @@ leave_out_unknown() {
   done
 }
 
-# Without root: an error that names the whole command, or, where only optional packages are missing, a line for each.
+# Without root: fails with the whole command to run. If only optional packages are missing, prints a line for each
+# group.
 do_without_root() {
   local update=$1 group
   if [ ${#missing[@]} -gt 0 ]; then
@@ -266,13 +268,13 @@ install_missing() {
   want_newer_tools
   find_missing
   become_root
-  # Lists that do not know what is needed, or that are not there at all, as in images of containers, are out of date.
+  # apt's lists are out of date if they lack a needed package, or if there are none, as in images of containers.
   if [ -n "$(not_offered "${missing[@]}")" ] || ! have_lists; then
     update='apt-get update && '
     [ -n "$no_root" ] || update_lists
   fi
   unknown=$(not_offered "${missing[@]}")
-  # Before an update that only root can make, nothing is known about these.
+  # Without root, and before the update that needs root, apt may still come to know the optional packages.
   if [ -z "$no_root" ] || [ -z "$update" ]; then leave_out_unknown; fi
   if [ -n "$no_root" ]; then do_without_root "$update"; return; fi
   [ -z "$unknown" ] || fail "apt does not know, even after apt-get update: ${unknown//$'\n'/ }"
@@ -280,12 +282,12 @@ install_missing() {
   [ ${#names[@]} -gt 0 ] || return 0
   say "installing ${names[*]}"
   if as_root "${apt_install[@]}" "${names[@]}"; then return; fi
-  # Lists that know a package may still be out of date, which shows when it is no longer where they say.
+  # Lists that know a package may be out of date, too: the download fails if the package has moved.
   if [ -z "$update" ] && as_root apt-get update -q && as_root "${apt_install[@]}" "${names[@]}"; then return; fi
   fail 'apt-get has not installed all of this; its messages are above'
 }
 
-# ---- Newer tools than the system's
+# ---- Tools that are newer than the system's
 
 check_compiler() {
   if needs_newer_compiler && ! is_good_compiler "$newer_compiler"; then
@@ -299,15 +301,15 @@ make_environment() {
   [ -x "$1/bin/python" ] || python3 -m venv "$1" || fail "no Python environment could be made in $1"
 }
 
-# Without --python, only CMake's programs are linked to the directory for PATH: an environment's python3 would hide the
-# system's.
+# Directory of CMake for PATH. Without --python it has links to CMake's programs only, because an environment's python3
+# would hide the system's.
 readonly cmake_dir=${python_dir:-$tools_dir}/bin
 install_cmake() {
   local environment=${python_dir:-$tools_dir/environment} program
   if is_good_cmake cmake || is_good_cmake "$cmake_dir/cmake"; then return; fi
   say "installing CMake in $environment, as the system's is too old"
   make_environment "$environment"
-  # Before 4, as CMake files of older libraries ask for rules that CMake 4 no longer has.
+  # CMake 3, because CMake 4 has dropped policies that CMake files of older libraries request.
   "$environment/bin/python" -m pip --disable-pip-version-check install -q "cmake>=$cmake_needed,<4" ||
     fail "cmake >= $cmake_needed is needed, and pip cannot install it in $environment"
   if [ -z "$python_dir" ]; then
@@ -317,7 +319,7 @@ install_cmake() {
   is_good_cmake "$cmake_dir/cmake" || fail "the CMake in $environment does not run; remove that directory and try again"
 }
 
-# What a shell that builds by hand needs; the scripts of this repository take it by themselves.
+# Prints the variables to export before building by hand. The scripts of this repository set them themselves.
 say_how_to_use_tools() {
   local exports=()
   is_good_cmake cmake || exports+=("PATH=\"$(cd "$cmake_dir" && pwd):\$PATH\"")
@@ -350,7 +352,8 @@ make_python_environment() {
   if ! has_modules tensorboard tf_keras; then
     echo "setup.sh: installing TensorBoard and tf-keras in $python_dir"
     local version
-    # tf-keras would install the package tensorflow over tensorflow-cpu; all else that it needs is there already.
+    # --no-deps: tf-keras would install the package tensorflow over tensorflow-cpu. Its other dependencies are
+    # installed.
     if ! { version=$("$python_dir/bin/python" -c 'import tensorflow; print(tensorflow.__version__)' 2>/dev/null) &&
       "${pip[@]}" --no-deps "tf-keras==${version%.*}.*" && "${pip[@]}" tensorboard; }; then
       say 'no TensorBoard and tf-keras: their tests will be skipped'

@@ -39,7 +39,7 @@ compiled() {
   sed -n "s|^ *\"file\": \"$PWD/\(.*\)\",\{0,1\}\$|\1|p" "$build/compile_commands.json" | sort -u
 }
 
-# What the last commit on main does not have; on main itself, what the last commit changed.
+# Files that differ from main and files that git does not track; on main itself, files that the last commit changed.
 changed() {
   local base
   base=$(git merge-base HEAD origin/main 2>/dev/null || git merge-base HEAD main 2>/dev/null || git rev-parse HEAD)
@@ -47,7 +47,7 @@ changed() {
   { git diff --name-only "$base"; git ls-files --others --exclude-standard; } | sort -u
 }
 
-# Standard input: changed files. The sources among them, and those that include a header among them.
+# Reads changed files from standard input. Prints the sources among them, and the sources that include a changed header.
 affected() {
   local file
   while read -r file; do
@@ -70,7 +70,7 @@ trap 'rm -rf "$report"' EXIT
 export build report
 deadline=$((seconds > 0 ? $(date +%s) + seconds : 0))
 export deadline
-# clang does not know all the warnings that other compilers are told about.
+# -Wno-unknown-warning-option: clang does not know all warnings of other compilers.
 # shellcheck disable=SC2016  # expanded by the shells that xargs starts
 printf '%s\0' "${files[@]}" | xargs -0 -P "$(nproc)" -n 1 bash -c '
   if [ "$deadline" != 0 ] && [ "$(date +%s)" -ge "$deadline" ]; then echo "$1" >>"$report/left"; exit 0; fi

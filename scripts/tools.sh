@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
-# Sourced by the scripts that build: which CMake and which C++ compiler are new enough, and where they are if the
-# system's own are not, as on Ubuntu 22.04.
+# Sourced by the scripts that build. Decides whether CMake and the C++ compiler are new enough, and finds newer ones,
+# which setup.sh has installed, if the system's are too old, as on Ubuntu 22.04.
 
 readonly cmake_needed=3.25 gxx_needed=12 clang_needed=14
-# The compiler that setup.sh installs beside one that is too old.
+# The compiler that setup.sh installs if the system's compiler is too old.
 readonly newer_compiler=g++-12
 tools_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/build/tools
 readonly tools_dir
 
-# is_at_least NEEDED FOUND: MAJOR[.MINOR], and a text that begins with a version; where there is none it is not.
+# is_at_least NEEDED FOUND: true if FOUND begins with a version of at least NEEDED. NEEDED has the form MAJOR[.MINOR].
 is_at_least() {
   [[ $1 =~ ^([0-9]+)(\.([0-9]+))?$ ]] || return 2
   local major=${BASH_REMATCH[1]} minor=${BASH_REMATCH[3]:-0}
@@ -30,14 +30,14 @@ is_good_compiler() {
   is_at_least "$needed" "$("$1" -dumpversion 2>/dev/null)"
 }
 
-# True if CMake would take a compiler that is too old, or none. What CXX names is the caller's choice.
+# True if CMake would find no compiler, or one that is too old. False if CXX is set: the caller has chosen a compiler.
 needs_newer_compiler() {
   [ -z "${CXX-}" ] && ! is_good_compiler c++
 }
 
-# use_tools [ENVIRONMENT]: for all that this shell starts, what setup.sh has installed because the system's own is too
-# old: the CMake of that Python environment, or of build/tools, and the compiler. The compiler's cache takes what another
-# folder of this checkout, or another checkout, has compiled alike.
+# use_tools [ENVIRONMENT]: sets PATH and CXX to the tools that setup.sh has installed, if the system's are too old:
+# CMake of the Python environment ENVIRONMENT or of build/tools, and the compiler. Also sets ccache's variables, so that
+# build directories and checkouts share compiled files.
 use_tools() {
   local directory
   CCACHE_BASEDIR=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

@@ -45,12 +45,12 @@ STRUCTURE = '''class _Structure(ctypes.Structure):
 
 
 class Interface(NamedTuple):
-    """Declarations of the header, by the names of C without the prefix."""
+    """Declarations of the header. Keys are C names, without the prefix `farandole_` except for functions."""
 
     constants: Dict[str, int]
     enumerations: Dict[str, List[Tuple[str, int]]]
-    structures: Dict[str, List[str]]  # each with its declarations
-    functions: Dict[str, Tuple[str, List[str]]]  # each with its result and its parameters
+    structures: Dict[str, List[str]]  # name → declarations of its members
+    functions: Dict[str, Tuple[str, List[str]]]  # name → (result type, parameters)
 
 
 def parse(text: str) -> Interface:
@@ -90,7 +90,7 @@ class Writer:
         self.callbacks: List[str] = []
 
     def type_of(self, declaration: str, owner: str = "") -> Tuple[str, List[str]]:
-        """The ctypes type and the names that a declaration of C declares. owner: for the name of a callback's type."""
+        """(ctypes type, declared names) of a C declaration. owner: prefix for the name of a callback's type."""
         callback = re.fullmatch(r"([\w *]+?) ?\(\*(\w+)\)\((.*)\)", declaration)
         if callback:
             kind = f"{owner}{camel(callback[2])}Function"
@@ -104,7 +104,7 @@ class Writer:
         """The ctypes type of a type without a name, such as `const char*`."""
         stars, base = text.count("*"), re.sub(r"\b(const|volatile)\b|\*", "", text).strip()
         if base in ("char", "void") and stars < 2:
-            # A `char*` that is not const belongs to the caller, who has to free it: c_char_p would lose its address.
+            # The caller owns a `char*` that is not const and has to free it, but c_char_p would lose its address.
             is_text = base == "char" and "const" in text
             return "None" if stars == 0 else "c_char_p" if is_text else "c_void_p"
         name = base[len("farandole_") :]

@@ -31,7 +31,7 @@ inline std::optional<farandole::MemorySpace> use_device(farandole::Communicator&
   } catch (const farandole::InvalidArgument& error) {
     std::fprintf(stderr, "%s has no usable device: %s\n", ranks.describe(ranks.rank()).c_str(), error.what());
   }
-  // If a rank ended alone, the other ranks would wait for it and then report it as lost.
+  // The ranks agree, because the other ranks would wait for a rank that ended alone, and then report it as lost.
   std::vector<int> have_one{device.is_host() ? 0 : 1};
   ranks.allreduce(have_one, farandole::ReduceOp::kMin);
   if (have_one.front() == 0) return std::nullopt;

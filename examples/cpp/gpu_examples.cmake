@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# The examples for GPUs. Each example is built twice: with CUDA's runtime, as users build it, if there is a toolkit; and, for
-# tests, with the double of CUDA (tests/support/host_device), so that the example runs on every machine.
+# The examples for GPUs. Each example is built twice. If there is a CUDA toolkit, the example is built with CUDA's
+# runtime, as users build it. For tests, the example is built with the double of CUDA (tests/support/host_device), so
+# that it runs on every machine.
 set(FARANDOLE_HAVE_CUDART OFF)
 if(FARANDOLE_HAVE_KERNELS)
   # The toolkit of the nvcc that compiles the kernels.
@@ -29,8 +30,8 @@ function(farandole_compile_for_gpus out source)
   set(${out} ${object} PARENT_SCOPE)
 endfunction()
 
-# Adds a test that the program without a device prints the reason, and ends with the status of a skipped test. Further
-# arguments are passed to tests/device/no_device.sh, for the double.
+# Adds a test that the program, without a device, prints the reason and ends with the status of a skipped test. Further
+# arguments: variables for the double, passed to tests/device/no_device.sh.
 function(farandole_add_no_device_test name)
   add_test(NAME example_${name}.no_device
            COMMAND ${PROJECT_SOURCE_DIR}/tests/device/no_device.sh $<TARGET_FILE:example_${name}> ${ARGN})

@@ -39,7 +39,7 @@ int run() {
   int process = 0, processes = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &process);
   MPI_Comm_size(MPI_COMM_WORLD, &processes);
-  // Farandole's ranks are those of the communicator `team`. Its ranks are in reverse order of the processes.
+  // Farandole takes its ranks from the communicator `team`, in which processes are in reverse order.
   MPI_Comm team = MPI_COMM_NULL;
   MPI_Comm_split(MPI_COMM_WORLD, processes >= kFewestForTwoTeams ? process % 2 : 0, -process, &team);
   // sums_agree destroys its World before it returns. A World must end before its communicator is freed and MPI

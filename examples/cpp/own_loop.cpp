@@ -51,7 +51,7 @@ Samples make_samples(std::mt19937& generator) {
   return all;
 }
 
-/// The gradients' memory, as the averager's argument.
+/// Views of the gradients' memory, the argument of GradientAverager. The matrices must outlive the averager.
 std::vector<GradientSpan> spans_of(Matrix& first, Matrix& second) {
   return {{std::span(first.data(), static_cast<std::size_t>(first.size())), "first"},
           {std::span(second.data(), static_cast<std::size_t>(second.size())), "second"}};

@@ -34,7 +34,7 @@ namespace {
 
 constexpr int kSamples = 512, kBatch = 64, kEpochs = 60;
 constexpr double kLearningRate = 0.2;
-// The loss that own_loop prints, which computes the same on a processor.
+// The loss that own_loop prints for the same computation on a processor.
 constexpr double kLossOfOneRank = 0.0050171724;
 
 /// Matrices in row-major order; rows are samples. The last input is always 1, so that the first matrix of weights
@@ -73,14 +73,14 @@ struct Model {
         hidden(kSamples * kHidden, stream),
         error(kSamples, stream) {}
 
-  /// The error of `rows` samples, times `factor`.
+  /// Computes `hidden`, and `error` times `factor`, for `rows` samples.
   void forward(const double* inputs, const double* targets, double factor, int rows, const CudaStream& stream) {
     compute_hidden(inputs, first.data(), hidden.data(), rows, stream.get());
     compute_error(hidden.data(), second.data(), targets, factor, error.data(), rows, stream.get());
   }
 };
 
-/// The loss after the last training step.
+/// Trains the model and returns the loss after the last training step.
 double train(Communicator& ranks, MemorySpace device) {
   std::mt19937 generator(1);
   const Samples all = make_samples(generator);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each kernel has one thread for each number of the result. cudaLaunchKernelEx launches the kernels like <<<…>>>, but
-// is C++ without an extension, so that the tests can compile this file for processors, too.
+// Each kernel has one thread per number of the result. cudaLaunchKernelEx launches kernels like <<<…>>> but needs no
+// extension of C++, so the tests can compile this file for processors, too.
 #include "own_loop_gpu_kernels.h"
 
 #include <cmath>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernels of own_loop_gpu.cpp. The model: targets ≈ tanh(inputs · first) · second. All matrices are in device
-// memory, row by row; rows are samples. Each function enqueues one kernel in `stream`, and throws if CUDA reports an
-// error.
+// memory, in row-major order; rows are samples. Each function enqueues one kernel in `stream`, and throws if CUDA
+// reports an error.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -10,7 +10,7 @@ inline constexpr int kInputs = 4, kHidden = 32;
 
 /// hidden = tanh(inputs · first): rows × kHidden from rows × kInputs and kInputs × kHidden.
 void compute_hidden(const double* inputs, const double* first, double* hidden, int rows, cudaStream_t stream);
-/// error = (hidden · second - targets) · factor: a number for each row.
+/// error = (hidden · second - targets) · factor: one number per row.
 void compute_error(const double* hidden, const double* second, const double* targets, double factor, double* error,
                    int rows, cudaStream_t stream);
 /// d_second = hiddenᵀ · error: kHidden numbers.

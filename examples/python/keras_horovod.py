@@ -5,7 +5,7 @@
     farandole-run -np 2 python keras_horovod.py --epochs 1 --steps 20    a quick look
     TF_USE_LEGACY_KERAS=1 farandole-run -np 2 python keras_horovod.py    the same on tf-keras
 
-It is written as programs for Horovod are; only the import differs.
+The program is written for Horovod; only the import differs.
 """
 
 import argparse

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Build options of this copy of Farandole, under the names of Horovod's queries."""
+"""Queries of the features of this copy of Farandole, under Horovod's names."""
 
 import ctypes
 import os
@@ -23,7 +23,8 @@ def _device_settings() -> Optional[Dict[str, str]]:
 
 
 def _loaded(path: str) -> Optional[ctypes.CDLL]:
-    """The library, as the plug-in for CUDA loads it: a copy that the process has loaded already comes first."""
+    """Loads a library as the plug-in for CUDA does, which prefers a copy that the process has already loaded. None if
+    the loader finds no library."""
     for mode in (os.RTLD_NOLOAD, 0):
         try:
             return ctypes.CDLL(path, mode=mode | os.RTLD_NOW | os.RTLD_LOCAL)

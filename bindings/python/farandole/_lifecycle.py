@@ -69,7 +69,7 @@ def init(
     except BaseException as reason:
         _engine.lib.farandole_abort(f"init() failed: {reason}".encode())
         raise
-    if refused is not None:  # on all ranks: the job ends without a fault
+    if refused is not None:  # on all ranks alike, so the job ends by a clean shutdown
         shutdown()
         raise refused
 
@@ -89,8 +89,8 @@ def _interrupts_end_the_process() -> Iterator[None]:
 
 
 def _given_sets(sets: Any) -> Tuple[List[ProcessSet], str]:
-    """(The process sets that init() was given, why they are invalid or ""). The caller raises the error later, once all
-    ranks know of it: peers would wait for a rank that raises alone."""
+    """Returns (the process sets passed to init(), the reason why they are invalid or ""). The caller raises the error
+    only after all ranks know of it. If a rank raised alone, its peers would wait for it."""
     if sets is None or (isinstance(sets, str) and sets.lower() == "dynamic"):
         return [], ""
     try:
@@ -108,8 +108,8 @@ def _given_sets(sets: Any) -> Tuple[List[ProcessSet], str]:
 
 
 def _refused_sets(sets: List[ProcessSet], problem: str) -> Optional[errors.Error]:
-    """The error that all ranks raise instead of creating the process sets: a rank's list is invalid, or lists differ.
-    None if the sets can be created. Collective."""
+    """Returns the error that all ranks raise if a rank's list of process sets is invalid or lists differ. None if the
+    sets can be created. Collective."""
     ranks = [each.ranks or [] for each in sets]
     everybody = list(range(size()))
     if not problem and everybody in ranks:
@@ -212,8 +212,9 @@ def _abort_for(kind: type, value: BaseException, trace: Any) -> None:
 
 
 def _print_report(kind: type, value: BaseException, trace: Any) -> bool:
-    """Prints what `_uncaught.report` returns, and returns True. Otherwise prints the cause in one line, for a traceback
-    that follows: tracebacks of libraries are long, and several ranks may print."""
+    """Prints the text of `_uncaught.report` and returns True. If there is no such text, prints the cause in one line
+    and returns False: a traceback follows, which may be long and mixed with those of other ranks. Prints nothing and
+    returns False if this process is not one of several ranks."""
     if _hooks_of != os.getpid() or not _engine.is_initialized() or size() == 1:
         return False
     text = _uncaught.report(kind, value, trace, rank())

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lowers the log of TensorFlow's C++ code: by default every rank would print lines about oneDNN, instructions of the
-processor and missing GPUs before the first line of the program."""
+"""Limits the log of TensorFlow's C++ code to errors. By default every rank would print lines about oneDNN, instructions
+of the processor and missing GPUs before the first line of the program."""
 
 import os
 import sys
 from typing import Dict, Mapping
 
 _VARIABLE = "TF_CPP_MIN_LOG_LEVEL"
-_ERRORS = "2"  # TensorFlow repeats in warnings what it raises as exceptions, and the end of each data set
+_ERRORS = "2"  # warnings only repeat exceptions, and report the end of each data set
 
 
 def settings(environment: Mapping[str, str]) -> Dict[str, str]:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Threads of the library. They block signals, which belong to the program: a thread without blocked signals could take
-a signal that the program waits for with `signal.sigwait`. The core does the same in C++ (library_thread.h)."""
+"""Starts the library's threads with signals blocked, because signals belong to the program. An unblocked thread could
+take a signal that the program waits for with `signal.sigwait`. The core does the same in C++ (library_thread.h)."""
 
 import signal
 import threading
 from typing import Any, Callable, Tuple
 
-# Signals that a thread's own error raises. Handlers must see them in the thread where they happen.
+# Signals that a fault of a thread raises. They stay unblocked, so that handlers run in the faulting thread.
 _OWN_MISTAKES = {"SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP", "SIGABRT", "SIGSYS"}
 
 

@@ -27,10 +27,10 @@ _MAX_REPEATED = 100  # characters of an error that rank 0 prints in full
 
 
 def described(kind: type, value: BaseException, trace: Optional[TracebackType]) -> str:
-    """The exception in words, with the file and line of the program."""
+    """Describes an exception in words, with the file and line of the program."""
     text, frames = _cause(kind, value)
     frames = [(frame.filename, frame.lineno or 0) for frame in traceback.extract_tb(trace)] + frames
-    # The last frame of the program, rather than of this package or of a library.
+    # Prefer the last frame of the program to frames of this package or of a library.
     outside = [frame for frame in frames if not frame[0].startswith(_OWN)]
     written = [frame for frame in outside if _is_of_program(frame[0])]
     for name, line in (written or outside)[-1:]:

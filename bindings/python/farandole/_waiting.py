@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waits inside the library in such a way that signals still end the wait.
+"""Waits inside the library, and lets signals interrupt the wait.
 
 A thread that waits in C code does not run Python's signal handlers. While the main thread waits, a small thread listens
 for signals on Python's wake-up file descriptor and ends the wait. The handler then runs, and the wait continues unless
@@ -10,7 +10,7 @@ ctypes would drop the exception, and the rest of the callback would not run. Han
 thread has left the callbacks.
 """
 
-import _signal  # `signal` wraps this module in lookups of enumerations, which take ten times as long
+import _signal  # `signal` wraps this module and looks up enumerations, which takes ten times as long
 import contextlib
 import ctypes
 import os
@@ -23,7 +23,7 @@ from ._threads import start_thread
 
 
 def _call_all(calls: Sequence[Tuple[Callable[..., Any], Tuple[Any, ...]]]) -> None:
-    """Makes all calls, even if one of them raises, or a pending signal handler does."""
+    """Makes all calls, even if a call or a pending signal handler raises."""
     if calls:
         function, arguments = calls[0]
         try:
@@ -55,7 +55,7 @@ class _Handlers:
             self._put_back_all()
 
     def run(self) -> None:
-        """Runs the handlers of signals that have arrived, as if outside of the library. Passes on their exceptions."""
+        """Runs the handlers of signals that have arrived, as if outside of the library. Propagates their exceptions."""
         if not self._arrived:
             return
         depth, self._depth = self._depth, 0  # a handler may call the library

@@ -119,15 +119,15 @@ _JOINED = _engine.JoinDoneFunction(_joined)
 class Names:
     """Names for requests without a name: the n-th request in a process set has the same name on all of its ranks.
 
-    The name of a request depends only on the number of requests before, which all ranks count alike. It does not depend
-    on which requests have ended, or in which order a rank waits, because both differ between ranks. Names are reused
-    after COUNT requests, so that the ranks need not agree on new names forever. A request whose name is still pending,
-    because more than COUNT requests were started without a wait or because another rank is late, stays in the engine's
-    queue until the earlier request has ended on this rank. That cannot block a program that would end otherwise: the
-    earlier request ends when all ranks have made it, and each rank makes the earlier request before the later request
-    (see Inbox::acquire_name).
+    The name of a request depends only on the number of earlier requests, which is the same on all ranks. The name does
+    not depend on which requests have ended, or in which order a rank waits, because both differ between ranks. Names
+    are reused after COUNT requests, so that the ranks need not agree on new names forever. A request whose name is
+    still pending, because more than COUNT requests were started without a wait or because another rank is late, stays
+    in the engine's queue until the earlier request has ended on this rank. That cannot block a program that would end
+    otherwise: the earlier request ends when all ranks have made it, and each rank makes the earlier request before the
+    later request (see Inbox::acquire_name).
 
-    Ranks that make different requests at the same point raise Mismatch there, and match again from the next request on.
+    If ranks make different requests at the same point, all raise Mismatch. The next requests match again.
 
     Ranks that have joined have made fewer requests than the others. When all have joined, the counts start at 0 again.
     """
@@ -179,7 +179,7 @@ os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 class Call:
-    """Context manager for a call that other ranks make, too. The block checks the arguments and submits the request.
+    """Context manager for a collective call. The block checks the arguments and submits the request.
 
         with Call(process_set, name) as call:
             …code that may raise…
@@ -242,7 +242,7 @@ class Call:
         )
         for index, context in enumerate(contexts):
             _pending[context] = (work, index)
-        self._is_known = True  # from here on the engine informs the peers
+        self._is_known = True  # from here on the engine reports failures to the peers
         try:
             with _waiting.in_library():
                 _engine.call("farandole_submit", byref(request))

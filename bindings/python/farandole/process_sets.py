@@ -15,8 +15,9 @@ class ProcessSet:
         if even.included():
             total = collectives.allreduce(x, process_set=even)
 
-    Created from any iterable of ranks, in any order, then passed to `init(process_sets=[…])` or `add_process_set`. That
-    sets `process_set_id`; before, and after `remove_process_set`, the id is None. `ranks` is sorted.
+    Create a set from any iterable of ranks, in any order, then register it by `init(process_sets=[…])` or
+    `add_process_set`. Registration sets `process_set_id`. The id is None before, and again after `remove_process_set`.
+    `ranks` is sorted.
     """
 
     def __init__(self, ranks_or_comm: Iterable[int]):
@@ -97,7 +98,7 @@ _registered: Dict[int, ProcessSet] = {}
 
 
 def id_of(process_set: ProcessSet) -> int:
-    """Id of a registered set, for a request. Raises InvalidArgument if the set is not registered."""
+    """Returns the id of a registered set. Raises InvalidArgument if the set is not registered."""
     if process_set.process_set_id is None:
         raise errors.InvalidArgument(f"{process_set} is not registered; pass it to init() or add_process_set() first")
     return process_set.process_set_id

@@ -2,7 +2,7 @@
 """Table of Horovod's public names: the corresponding name here, and differences. The modules that `import horovod…`
 finds, the texts about missing names, and the tables of docs/coming-from-horovod.md are made from this table.
 
-This file imports nothing but Python's library.
+Imports only Python's standard library.
 """
 
 from typing import Dict, List, NamedTuple, Optional
@@ -201,7 +201,7 @@ DIFFERENCES = {
 }
 
 _UTIL = "farandole._horovod.common_util"
-# Names whose module differs from that in MODULES, by name or "module:name".
+# Places of names that are not in the module given by MODULES. Keys are a name or "module:name".
 PLACES = {
     "__version__": "farandole._horovod.names:VERSION",
     **{name: f"farandole:{name}" for name in f"{_LIFECYCLE} is_homogeneous {_SETS}".split()},
@@ -261,7 +261,7 @@ def find(module: str, name: str) -> Optional[Row]:
 
 
 def place(module: str, name: str) -> Optional[Place]:
-    """Module and name here, even if the name does not exist. None if Horovod's module only has submodules."""
+    """Module and name in Farandole, even if Farandole lacks the name. None if Horovod's module only has submodules."""
     listed = name in ROWS.get(module, {})
     found = PLACES.get(f"{module}:{name}") or (PLACES.get(name) if listed else None)
     if found:

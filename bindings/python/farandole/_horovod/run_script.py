@@ -13,7 +13,7 @@ from .. import errors
 NAME = "horovodrun"
 _MARK = "# Made by farandole-run --as-horovod."
 _PYTHON = re.compile(r"python(\d+(\.\d+)?)?")
-# Options of Python before the script: in one word, and those whose value is the next word.
+# Python's options before the script: options in one word, and options whose value is the next word.
 _FLAG = re.compile(r"-[bBdEiIOPqRsSuvVx]+|-[WX].+")
 _WITH_WORD = ("-W", "-X")
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks before a job starts: finds the launcher, and tests whether the hosts are reachable. Launchers themselves
-respond to an unreachable host with a prompt, a hang or a page of text."""
+"""Checks before a job starts: finds the launcher, and tests whether the hosts are reachable. A launcher itself responds
+to an unreachable host with a prompt, a hang or a page of text."""
 
 import os
 import shlex
@@ -37,7 +37,7 @@ _INTERPRETERS = {".py": "python", ".sh": "bash"}
 
 
 def check_program(program: Sequence[str], name: str, options: Sequence[str]) -> None:
-    """Checks the program of a job on this host, because launchers answer with a page of text.
+    """Checks the program of a job on this host, because launchers answer a wrong program with a page of text.
 
     name, options: the words of the command line before `program`, for messages.
 

@@ -70,8 +70,8 @@ def _own_ssh_arguments(options: Options) -> List[str]:
 
 
 def ssh_arguments(launcher: Launcher, options: Options, environment: Mapping[str, str]) -> List[str]:
-    """Arguments that the launcher passes to ssh before the host:
-    those configured for all jobs, then this job's port and key."""
+    """Arguments that the launcher passes to ssh before the host: first
+    the arguments configured for all jobs, then this job's port and key."""
     return [*shlex.split(environment.get(_SSH_VARIABLES[launcher.flavour], "")), *_own_ssh_arguments(options)]
 
 
@@ -146,7 +146,7 @@ def _open_mpi(command: Command, launcher: Launcher, options: Options, environmen
 
 
 def _hydra(command: Command, launcher: Launcher, options: Options, environment: Mapping[str, str]) -> None:
-    """mpiexec of MPICH and Intel MPI, which exports the whole environment."""
+    """Options for mpiexec of MPICH and Intel MPI, which exports the whole environment."""
     made = []
     if options.hosts and launcher.flavour == "mpich":
         made += ["-hosts", _hosts.text_of(options.hosts)]
@@ -210,7 +210,8 @@ def _slurm(command: Command, launcher: Launcher, options: Options, environment: 
 
 
 def _slurm_network(command: Command, launcher: Launcher, options: Options) -> None:
-    """srun has no options for networks. Open MPI reads the same parameters from the environment of its ranks."""
+    """Chooses MPI's network under srun, which has no options for networks. Open MPI reads the parameters from the
+    environment of its ranks."""
     if launcher.flavour == "openmpi":
         if options.tcp_only:
             command.settings.update(OMPI_MCA_pml="ob1", OMPI_MCA_btl="self,tcp")

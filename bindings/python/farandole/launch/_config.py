@@ -7,7 +7,7 @@ from typing import Any, Dict, List
 from .. import errors
 
 _INSTALL = "pip install 'farandole[run]'"
-# The option for each entry of each section. A pair: the options for true and false.
+# The option for each entry of each section. A pair holds the options for true and false.
 _SECTIONS: Dict[str, Dict[str, Any]] = {
     "params": {
         name: f"--{name.replace('_', '-')}"

@@ -16,7 +16,7 @@ from .. import _quiet, errors
 from . import _checks, _commands, _options, _task
 
 _SECONDS_TO_END = 10  # for the launcher to end its ranks
-# Executes a program that gets SIGTERM when its parent has ended in any way. 1 is PR_SET_PDEATHSIG.
+# Executes a program to which the kernel sends SIGTERM when its parent ends in any way. 1 is PR_SET_PDEATHSIG.
 _WITH_PARENT = (
     "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 15, 0, 0, 0); os.execvp(sys.argv[1], sys.argv[1:])"
 )
@@ -173,7 +173,7 @@ def _run(command: List[str], environment: Dict[str, str]) -> int:
 def _results(directory: str, ranks: int, status: int, name: str) -> List[Any]:
     outcomes = [_task.read_outcome(directory, rank) for rank in range(ranks)]
     failed = [(rank, each) for rank, each in enumerate(outcomes) if each is not None and each.error]
-    # The cause comes first: ranks that failed because of another rank are sorted behind.
+    # The cause comes first, before ranks that failed because of another rank.
     failed.sort(key=lambda pair: (pair[1].is_consequence, pair[0]))
     for rank, outcome in failed:
         raise RuntimeError(f"{name} failed on rank {rank} of {ranks}: {outcome.error}\n\n{outcome.trace}")

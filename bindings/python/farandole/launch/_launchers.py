@@ -15,7 +15,8 @@ _CANDIDATES = {
     "mpirun": ("mpirun", "mpirun.openmpi", "mpiexec"),
     "mpiexec": ("mpirun", "mpiexec", "mpirun.mpich", "mpiexec.hydra"),
 }
-# Patterns in the output of `--version`. Hydra, which MPICH and Intel MPI share, names neither of them.
+# Patterns in the output of `--version`, tried in this order. MPICH's output may name only its process manager, Hydra.
+# Intel MPI uses Hydra, too, and comes first.
 _BANNERS = {
     "openmpi": re.compile(r"Open MPI|OpenRTE"),
     "intelmpi": re.compile(r"Intel\(R\) MPI"),
@@ -70,8 +71,8 @@ class Launcher:
         return f"{self.kind} of {of} ({self.path}), because {self.reason}"
 
     def knows_hosts(self, environment: Mapping[str, str]) -> bool:
-        """True if the launcher finds hosts by itself: from an allocation, or from a file that is configured for all
-        jobs."""
+        """True if the launcher finds hosts by itself: from an allocation, or from a hostfile that is configured for
+        all jobs."""
         return any(environment.get(name) for name in _HOSTS_FROM_ELSEWHERE[self.kind])
 
 

@@ -63,7 +63,7 @@ def _check_types(gradients: Sequence[Any], variables: Sequence[Any]) -> None:
 def refuse_in_model_step(what: str) -> None:
     """Raises InvalidArgument in a step of a Keras model that was made in the scope of a
     MirroredStrategy. The optimizer of such a model weights the ranks by their samples
-    and reduces. Gradients that were reduced before cannot be weighted any more."""
+    and reduces. It can no longer weight gradients that were already reduced."""
     if getattr(tf.distribute.get_replica_context(), "model_step", "") and _lifecycle.size() > 1:
         raise errors.InvalidArgument(
             f"{what} reduces gradients over the ranks, and so does every optimizer of a model that was made in the scope of a "
@@ -217,7 +217,7 @@ class GradientReducer:
     def _reduce_group(self, gradients: List[Any], name: Optional[str], about: str) -> List[Any]:
         options = dict(self._options)
         sparse = [isinstance(gradient, tf.IndexedSlices) for gradient in gradients]
-        if any(sparse):  # slices are gathered, which has no factors; the product of both factors is 1 here
+        if any(sparse):  # slices are gathered, and an allgather has no factors; their product is 1 here
             options.pop("prescale_factor", None)
             options.pop("postscale_factor", None)
         return grouped_allreduce(gradients, name=name, ignore_name_scope=name is not None, _about=about, **options)

@@ -186,7 +186,7 @@ def need_compiler(version: str) -> List[str]:
 
 
 def _need_private(path: Path, status: os.stat_result, may_be_sticky: bool = False) -> None:
-    """Raises ImportError if the path is a symbolic link, or if anybody but this user and root can write the path.
+    """Raises ImportError if the path is a symbolic link, or if a user other than this user and root can write it.
     may_be_sticky: accepts a sticky directory such as /tmp, in which users cannot replace files of other users."""
     others_write = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     if stat.S_ISLNK(status.st_mode):

@@ -59,7 +59,7 @@ def _check_sparse(op: int, prescale_factor: float, postscale_factor: float) -> N
 
 
 def _sparse_text(op: int, about: str) -> str:
-    """Text that the ranks compare: to the engine, a reduction of slices is an allgather without an operation."""
+    """Text that the ranks compare, because to the engine a reduction of slices is an allgather without an operation."""
     text = f"{choose_op(None, op).name} of IndexedSlices"
     return f"{text}, {about}" if about else text
 
@@ -95,8 +95,8 @@ def allreduce(
     device_dense, device_sparse: devices for the op; "" lets TensorFlow choose.
     compression: `Compression.none`, `.fp16` or `.bf16`: the type in which the tensor travels.
     op: Average (if None), Sum, Min, Max, Product or Adasum; Sum and Average for IndexedSlices.
-    prescale_factor, postscale_factor: factors of the inputs and of the result. Products of integers, and their average,
-        are truncated toward zero.
+    prescale_factor, postscale_factor: factors of the inputs and of the result. Integers that are scaled or averaged are
+        truncated toward zero.
     name: matches the calls of the ranks. None: made from names in the graph; in eager mode, calls are matched by their
         order.
     ignore_name_scope: the name does not include the name scopes around the call.

@@ -24,8 +24,8 @@ _NOT_SUBMITTED = (errors.Error, TypeError, ValueError, tf.errors.InvalidArgument
 
 
 def collective(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorator of a collective with arguments `name` and `process_set`. If an eager call raises before the engine has
-    the request, peers that make the same call would wait for this rank: they raise Mismatch instead."""
+    """Decorator of a collective with arguments `name` and `process_set`. Reports an eager call that raises before the
+    engine has the request: peers that make the same call raise Mismatch instead of waiting for this rank."""
     signature = inspect.signature(function)
 
     @functools.wraps(function)
@@ -62,8 +62,9 @@ def normalize_name(name: str) -> str:
 
 
 def set_number(process_set: Any) -> int:
-    """Number of a process set, which is given as None, a number or an object. Raises InvalidArgument if the object has
-    no number yet or, within a job, if no set has this number; also while a graph is built."""
+    """Returns the number of a process set. process_set: None for all ranks, a number or a ProcessSet. Raises
+    InvalidArgument, also while a graph is built, if a ProcessSet is not registered or if the job has no set of this
+    number."""
     if process_set is None:
         return _engine.GLOBAL_SET
     number = id_of(process_set) if hasattr(process_set, "process_set_id") else int(process_set)
@@ -76,7 +77,7 @@ def set_number(process_set: Any) -> int:
 
 
 def root_number(root_rank: Any) -> int:
-    """`root_rank` as a 32-bit attribute. A number out of range stays a number that is no rank."""
+    """Converts `root_rank` to a 32-bit attribute. Clamps a number out of range to a number that is no rank."""
     return min(max(operator.index(root_rank), -1), 2**31 - 1)
 
 
@@ -116,7 +117,7 @@ def name_from(default_name: str, inputs: Sequence[tf.Tensor]) -> Optional[str]:
 def run(
     function: Callable[..., Any], default_name: str, inputs: Sequence[tf.Tensor], name: Optional[str], /, **arguments
 ) -> Any:
-    """Runs an op of the library, or adds the op to the graph, where it only depends on its inputs.
+    """Runs an op of the library. In a graph, adds the op instead, which then depends on its inputs only.
 
     In a graph the op's name is `name`, or else made by `name_from`.
     """
@@ -166,8 +167,8 @@ def _run_independently(result: Any) -> None:
 
 
 def of_gradient(op: Any, suffix: str = "gradient") -> dict:
-    """Arguments of the collective that computes the gradient of `op`. Its name is made from the name of `op`: names of
-    gradient tensors may differ between ranks, because not every rank need use a result."""
+    """Returns arguments of the collective that computes the gradient of `op`. Derives the name from the name of `op`,
+    because names of gradient tensors may differ between ranks: a rank may leave a result unused."""
     ignore_name_scope = op.get_attr("ignore_name_scope")
     forward = getattr(op.outputs[0], "op", None)  # None: the op ran eagerly, and so does its gradient
     name = forward and f"{forward.name}_{suffix}"
@@ -179,8 +180,8 @@ def of_gradient(op: Any, suffix: str = "gradient") -> dict:
 
 
 def is_in_strategy() -> bool:
-    """True within a function that MirroredStrategy.run calls. There, each rank's loss is a part of one loss, and
-    gradients are those of that loss; Horovod defines the gradients of some collectives differently."""
+    """True within a function that MirroredStrategy.run calls. There, each rank's loss is a term of one total loss, and
+    gradients are derivatives of the total. Horovod defines the gradients of some collectives differently."""
     return hasattr(tf.distribute.get_replica_context(), "function_name")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compression of gradients: they travel in 16 bits, and the result has their own type again."""
+"""Compression of gradients: sends them in 16 bits, and converts the result back to their type."""
 
 from typing import Any, Tuple
 

@@ -18,7 +18,7 @@ def zeros_variable(shape: Any, dtype: tf.DType, name: str, collection: str) -> A
 
 
 def zeros_where_missing(variables: Sequence[Any]) -> Any:
-    """In a graph of TensorFlow 1: an op that sets the variables to zero if the last of them is uninitialised. Scripts
+    """In a graph of TensorFlow 1: an op that sets the variables to zero if the last variable is uninitialised. Scripts
     may create their initializer op before these variables exist."""
     return tf.cond(
         tf.compat.v1.is_variable_initialized(variables[-1]),
@@ -163,7 +163,7 @@ class LocalGradientAggregationHelper:
             zeros_where_missing([*totals, self.counter])
         is_first = tf.equal(self.counter, 0)
         for total, gradient in zip(totals, gradients):
-            # tf.where and neither a reset nor a product with zero, because the old sum may be infinite.
+            # Uses tf.where instead of a reset or a product with zero, because the old sum may be infinite.
             total.assign(tf.where(is_first, gradient, total + gradient))
         self.counter.assign((self.counter + 1) % self.backward_passes_per_step)
         return [*[total.read_value() for total in totals], tf.equal(self.counter, 0)]

@@ -27,8 +27,8 @@ Errors of eager calls are classes of `farandole.errors`, each of which is also a
 
 A `tf.function` raises the classes of `tf.errors` only; see `converted_errors`.
 
-Gradients follow Horovod, whose gradients of some collectives are not those of the sum of all ranks' losses. In a
-function that `MirroredStrategy.run` calls, all gradients are those of the sum.
+Gradients follow Horovod, which for some collectives does not differentiate the sum of all ranks' losses. In a function
+that `MirroredStrategy.run` calls, every gradient is a derivative of that sum.
 """
 
 from typing import Any, Dict, List, Optional, Sequence
@@ -67,7 +67,7 @@ def run_all(
     **options: Any,
 ) -> List[tf.Tensor]:
     """Runs an op on several tensors together. Returns an empty
-    list for an empty list. `options`: further attributes."""
+    list for an empty list. options: further attributes of the op."""
     tensors = _running.tensors_of(tensors)
     if not tensors:
         return []
@@ -109,7 +109,7 @@ def _allreduce(
 ) -> tf.Tensor:
     """Reduces a tensor over the ranks: `postscale_factor` · Σ `prescale_factor` · `tensor` for Sum, and likewise for
     any other `op`. The shape is equal on all ranks. Adasum takes floating-point types only; Average and factors take
-    every type but bool. Products and quotients of integers are truncated toward zero.
+    every type but bool. Integers that are scaled or averaged are truncated toward zero.
 
     The gradient is an allreduce with the same `op` and factors.
     """
@@ -252,7 +252,7 @@ def broadcast_(variables: Sequence[tf.Variable], root_rank: int, name: Optional[
 def _overwrite(
     variables: List[tf.Variable], number: int, root_rank: int, name: Optional[str], process_set: Any
 ) -> List[tf.Tensor]:
-    """Overwrites variables of one device; `number` is that of the device among the devices of the call."""
+    """Overwrites variables of one device. number: index of the device among the devices of the call."""
     arguments = {
         "variables": [variable.handle for variable in variables],
         "root_rank": _running.root_number(root_rank),
@@ -375,7 +375,7 @@ def join(process_set=None) -> tf.Tensor:
     the allreduces of its peers without changing their results (in an average it counts as zeros). Returns the rank that
     joined last, an int32 scalar. Not differentiable.
 
-    Meanwhile any collective other than allreduce and barrier raises Mismatch.
+    While some ranks have joined, any collective other than allreduce and barrier raises Mismatch.
     """
     number = _running.set_number(process_set)
     if tf.executing_eagerly():

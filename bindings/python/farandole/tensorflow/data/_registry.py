@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rendezvous of the processes of a data service: a registry in which dispatchers and workers find each other, and
-from which they learn that a dispatcher or the service ends.
+"""Rendezvous of the processes of a data service. Dispatchers and workers find each other in a registry, which also
+tells them when a dispatcher or the service ends.
 
 Messages are lines of JSON over TCP. Received data are never executed. Each side proves that it knows the key by an
 HMAC-SHA256 over a random number of the other side.

@@ -197,8 +197,8 @@ def compute_worker_fn(compute_config: TfDataServiceConfig, timeout: Optional[int
         try:
             compute.register_worker_for_dispatcher(index, rank)
             is_over = compute.wait_for_end_of_dispatcher(index)
-            # Barrier: `stop()` holds the GIL. On the rank that runs the ComputeService its threads need the GIL to tell
-            # the other workers that the dispatcher ends.
+            # Wait for all ranks, because `stop()` holds the GIL. On the rank that runs the ComputeService, its threads
+            # need the GIL to tell the other workers that the dispatcher ends.
             _barrier("told")
         finally:
             worker._server.stop()

@@ -36,7 +36,7 @@ def main(dispatchers: int, dispatcher_side: str, configfile: str, timeout: int =
                 timeout=timeout,
             )
             config.write(configfile)
-        # Broadcast and not read from the file, which may be an older file, or missing on other hosts.
+        # Broadcasts the configuration, because the file may be an older one, or missing on other hosts.
         received = objects.broadcast_object(config and config.to_dict(), name="farandole.data_service")
         compute_worker_fn(TfDataServiceConfig.from_dict(received), timeout)
     finally:

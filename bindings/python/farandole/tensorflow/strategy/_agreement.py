@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Patches of Keras' fit, evaluate, predict and *_on_batch that check that all ranks call the same function, in fit,
-evaluate and predict with the same arguments.
+"""Patches of Keras' fit, evaluate, predict and *_on_batch: check that all ranks call the same function and, in fit,
+evaluate and predict, pass the same arguments.
 
-Ranks that call different functions would wait for each other; different arguments would train something different on
-each rank. The ranks compare a digest of the facts that must be equal. If digests differ, they exchange the facts and
-raise an error in the program's own terms.
+Without the check, ranks that call different functions would wait for each other, and ranks that pass different
+arguments would train different models. The ranks compare a digest of the facts that must be equal. If digests differ,
+they exchange the facts and raise an error in the program's own terms.
 """
 
 import functools
@@ -37,7 +37,7 @@ _PLAIN = (
     "validation_steps",
     "class_weight",
 )
-# Entries of configurations that may differ between ranks, or that are compared or made equal elsewhere.
+# Entries of configurations that may differ between ranks, or that other code compares or makes equal.
 _LEFT_OUT = ("name", "learning_rate")
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The replica context of `strategy.run`: whether the function is
-a step of a Keras model, and this rank's share of the rows."""
+"""The replica context of `strategy.run`. Holds whether the function
+is a step of a Keras model, and this rank's share of the rows."""
 
 import contextlib
 import sys
@@ -59,15 +59,15 @@ class ReplicaContext(tf.distribute.ReplicaContext):
 
     def add_batch(self, batch: Any) -> None:
         """Called when the function itself takes a batch of a distributed dataset. All ranks have exchanged their
-        numbers of rows by then. A function may take several batches in turn. A batch has its own share if there are no
-        other tensors so far, or only one batch whose share has been used. Otherwise the batch is counted together with
-        the tensors so far."""
+        numbers of rows by then. A function may take several batches in turn. A batch has its own share if no
+        tensor precedes it, or if a single batch precedes it and that batch's share has been used. Otherwise the batch
+        is counted together with the earlier tensors."""
         if self._is_named:
             return
         taken = _share.with_rows(batch)
         if not self._counted or (self._samples_are_agreed and self._is_share_used):
             self._counted, self._samples_are_agreed = taken, True
-        else:  # added to the tensors so far
+        else:  # counted with the earlier tensors
             self._counted, self._samples_are_agreed = self._counted + taken, False
         self._share, self._is_share_used = None, False
 

@@ -18,7 +18,7 @@ from ._values import comparable, is_compared, own
 
 # Methods of the program's classes that determine the computation of a model.
 _METHODS = ("call", "train_step", "test_step", "compute_loss")
-# Attributes of the library's layers that repeat another attribute, or whose contents are described with a table.
+# Attributes of the library's layers that repeat another attribute, or whose contents the lookup table's facts contain.
 _SAID_ELSEWHERE = {"input_vocabulary", "lookup_table"}
 
 
@@ -205,8 +205,8 @@ def _facts_of_layer(layer: Any) -> Iterator[Tuple[str, Any]]:
 
 
 def _attributes(layer: Any) -> Iterator[Tuple[str, Any]]:
-    """Attributes of a layer: those that must be equal for a class
-    of the library, all its own for a class of the program."""
+    """Attributes of a layer. For a class of the library: the attributes that must be equal on all ranks. For a class of
+    the program: all attributes that the class adds, except booleans and None."""
     kind = type(layer)
     is_library, has_private = is_of_library(kind), _has_private_of_library(kind)
     for name, value in vars(layer).items():
@@ -238,7 +238,7 @@ def _facts_of_own_class(layer: Any) -> Iterator[Tuple[str, Any]]:
     values.update(_attributes(layer))
     for name, value in values.items():
         yield name, own(name, value, iterated)
-    if not isinstance(layer, keras.Model):  # a model's configuration is that of its layers
+    if not isinstance(layer, keras.Model):  # a model's configuration repeats its layers' facts
         config = _values.config_of(layer) or {}
         yield "configuration", own("configuration", {name: each for name, each in config.items() if name not in values})
     for name, function in methods.items():

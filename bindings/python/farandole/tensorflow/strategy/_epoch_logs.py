@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Patch that makes the logs of an epoch equal on all ranks, so that callbacks decide equally.
 
-Keras passes the results of the metrics to callbacks if a step returns exactly these. Otherwise it passes the logs of
-the last batch, which are those of this rank's rows.
+If a step returns exactly the results of the metrics, Keras passes these results to callbacks. Otherwise Keras passes
+the logs of the last batch, which cover only this rank's rows.
 """
 
 from typing import Any, Callable, Dict, List
@@ -26,7 +26,7 @@ def metrics_result_or_logs(base: Callable[..., Any], self: Any, logs: Any) -> An
     """Replaces Trainer._get_metrics_result_or_logs, which Keras calls at the end of each epoch and of `evaluate`.
 
     A returned value that is the result of a metric becomes the result over all ranks. Other numbers are averaged over
-    the ranks, weighted by the samples of the last batch. Of other values, rank 0's is taken. Raises Mismatch on all
+    the ranks, weighted by the samples of the last batch. Any other value becomes rank 0's. Raises Mismatch on all
     ranks if the names differ. Collective.
     """
     strategy = getattr(self, "distribute_strategy", None)
@@ -80,9 +80,9 @@ def _local_results(model: Any, strategy: Any) -> Dict[str, Any]:
 
 
 def _names_of(path: str, leaf: Any, results: Dict[str, Any]) -> List[str]:
-    """Names of the metrics whose result this leaf is; a metric with the leaf's own name comes first.
+    """Names of the metrics whose result equals this leaf; a metric with the leaf's own name comes first.
 
-    Equal names are not enough: the loss of a batch is called "loss" like the metric.
+    Compares values, because names do not suffice: the loss of a batch is called "loss", and so is the metric.
     """
     value = _plain(leaf)
     if not _logs.is_number(value):

@@ -29,7 +29,7 @@ def origin(tensor: Any) -> Any:
 
 
 def source(tensor: Any) -> Any:
-    """The tensor before ops that pass on their input's values."""
+    """Follows the tensor back through ops that pass on their input's values."""
     tensor = origin(tensor)
     while is_symbolic(tensor) and tensor.op.type in _PASS_THROUGH:
         tensor = origin(tensor.op.inputs[0])
@@ -167,7 +167,7 @@ def _input_axes(tensor: Any, axis: int) -> List[Any]:
         missing = rank - each.shape.rank if None not in (rank, each.shape.rank) else None
         if missing is None or (missing != 0 and op.type not in _BINARY):
             results.append((each, 0))
-        elif axis >= missing and (each.shape[axis - missing] != 1 or tensor.shape[axis] == 1):  # else it is repeated
+        elif axis >= missing and (each.shape[axis - missing] != 1 or tensor.shape[axis] == 1):  # else broadcast
             results.append((each, axis - missing))
     return results
 

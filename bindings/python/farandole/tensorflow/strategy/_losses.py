@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Patches of losses. In a step of a Keras model each rank sees the losses of a single process.
 
-Each rank's loss is that of its own rows. The weight of a rank, its share of the samples, enters through the gradients:
-those of tapes (_tapes.py) or those of Keras' own train_step. See docs/decisions/0012-losses-in-the-eyes-of-a-model.md.
+Each rank's loss covers its own rows. The weight of a rank, its share of the samples, is applied to the gradients: to
+those of tapes (_tapes.py), or through the loss that Keras' own train_step differentiates. See
+docs/decisions/0012-losses-in-the-eyes-of-a-model.md.
 
 Every function below replaces the function of Keras or TensorFlow that is passed as `base`, see _patches.py. Outside of
 a step of a model it only calls `base`, unless its docstring says otherwise.
@@ -59,7 +60,7 @@ def losses_of_outputs(
 
 
 def _has_static_rows(outputs: List[Any]) -> bool:
-    """True if the number of rows of the first output is known before the step runs, as that of an array is."""
+    """True if the number of rows of the first output is known before the step runs, as it is for arrays."""
     return not outputs or tf.TensorShape(outputs[0].shape)[:1].is_fully_defined()
 
 
@@ -71,7 +72,7 @@ def reduce_values(
     context = own_context()
     if context is None or reduction in (None, "none"):
         return base(values, sample_weight, reduction)
-    if tuple(values.shape) == (0,):  # Keras would return it unreduced: metrics would average nothing, other ranks would wait
+    if tuple(values.shape) == (0,):  # not reduced by Keras: a metric would average nothing, and peers would wait
         result = tf.reduce_sum(values)
         result = result if reduction == "sum" else scale_for_distribution(lambda value: value, result)
     else:

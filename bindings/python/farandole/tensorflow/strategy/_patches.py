@@ -2,8 +2,8 @@
 """The list of every function of Keras and TensorFlow that this package replaces.
 
 Keras weights all replicas alike, clips gradients before they are reduced, and lets each replica stop, shuffle and write
-files as if it were alone. `install` puts a function of this package in front of each of the functions below. Called
-with any other strategy, or without a strategy, the new function does what the old one does.
+files as if it were alone. `install` puts a function of this package in front of each of the functions below. With
+any other strategy, or without a strategy, the new function behaves like the old function.
 
 To add a patch: write `def function(base, self, …)`, where `base` is the function that is replaced, add an entry, and
 name a test file of tests/python that fails without the entry. tests/python/keras_patches_test.py checks that the
@@ -11,7 +11,7 @@ installed Keras and TensorFlow still have each name.
 
 farandole.tensorflow.data.compute_service replaces nothing, but adds a method: tf.data.Dataset.send_to_data_service.
 
-A program that imports Horovod's modules for Keras gets one more: `accept_obsolete_arguments` of
+A program that imports Horovod's modules for Keras gets one more patch: `accept_obsolete_arguments` of
 farandole/tensorflow/keras/_impl.py lets Trainer.compile ignore an argument of Keras 2.
 
 Two further patches are not in the list, because they last only for the duration of a call: `_keras.iterate` replaces
@@ -74,7 +74,7 @@ _TRAINER = "keras.src.trainers.trainer"
 _LOSS = "keras.src.losses.loss"
 _MODULES_OF_NN = (("nn", "keras_steps_test.py"), ("compat.v1.nn", "keras_patches_test.py"))
 
-# Two patches of the same function: the later one is called first.
+# If two patches replace the same function, the later patch is called first.
 PATCHES = (
     # ---- Gradients and updates ----
     Patch(

@@ -45,7 +45,7 @@ TENSORFLOW = Library("TensorFlow", OLDEST, NEWEST)
 # Keras 3.8 and 3.9 have all the names, but weight losses and metrics in another way: histories would be wrong.
 KERAS = Library("Keras", (3, 10), (3, 15))
 
-# Each module with attributes of it. A dot leads to an attribute of a class.
+# (Module, names of its attributes). A dot leads to an attribute of a class.
 NAMES_OF_TENSORFLOW: List[Tuple[str, List[str]]] = [
     ("tensorflow.python.distribute.values", ["DistributedVariable", "MirroredVariable", "SyncOnReadVariable"]),
     ("tensorflow.python.distribute.values", ["DistributedVariable._update", "SyncOnReadVariable._get_cross_replica"]),
@@ -123,7 +123,7 @@ def find(library: Library, module: str, name: str) -> Any:
 
 
 def _find_all(library: Library, names: List[Tuple[str, List[str]]]) -> Dict[str, Any]:
-    """The objects by their dotted names. Raises ImportError for a missing one."""
+    """The objects by their dotted names. Raises ImportError if a name is missing."""
     return {name: find(library, module, name) for module, attributes in names for name in attributes}
 
 

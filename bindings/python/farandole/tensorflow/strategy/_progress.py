@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares what each rank is about to do next.
+"""Compares the next operations of the ranks before they begin.
 
 Ranks of a strategy run the same program: together they call fit, take the next batch, reach the end of the data, or
 read a value that is aggregated over the ranks. A rank that does anything else would make its peers wait forever, or

@@ -16,8 +16,8 @@ from ._graph import depends_on_data
 
 
 def marked(gradient: Any) -> Optional[tf.IndexedSlices]:
-    """The slices with new indices that encode (place of the row in the slices, old index). None if the rows depend on
-    the data, and need no sum.
+    """Returns the slices with new indices that encode (place of the row in the slices, old index). None if the rows
+    depend on the data, and so need no sum.
 
     Collective in eager mode.
     """

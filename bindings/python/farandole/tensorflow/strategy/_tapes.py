@@ -25,8 +25,8 @@ _NUMBER, _ROWS, _TAPE = range(3)
 
 
 def has_tapes(model: Any) -> bool:
-    """True once a step of the model has computed gradients of variables with a tape, of a loss that `scale_loss` has
-    not weighted. Such gradients are weighted already."""
+    """True once a step of the model has computed gradients of variables with a tape, from a loss that `scale_loss` has
+    not weighted. The tape has weighted such gradients."""
     return getattr(model, "_farandole_has_tapes", False)
 
 
@@ -172,11 +172,12 @@ def _factors(context: Any, by_variables: bool, is_last: bool) -> List[tf.Tensor]
 
 
 def _local_gradients(gradients: Any, factor: Any, weight: Any, sources: Any = None) -> Any:
-    """Returns gradients that the step itself uses, those of a single process with this rank's rows, each with its
-    weighted form attached. If `sources` is given, gradients with respect to variables among them are returned
-    unchanged.
+    """Returns the gradients that the step itself uses: the gradients of a single process with this rank's rows.
+    Attaches the weighted form to each. If `sources` is given, returns gradients with respect to variables among the
+    sources unchanged.
 
-    factor, weight: what each gradient is multiplied by to give the returned gradient, and its weighted form.
+    factor: multiplies each gradient to give the returned gradient.
+    weight: multiplies each gradient to give its weighted form.
     """
     flat = tf.nest.flatten(gradients)
     keep = [_is_variable(each) for each in tf.nest.flatten(sources)] if sources is not None else [False] * len(flat)

@@ -105,7 +105,7 @@ class CombinedVariable(SyncOnReadVariable):
 
     def __init__(self, strategy: Any, variable: Any, aggregation: Any, start: Optional[tf.Tensor]):
         super().__init__(strategy, [variable], aggregation)
-        self._start = start  # the value that all ranks have last assigned together; None if it was computed in a graph
+        self._start = start  # the last value that all ranks assigned together; None if a graph computed it
         self._way: Optional[str] = None
 
     def is_combined_by(self, way: str) -> bool:
@@ -145,7 +145,7 @@ class CombinedVariable(SyncOnReadVariable):
 
 
 def _as_part_of_sum(initial: Callable[[], tf.Tensor], start: List[tf.Tensor]) -> Callable[[], tf.Tensor]:
-    """Wraps `initial`: returns this rank's part of the sum. start: receives the value of all ranks, in eager mode."""
+    """Wraps `initial` to return this rank's part of the sum. start: in eager mode, receives the whole value."""
 
     def compute() -> tf.Tensor:
         value = initial()

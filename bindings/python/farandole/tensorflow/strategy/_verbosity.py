@@ -17,7 +17,7 @@ _BAR, _LINE_PER_EPOCH, _SILENT = 1, 2, 0  # Keras' values of `verbose`
 
 
 def show_on_first_rank(base: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
-    """Replaces verbose="auto", which is the default. A number that the program passes is obeyed on every rank."""
+    """Replaces verbose="auto", which is the default. A number that the program passes applies on every rank."""
     if _lifecycle.size() == 1 or not is_farandole_strategy(getattr(self, "distribute_strategy", None)):
         return base(self, *args, **kwargs)
     bound = inspect.signature(base).bind(self, *args, **kwargs)
