@@ -13,7 +13,9 @@
 namespace farandole {
 namespace {
 
+using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kOversubscribedInterval{5};
+constexpr std::chrono::milliseconds kHealthInterval{100};
 
 }  // namespace
 
@@ -80,6 +82,7 @@ void ProgressThread::poll_health(const WorkList& works) {
 void ProgressThread::run(const std::stop_token& stop) {
   Waiter waiter(doorbell_, options_);
   WorkList works;
+  Clock::time_point next_check = Clock::now() + kHealthInterval;
   while (!stop.stop_requested()) {
     const std::uint32_t seen = own_.rings();
     waiter.look();
@@ -91,6 +94,11 @@ void ProgressThread::run(const std::stop_token& stop) {
       own_.sleep(own_.rings(), kOversubscribedInterval);
     } else if (best == Progressable::State::kMoved) {
       waiter.reset();
+      // Some work moves, and other work may be stuck.
+      if (Clock::now() >= next_check) {
+        poll_health(works);
+        next_check = Clock::now() + kHealthInterval;
+      }
     } else if (best == Progressable::State::kWaiting) {
       if (waiter.rest()) poll_health(works);
     } else if (!stop.stop_requested()) {

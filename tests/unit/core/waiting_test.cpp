@@ -131,6 +131,29 @@ TEST(ProgressThread, AdvancesAttachedAndDropsDestroyedObjects) {
   third->wait();
 }
 
+TEST(ProgressThread, ChecksHealthWhileOtherWorkKeepsMoving) {
+  struct Busy final : Progressable {
+    State advance() override { return State::kMoved; }
+    void poll_health() override {}
+  };
+  struct Stuck final : Progressable {
+    State advance() override { return State::kWaiting; }
+    void poll_health() override {
+      if (++checks == 2) twice.count_down();
+    }
+    int checks = 0;
+    std::latch twice{1};
+  };
+  Doorbell doorbell;
+  ProgressThread progress({}, doorbell);
+  const auto busy = std::make_shared<Busy>();
+  const auto stuck = std::make_shared<Stuck>();
+  progress.attach(busy);
+  progress.attach(stuck);
+  progress.wake();
+  stuck->twice.wait();
+}
+
 /// In a process of a user who may have no more threads: 0 if waking the progress thread is survived.
 int wake_without_threads() {
   constexpr uid_t kNobody = 65534;

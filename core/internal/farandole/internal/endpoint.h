@@ -98,8 +98,7 @@ class EndpointProgress {
   bool usable_from_any_thread() const;
   /// Tells the progress thread, if there is one, that there is work to advance.
   void wake();
-  /// True once the progress thread runs. While no work advances, it checks the health of all pending work at least
-  /// every 100 ms.
+  /// True once the progress thread runs. It checks the health of all pending work every 100 ms.
   bool is_running() const;
 
   // The vendor's library, if one thread at a time may call it (MPI_THREAD_SERIALIZED): see ProgressGate.
