@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: check_direction.sh SOURCE_DIRECTORY
-# Includes go one way: examples, tests → bindings → ops → collectives → core. Vendor headers stay in their rooms, and
-# public headers include no third-party header.
+# Checks that includes go in one direction: examples, tests → bindings → ops → collectives → core; that vendors' headers are
+# included only in their folders; and that public headers include no third-party header.
 set -u
 cd "$1" || exit 2
 failures=0

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: check_engine_page.sh SOURCE_DIRECTORY
-# The first program on the page is the example, which is built and run as a test.
+# Checks that the first program on docs/engine.md equals examples/c/named_allreduce.c, which is built and run as a test.
 set -euo pipefail
 cd "$1"
 page=docs/engine.md program=examples/c/named_allreduce.c

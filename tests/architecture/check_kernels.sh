@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: check_kernels.sh SOURCE_DIRECTORY
-# The kernels have no barriers, shared memory, exchange between threads, or atomics: threads of a launch can then run one
-# after another, in any order, as those of the tests' double do (docs/testing.md). A reduction over threads takes a second
+# Checks that the kernels use no barriers, shared memory, exchange between threads, or atomics. So the threads of a launch can
+# run one after another, in any order, as on the tests' double (docs/testing.md). A reduction over threads needs a second
 # launch.
 set -u
 cd "$1" || exit 2

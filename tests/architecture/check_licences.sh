@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: check_licences.sh SOURCE_DIRECTORY
-# Every source names its licence in one of its first three lines, so that a file which is taken elsewhere keeps it; and the
-# notices name each library of headers that is compiled into a binary.
+# Checks that every source names its licence in one of its first three lines, so that a copied file keeps its licence, and
+# that the notices name each header-only library that is compiled into a binary.
 set -euo pipefail
 cd "$1"
 failures=0

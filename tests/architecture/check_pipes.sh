@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: check_pipes.sh SOURCE_DIRECTORY
-# No script pipes into a reader that ends before its writer does (grep -q, head): the writer may be killed by SIGPIPE, and
-# under pipefail the pipe then fails, once in many runs. Here-strings (grep -q … <<<"$(writer)") and sed have no such race.
+# Checks that no script pipes into a reader that ends before its writer (grep -q, head): SIGPIPE may kill the writer, and under
+# pipefail the pipe then fails, once in many runs. Here-strings (grep -q … <<<"$(writer)") and sed have no such race.
 set -euo pipefail
 cd "$1"
 if git rev-parse --is-inside-work-tree >/dev/null 2>&1; then

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """usage: check_python_direction.py PACKAGE_DIRECTORY
 
-Imports inside a Python package go one way: no module imports itself through others, also not inside functions.
+Checks that imports inside a Python package have no cycles, imports inside functions included.
 """
 import ast
 import pathlib

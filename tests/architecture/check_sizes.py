@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """usage: check_sizes.py SOURCE_DIRECTORY | check_sizes.py --self-test
 
-No function is longer than 60 lines, and no class has more than 15 data members, unless a comment says why. C and C++ are
-read as text, so that the check needs no compiler. Lines are counted as clang-tidy counts them, from the brace that opens
-the body to the one that closes it; in Python from `def` to the end, without the docstring.
+Checks that no function is longer than 60 lines, and no class has more than 15 data members, unless a comment says why. The
+check reads C and C++ as text, so it needs no compiler. It counts lines as clang-tidy does, from the brace that opens the
+body to the brace that closes it; in Python from `def` to the end, without the docstring.
 
-What may be larger says why where it begins:
+A larger function or class says why where it begins:
     SettingRows core_settings() {  // NOLINT(readability-function-size): a table
     /// All settings of a process. More than 15 members: one for each variable.
 """

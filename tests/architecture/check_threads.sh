@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: check_threads.sh SOURCE_DIRECTORY
-# The library starts threads by start_library_thread (core/internal/farandole/internal/library_thread.h), which blocks
-# signals in them. The replicas of run_replicas are the program's own ranks: they have the caller's signals, and so do
-# programs that they start. Types and members named std::jthread are no threads yet.
+# Checks that the library starts threads only by start_library_thread (core/internal/farandole/internal/library_thread.h),
+# which blocks signals in them. Exception: the replicas of run_replicas are the program's own ranks, so they, and programs that
+# they start, keep the caller's signals. Types and members named std::jthread start no thread.
 set -u
 cd "$1" || exit 2
 started='std::thread *(\(|\{|[a-z_]+ *[({])|std::jthread *(\(|\{|[a-z_]+ *[({])|vector<std::j?thread>|std::async *\(|pthread_create *\('

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: check_walk.sh SOURCE_DIRECTORY
-# Every file that docs/walk.md names exists.
+# Checks that every file named in docs/walk.md exists.
 set -euo pipefail
 cd "$1"
 missing=0 found=0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Helpers of the scripts that measure calls."""
+"""Helpers for the scripts that measure the times of calls."""
 
 import time
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: first_hour.sh DIRECTORY [PYTHON_ENVIRONMENT]
-# Measures how long a newcomer waits: from `git clone` of this checkout's commit into DIRECTORY, which must not exist,
-# to the first trained step of farandole-train and to the first epoch of Keras. Prints the seconds of each command.
-# Compilers use no cache. The packages of PYTHON_ENVIRONMENT, such as TensorFlow, are used as they are, and nothing is
-# installed there; without it scripts/setup.sh downloads them.
+# Measures how long a newcomer waits, from `git clone` of this checkout's commit into DIRECTORY, which must not exist, to the
+# first training step of farandole-train and to the first epoch of Keras. Prints the seconds of each command. Compilers use no
+# cache. With PYTHON_ENVIRONMENT its packages, such as TensorFlow, are used, and nothing is installed there; without it
+# scripts/setup.sh downloads the packages.
 set -euo pipefail
 [ $# -ge 1 ] || { sed -n 's/^# usage: /usage: /p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 source=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage, as root: gloo_between_hosts.sh PYTHON [MAX_BYTES]
-# Median and 99th percentile of PyTorch's allreduce over gloo between the two hosts of tests/mpi/two_hosts.sh, a rank on each;
-# PYTHON is of an environment that has torch.
+# Measures PyTorch's allreduce over gloo between the two hosts of tests/mpi/two_hosts.sh, with one rank on each: median and 99th
+# percentile. PYTHON belongs to an environment with torch.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # The first host has the address that ends in 1.

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """usage: mpirun -np 2 numpy_allreduce.py
 
-Median time of allreduce of numpy arrays through the engine: one named tensor that is waited for, and 32 of 4 KiB in one
-group. Rank 0 prints a line for each.
+Measures the median time of allreduce of numpy arrays through the engine: of one named tensor, for which the caller waits,
+and of 32 tensors of 4 KiB in one group. Rank 0 prints a line for each.
 """
 import numpy as np
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: trainer_throughput.sh BUILD_DIRECTORY ROUNDS [PYTHON TORCH_DDP_CNN.PY] -- LAUNCHER...
-# Images per second of the model cnn, alternating in one run: farandole-train on 2 ranks, two independent trainers at the
-# same time, and, where a Python with torch and the script torch_ddp_cnn.py are given, PyTorch's DistributedDataParallel.
-# Global batch 128 (64 per rank), one thread per rank. Prints a line per round, and medians. "Only waiting" is what the two
-# independent trainers would reach if each training step began when both had ended the one before: no way of averaging can
-# do better, as the slower of two is slower than their mean.
+# Measures images per second of the model cnn, in turn: farandole-train on 2 ranks; two independent trainers at the same time;
+# and, if a Python with torch and the script torch_ddp_cnn.py are given, PyTorch's DistributedDataParallel. Global batch 128
+# (64 per rank), one thread per rank. Prints a line per round, and medians. "Only waiting" is the rate that the two independent
+# trainers would reach if each waited after every training step until the other had ended the step, too. No method of averaging
+# can be faster, because the slower of two is slower than their mean.
 set -eu
 build=$1 rounds=$2; shift 2
 torch=()

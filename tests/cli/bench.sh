@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: bench.sh BUILD_DIRECTORY JSON_FLATTEN [MPI LAUNCHER...]
-# The command line of farandole-bench. What its table looks like is left open.
+# Tests the command line of farandole-bench, except for the layout of its table.
 bench=$(cd "$1" && pwd)/bin/farandole-bench
 flatten=$(realpath "$2"); shift 2
 # shellcheck source=tests/cli/expect.sh

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """usage: compare_builds_test.py
 
-tests/bench/compare_builds.py on made-up samples, and on made-up builds whose farandole-bench is a script.
+Tests tests/bench/compare_builds.py on made-up samples, and on made-up builds whose farandole-bench is a script.
 """
 import json
 import pathlib

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
-# Sourced by the tests of command lines, which run in an empty directory that is removed afterwards.
+# Sourced by the tests of command lines. The tests run in an empty directory, which is removed afterwards.
 # The output of the last command is in the file `out`. Patterns are extended regular expressions for one line.
 set -u
 # Settings of whoever runs the tests would change what is printed.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: info.sh BUILD_DIRECTORY JSON_FLATTEN [MPI LAUNCHER...]
-# The command line of farandole-info.
+# Tests the command line of farandole-info.
 info=$(cd "$1" && pwd)/bin/farandole-info
 flatten=$(realpath "$2"); shift 2
 docs=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../docs" && pwd)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // usage: json_flatten FILE
-// Prints every value of a JSON file as a line: /0/bytes=64. Exit status 1 if the file is no valid JSON.
+// Prints every value of a JSON file as a line, such as /0/bytes=64. Exit status 1 if the file is not valid JSON.
 #include <exception>
 #include <fstream>
 #include <iostream>

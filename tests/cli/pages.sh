@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: pages.sh BUILD_DIRECTORY CHANGELOG
-# --version of all programs alike; their manual pages and completion have the options that --help has.
+# Tests that --version has the same form in all programs, and that manual pages and completion have the options of --help.
 build=$(cd "$1" && pwd) completion=$(cd "$(dirname "$0")/../../collectives/tools" && pwd)/bash_completion.sh
 version=$(sed -nE '/^## [0-9]+\.[0-9]+\.[0-9]+/ { s/^## ([0-9.]+).*/\1/p; q }' "$2")
 # shellcheck source=tests/cli/expect.sh

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: schedule.sh BUILD_DIRECTORY JSON_FLATTEN [MPI LAUNCHER...]
-# The command line of farandole-schedule.
+# Tests the command line of farandole-schedule.
 schedule=$(cd "$1" && pwd)/bin/farandole-schedule
 # shellcheck source=tests/cli/expect.sh
 source "$(dirname "${BASH_SOURCE[0]}")/expect.sh"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: slow_report.sh BUILD_DIRECTORY LAUNCHER...
-# Two processes of a program that fails, of which the one with the reason cannot print it for a while: nobody reads its
-# standard error. The reason is there all the same before any rank ends with a status that is not 0, because launchers
-# end the others then. LAUNCHER starts two processes, and leaves those that survive alone if it is local_job.sh.
+# Two processes of a program fail, and the process that knows the reason cannot print it for a while, because nobody reads its
+# standard error. Checks that the reason is printed before any rank ends with a status other than 0, because launchers then end
+# the other ranks. LAUNCHER starts two processes; local_job.sh does not end the survivors.
 bin=$(cd "$1" && pwd)/bin; shift
 launcher=("$@")
 # shellcheck source=tests/cli/expect.sh

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: statuses.sh BUILD_DIRECTORY [PYTHON]
-# All programs alike: exit status 1 for a failure, 2 for wrong options and settings, one line "PROGRAM: KIND: TEXT" on
-# standard error and nothing on standard output; --help in 80 columns. With PYTHON also farandole-run.
+# Tests that all programs end with status 1 after a failure and 2 after wrong options and settings, with one line
+# "PROGRAM: KIND: TEXT" on standard error and nothing on standard output; and that --help fits 80 columns. With PYTHON also
+# tests farandole-run.
 build=$(cd "$1" && pwd) python=${2-}
 # shellcheck source=tests/cli/expect.sh
 source "$(dirname "${BASH_SOURCE[0]}")/expect.sh"

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """usage: manifests.py DIRECTORY
 
-Every field of the Kubernetes manifests in DIRECTORY is one of its type, by the names of kubernetes_fields.json, and holds a
-value of its type; what is required is there. Exit status 77 without PyYAML.
+Checks the Kubernetes manifests in DIRECTORY against kubernetes_fields.json: every field exists in its object's type, and
+holds a value of the field's type; required fields are present. Exit status 77 without PyYAML.
 """
 import json
 import re

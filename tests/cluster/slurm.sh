@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Slurm on two nodes that are network namespaces of this machine: srun with PMI-2 and PMIx, farandole-run within an
-# allocation, and examples/cluster/slurm.sbatch, which is sent SIGUSR1, requeued, and resumes.
+# Tests Slurm on two nodes that are network namespaces of this machine: srun with PMI-2 and PMIx, farandole-run within an
+# allocation, and examples/cluster/slurm.sbatch, which gets SIGUSR1, is requeued, and resumes.
 #
 # usage, as root: slurm.sh SOURCE BIN [PYTHON PACKAGE_DIRECTORY]     BIN: the directory of Farandole's programs
-# Needs slurmctld, slurmd, slurm-client, munge, iproute2. Exit status 77: not possible here, with the reason. Leaves nothing
-# behind.
+# Needs slurmctld, slurmd, slurm-client, munge, iproute2. Prints the reason and exits with 77 where the test is impossible. Leaves
+# nothing behind.
 set -euo pipefail
 source_dir=$1 bin=$2 python=${3-}
 export PYTHONPATH=${4-} PYTHONDONTWRITEBYTECODE=1

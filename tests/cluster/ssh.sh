@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# farandole-run over ssh on two hosts that are network namespaces of this machine: hosts of unequal use, a hostfile, a host
-# that refuses the key, the exit status.
+# Tests farandole-run over ssh on two hosts that are network namespaces of this machine: different numbers of ranks per host, a
+# hostfile, a host that refuses the key, the exit status.
 #
 # usage, as root: ssh.sh PYTHON PACKAGE_DIRECTORY MPI EXPECT_HOSTS      MPI: openmpi or mpich
-# Exit status 77: not possible here, with the reason. Leaves nothing behind.
+# Prints the reason and exits with 77 where the test is impossible. Leaves nothing behind.
 set -euo pipefail
 python=$1 mpi=$3 expect_hosts=$4
 export PYTHONPATH=$2 PYTHONDONTWRITEBYTECODE=1 FARANDOLE_MPI=$3

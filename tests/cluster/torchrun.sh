@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# torchrun on two hosts that are network namespaces of this machine: both rendezvous of torch, a program that is not Python,
-# a restart after a rank was killed.
+# Tests torchrun on two hosts that are network namespaces of this machine: both rendezvous of torch, a program that is not
+# Python, a restart after a rank was killed.
 #
 # usage, as root: torchrun.sh PACKAGE_DIRECTORY BENCH      BENCH: farandole-bench
-# The torchrun that PATH, or the variable TORCHRUN, names. Exit status 77: not possible here, with the reason. Leaves nothing behind.
+# Uses the torchrun in the variable TORCHRUN, or in PATH. Prints the reason and exits with 77 where the test is impossible. Leaves
+# nothing behind.
 set -euo pipefail
 bench=$2
 export PYTHONPATH=$1 PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=1

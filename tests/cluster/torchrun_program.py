@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank that torchrun starts. With a directory as argument it leaves a file there when it has started; the first time rank 0
-then kills itself, and the other ranks wait until torchrun ends them, without a call that would tell them."""
+"""A rank that torchrun starts. With a directory as argument, each rank makes a file there when it has started. The first time,
+rank 0 then kills itself, and the other ranks wait, without a call that could report the loss, until torchrun ends them."""
 
 import os
 import pathlib

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// allreduce, reduce and reduce_scatter: every algorithm, size and count against a sum in double.
+// allreduce, reduce and reduce_scatter: compares every algorithm, size and count with a reduction in double.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 

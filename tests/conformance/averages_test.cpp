@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Averages whose sum leaves the type, and the bits that factors give, by every algorithm.
+// Averages whose sum overflows the type, and bit-exact results with factors, by every algorithm.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 

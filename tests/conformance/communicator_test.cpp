@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Properties of communicators, whatever the collective: asynchrony, groups, mismatches, invalid calls.
+// Properties of communicators that do not depend on the collective: asynchrony, groups, mismatches, invalid calls.
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

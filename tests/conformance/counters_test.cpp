@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Results stay right at sequence numbers, and numbers derived from them, far beyond those that a job reaches.
+// Results stay right at sequence numbers, and numbers derived from them, that are far larger than in any job.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 

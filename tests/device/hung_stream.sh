@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: hung_stream.sh FAULTS_PROGRAM VARIABLE=VALUE…
-# A program whose device hangs in a call that its peer does not make, or in a replay of a graph, and that waits for its
-# stream only, is ended after the deadline, with a report. The variables put it on the double.
+# Checks that the library ends a program after the deadline, with a report, if the program's device hangs in a call that its
+# peer does not make, or in a replay of a graph, while the program waits only for its stream. The variables select the double.
 set -u
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=tests/cli/expect.sh

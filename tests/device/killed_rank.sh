@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: killed_rank.sh PROGRAM TEST VARIABLE=VALUE…
-# Of four processes one is killed in TEST, in the middle of a collective on device memory: the other three say so, all in
-# time, and the job's status is that of the killed one. The variables put it on the double.
+# TEST kills one of four processes in the middle of a collective on device memory. Checks that the other three report this in
+# time, and that the job's status is that of the killed process. The variables select the double.
 set -u
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=tests/cli/expect.sh

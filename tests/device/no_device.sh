@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: no_device.sh PROGRAM [VARIABLE=VALUE…]
-# Where ranks have no device, each of them says why in one line, and all ranks of PROGRAM, an example, end with 77. The
-# variables put it on the double: then there is a driver, too, with no device, with too few, or with one for two ranks.
+# Checks that ranks without a device each print the reason in one line, and that all ranks of PROGRAM, an example, end with 77.
+# The variables select the double: then a driver without devices, with too few, and with one device for two ranks is tested, too.
 set -u
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=tests/cli/expect.sh

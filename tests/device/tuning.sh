@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: tuning.sh BENCH INFO VARIABLE=VALUE…
-# farandole-bench makes tables of device memory, and programs follow them. The variables put it on the double.
+# Checks that farandole-bench makes tuning tables for device memory, and that programs use the tables. The variables select the
+# double.
 set -u
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=tests/cli/expect.sh

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A transport that forwards to another transport, takes device memory by copies in host memory, and on demand fails or
-// kills its process.
+// A transport that forwards to another transport. It accepts device memory by copying through host memory, and on
+// demand fails or kills its process.
 #pragma once
 
 #include <atomic>

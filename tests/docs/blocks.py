@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Code blocks of Markdown pages: their marks, and the comparison of outputs. docs/testing.md describes the marks."""
+"""Parses marked code blocks of Markdown pages, and compares outputs. docs/testing.md describes the marks."""
 
 import re
 from dataclasses import dataclass, field

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: closed_descriptors.sh RANKS PROGRAM LAUNCHER...
-# Ranks that are started with closed standard descriptors, as by cron and daemons, or close them later, have right results
-# though they and the library print. PROGRAM is closed_rank; LAUNCHER starts RANKS processes of what follows it.
+# Checks that ranks have right results, although they and the library print, if their standard descriptors are closed from the
+# start, as under cron and daemons, or are closed later. PROGRAM is closed_rank; LAUNCHER starts the command after it RANKS times.
 set -u
 ranks=$1 program=$2; shift 2
 directory=$(mktemp -d); trap 'rm -rf "$directory"' EXIT

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank whose standard descriptors are closed, and that prints all the same. The rank appends to a file whether all
-// its results were right.
-// usage: closed_rank FILE [late]
-//   late  closes the descriptors itself, when it has joined the job
+// A rank that prints although its standard descriptors are closed. It appends to FILE whether all its results were
+// right. usage: closed_rank FILE [late]
+//   late  the rank itself closes the descriptors, once it has joined the job
 #include <unistd.h>
 
 #include <algorithm>

@@ -2,10 +2,10 @@
 // Two ranks of a job use two communicators in opposite orders; the rest of the job waits for them.
 // usage: farandole_crossed_communicators CASE REPLICAS
 // crossed: every rank must raise a Mismatch that names both communicators and collectives.
-// ends: the same for the first and the last rank, of which the last holds up all others in the job's communicator.
-// resolved, waited, late: rank 0 ends the circle later; no rank may raise anything. resolved: by a second thread, which
-// has called collectives. waited: by the main thread, while a second one waits for what the main thread has begun.
-// late: by a second thread that has not used Farandole before.
+// ends: the same, with the first and the last rank; all other ranks wait for the last rank in the job's communicator.
+// resolved, waited, late: rank 0 ends the cycle later; no rank may raise an error. resolved: a second thread ends it,
+// which has called collectives before. waited: the main thread ends it, while a second thread waits for the collective
+// that the main thread has begun. late: a second thread ends it that has not used Farandole before.
 #include <array>
 #include <atomic>
 #include <chrono>

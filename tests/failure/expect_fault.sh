@@ -3,7 +3,7 @@
 # usage: expect_fault.sh [--all-raise] FAULT LAUNCHER... PROGRAM
 # Runs PROGRAM on 3 ranks with FAULT, on rank 1 unless noted below. Checks the exit status, the output, the time that
 # survivors and launcher take to end, and that no process is left.
-# --all-raise: the launcher leaves the survivors of a fault alone, so each of them must find out by itself.
+# --all-raise: the launcher does not end the survivors of a fault, so each survivor must detect the fault by itself.
 #
 # Bounds, in seconds on an idle machine:
 raise_bound=2     # from the fault until each surviving rank has raised and left the job

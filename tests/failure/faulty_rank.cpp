@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program whose rank 1 misbehaves after a few collectives; expect_fault.sh checks what the other ranks say, and when.
-// usage: farandole_faulty_rank FAULT DIRECTORY
-// In the directory each rank writes its process id (pid.RANK), and when it has done with the job (ended.RANK); rank 1
-// writes when it is about to die (died). A file `come`, which the test makes, is what ranks wait for.
+// A program whose rank 1 misbehaves after a few collectives. expect_fault.sh checks what the other ranks print, and
+// when. usage: farandole_faulty_rank FAULT DIRECTORY Files in the directory: each rank writes its process id
+// (pid.RANK), and the time at which it has ended its part of the job (ended.RANK). Rank 1 writes the time at which it
+// is about to die (died). Ranks wait for the file `come`, which the test makes.
 #include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>

@@ -2,8 +2,8 @@
 // A program whose ranks fork in the middle of a job. usage: forked_rank CASE
 //
 // The case selects the child's actions. Meanwhile the rank runs collectives and checks their results. The child must
-// end in time, with the exit status of its case and an empty standard error. Every process has a deadline: SIGALRM ends
-// a process that hangs, and the test fails.
+// end in time, with the exit status of its case and an empty standard error. Every process has a deadline: if a process
+// hangs, SIGALRM ends it, and the test fails.
 #include <poll.h>
 #include <unistd.h>
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: killed_starts.sh LAUNCHER... PROGRAM      where % in the launcher's arguments stands for the number of processes
-# Starts jobs of 2 to 4 ranks that run collectives in shared memory, and kills a random rank of each at a random time
-# (FARANDOLE_KILLED_STARTS=N for how many, FARANDOLE_SEED=S to repeat). Nothing may stay behind, and the next start works.
+# Starts jobs of 2 to 4 ranks that run collectives in shared memory, and kills a random rank of each job at a random time.
+# Checks that the job leaves nothing behind, and that the next start works. FARANDOLE_KILLED_STARTS is the number of jobs;
+# FARANDOLE_SEED repeats a run.
 set -u
 starts=${FARANDOLE_KILLED_STARTS:-20}
 seed=${FARANDOLE_SEED:-$$}

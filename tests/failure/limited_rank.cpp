@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank on a machine with limits: says what it could join and share, checks collectives, and tries a window.
+// A rank on a machine with limits: prints how it has joined and what it shares, checks collectives, and tries a window.
 // usage: limited_rank [--lock] [--joins-only] [--window BYTES]
-//   --lock        with all memory locked, as by mlockall
-//   --joins-only  one collective, and no more; says how long joining took and how much address space is mapped then
-//   --window      also tries to allocate and fill a window of so many bytes
+//   --lock        locks all memory, by mlockall
+//   --joins-only  runs only one collective; prints how long joining took, and how much address space is mapped then
+//   --window      also tries to allocate and fill a window of BYTES bytes
 #include <sys/mman.h>
 
 #include <algorithm>

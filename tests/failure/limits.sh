@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: limits.sh CASE PROGRAM WITHOUT_CALLS LAUNCHER...
-# Two ranks (one where the case says so) on a machine with a limit: they work as well as can be, and say what is lost.
-# PROGRAM is limited_rank; LAUNCHER starts two processes of what follows it. Each job has 60 seconds.
+# Runs two ranks (in some cases one) on a machine with a limit. Checks that they work as far as possible, and report what is
+# lost. PROGRAM is limited_rank; LAUNCHER starts the command after it twice. Each job has 60 seconds.
 set -u
 case_=$1 program=$2 without=$3; shift 3
 launcher=("$@")

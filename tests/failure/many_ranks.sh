@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: many_ranks.sh RANKS PROGRAM
-# RANKS processes of one host, whose windows may take a pretended tebibyte, share memory, although each maps the arenas of
-# all. PROGRAM is limited_rank. Says how long they took, and how much address space each has mapped.
+# Checks that RANKS processes of one host can share memory if their windows may take a pretended tebibyte, although each process
+# maps the arenas of all. PROGRAM is limited_rank. Prints how long they took, and how much address space each has mapped.
 set -u
 ranks=$1 program=$2
 [ "$(free -g | awk '/^Mem/ { print $7 }')" -ge 12 ] || { echo "skipped: less than 12 GiB of memory are free"; exit 77; }

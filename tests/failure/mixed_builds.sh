@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: mixed_builds.sh LIBRARY PROGRAM LAUNCHER...
-# Starts PROGRAM as ranks 0 to 2, by a launcher that leaves the others alone when one ends. Rank 1 loads another build: a
-# copy of LIBRARY and its plug-ins in which the revision of the sources is another one. Each rank must refuse within the
-# bound, and name both builds.
+# Starts PROGRAM as ranks 0 to 2, by a launcher that does not end the other ranks when one ends. Rank 1 loads another build: a
+# copy of LIBRARY and its plug-ins with another revision of the sources. Each rank must refuse to join within the time limit, and
+# name both builds.
 set -u
 library=$1 program=$2; shift 2
 refuse_bound=20 # seconds of the whole job, most of which is the launcher's start on a busy machine

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank that runs collectives in shared memory, and checks their results, until it has made so many calls.
-// usage: shared_rank CALLS DIRECTORY     leaves files named after its process in ranks/ and, once it has joined, in
-// joined/
+// A rank that makes CALLS collectives in shared memory, and checks their results.
+// usage: shared_rank CALLS DIRECTORY     makes files named after its process in DIRECTORY/ranks and, once it has
+// joined, in DIRECTORY/joined
 #include <unistd.h>
 
 #include <algorithm>

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: small_shm.sh tiny|none LAUNCHER... PROGRAM
-# Ranks share memory although /dev/shm holds 64 KiB, or nothing at all. The MPI must do without, too. Needs root.
+# Checks that ranks share memory although /dev/shm holds only 64 KiB (tiny) or nothing, being read-only (none). The script also
+# keeps the MPI from using /dev/shm. Needs root.
 set -u
 kind=$1; shift
 if [ -z "${OWN_SHM-}" ]; then

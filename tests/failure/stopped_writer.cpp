@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rank 1 stops in the middle of a collective on windows. The others time out and use the memory for something else;
-// then rank 1 continues, and writes what it still has to write. Nothing that its peers have now may change.
-// usage: stopped_writer DIRECTORY        the ranks tell each other how far they are by files in it
+// Rank 1 stops in the middle of a collective on windows. Its peers time out and use the memory for other data. Then
+// rank 1 continues and writes the rest of its data, which must not change the peers' other data. usage: stopped_writer
+// DIRECTORY        the ranks report their progress to each other by files in DIRECTORY
 #include <signal.h>
 #include <unistd.h>
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: stopped_writer.sh RANKS LAUNCHER... PROGRAM
-# What stopped_writer.cpp says must be what is expected. Whether rank 1 stops early enough is a matter of luck, which is
-# tried a few times.
+# Checks the output of stopped_writer.cpp. Whether rank 1 stops early enough is a matter of luck, so the script tries a few
+# times.
 set -u
 ranks=$1; shift
 export FARANDOLE_TIMEOUT=1 FARANDOLE_SLICE_BYTES=4KiB FARANDOLE_LOG=off

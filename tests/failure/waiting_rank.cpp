@@ -2,7 +2,7 @@
 // A program that waits for its signals by sigwait, as daemons and servers do: the library's threads must not take them.
 // usage: waiting_rank world|engine
 //   world   with asynchronous collectives, which start the progress thread
-//   engine  with the engine, and its timeline where FARANDOLE_TIMELINE says so
+//   engine  with the engine, and with its timeline if FARANDOLE_TIMELINE is set
 #include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>

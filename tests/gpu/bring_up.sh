@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage, as each rank of a job: bring_up.sh FARANDOLE_GPU_FIGURES ROUNDS
-# Seconds from nothing to the end of the first allreduce, of Farandole and of NCCL alone, by turns, each in a fresh process:
-# in a process that has made a group before, the next one is made faster. Rank 0 prints the medians as JSON.
+# Measures the seconds from the start of a process to the end of its first allreduce, alternately of Farandole and of NCCL alone.
+# Each measurement takes a fresh process, because a process makes its second group faster. Rank 0 prints the medians as JSON.
 set -euo pipefail
 program=$1 rounds=$2
 job=$FARANDOLE_JOB

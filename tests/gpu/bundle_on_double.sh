@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: bundle_on_double.sh BUILD_DIRECTORY
-# Makes the bundle of tests/run.sh --gpu-bundle, and runs it on the double where there is nothing else: a root of the files of
-# libc6, libstdc++6, bash, coreutils and python3. Every step must yield a line, and the report say that it is no GPU's.
-# Ends with 77 where no such root can be made.
+# Makes the bundle of tests/run.sh --gpu-bundle, and runs it on the double in a bare system: a root directory with only the files
+# of libc6, libstdc++6, bash, coreutils and python3. Every step must print a line, and the report must say that it is not from a
+# GPU. Ends with 77 where no such root directory can be made.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 build=$1

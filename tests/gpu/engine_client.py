@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine (farandole/engine.h) by ctypes, on device pointers and streams of any framework.
+"""Calls the engine (farandole/engine.h) by ctypes, with device pointers and streams of any framework.
 
-A test driver: frameworks call the header from their own language.
+Only for tests: a framework calls the header from its own language.
 """
 import ctypes
 import importlib.util

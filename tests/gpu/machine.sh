@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: machine.sh
-# What this machine is, as far as its programs say it: what a reader of a report asks first.
+# Describes this machine, by the programs that are installed, for readers of a report.
 try() { echo "--- $*"; "$@" 2>&1; }
 try nvidia-smi
 try nvidia-smi topo -m

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report of a run: each step's outcome, the targets, and the page. Pure; run.py does all input and output."""
+"""Makes the report of a run: each step's outcome, the targets, and the page. No input or output; run.py does that."""
 import json
 import re
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """usage: report_test.py
 
-What run.py and report.py make of what programs print, and of programs that hang, fail, or skip everything.
+Tests run.py and report.py: on outputs of programs, and on programs that hang, fail, or skip everything.
 """
 import copy
 import pathlib

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """usage, as each rank of a job: torch_engine.py LIBRARY_DIRECTORY SAMPLES
 
-torch's tensors and a side stream go through the engine: results, and what a training step of ResNet-50's gradients takes
-beside torch's NCCL process group in the same processes, with and without kernels of another stream at the same time. Rank 0
+Passes torch's tensors and a side stream to the engine. Checks results, and measures an allreduce of ResNet-50's gradients
+against torch's NCCL process group in the same processes, with and without concurrent kernels in another stream. Rank 0
 prints JSON.
 """
 import json

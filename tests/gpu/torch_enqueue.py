@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """usage, as each rank of a job: torch_enqueue.py LIBRARY_DIRECTORY SAMPLES
 
-The host's time for an allreduce that is enqueued: Farandole's in the caller's order (through ctypes, which takes part of it)
-and that of torch's NCCL process group, by turns in the same processes. Rank 0 prints JSON.
+Measures the host's time to enqueue an allreduce: of Farandole in the caller's order (with the time of ctypes), and of torch's
+NCCL process group, alternately in the same processes. Rank 0 prints JSON.
 """
 import json
 import os

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """usage: torch_figures.py BYTES SAMPLES
 
-What torch's own kernels take for the same work as Farandole's: a copy, and the sum of two vectors into a third. Prints JSON.
+Measures torch's own kernels at the work of Farandole's kernels: a copy, and the sum of two vectors into a third. Prints JSON.
 """
 import json
 import sys

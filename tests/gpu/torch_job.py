@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Farandole's allreduce on torch's tensors and streams, by libfarandole_torch_probe.so."""
+"""Calls Farandole's allreduce on torch's tensors and streams, through libfarandole_torch_probe.so."""
 import ctypes
 
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Farandole's calls as C functions for torch_streams.py, which passes torch's tensors and streams. Not a product.
-// Each function returns 0, or 1 where probe_error() says why.
+// Farandole's calls as C functions for torch_streams.py, which passes torch's tensors and streams. Only for tests. Each
+// function returns 0 for success, otherwise 1; probe_error() then returns the reason.
 #include <exception>
 #include <memory>
 #include <string>

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """usage, as each rank of a job: torch_streams.py LIBRARY_DIRECTORY
 
-torch's tensors and a side stream of torch's go through Farandole's allreduce, in both device orders: results, order with
-torch's own kernels in that stream, a graph that another thread captures meanwhile, and graphs with allreduces inside.
+Passes torch's tensors and a side stream to Farandole's allreduce, in both device orders. Checks results, order with torch's
+own kernels in that stream, a graph that another thread captures meanwhile, and graphs that contain allreduces.
 """
 import sys
 import threading

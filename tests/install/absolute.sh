@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: absolute.sh BUILD_DIRECTORY SOURCE COMPILER
-# Installs with absolute directories, each in a tree of its own as Nix has them: programs start there, and find the
-# plug-ins. Builds with the options of BUILD_DIRECTORY, so that a compiler's cache has it all.
+# Installs with absolute directories in separate trees, as Nix does, and checks that programs start there and find the plug-ins.
+# Builds with the options of BUILD_DIRECTORY, so that the compiler's cache has all objects.
 set -euo pipefail
 build=$1 source=$2 compiler=$3
 work=$(mktemp -d)

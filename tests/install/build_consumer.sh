@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: build_consumer.sh BUILD_DIRECTORY CONSUMER_SOURCE COMPILER [SANITIZERS]
-# Installs into an empty folder, moves that elsewhere, builds programs against it with nothing but CMAKE_PREFIX_PATH, and
-# runs them.
+# Installs into an empty folder, moves the folder, builds programs against it by CMAKE_PREFIX_PATH alone, and runs them.
 set -euo pipefail
 build=$1 source=$2 compiler=$3 sanitize=${4-}
 here=$(dirname "${BASH_SOURCE[0]}")

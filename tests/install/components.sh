@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: components.sh BUILD_DIRECTORY PYTHON
-# Components install by themselves, as packages of a distribution do: each holds what docs/packaging.md says, and the Python
-# package works with libraries of its own and with those of the system.
+# Installs each component alone, as packages of a distribution do. Checks that each contains what docs/packaging.md says, and that
+# the Python package works with its own libraries and with those of the system.
 set -euo pipefail
 build=$1 python=$2
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT

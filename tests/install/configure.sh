@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: configure.sh SOURCE COMPILER [--build]
-# What packagers and parent projects set stays as it is, and what cannot be is an error that says what to do. Configures
-# only; --build: and builds and runs a program of a parent project.
+# Checks that the build keeps options that packagers and parent projects set, and that an impossible option is an error that says
+# what to do. Only configures; with --build also builds and runs a program of a parent project.
 set -euo pipefail
 source=$1 compiler=$2 build=${3-}
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: examples.sh BUILD_DIRECTORY EXAMPLES_DIRECTORY COMPILER [SANITIZERS]
-# The examples, copied out of the repository, build against an installed Farandole, and run.
+# Copies the examples out of the repository, builds them against an installed Farandole, and runs them.
 set -euo pipefail
 build=$1 examples=$2 compiler=$3 sanitize=${4-}
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT

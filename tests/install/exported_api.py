@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that a library exports every symbol that a program can need for the declarations of the public headers.
+"""Checks that libraries export every symbol that programs need to use the declarations of the public headers.
 
 usage: exported_api.py --compiler CLANG --include DIRECTORY [--include …] LIBRARY…
 
-Clang reads all headers below the DIRECTORIES and lists their declarations with mangled names. Functions, methods,
-constructors, variables and virtual tables that the headers leave to a library must be among the dynamic symbols of the
-LIBRARIES; so must the float and double instances of templates whose definitions are in the sources. Private functions
-count where an inline function of the headers calls them.
+Clang reads all headers below the DIRECTORIES and lists their declarations with mangled names. The dynamic symbols of the
+LIBRARIES must contain all functions, methods, constructors, variables and virtual tables that the headers only declare, and
+the float and double instances of templates that the sources define. Of private functions, they must contain those that an
+inline function of the headers calls.
 """
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: hostile.sh COMPILER OBJECT_DIRECTORY LIBRARY NAMES OUTPUT
-# Makes a library of functions that only abort, with all names that the objects of LIBRARY define, that it does not export,
-# and that match NAMES. A process that loads it first calls one of them wherever LIBRARY is not bound to its own.
+# Makes a library of functions that only abort. Their names are those that the objects of LIBRARY define, LIBRARY does not export,
+# and NAMES matches. In a process that loads the hostile library first, LIBRARY calls such a function, and so aborts, wherever it is
+# not bound to its own function.
 set -euo pipefail
 compiler=$1 objects=$2 library=$3 names=$4 output=$5
 nm -D --defined-only "$library" | awk '{print $NF}' | sort >"$output.exported"

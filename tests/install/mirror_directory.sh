@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: mirror_directory.sh CMAKE SCRIPT   (SCRIPT is cmake/mirror_directory.cmake)
-# The copy of the Python package in the build tree follows its sources when files are added, changed, renamed and deleted.
+# Checks that the copy of the Python package in the build tree is updated when source files are added, changed, renamed or deleted.
 set -euo pipefail
 cmake=$1 script=$(realpath "$2")
 work=$(mktemp -d)

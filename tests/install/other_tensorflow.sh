@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: other_tensorflow.sh BUILD_DIRECTORY SOURCE PYTHON VERSION LAUNCHER
-# The package of a build tree beside another TensorFlow than the one that it was built for: the ops are built ahead, by an
-# interpreter that has not got that TensorFlow, and tests of them and of Horovod's API pass with what was built.
+# Uses the package of a build tree with another version of TensorFlow than the build's: builds the ops ahead, by an interpreter
+# without that TensorFlow, and runs tests of the ops and of Horovod's API with the result.
 set -euo pipefail
 build=$1 source=$2 python=$3 version=$4 launcher=$5
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: pip_install.sh SOURCE PYTHON COMPILER [LAUNCHER…]
-# Makes a source distribution, a wheel from it, and an editable install of it; looks into them, installs them into fresh
-# environments, and runs tests with what was installed, under each LAUNCHER (one argument each).
+# Makes a source distribution, and from it a wheel and an editable install. Checks their contents, installs them into fresh
+# environments, and runs tests with each installation, under each LAUNCHER (one argument each).
 set -euo pipefail
 source=$1 python=$2 compiler=$3
 shift 3

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: pkg_config.sh BUILD_DIRECTORY CONSUMER_SOURCE COMPILER [SANITIZERS]
-# Builds programs with nothing but what pkg-config says of an install tree, which has been moved since; and what it says
-# where an installation has directories of its own.
+# Builds programs with only the flags that pkg-config prints for an install tree that was moved. Also checks the flags for an
+# installation with unusual directories.
 set -euo pipefail
 build=$1 source=$2 compiler=$3 sanitize=${4-}
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: release_wheel.sh SOURCE PYTHON LAUNCHER…
-# scripts/build_wheel.sh gives the same bits twice, from another folder too, and what it makes works where nothing is that
-# it was built with: compilers, headers, fmt and spdlog are hidden, which needs root.
+# Checks that scripts/build_wheel.sh makes the same bits twice, also from another folder, and that the wheel works without the tools
+# and libraries of its build: compilers, headers, fmt and spdlog are hidden, which needs root.
 set -euo pipefail
 source=$1 python=$2
 shift 2

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: symbols.sh [--alone] LIBRARY…
-# What each library exports is Farandole's API and nothing else, and each plug-in its entry and its build id; and it takes nothing
-# from spdlog, so that no other copy of it in the process can get in its way; --alone: nothing from fmt, either.
+# Checks that each library exports only Farandole's API, and each plug-in only its entry and its build id. A library must import
+# nothing from spdlog, so that another copy of spdlog in the process cannot interfere; with --alone nothing from fmt, either.
 set -euo pipefail
 own='6spdlog|8nlohmann'
 if [ "$1" = --alone ]; then own+='|3fmt2v'; shift; fi

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: bench_program.sh FARANDOLE_BENCH LAUNCHER -n PROCESSES [FLAGS...]
-# farandole-bench beside the blocking collectives of the launcher's MPI: every collective of both gives the expected
-# result, and the figures of both are written; what cannot be compared is refused with the reason.
+# Tests farandole-bench together with the blocking collectives of the launcher's MPI: every collective of both gives the expected
+# result, and the figures of both are written. What cannot be compared is refused with the reason.
 set -u
 bench=$1; shift
 launch=("$@")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// usage: expect_hosts N     checks in a job of several hosts that there are N, and that every rank knows its place
+// usage: expect_hosts N     checks that the job has N hosts, and that every rank knows its place among them
 #include <cstdio>
 #include <cstdlib>
 #include <exception>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // usage: farandole_many_hosts REPLICAS RANKS SECONDS [CONNECTIONS]
-// A job of many ranks on several hosts: every collective is right, each process has joined within SECONDS, and has at
-// most CONNECTIONS with other hosts when all collectives but alltoall have run, in which each rank has something for
-// each. Each process has REPLICAS ranks as threads. Without CONNECTIONS they are shown only: MPI makes some of its own.
+// A job of many ranks on several hosts. Checks that every collective gives the right result, that each process joins
+// within SECONDS, and that each process has at most CONNECTIONS with other hosts after all collectives except alltoall,
+// in which each rank sends to every other rank. Each process has REPLICAS ranks as threads. Without CONNECTIONS, only
+// prints the number of connections, because MPI makes its own.
 #include <algorithm>
 #include <chrono>
 #include <cstddef>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The job shared by all tests of the MPI backend, and helpers for its use.
+// The job that all tests of the MPI backend share, and helpers for its use.
 #pragma once
 
 #include <chrono>

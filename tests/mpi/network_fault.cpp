@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two ranks on two hosts; after some collectives rank 1's process or link fails. Each rank that lives checks what it
-// raises and when, and says so; network_fault.sh looks for that.
-// usage: farandole_network_fault killed | cut | cut_receiving | deaf | stalled | stopped | lossy, on hosts made by
-// two_hosts.sh, as root
+// Two ranks on two hosts. After some collectives rank 1's process or link fails. Each surviving rank checks which error
+// it raises, and when, and prints the result; network_fault.sh checks the output. usage: farandole_network_fault killed
+// | cut | cut_receiving | deaf | stalled | stopped | lossy, on hosts made by two_hosts.sh, as root
 #include <signal.h>
 #include <unistd.h>
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: network_fault.sh FAULT LAUNCHER PROGRAM
-# Runs farandole_network_fault on two hosts and looks for what its ranks say. 77: not possible here.
+# Runs farandole_network_fault on two hosts and checks the output of its ranks. Exit status 77: the test is impossible here.
 set -u
 fault=$1 launcher=$2 program=$3
 here=$(cd "$(dirname "$0")" && pwd)

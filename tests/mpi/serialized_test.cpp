@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program that has initialised MPI with MPI_THREAD_SERIALIZED calls it while nothing is pending, as world.h allows:
-// no thread of Farandole may be inside MPI then. The functions that Farandole's own threads call are replaced here and
-// counted. usage: serialized_test [--one-core] [gtest options]
+// A program that has initialised MPI with MPI_THREAD_SERIALIZED calls MPI while no collective is pending, as world.h
+// allows. No thread of Farandole may be inside MPI then. The tests replace the MPI functions that Farandole's own
+// threads call, and count the calls. usage: serialized_test [--one-core] [gtest options]
 #include <gtest/gtest.h>
 #include <mpi.h>
 #include <sched.h>

@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # Runs a program with Open MPI or MPICH on simulated hosts (two by default). Each host is a network namespace of this
 # machine with its own sshd, name and /dev/shm; a bridge connects them. The hosts share one /proc, so FARANDOLE_HOST_ID
-# tells them apart.
+# distinguishes them.
 #
 # usage, as root: two_hosts.sh [--hosts NUMBER] [--rate RATE] [--map-by slot] LAUNCHER RANKS_PER_HOST SECONDS PROGRAM [ARGUMENTS…]
 #   --rate RATE  what each host may send, as tc writes it: 1gbit, 100mbit. Default: as fast as the kernel copies.
 #   --map-by slot  consecutive ranks share a host (mpirun's default). MPICH ignores this option and always places ranks
 #                this way. Default with Open MPI: node, round-robin over the hosts. Harder for the library, because
 #                neighbouring ranks are on different hosts.
-# Needs iproute2 and openssh-server. Exit status 77: not possible here, with the reason. Leaves nothing behind.
+# Needs iproute2 and openssh-server. Prints the reason and exits with 77 where hosts cannot be made. Leaves nothing behind.
 set -euo pipefail
 number=2 rate= map_by=node
 if [ "${1-}" = --hosts ]; then number=$2; shift 2; fi

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPI's own allreduce against the library's kernels.
+// Compares MPI's own allreduce with the library's kernels.
 #include <gtest/gtest.h>
 #include <mpi.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A receive that MPI cannot withdraw, as when its sender has stopped in the middle of a message: MPI_Cancel is
-// replaced here and does nothing. Two ranks, by messages.
+// A receive that MPI cannot cancel, for example because the sender has stopped in the middle of a message. MPI_Cancel
+// is replaced here by a no-op. Two ranks, which communicate by messages.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <malloc.h>

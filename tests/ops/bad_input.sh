@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: bad_input.sh BUILD_DIRECTORY [MPI LAUNCHER...]
-# Bad input to farandole-train: an error that says what came and what to do, an exit status that is not 0, nothing lost.
+# Gives bad input to farandole-train. Checks that it prints an error that quotes the input and says what to do, that the exit status
+# is not 0, and that no data is lost.
 set -u
 build=$(cd "$1" && pwd); shift
 train=$build/bin/farandole-train

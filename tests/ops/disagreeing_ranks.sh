@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: disagreeing_ranks.sh BUILD_DIRECTORY [LAUNCHER...]
-# Two processes of farandole-train that were given different options or data: an error within seconds that names the
-# option and both values. What may differ does. Without a launcher the two are a job without MPI.
+# Gives different options or data to two processes of farandole-train. Checks that they report an error within seconds that names the
+# option and both values, and that options that may differ do no harm. Without a launcher the processes are a job without MPI.
 set -u
 build=$(cd "$1" && pwd); shift
 launcher=("$@")

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: interrupted.sh BUILD_DIRECTORY [LAUNCHER...]
-# Signals to farandole-train: all ranks end after the same training step, with a checkpoint and the status 128 + signal,
-# also if one rank alone has the signal. Without a launcher the two processes are a job without MPI.
+# Sends signals to farandole-train. Checks that all ranks end after the same training step, with a checkpoint and the status
+# 128 + signal, even if only one rank gets the signal. Without a launcher the two processes are a job without MPI.
 set -u
 build=$(cd "$1" && pwd); shift
 launcher=("$@")

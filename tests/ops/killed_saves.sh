@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: killed_saves.sh BUILD_DIRECTORY
-# Kills a training with kill -9 while it saves (FARANDOLE_KILLED_SAVES=N for how often, FARANDOLE_SEED=S to repeat), and
-# resumes it: each time from the newest checkpoint or the one before, nothing of it damaged, and no lock left.
+# Kills a training with kill -9 while it saves, and resumes it. Checks each time that the training resumes from the newest or the
+# second newest checkpoint, that the checkpoint is undamaged, and that no lock is left. FARANDOLE_KILLED_SAVES is the number of kills;
+# FARANDOLE_SEED repeats a run.
 set -u
 build=$(cd "$1" && pwd)
 kills=${FARANDOLE_KILLED_SAVES:-20}

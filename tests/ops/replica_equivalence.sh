@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: replica_equivalence.sh BUILD_DIRECTORY STEPS_IN_F64 [FLAVOUR=LAUNCHER...]...
-# One global batch, one seed, 1, 2 and 4 replicas as threads, processes and both: the same losses; in deterministic
-# mode the same parameter bits. Each further argument is one launcher as a single word list, e.g. "mpiexec.mpich".
+# Trains with one global batch and one seed on 1, 2 and 4 replicas, as threads, processes and both. Checks that the losses are the
+# same, and in deterministic mode the bits of the parameters. Each further argument is a launcher with its options as one argument,
+# such as "mpiexec.mpich".
 set -u
 build=$1 steps=$2; shift 2
 train=$build/bin/farandole-train

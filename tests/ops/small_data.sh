@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
-# Sourced by tests of farandole-train that need data. Where there is none, they are skipped.
+# Sourced by tests of farandole-train that need data. Skips the test if there is no data.
 
 fashion_mnist=/usr/share/datasets/fashion-mnist
 if [ ! -d $fashion_mnist ]; then

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A training that takes milliseconds.
+// A small training, which takes milliseconds.
 #pragma once
 
 #include <functional>

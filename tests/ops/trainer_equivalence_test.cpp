@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One training, computed by different numbers of replicas: the same losses, and in deterministic mode the same bits.
+// The same training on different numbers of replicas gives the same losses, and in deterministic mode the same bits.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>

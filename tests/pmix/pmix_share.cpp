@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// usage: pmix_share DIRECTORY [forks | absent | misuse]     a process of a job that PMIx describes, and that has no MPI
-// Joins twice, and shares 32 random bytes of process 0 twice each time; prints a line that ends with what came. In
-// DIRECTORY, an empty one, each process leaves a file when it has got the bytes; process 0 waits for them.
-//   forks   each process has a child that lets go of the client and exits before anything is shared
-//   absent  process 0 never comes, until it is killed
-//   misuse  process 0 shares too much
+// usage: pmix_share DIRECTORY [forks | absent | misuse]     a process without MPI of a job that PMIx describes
+// Joins twice, and each time shares 32 random bytes of process 0 twice. Prints a line that ends with the received
+// bytes. Each process makes a file in DIRECTORY, which is empty before, when it has received the bytes; process 0 waits
+// for these files.
+//   forks   each process first forks a child, which releases the client and exits before anything is shared
+//   absent  process 0 never joins; the test kills it
+//   misuse  process 0 shares too many bytes
 #include <sys/random.h>
 #include <sys/wait.h>
 #include <unistd.h>

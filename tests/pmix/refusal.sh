@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: refusal.sh SECONDS PATTERN COMMAND…
-# The command fails within that time, and a line of its output matches the pattern.
+# Checks that the command fails within SECONDS, and that a line of its output matches the pattern.
 set -uo pipefail
 seconds=$1 pattern=$2
 shift 2

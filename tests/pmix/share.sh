@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: share.sh PROCESSES MODE LAUNCHER… pmix_share     MODE: -, or one of pmix_share's
-# Each process knows its number, and all get the same four texts of 32 bytes, no two of them alike.
+# Checks that each process knows its number, and that all processes get the same four texts of 32 bytes, all different.
 set -euo pipefail
 count=$1 mode=$2
 shift 2

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments that must agree. Every disagreement is a Mismatch on all ranks. An invalid value is an InvalidArgument on
-its rank and a Mismatch that names the value on all other ranks. The job goes on in both cases."""
+"""Arguments on which ranks must agree. Every disagreement is a Mismatch on all ranks. An invalid value is an
+InvalidArgument on its rank, and a Mismatch that names the value on all other ranks. In both cases the job goes on."""
 
 import time
 

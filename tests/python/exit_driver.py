@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """usage: exit_driver.py HOW LAUNCHER…
 
-Starts exit_program.py with the launcher and checks how the job ends: its status, what it says, and that it ends soon.
+Starts exit_program.py with the launcher, and checks how the job ends: its status, its output, and that it ends soon.
 """
 
 import os

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job of two ranks. Rank 1 ends as the argument says (raise, long, exit, kill, end) while rank 0 waits; with
-`interrupt` and `handler`, rank 0 gets a signal while it waits. See exit_driver.py."""
+"""A job of two ranks. Rank 1 ends in the way that the argument selects (raise, long, exit, kill, end) while rank 0 waits.
+With `interrupt` and `handler`, rank 0 gets a signal while it waits. exit_driver.py starts this program."""
 
 import os
 import signal

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks with forked children that end as programs do: by sys.exit, at the end of the program, or by an exception.
+"""Ranks with forked children that end in the usual ways: by sys.exit, at the end of the program, or by an exception.
 
     mpirun -np 2 python forked_program.py
 
-The children run Python's exit handlers. They must neither leave the job nor send it any message."""
+The children run Python's exit handlers, which must neither leave the job nor send any message."""
 
 import os
 import signal

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Keras program as it is written for Horovod; run by `python -m farandole.as_horovod`, on Keras 3 and on tf-keras."""
+"""A Keras program written for Horovod. `python -m farandole.as_horovod` runs it, on Keras 3 and on tf-keras."""
 
 import os
 

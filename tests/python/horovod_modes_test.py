@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every function that the table of Horovod's names lists as working or differing, called in eager mode, in a
-tf.function and in a graph of TensorFlow 1, by the names that a program written for Horovod uses. All modes give the
-same results."""
+"""Calls every function that the table of Horovod's names lists as working or differing, in eager mode, in a tf.function
+and in a graph of TensorFlow 1, by the names that a program written for Horovod uses. All modes must give the same
+results."""
 
 import functools
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program as it is written for Horovod; run by `python -m farandole.as_horovod`."""
+"""A program written for Horovod. `python -m farandole.as_horovod` runs it."""
 
 import support
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MirroredStrategy under Keras 3 when ranks make different calls: all ranks raise an error in the terms of the program,
-and no rank hangs. Allowed differences, such as an additional model on one rank, have no effect."""
+"""MirroredStrategy under Keras 3 when ranks make different calls: all ranks raise an error that names the program's calls
+and values, and no rank hangs. Allowed differences, such as an additional model on one rank, have no effect."""
 
 import time
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MirroredStrategy with a custom training step that makes collectives, when ranks have uneven parts or none: in
-float64, compared with one process that has the whole batches."""
+"""MirroredStrategy with a custom training step that calls collectives, when ranks have uneven parts of a batch or none:
+in float64, compared with one process that has the whole batches."""
 
 import unittest.mock
 

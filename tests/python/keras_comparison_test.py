@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The comparison of the programs of keras_programs: it finds a wrong result of a program on all ranks."""
+"""The comparison that keras_programs uses finds a wrong result of a program, on all ranks."""
 
 import pathlib
 import sys

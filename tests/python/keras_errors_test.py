@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of Keras' methods under MirroredStrategy when ranks differ: the cause, as an error class of the package."""
+"""Errors of Keras' methods under MirroredStrategy when ranks differ: they give the cause, as an error class of the package."""
 
 import os
 import shutil

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """usage: keras_exit_driver.py HOW LAUNCHER…
 
-Starts keras_exit_program.py with the launcher and checks that the whole job ends, soon, with what rank 1 said.
+Starts keras_exit_program.py with the launcher, and checks that the whole job ends soon, with rank 1's error.
 """
 
 import os

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Horovod's Keras API, farandole.keras and farandole.tensorflow.keras, against one process with the whole batches.
+"""Horovod's Keras API (farandole.keras and farandole.tensorflow.keras), compared with one process with the whole batches.
 
-The same on Keras 3 and, as keras_legacy_test.py, on tf-keras.
+Runs on Keras 3, and as keras_legacy_test.py on tf-keras.
 """
 
 import atexit

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""keras_horovod_test.py on tf-keras, which TensorFlow uses if the variable below is set before the import."""
+"""Runs keras_horovod_test.py on tf-keras, which TensorFlow uses if the variable below is set before the import."""
 
 import os
 import runpy

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Callbacks get the same logs on all ranks whatever a step returns, and ranks that drift apart raise an error."""
+"""Callbacks get the same logs on all ranks, whatever a training step returns. Ranks whose models drift apart raise an error."""
 
 import tempfile
 from pathlib import Path

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keras 3's fit does not work with TensorFlow's own strategy for several processes. If it ever does, this test fails, so
-that docs/keras.md can say so."""
+"""Keras 3's fit does not work with TensorFlow's own strategy for several processes. This test fails once it does, as a
+reminder to change docs/keras.md."""
 
 import faulthandler
 import json

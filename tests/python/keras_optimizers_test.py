@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizers under MirroredStrategy: made outside of its scope, used again, or different on the ranks."""
+"""Optimizers under MirroredStrategy that are made outside of its scope, used twice, or different on the ranks."""
 
 import support
 

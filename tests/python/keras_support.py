@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared by the tests of Keras: data, models, and the comparison with one process that trains on the whole batches."""
+"""Shared by the Keras tests: data, models, and the comparison with one process that trains on the whole batches."""
 
 import contextlib
 import os

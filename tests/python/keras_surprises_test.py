@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that look right but break the strategy's assumptions: they give the results of one process, or an error."""
+"""Programs that look right but break the strategy's assumptions give the results of one process, or an error."""
 
 import support
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rank and size, build information, Horovod's variables and module names, elastic states, and init after shutdown."""
+"""Rank and size, build information, Horovod's variables and module names, elastic states, init after shutdown."""
 
 import contextlib
 import ctypes

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Unnamed calls: their automatic names are reused, and the calls of all ranks match however the ranks wait."""
+"""Unnamed calls: automatic names are reused, and the calls of all ranks match, in whatever way the ranks wait."""
 
 import resource
 import time

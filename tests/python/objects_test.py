@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives of objects: types that the safe format holds, types that all ranks refuse, and pickles on demand."""
+"""Collectives of objects: types that the safe format supports, types that all ranks refuse, and pickles on demand."""
 
 import datetime
 import math

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Invalid process sets, which init() refuses on all ranks even if only the last rank's list is wrong. Each set has its
-own job.
+"""Invalid process sets: init() refuses them on all ranks, even if only the last rank's list is wrong. Each set is tested in
+a separate job.
 
     tests/support/local_job.sh -n 2 python refused_sets.py
 """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """usage: run_example.py [--own-data] EXAMPLE.py ARGUMENT…
 
-Runs an example as a test: skipped where TensorFlow is missing or, without --own-data, Fashion-MNIST.
+Runs an example as a test. Skipped without TensorFlow; without --own-data also skipped without Fashion-MNIST.
 """
 
 import os

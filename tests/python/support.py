@@ -3,7 +3,7 @@
 
     mpirun -np 2 python numpy_test.py [names of tests]
 
-The first failure of a rank ends the job; a test that hangs ends it with the stacks of all threads.
+The first failure of a rank ends the job. A test that hangs ends the job after printing the stacks of all threads.
 """
 
 import faulthandler

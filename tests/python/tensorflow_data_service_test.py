@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tf.data's service over ranks. Each rank prepares data in a thread and trains in the main thread: two jobs in one."""
+"""tf.data's service over ranks. Each rank prepares data in a thread and trains in the main thread, so one job has both
+parts."""
 
 from tensorflow_support import OpTest, main
 

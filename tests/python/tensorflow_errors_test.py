@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TensorFlow's codes of errors, eagerly, in a tf.function, in a session and in Keras: the same codes as Horovod's."""
+"""TensorFlow's error codes, eagerly, in a tf.function, in a session and in Keras, are the same as with Horovod."""
 
 import importlib
 import importlib.util

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Windows in use when the job failed are not reused, because a stopped rank may still write to them."""
+"""Windows that were in use when the job failed are not reused, because a stopped rank may still write to them."""
 
 import os
 import tempfile

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keras on the fake GPU of tests/support/tensorflow_gpu: the losses are those of the CPU."""
+"""Keras on the fake GPU of tests/support/tensorflow_gpu: the losses equal those on the CPU."""
 
 from unittest import mock
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs tests that know nothing of GPUs on the fake GPU, where TensorFlow places each op that has a kernel for it.
+"""Runs tests that were not written for GPUs on the fake GPU. TensorFlow places each op there that has a kernel for it.
 
     local_job.sh -n 2 python tensorflow_gpu_run.py tensorflow_ops_test tensorflow_functions_test
     local_job.sh -n 2 python tensorflow_gpu_run.py --as-horovod horovod_conformance/run.py

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared by the tests on the fake GPU of tests/support/tensorflow_gpu: each rank sees all GPUs, and uses its own.
+"""Shared by the tests on the fake GPU of tests/support/tensorflow_gpu. Each rank sees all GPUs, and uses its own GPU.
 
 Import this module before anything that runs an op of TensorFlow.
 """

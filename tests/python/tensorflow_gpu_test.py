@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The collectives on the fake GPU of tests/support/tensorflow_gpu, against numpy."""
+"""The collectives on the fake GPU of tests/support/tensorflow_gpu, compared with numpy."""
 
 from tensorflow_gpu_support import Counted, GpuTest, hvd, support, tf  # isort: skip
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process that sees several GPUs: MirroredStrategy leaves it its own one, on which a variable then lies."""
+"""A process sees several GPUs: MirroredStrategy makes only the rank's own GPU visible, and a variable then lies there."""
 
 import os
 

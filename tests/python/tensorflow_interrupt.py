@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ctrl-C while a TensorFlow op waits for another rank: KeyboardInterrupt here at once, and an error on the other rank.
+"""Ctrl-C while a TensorFlow op waits for another rank: immediately a KeyboardInterrupt here, and an error on the other rank.
 
     mpirun -np 2 python tensorflow_interrupt.py eager|function
 
-One way to wait for each run, because an aborted job ends with its processes, and for launchers it has failed: what
-counts is that both ranks say "good".
+Each run tests one way to wait, because an aborted job ends with its processes. Launchers report the job as failed; the test
+passes if both ranks print "good".
 """
 
 import faulthandler

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""farandole.tensorflow: optimizers of Keras 3 and of tf.compat.v1 over the ranks, and synchronised normalisation,
+"""farandole.tensorflow: distributed optimizers of Keras 3 and of tf.compat.v1, and synchronised batch normalisation,
 compared with one process with the whole batch."""
 
 import support

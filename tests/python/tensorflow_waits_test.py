@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks that wait for each other, eagerly or in functions, raise a Mismatch on all ranks. A late rank is waited for."""
+"""If ranks wait for each other, eagerly or in functions, all ranks raise a Mismatch. For a late rank, the others wait."""
 
 import os
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Access for tests to Communicators: sets sequence numbers reached after years of collectives, and simulates hosts.
+// Access for tests to the private state of Communicators: sets sequence numbers that a job reaches after years, and
+// simulates hosts.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +16,10 @@ namespace farandole {
 
 class CommunicatorProbe {
  public:
-  /// The communicator, which nobody has used yet, with another sequence number of its first collective; the same on all
-  /// ranks. @param progress  as in CommunicatorOptions
+  // Each function returns a changed copy of a communicator that has not been used yet.
+
+  /// Sets the sequence number of the first collective, the same on all ranks. @param progress  as in
+  /// CommunicatorOptions
   using Progress = CommunicatorOptions::Progress;
   static Communicator starting_at(Communicator unused, std::uint64_t sequence,
                                   Progress progress = Progress::kBackground) {
@@ -25,12 +28,12 @@ class CommunicatorProbe {
       group.progress = progress;
     });
   }
-  /// The communicator, which nobody has used yet, with ranks that count as living on these hosts.
+  /// Simulates hosts. @param hosts  host of each rank
   static Communicator on_hosts(Communicator unused, const std::vector<int>& hosts) {
     return changed(std::move(unused), [&](Group& group) { group.hosts = hosts; });
   }
-  /// The same, whose messages all go by another transport. @param transport  makes it of that between two ranks of the
-  /// process; what it returns outlives the communicator
+  /// Simulates hosts, and sends all messages by another transport. @param transport  makes the other transport from the
+  /// transport between two ranks of this process; its result must outlive the communicator
   template <class MakeTransport>
   static Communicator on_hosts_by(Communicator unused, const std::vector<int>& hosts, const MakeTransport& transport) {
     return changed(std::move(unused), [&](Group& group) {
@@ -38,7 +41,7 @@ class CommunicatorProbe {
       group.transport = &transport(group.route(group.rank == 0 ? 1 : 0));
     });
   }
-  /// The communicator, which nobody has used yet, with a table that has measured this algorithm to be the fastest.
+  /// Sets a tuning table in which this algorithm was the fastest.
   static Communicator measured(Communicator unused, Collective collective, const std::string& algorithm) {
     return changed(std::move(unused), [&](Group& group) {
       auto table = std::make_shared<TuningTable>();

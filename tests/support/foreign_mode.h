@@ -14,7 +14,7 @@ namespace farandole::test {
 enum class Mode { kUsual, kFlushing, kTowardZero, kUpward, kFlushingUpward };
 inline constexpr Mode kForeignModes[] = {Mode::kFlushing, Mode::kTowardZero, Mode::kUpward, Mode::kFlushingUpward};
 
-/// The mode bits of this thread, without the exception flags.
+/// Returns the floating-point mode bits of this thread, without the exception flags.
 inline std::uint64_t mode_bits() {
 #if defined(__x86_64__)
   return _mm_getcsr() & ~0x3fU;
@@ -27,7 +27,8 @@ inline std::uint64_t mode_bits() {
 #endif
 }
 
-/// This thread computes so while the object lives. Subnormals are flushed, as inputs too, where the processor can.
+/// Sets the floating-point mode of this thread while the object lives. kFlushing flushes subnormal results, and
+/// subnormal inputs on processors that can.
 class ForeignMode {
  public:
   explicit ForeignMode(Mode mode) {

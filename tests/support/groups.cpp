@@ -50,7 +50,7 @@ std::vector<std::string> algorithm_names(Collective collective, const Communicat
   for (const Algorithm& algorithm : algorithms()) {
     if (algorithm.collective == collective && algorithm.supports(ranks.size())) names.emplace_back(algorithm.name);
   }
-  // By messages short vectors go another way than long ones.
+  // Over messages, "auto" selects different methods for short and for long vectors.
   names.emplace_back(ranks.shares_memory() ? "shared_memory" : "auto");
   if (internals(ranks).choose(Collective::kAllreduce, 1 << 20) == "hierarchical") names.emplace_back("hierarchical");
   if (collective == Collective::kAllreduce && internals(ranks).transport() == "mpi") names.emplace_back("vendor");

@@ -13,7 +13,7 @@
 
 namespace farandole::test {
 
-/// Joins the job when the program was started as one of several processes.
+/// Joins the job if a launcher started the program (`is_launched`).
 class WorldEnvironment final : public testing::Environment {
  public:
   explicit WorldEnvironment(int replicas) : replicas_(replicas) {}
@@ -24,14 +24,15 @@ class WorldEnvironment final : public testing::Environment {
   int replicas_;
 };
 
-/// True in a job of processes, also of one.
+/// True if a launcher started this program, even as the only process of the job.
 bool is_launched();
 
-/// Runs `body` on a fresh communicator: of all ranks of such a job, else of threads, once per size.
+/// Runs `body` on a fresh communicator: in a launched job once, on all ranks of the job; otherwise once per size, on
+/// ranks that are threads.
 void for_each_group(const std::vector<int>& sizes, const std::function<void(Communicator&)>& body);
-/// Every way to run `collective` among these ranks, for the caller's choice of an algorithm.
+/// Names of all algorithms and methods that a caller may choose for `collective` among these ranks.
 std::vector<std::string> algorithm_names(Collective collective, const Communicator& ranks);
-/// The sizes of the conformance suite.
+/// Numbers of ranks in the conformance suite.
 const std::vector<int>& conformance_sizes();
 
 }  // namespace farandole::test

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // usage: leak_check LIBRARY
-// For the address sanitizer. Threads hold memory by thread-local variables of a library that was loaded, as a plug-in's
-// do, and live until the process ends: the leak checker, which comes last, must go through that memory and find no
-// leak.
+// For the address sanitizer. Threads hold memory in thread-local variables of a loaded library, as threads of a plug-in
+// do, and live until the process ends. The leak checker, which runs last, must follow these variables and find no leak.
 #include <dlfcn.h>
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The main of every test program: GoogleTest, with nothing that can hang in silence.
+// The main function of every test program: GoogleTest, with a watchdog and timeouts, so that no test hangs silently.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

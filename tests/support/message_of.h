@@ -11,8 +11,8 @@
 
 namespace farandole::test {
 
-/// The text, without the kind, of the error of class `Kind` that `call` throws; another exception, or none, fails the
-/// test.
+/// Returns the text, without the kind, of the error of class `Kind` that `call` throws. The test fails if `call` throws
+/// another exception, or none.
 template <class Kind, class Call>
 std::string message_of(Call&& call) {
   try {

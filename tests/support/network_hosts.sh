@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
-# Sourced by tests on several hosts: network namespaces of this machine, joined by a bridge, each with a name and /dev/shm of
-# its own. They share one /proc, so FARANDOLE_HOST_ID must tell them apart. Needs root and iproute2; where hosts cannot be
-# made, the test is skipped with the reason (exit status 77). Nothing is left behind.
+# Sourced by tests on several hosts. The hosts are network namespaces of this machine, joined by a bridge, each with its own
+# name and /dev/shm. They share one /proc, so FARANDOLE_HOST_ID must distinguish them. Needs root and iproute2. If hosts cannot
+# be made, the test is skipped with the reason (exit status 77). Leaves nothing behind.
 
 skip() {
   echo "skipped: $*"
   exit 77
 }
 
-# need_tools TOOL…: those of a test on several hosts, for which it must be root
+# need_tools TOOL…: skips the test unless it runs as root and these tools, and those for namespaces, are installed
 need_tools() {
   local tool
   [ "$(id -u)" = 0 ] || skip "network namespaces need root"
@@ -22,11 +22,11 @@ need_tools() {
 # shellcheck disable=SC2317  # called by the trap
 remove_hosts() {
   local host pids
-  # Even if nobody reads the output any more; and no word about the processes that are killed here.
+  # Works even if nobody reads the output any more, and prints nothing about the processes that are killed here.
   trap '' PIPE
   exec >/dev/null 2>&1
   for host in "${hosts[@]}"; do
-    # Whatever runs in the namespace was started here.
+    # Kill all processes in the namespace: this script has started them.
     pids=$(ip netns pids "$name-$host" || true)
     # shellcheck disable=SC2086  # a list
     [ -z "$pids" ] || kill -KILL $pids || true
@@ -43,14 +43,16 @@ attempt() {
   "$@" 2>"$directory/error" || skip "$* failed: $(cat "$directory/error")"
 }
 
-# limit_rate HOST RATE: the queue before the link is the one that Linux gives a network card, which knows priorities.
+# limit_rate HOST RATE: limits what the host may send; before the link lies Linux's usual queue of a network card, which
+# knows priorities.
 limit_rate() {
   attempt ip netns exec "$name-$1" tc qdisc add dev eth0 root handle 1: tbf rate "$2" burst 128kb latency 20ms
   attempt ip netns exec "$name-$1" tc qdisc add dev eth0 parent 1:1 pfifo_fast
 }
 
-# make_hosts NUMBER [RATE]: sets `hosts` (1, 2, …), `name` (a host is $name-1), `net` (its address is $net.1), and `directory` for
-# files, which goes when the script ends, as do the hosts; a function remove_more is called then, too. RATE: what each host may send, as tc writes it.
+# make_hosts NUMBER [RATE]: makes hosts, which may each send RATE, in tc's notation. Sets `hosts` (1, 2, …), `name` (the namespace
+# of host 1 is $name-1), `net` (its address is $net.1), and `directory`, for files. When the script ends, hosts and directory are
+# removed, and the function remove_more is called if there is one.
 make_hosts() {
   local host rate=${2-}
   mapfile -t hosts < <(seq "$1")
@@ -74,31 +76,31 @@ make_hosts() {
   done
 }
 
-# start_on_host HOST COMMAND…: in the background, in namespaces for mounts and its name that belong to it
+# start_on_host HOST COMMAND…: runs the command in the background, in the host's own namespaces for mounts and its name
 start_on_host() {
   local host=$1
   shift
-  # Each command replaces the one before, so that the process in the background is the last one itself.
+  # Each command replaces the one before, so that the process in the background is COMMAND itself.
   # shellcheck disable=SC2016  # expanded by that shell
   ip netns exec "$name-$host" unshare --mount --uts sh -c '
     hostname "$1" && mount -t tmpfs tmpfs /dev/shm && shift && exec "$@"' _ "$name-$host" "$@" &
   host_pids[host]=$!
 }
 
-# on_host HOST COMMAND…: beside what start_on_host has started
+# on_host HOST COMMAND…: runs the command in the namespaces of what start_on_host has started
 on_host() {
   local host=$1
   shift
   nsenter --target "${host_pids[host]}" --net --mount --uts "$@"
 }
 
-# start_sshds: on each host, for root with the key "$directory/user_key"; sets `ssh`, the arguments to reach them
+# start_sshds: starts sshd on each host, for root with the key "$directory/user_key"; sets `ssh`, the arguments of ssh
 start_sshds() {
   local host
   ssh-keygen -q -t ed25519 -N '' -f "$directory/user_key"
   ssh-keygen -q -t ed25519 -N '' -f "$directory/host_key"
   for host in "${hosts[@]}"; do
-    # sshd insists on /run/sshd: in a /run of the host's own, so that no test takes it away from another one.
+    # sshd needs /run/sshd. Each host gets its own /run, so that no test removes the directory of another test.
     # shellcheck disable=SC2016  # expanded by that shell
     start_on_host "$host" sh -c 'mount -t tmpfs tmpfs /run && mkdir /run/sshd && exec "$0" "$@"' \
       "$(command -v sshd)" -D -f /dev/null -h "$directory/host_key" -o PidFile=none -o UsePAM=no -o StrictModes=no \
@@ -111,7 +113,7 @@ start_sshds() {
   done
 }
 
-# write_rank_script: "$directory/rank" runs a program as a rank of the host that it is on
+# write_rank_script: writes "$directory/rank", which runs a program as a rank of the host on which it is started
 write_rank_script() {
   cat >"$directory/rank" <<'END'
 #!/bin/sh

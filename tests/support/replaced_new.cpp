@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Replaces all forms of `operator new` and `operator delete` without alignment. The standard library's remaining forms
-// call the replaced ones, but a sanitizer's do not: the address sanitizer ends a program that gets memory from a form
-// of the sanitizer, such as std::stable_sort's nothrow form, and releases this memory by a form of the program.
+// Replaces all forms of `operator new` and `operator delete` without alignment. All must be replaced: the standard
+// library's other forms would call the replaced ones, but a sanitizer's forms do not, and the address sanitizer ends a
+// program that gets memory from the sanitizer's form (std::stable_sort uses the nothrow form) and releases it by the
+// program's form.
 #include "replaced_new.h"
 
 #include <new>

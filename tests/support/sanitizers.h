@@ -3,7 +3,7 @@
 
 namespace farandole::test {
 
-// GCC says so by macros, Clang by features.
+// GCC defines macros for sanitizers; Clang has __has_feature.
 #if defined(__has_feature)
 #define FARANDOLE_HAS_FEATURE(name) __has_feature(name)
 #else
@@ -21,7 +21,7 @@ inline constexpr bool kThreadSanitizer = false;
 #endif
 #undef FARANDOLE_HAS_FEATURE
 
-/// How much longer than without a sanitizer a test may take; FARANDOLE_TEST_SLOWNESS in CMake is the same.
+/// Factor by which a test may take longer with a sanitizer; equals FARANDOLE_TEST_SLOWNESS in CMake.
 inline constexpr int kSlowness = kAddressSanitizer || kThreadSanitizer ? 6 : 1;
 
 }  // namespace farandole::test

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A library for leak_check.cpp to load, so that each thread that calls it gets a block of thread-local memory from
-// malloc.
+// A library that leak_check.cpp loads: for each thread that calls the library, malloc allocates a block of thread-local
+// memory.
 #include <cstdlib>
 
-// With a sanitizer's header the block takes 64 bytes, of which a thread's first lies where a page begins.
+// With a sanitizer's header the block takes 64 bytes, and the first block of a thread begins where a page begins.
 struct Kept {
   void* memory;
   char rest[40];

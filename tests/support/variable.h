@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sets environment variables for the time of a test.
+// Sets environment variables while a test runs.
 #pragma once
 
 #include <cstdlib>
@@ -7,7 +7,7 @@
 
 namespace farandole::test {
 
-/// Sets an environment variable for one test.
+/// Sets an environment variable while the object lives, and then restores the old value.
 class Variable {
  public:
   Variable(const char* name, const std::string& value) : name_(name) {

@@ -10,16 +10,15 @@
 
 namespace farandole::test {
 
-/// While it lives, a test that runs longer than the limit is reported with its name and the process is aborted.
-/// Collectives that hang are reported earlier, and with ranks and sequence numbers, by FARANDOLE_TIMEOUT (see
-/// main.cpp).
+/// While the object lives, aborts the process if a test runs longer than the limit, after printing the test's name.
+/// FARANDOLE_TIMEOUT (see main.cpp) reports collectives that hang earlier, with ranks and sequence numbers.
 class Watchdog {
  public:
   explicit Watchdog(std::chrono::seconds limit);
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
-  /// A test begins.
+  /// Call when a test begins.
   void restart(std::string test);
 
  private:

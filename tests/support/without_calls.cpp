@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a program in a sandbox that refuses some system calls, looks like a kernel that lacks them, or kills a process
-// that makes them. usage: without_calls refused|missing|killed CALL[,CALL...] PROGRAM [ARGUMENT...]
+// Runs a program in a sandbox that refuses some system calls (EPERM), behaves like a kernel without them (ENOSYS), or
+// kills a process that makes them.
+// usage: without_calls refused|missing|killed CALL[,CALL...] PROGRAM [ARGUMENT...]
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
@@ -25,7 +26,7 @@ sock_filter statement(int code, unsigned value) {
   return {static_cast<unsigned short>(code), 0, 0, value};
 }
 
-/// Returns 0, or the exit status for a sandbox that cannot be made.
+/// Returns 0, or the exit status if the sandbox cannot be made.
 int enter_sandbox(unsigned action, const std::string& names) {
   std::vector<sock_filter> filter{statement(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr))};
   std::istringstream list(names);

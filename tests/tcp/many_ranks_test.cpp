@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job over TCP of as many processes as a large cluster has: they meet, run a barrier and allreduces of a few
-// elements, and have no more connections than these need. A process has one World at a time, and a World at most 64
-// ranks, so the ranks are threads one layer below: each has the process group of a process of its own, on a host of its
-// own, and runs the schedules over its transport.
+// A job over TCP with as many processes as a large cluster has. The processes join, run a barrier and allreduces of a
+// few elements, and make no more connections than these need. A process has one World at a time, and a World at most 64
+// ranks; therefore the test works one layer below: each rank is a thread with the process group of a separate process
+// on a separate host, and runs the schedules over its transport.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gmock/gmock.h>

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Runs a program without MPI on two hosts that are network namespaces of this machine (tests/support/network_hosts.sh), by
-# the variables that torchrun sets: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. The port is taken, as by torchrun's store.
+# the variables that torchrun sets: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. The port is in use, as under torchrun, whose
+# store uses it.
 #
 # usage, as root: two_hosts.sh [--kill RANK | --cut] RANKS_PER_HOST SECONDS PROGRAM [ARGUMENTS…]
-#   --kill RANK  kills that rank when all have said "joined PROCESS_ID", and expects that each of the others says within 3 s that it
-#                is lost: "PeerLost: … rank RANK …"
-#   --cut        cuts the link between the hosts then, and expects that each rank says that one of the other host is lost
-# Needs iproute2. Exit status 77: not possible here, with the reason. Leaves nothing behind.
+#   --kill RANK  kills that rank once all ranks have printed "joined PROCESS_ID", and expects that every other rank prints
+#                within 3 s that the rank is lost: "PeerLost: … rank RANK …"
+#   --cut        cuts the link between the hosts at that time, and expects that each rank reports the loss of a rank of the other host
+# Needs iproute2. Prints the reason and exits with 77 where hosts cannot be made. Leaves nothing behind.
 set -euo pipefail
 killed='' is_cut=''
 if [ "${1-}" = --kill ]; then killed=$2; shift 2; fi

@@ -13,8 +13,8 @@
 
 namespace farandole {
 
-/// Collects announcements per name. A name is *complete* when all ranks that have not joined have announced it. A
-/// complete name is settled: the request gets a slot, or the ranks disagree and the request fails.
+/// Collects announcements per name. A name is *complete* once every rank that has not joined has announced it. The
+/// negotiator then *settles* the name: the request gets a slot if the announcements are equal, and fails otherwise.
 ///
 /// Invariants:
 /// - Equal on all ranks between negotiations: the table changes only by data that all ranks have received, in order of
@@ -35,8 +35,8 @@ class AnnouncedRequests {
   /// @param self  this rank's index in the set
   explicit AnnouncedRequests(std::size_t self) : self_(self) {}
 
-  /// Records an announcement of `rank`. @param joined  by rank: true if the rank has joined   @returns  true if the
-  /// name is complete now
+  /// Records an announcement of `rank`. @param joined  by rank: true if the rank has joined
+  /// @returns  true if the name is complete now
   bool add(std::size_t rank, const Announcement& announcement, const std::vector<bool>& joined);
   /// The complete names, ascending.
   std::vector<std::string> complete(const std::vector<bool>& joined) const;
@@ -50,7 +50,7 @@ class AnnouncedRequests {
   std::vector<std::size_t> missing(const std::string& name, const std::vector<bool>& joined) const;
 
  private:
-  friend class NegotiatorProbe;  // tests compare all ranks
+  friend class NegotiatorProbe;  // tests check that all ranks have the same table
   /// The announcement of each rank; `spec` is null for ranks that have not announced the name.
   using ByRank = std::vector<Announcement>;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batches: requests that all ranks have agreed to do now, and the collectives that move their data.
+// Batches: requests that all ranks have agreed to run now, and the collectives that move their data.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +32,7 @@ struct BatchContext {
   /// drives the engine) calls the allocation callback.
   std::vector<std::shared_ptr<OutputMemory>> requested_memory;
   Timeline& timeline;
-  /// Whether batches that are made now enqueue their collectives on the device at once, see DeviceLane.
+  /// True if batches that are made now enqueue their collectives directly on the device, see DeviceLane.
   bool is_direct = false;
 };
 
@@ -42,9 +42,9 @@ struct BatchEntry {
   std::unique_ptr<LocalRequest> local;  ///< null: this rank has joined, and contributes neutral values
 };
 
-/// The collectives of agreed requests. All ranks of a set start the collectives of their batches in the same order, as
-/// communicators require: a batch starts only after every earlier batch has started all its collectives. Several
-/// batches may be in flight at the same time; they finish in order.
+/// The collectives of agreed requests. A communicator requires that all ranks start its collectives in the same order;
+/// therefore a batch starts only after every earlier batch has started all its collectives. Several batches may be in
+/// flight at the same time; they finish in order.
 class Batch {
  public:
   virtual ~Batch() = default;
@@ -60,7 +60,7 @@ class Batch {
 
 /// Label of the whole batch phase of a request in the timeline, packing and waiting included: "ALLREDUCE".
 std::string activity_of(const RequestSpec& spec);
-/// Label of the collective alone, nested in that span: "FARANDOLE_ALLREDUCE".
+/// Label of the collective alone, nested in the span of `activity_of`: "FARANDOLE_ALLREDUCE".
 std::string collective_activity_of(const RequestSpec& spec);
 
 /// Batch of allreduces with the same operation and factors, or of a broadcast: outputs have the shape of inputs. Small
@@ -72,7 +72,7 @@ std::unique_ptr<Batch> make_same_shape_batch(BatchContext& context, std::vector<
 std::unique_ptr<Batch> make_new_shape_batch(BatchContext& context, BatchEntry entry);
 /// Batch of an Adasum allreduce. Adaptive summation averages parallel vectors and adds orthogonal vectors. Every rank
 /// gathers the vectors of all P ranks (P*N bytes of memory for N bytes of tensors), and combines them pairwise in a
-/// balanced binary tree, with arithmetic in double. Tensors of a device are copied to the host and back.
+/// balanced binary tree, with arithmetic in double. Tensors in device memory are copied to the host and back.
 /// Source: Maleki et al., "Scaling Distributed Training with Adaptive Summation", MLSys 2021.
 std::unique_ptr<Batch> make_adasum_batch(BatchContext& context, BatchEntry entry);
 

@@ -38,9 +38,8 @@ void store(double value, BFloat16& to) {
   to = to_bfloat16(static_cast<float>(value));
 }
 
-/// Pairwise Adasum: a = (1 - a·b / 2|a|²) a + (1 - a·b / 2|b|²) b, so that the projection that both vectors share
-/// counts once. A vector of zeros, which a joined rank contributes, leaves the other vector unchanged, infinities
-/// included.
+/// Pairwise Adasum: a = (1 - a·b / 2|a|²) a + (1 - a·b / 2|b|²) b, so that the component that both vectors share counts
+/// once. A vector of zeros, which a joined rank contributes, leaves the other vector unchanged, infinities included.
 template <class T>
 void combine(T* a, const T* b, std::size_t count) {
   double dot = 0, norm_a = 0, norm_b = 0;
@@ -94,7 +93,7 @@ class AdasumBatch final : public Batch {
   }
 
   void fail(const RequestError& error, std::vector<Completion>& completions) override {
-    for (Item& item : items_) return_staging(item);  // the device may still use it
+    for (Item& item : items_) return_staging(item);  // not freed: the device may still use the memory
     if (!entry_.local) return;
     for (; finished_ < entry_.local->tensors.size(); ++finished_) {
       deliver(entry_.local->tensors[finished_], error, completions);
@@ -105,14 +104,14 @@ class AdasumBatch final : public Batch {
   struct Item {
     const void* input = nullptr;  // in host memory; null: this rank has joined
     std::size_t count = 0;
-    Buffer staging;                       // pinned copy of a device's input, then of its output
-    std::shared_ptr<DeviceEvent> copied;  // after the last copy between staging and device
-    Buffer all;
+    Buffer staging;                       // device memory: pinned copy of the input, then of the output
+    std::shared_ptr<DeviceEvent> copied;  // complete after the last copy between `staging` and the device
+    Buffer all;                           // the vectors of all ranks, by rank
     Work work;
     bool is_summed = false;
   };
 
-  /// Makes the tensor's input available in host memory.
+  /// Makes the tensor's input available in host memory; for device memory, only enqueues the copy.
   void fetch(std::size_t index) {
     const TensorSpec& spec = entry_.spec->tensors[index];
     Item& item = items_.emplace_back();
@@ -143,7 +142,7 @@ class AdasumBatch final : public Batch {
     item.work = context_.communicator.allgather_async(own, item.all.view());
   }
 
-  /// Sums the vectors of all ranks into the tensor's output. On a device the copy to the output has begun then.
+  /// Sums the vectors of all ranks into the tensor's output; for device memory, only enqueues the copy to the output.
   void sum(Item& item, const LocalTensor& tensor) {
     if (item.count == 0) return;
     std::vector<void*> vectors;
@@ -188,7 +187,7 @@ class AdasumBatch final : public Batch {
   const bool is_direct_;
   std::vector<Item> items_;
   std::size_t started_ = 0, finished_ = 0;
-  Timeline::Time began_{};  // set if the timeline is on
+  Timeline::Time began_{};  // set only if the timeline is on
 };
 
 }  // namespace

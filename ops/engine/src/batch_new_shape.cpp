@@ -17,8 +17,8 @@ std::size_t unsigned_of(std::int64_t value) {
   return static_cast<std::size_t>(value);
 }
 
-/// Throws if the announced rows cannot fit in memory.
-/// @param rows  as announced by each rank   @param row_bytes  bytes of a row
+/// Checks that the rows that all ranks announce can fit in memory. @param rows  by rank   @param row_bytes  bytes of a
+/// row
 /// @throws TransportError  a number is negative, or the rows take more than kMaxTensorBytes
 void check_rows(const std::vector<std::int64_t>& rows, std::size_t row_bytes, const RequestSpec& spec) {
   std::int64_t remaining = kMaxTensorBytes / static_cast<std::int64_t>(std::max<std::size_t>(row_bytes, 1));
@@ -96,15 +96,15 @@ class NewShapeBatch final : public Batch {
     // unused, and rows of the result for each rank.
     std::vector<std::int64_t> rows_sent, rows_received;
     std::vector<std::size_t> sent_counts, received_counts;
-    Work lengths;  // exchange of the numbers of rows
+    Work lengths;  // exchange of the numbers of rows; not valid once the exchange has ended
     std::vector<std::int64_t> shape;
     std::size_t output_count = 0;
     std::shared_ptr<OutputMemory> memory;  // null: not requested yet
-    Buffer substitute;  // output if the caller's is unusable: the collective still runs, for the peers
+    Buffer substitute;  // output if the caller's is unusable: the peers still need this rank in the collective
     std::optional<RequestError> error;
-    Work work;                               // not valid if the device's stream has the collective
-    std::shared_ptr<DeviceEvent> completed;  // device memory: after the collective
-    Timeline::Time asked{}, began{};         // set if the timeline is on
+    Work work;                               // not valid if the collective was enqueued directly on the device
+    std::shared_ptr<DeviceEvent> completed;  // device memory: complete after the collective
+    Timeline::Time asked{}, began{};         // set only if the timeline is on
   };
 
   RequestKind kind() const { return entry_.spec->kind; }
@@ -167,7 +167,7 @@ class NewShapeBatch final : public Batch {
   void start_collective(Item& item, ConstBufferView input, BufferView output, std::size_t row, CallOptions options) {
     ++context_.counters.collectives;
     Communicator& communicator = context_.communicator;
-    // Equal parts are what a device's own collectives move.
+    // On a device pass no counts if all parts are equal, because NCCL's own collectives move only equal parts.
     std::span<const std::size_t> counts = item.received_counts;
     const bool are_equal =
         std::all_of(counts.begin(), counts.end(), [&](std::size_t each) { return each == counts[0]; });
@@ -209,7 +209,7 @@ class NewShapeBatch final : public Batch {
     item.error = RequestError{ErrorKind::kInvalidArgument, fmt::format("{}: {}", describe(*entry_.spec), error)};
   }
 
-  /// Why the device cannot use the output from `allocate`; empty if it can.
+  /// Returns why the device cannot use the output from `allocate`; empty if it can.
   std::string misplaced_output(const LocalTensor& tensor, std::size_t count) {
     if (tensor.space.is_host()) return {};
     context_.device.begin(is_direct_);

@@ -11,8 +11,9 @@
 namespace farandole {
 namespace {
 
-/// Divides the tensors into runs; each run is a collective. A large tensor (BucketPlanner::Limits) is a run of its own;
-/// smaller tensors of the same type (broadcasts: of any type) and memory share a fusion buffer up to `fusion_bytes`.
+/// Divides the tensors into runs; each run is one collective. A large tensor (BucketPlanner::Limits) is a run of its
+/// own. Small tensors of the same kind of memory and the same type (broadcasts: any type) share a run, which is packed
+/// into a fusion buffer of at most `fusion_bytes`.
 class SameShapeBatch final : public Batch {
  public:
   SameShapeBatch(BatchContext& context, std::vector<BatchEntry> entries)
@@ -43,7 +44,7 @@ class SameShapeBatch final : public Batch {
     for (; finished_ < runs_.size(); ++finished_) {
       Run& run = runs_[finished_];
       deliver(run, error, completions);
-      // The device may still use the buffer.
+      // Keep the buffer in the pool, because the device may still use it.
       if (run.memory() != MemoryKind::kHost && run.packed.count() > 0) context_.device.give_back(std::move(run.packed));
     }
   }
@@ -58,7 +59,7 @@ class SameShapeBatch final : public Batch {
   }
 
   void plan() {
-    // By type and memory: index of the run with room; broadcasts move all types as bytes.
+    // By type and memory: index of the run that is being filled. Broadcasts move all types as bytes.
     std::map<std::pair<DType, MemoryKind>, std::size_t> open;
     for (BatchEntry& entry : entries_) {
       for (std::size_t i = 0; i < entry.spec->tensors.size(); ++i) {
@@ -129,7 +130,7 @@ class SameShapeBatch final : public Batch {
 
   BatchContext& context_;
   std::vector<BatchEntry> entries_;
-  const RequestSpec& spec_;  // the first entry's; kind, operation, factors and root are equal in all entries
+  const RequestSpec& spec_;  // of the first entry; kind, operation, factors and root are equal in all entries
   const Timeline::Time agreed_at_;
   const bool is_direct_;
   std::unique_ptr<RunMover> on_host_, on_device_;  // made by the first run of each kind

@@ -33,7 +33,7 @@ void BucketPlanner::add(int slot, bool at_once, Time now) {
   Bucket& planned = bucket(own.bucket);
   if (++planned.submitted_count == 1) held_.push_back(own.bucket);
   if (std::find(held_.begin(), held_.end(), own.bucket) == held_.end()) {
-    // The rest of the bucket was released already, and the bucket will be broken up: nothing else would release this
+    // The rest of the bucket was released already, so the bucket will be broken up. Nothing else would release this
     // request.
     released_.push_back(slot);
     return;

@@ -23,21 +23,21 @@
 namespace farandole {
 namespace {
 
-/// The running engine of this process. Not destroyed at exit, when libraries that the engine needs may be gone
-/// already; a program that wants to leave the job calls farandole_shutdown.
+/// The running engine of this process. Not destroyed at exit, because libraries that the engine needs may be gone by
+/// then; a program that wants to leave the job calls farandole_shutdown.
 struct EngineSlot {
   std::shared_ptr<EngineProcess> process;
   bool is_starting = false;
 };
 
-/// Empties the slot in a forked child: the engine, and a thread that was starting an engine, belong to the parent.
+/// Empties the slot in a forked child, where the engine, or a start in progress, is the parent's.
 void become_child(EngineSlot& slot) {
   if (slot.process) keep_until_the_end(std::move(slot.process));
   slot = {};
 }
 using ProcessSlot = ProcessState<EngineSlot, become_child>;
 
-/// Lock held by the thread that starts the engine. A waiting thread does not hold the mutex of the EngineSlot.
+/// Lock of the thread that starts the engine. Threads that wait for the lock do not hold the mutex of the EngineSlot.
 class StartLock {
  public:
   StartLock() {
@@ -50,7 +50,7 @@ class StartLock {
   ~StartLock() { ProcessSlot::access()->is_starting = false; }
 };
 
-/// Returns the engine. @throws InvalidArgument  there is none; `function` names the caller in the text
+/// Returns the engine. @param function  caller's name, for the error   @throws InvalidArgument  there is no engine
 EngineProcess& running_engine(const std::shared_ptr<EngineProcess>& process, const char* function) {
   if (process) return *process;
   check_not_forked();
@@ -206,8 +206,8 @@ int farandole_shutdown(farandole_error** error) {
   return guarded(error, [] {
     if (const auto process = engine_process()) process->engine.leave();
     const auto last = exchange_engine_process(nullptr);
-    // Wait until this thread holds the last reference. Other threads' calls end soon, because nothing is pending any
-    // more. This thread must destroy the engine: the engine's own thread could not join itself.
+    // Wait until this thread holds the last reference, because this thread must destroy the engine: the engine's own
+    // thread could not join itself. Other threads' calls end soon, because nothing is pending any more.
     while (last.use_count() > 1) std::this_thread::sleep_for(std::chrono::microseconds(100));
   });
 }
@@ -266,7 +266,7 @@ int farandole_add_process_set(const int32_t* ranks, int32_t count, int32_t* proc
     const auto process = engine_process();
     TensorEngine& engine = running_engine(process, "farandole_add_process_set").engine;
     const int size = engine.communicator().size();
-    // The engine refuses on behalf of this rank, so that ranks that ask for a set do not wait for this rank.
+    // Report the invalid call to the other ranks, so that they do not wait for this rank.
     if (ranks == nullptr || process_set == nullptr) {
       engine.refuse_set_change(
           fmt::format("farandole_add_process_set: {} is NULL", ranks == nullptr ? "ranks" : "process_set"));

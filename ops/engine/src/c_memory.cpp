@@ -23,8 +23,8 @@ void* add_window(Buffer window) {
   return memory;
 }
 
-/// Removes a window from the table, and returns the window; empty if `memory` is no window. Does not free the window:
-/// the caller does so by destroying the result, after the table is unlocked, because freeing may take other locks.
+/// Removes a window from the table and returns it; empty if `memory` is not a window. The caller frees the window by
+/// destroying the result, once the table is unlocked, because freeing may take other locks.
 std::optional<Buffer> take_window(void* memory) {
   auto windows = WindowTable::access();
   const auto found = windows->find(memory);

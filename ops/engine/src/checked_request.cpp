@@ -34,7 +34,7 @@ bool reduces(RequestKind kind) {
 constexpr std::size_t kMaxTextBytes = 1 << 20;
 constexpr std::int32_t kMaxDimensions = 255;
 
-/// The number in a field of an enumeration type: a C program may have stored a number that is no enumerator.
+/// Returns the number in a field of an enumeration type, which in a C program may be a number that is no enumerator.
 template <class Enumeration>
 int number_in(const Enumeration& field) {
   int number = 0;
@@ -43,7 +43,8 @@ int number_in(const Enumeration& field) {
   return number;
 }
 
-/// The text, cut after kMaxTextBytes + 1 bytes so that a longer text is recognised; empty for null.
+/// Returns the text, cut off after kMaxTextBytes + 1 bytes, so that callers recognise a text that is too long; empty
+/// for null.
 std::string_view limited_text(const char* text) {
   return text == nullptr ? std::string_view() : std::string_view(text, strnlen(text, kMaxTextBytes + 1));
 }
@@ -101,7 +102,7 @@ LocalTensor checked_copy(const farandole_tensor& from, const RequestSpec& spec, 
   }
   tensor.space = space_of(from, spec);
   if (!tensor.space.is_host()) {
-    // CUDA's cudaStreamPerThread: in the engine's thread it would be another stream.
+    // 2 is CUDA's handle cudaStreamPerThread, which would be another stream in the engine's thread.
     if (from.stream == reinterpret_cast<void*>(2)) {
       refuse(spec,
              "the stream is cudaStreamPerThread, which is another stream in each thread; pass a stream of your own");
@@ -201,8 +202,8 @@ std::string describe(const TensorMemory& memory) {
                      describe(memory.range));
 }
 
-/// Returns all memory that the request's collectives read or write, ascending; an input that is its own output is
-/// listed once.
+/// Returns all memory that the request's collectives read or write, ascending. If input and output of a tensor are the
+/// same memory, it is listed once.
 std::vector<TensorMemory> memory_of(const LocalRequest& request) {
   std::vector<TensorMemory> all;
   for (std::size_t i = 0; i < request.tensors.size(); ++i) {
@@ -215,7 +216,7 @@ std::vector<TensorMemory> memory_of(const LocalRequest& request) {
   std::sort(all.begin(), all.end(),
             [](const TensorMemory& a, const TensorMemory& b) { return a.range.begin < b.range.begin; });
   if (request.spec.kind == RequestKind::kBroadcast) {
-    // A variable that is listed twice receives the same values twice.
+    // Several tensors may share one output: a variable that is listed twice receives the same values twice.
     const auto is_same = [](const TensorMemory& a, const TensorMemory& b) {
       return a.range == b.range && a.is_output && b.is_output;
     };
@@ -224,9 +225,9 @@ std::vector<TensorMemory> memory_of(const LocalRequest& request) {
   return all;
 }
 
-/// Throws if an output overlaps other memory: the output is written while the other memory may still be read and
-/// reduced. Sweeps the ranges in ascending order. Each output is compared with the earlier range that reaches furthest,
-/// each input with the earlier output that reaches furthest.
+/// Throws if an output overlaps other memory of the request, because the collective would write the output while it may
+/// still read the other memory. Sweeps the ranges in ascending order: compares each output with the earlier range that
+/// reaches furthest, and each input with the earlier output that reaches furthest.
 void check_overlaps(const LocalRequest& request) {
   if (request.spec.kind != RequestKind::kAllreduce && request.spec.kind != RequestKind::kBroadcast) return;
   const TensorMemory* furthest = nullptr;  // range before `each` with the highest end

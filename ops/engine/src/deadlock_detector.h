@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Detects ranks that all wait for each other and would never go on.
+// Detects deadlocks: ranks that all wait for each other.
 #pragma once
 
 #include <chrono>
@@ -13,20 +13,22 @@
 
 namespace farandole {
 
-/// Detects deadlocks within a process set; needs no messages except negotiations.
+/// Detects deadlocks within a process set. Sends no messages of its own: all data travels in negotiations.
 ///
-/// A rank is *blocked* when no thread submits anything before a pending request is done: the only thread that ever
-/// submitted waits in a call, or the rank is idle (IdleDetector). In the second byte of every negotiation each rank
-/// reports whether it is blocked; a rank that becomes idle begins a negotiation.
+/// A rank is *blocked* if none of its threads will submit anything before a pending request is done: either the only
+/// thread that ever submitted waits in a call, or the rank is idle (IdleDetector). In the second byte of every
+/// negotiation each rank reports whether it is blocked. A rank that becomes idle begins a negotiation.
 ///
-/// 1. *Suspicion*: all ranks are blocked in a negotiation. A rank that still waits after the negotiation suspects a
-///   deadlock.
-/// 2. *Confirmation*: 0.3 s later each rank that still suspects begins another negotiation, and announces the names for
-///   which it waits. If every rank that has not joined does so, and the negotiation makes no other progress, no rank
-///   will ever go on: all ranks fail the requests of these names.
+/// 1. *Suspicion*: in a negotiation, all ranks report that they are blocked. A rank that still waits after this
+///   negotiation suspects a deadlock.
+/// 2. *Confirmation*: 0.3 s later each rank that still suspects a deadlock begins another negotiation, and announces
+/// the
+///   names for which it waits. If every rank that has not joined announces such names, and the negotiation makes no
+///   other progress, no rank will ever go on: all ranks fail the requests of these names.
 ///
 /// Invariants:
-/// - This rank confirms only if all ranks were blocked in the negotiation before, and this rank has submitted nothing
+/// - This rank confirms only if all ranks were blocked in the preceding negotiation, and this rank has submitted
+/// nothing
 ///   since.
 /// - A deadlock is reported only if every rank that has not joined confirms, and at least one does, in a negotiation
 ///   without any other progress. All ranks report the same deadlock with the same text.
@@ -34,7 +36,7 @@ class DeadlockDetector {
  public:
   using Time = Clock::time_point;
 
-  /// This rank has become idle, and begins a negotiation to announce that.
+  /// Call when this rank has become idle. Until the next negotiation begins, `has_unannounced` is true.
   void announce_idle() { idle_unannounced_ = true; }
   bool has_unannounced() const { return idle_unannounced_; }
   /// Clears the suspicion. Called when this rank submits a request, or drops the pending requests.
@@ -42,13 +44,13 @@ class DeadlockDetector {
   /// Time at which this rank begins the confirming negotiation, or Time::max().
   Time next_wakeup() const { return suspected_ ? *suspected_ + kConfirmAfter : Time::max(); }
 
-  /// Begins a negotiation. @returns  true if this rank confirms in this negotiation, provided that the rank is still
-  /// blocked
+  /// Begins a negotiation. @returns  true if this rank suspects a deadlock; it then calls `confirm` if still blocked
   bool open();
-  /// @param names  names of the requests for which this rank waits
+  /// Confirms the suspicion in this negotiation. @param names  the requests for which this rank waits
   void confirm(std::vector<std::string> names) { confirmed_ = std::move(names); }
   const std::vector<std::string>& confirmed() const { return confirmed_; }
-  /// Ends phase 1 of the negotiation. @param progress  a request is ready everywhere
+  /// Ends phase 1 of the negotiation. @param all_blocked  by the ranks' second bytes   @param progress  a request is
+  /// ready everywhere
   void receive(bool all_blocked, bool progress);
   /// Notes other progress in this negotiation: a rank has joined, or a name is complete.
   void note_progress() { progress_ = true; }

@@ -11,9 +11,9 @@
 namespace farandole {
 namespace {
 
-/// Enqueues a run in the lane's stream: waits for the inputs, one batched kernel that packs, the collective, one that
-/// unpacks, and an event for which the tensors' streams wait. If the collective is not enqueued at once (DeviceLane),
-/// the unpacking is enqueued once the collective is complete.
+/// Enqueues a run in the lane's stream: waits for the inputs, one batched kernel that packs, the collective, one
+/// batched kernel that unpacks, and an event for which the tensors' streams wait. If the collective is not enqueued
+/// directly (DeviceLane), the kernel that unpacks is enqueued once the collective is complete.
 class DeviceMover final : public RunMover {
  public:
   DeviceMover(BatchContext& context, const RequestSpec& spec, bool is_direct)
@@ -26,7 +26,8 @@ class DeviceMover final : public RunMover {
       if (part.local != nullptr) lane_.wait_for_input(*part.local);
     }
     if (run.is_packed()) run.packed = lane_.take(run.packed_bytes);
-    // The same on all ranks: only ranks that have joined pack a tensor that is alone in its run.
+    // All ranks must use the same size. A lone tensor is packed only on ranks that have joined, so its size must not
+    // depend on whether this rank packs.
     const std::size_t bytes = run.parts.size() > 1 ? run.packed_bytes : run.bytes;
     const ConstBufferView input = choose_memory(run, bytes, spec_);
     if (run.is_packed()) pack(run);
@@ -103,7 +104,8 @@ class DeviceMover final : public RunMover {
     lane_.give_back(std::move(run.packed));
   }
 
-  /// Tensors of a broadcast may share an output. As on the host, the last one stays there.
+  /// Drops all but the last task of each output: tensors of a broadcast may share an output, and as on the host, the
+  /// last tensor wins.
   static void keep_last_of_each_output(std::vector<DeviceTask>& tasks) {
     std::unordered_set<const void*> written;
     std::vector<DeviceTask> kept;

@@ -18,7 +18,7 @@ DeviceRuntime& runtime_of(const Communicator& communicator) {
   return *device_runtime(internals(communicator).settings()).runtime;
 }
 
-/// @throws InvalidArgument  the device cannot use the tensor at `memory`
+/// Checks the address of a tensor's input or output. @throws InvalidArgument  the device cannot use `memory`
 void check_address(const DeviceRuntime& runtime, const LocalTensor& tensor, const void* memory, const char* what,
                    const RequestSpec& spec) {
   const std::string problem = address_problem(runtime, what, {memory, tensor.count(), tensor.dtype, tensor.space});
@@ -79,7 +79,7 @@ DeviceLane::~DeviceLane() {
   try {
     use_.record(stream_);
   } catch (const Error&) {
-    return;  // the device has failed, and uses no memory any more
+    return;  // the device has failed, so it no longer uses any memory
   }
   if (use_.wait_for_end(internals(communicator_).endpoint().faults())) return;
   keep_until_the_end(std::move(buffers_));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Health checks of an engine that waits: lost peers, stalled requests, idleness of this rank.
+// Health checks while the engine waits: lost peers, stalled requests, idleness of this rank.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace farandole {
 
-/// The checks run only on threads that are about to sleep, so an engine whose requests are done in time never runs
-/// them. TensorEngine::drive_mutex_ guards the members; `poll_peers` uses only members that never change.
+/// Runs the checks only on threads that are about to sleep, so the checks cost nothing while requests complete quickly.
+/// TensorEngine::drive_mutex_ guards the members; `poll_peers` needs no lock, because it uses only constant members.
 class EngineHealth {
  public:
   /// @param rank  for messages   @param endpoint  must outlive this
@@ -21,8 +21,8 @@ class EngineHealth {
 
   /// Poisons the job if a peer is gone. Thread-safe.
   void poll_peers();
-  /// Warns of requests that have waited for long, poisons the job if FARANDOLE_TIMEOUT makes that an error, and
-  /// announces in `sets` that this rank has become idle. @param progress  see IdleDetector
+  /// Warns of requests that have waited longer than FARANDOLE_WARN_AFTER, poisons the job if one has waited longer than
+  /// FARANDOLE_TIMEOUT, and announces in `sets` that this rank has become idle. @param progress  see IdleDetector
   void check(ProcessSets& sets, std::uint64_t progress, Clock::time_point now);
   /// True if this rank is idle and the engine has made no progress since.
   bool is_idle(std::uint64_t progress) const { return idle_.is_idle(progress); }

@@ -5,7 +5,7 @@
 
 namespace farandole {
 
-/// Rows of the table of settings for the engine, and for the frameworks on top of it.
+/// Settings of the engine and of the frameworks that use it; rows of the table of settings.
 inline SettingRows engine_settings() {
   using namespace setting;
   return {

@@ -8,7 +8,7 @@ namespace farandole {
 namespace {
 
 constexpr std::size_t kMinBufferBytes = 64 << 10;
-/// A new buffer in the memory of a device is waited for, so that few are made.
+/// Large, so that few buffers are made: allocating device memory blocks.
 constexpr std::size_t kMinDeviceBufferBytes = 8 << 20;
 constexpr std::size_t kMaxFreeBuffers = 8;
 

@@ -11,17 +11,19 @@
 namespace farandole {
 
 /// Pool of fusion buffers: in window memory if possible, or in the memory of a device. Not thread-safe.
+///
+/// The pool keeps at most 8 unused host buffers. It keeps all device buffers, because the device may still use a buffer
+/// that was given back.
 class FusionBuffers {
  public:
-  /// Where the buffers lie, and how many unused ones are kept. Those of a device are all kept: the device may still use
-  /// a buffer that was given back.
+  /// @param space  memory in which the buffers lie; default: the host's
   explicit FusionBuffers(Communicator communicator, MemorySpace space = {})
       : communicator_(std::move(communicator)), space_(space) {}
-  /// Returns a buffer of at least `bytes` bytes. Its content is undefined. Memory of a device that is new is waited
-  /// for.
+  /// Returns a buffer of at least `bytes` bytes, with undefined content. Blocks only if new device memory must be
+  /// allocated.
   Buffer take(std::size_t bytes);
   void give_back(Buffer buffer);
-  /// Number of buffers that were made.
+  /// Number of buffers that this pool has allocated.
   std::size_t made() const { return made_; }
 
  private:

@@ -39,7 +39,8 @@ class HostMover final : public RunMover {
   }
 
  private:
-  /// Copies the parts into the fusion buffer. If this rank has joined for some parts, the other parts are scaled here.
+  /// Copies the parts into the fusion buffer. If this rank has joined for some parts, scales the other parts here,
+  /// because the collective must not scale neutral values.
   void pack(Run& run) {
     auto* to = static_cast<std::byte*>(run.values.data);
     const bool scales = spec_.prescale != 1.0 && run.has_joined_part();

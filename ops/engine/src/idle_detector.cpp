@@ -9,7 +9,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Minimum time between two readings of the process's CPU time, and before the first.
+// Minimum time between two readings of the process's CPU time, and before the first reading.
 constexpr milliseconds kSampleInterval{50};
 // CPU time that an idle process may use: kPollingTime for the polling with which each wait begins, and this share of
 // the waiting time for background threads that wake now and then.
@@ -34,7 +34,7 @@ void IdleDetector::end() {
 }
 
 bool IdleDetector::update(std::uint64_t progress, Clock::time_point now) {
-  // After a gap between polls, requests for which peers wait may be about to come.
+  // After a gap between polls (the process was stopped), other threads may be about to submit what peers wait for.
   if (!last_poll_ || progress != progress_ || now - *last_poll_ > StopDetector::kMaxGap) {
     end();
     progress_ = progress;

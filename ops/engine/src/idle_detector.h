@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Detects that a waiting rank is idle: nothing will happen on the rank before a pending request is done.
+// Detects that a waiting rank is idle: the rank will do nothing before a pending request is done.
 #pragma once
 
 #include <chrono>
@@ -12,12 +12,12 @@
 
 namespace farandole {
 
-/// A rank is *idle* when for some time its engine has made no progress and its process has used hardly any processor
-/// time. A rank that is late because it computes or prepares data is not idle. A rank that sleeps, or waits for a file
-/// or the network, cannot be distinguished from a rank that waits only for other ranks.
+/// A rank is *idle* if for some time its engine has made no progress and its process has used hardly any CPU time. A
+/// rank that is late because it computes or prepares data is not idle. Limit: a rank that sleeps, or waits for a file
+/// or the network, looks idle.
 ///
 /// How it works: while the rank waits, the caller polls; at most every 50 ms a poll reads the CPU time of the process.
-/// The measured time starts anew when the engine makes progress, when the process uses more CPU time than polling
+/// The idle time is measured anew when the engine makes progress, when the process uses more CPU time than polling
 /// costs, or after a gap between polls (the process was stopped).
 ///
 /// Not thread-safe.
@@ -25,15 +25,15 @@ class IdleDetector {
  public:
   using ProcessorTime = std::chrono::nanoseconds;
 
-  /// @param threshold  time without progress after which the rank is idle   @param processor_time  CPU time of the
-  /// process so far
+  /// @param threshold  time without progress after which the rank is idle
+  /// @param processor_time  returns the CPU time of the process so far
   explicit IdleDetector(Seconds threshold, std::function<ProcessorTime()> processor_time = processor_time_of_process);
 
-  /// Poll this repeatedly while the rank waits. Makes no system call until the rank has waited for 50 ms.
+  /// Call repeatedly while the rank waits. Makes no system call until the rank has waited for 50 ms.
   /// @param progress  a number that changes when the engine makes progress
   /// @returns  true once, when the rank has become idle
   bool update(std::uint64_t progress, Clock::time_point now);
-  /// The rank does not wait any more.
+  /// Call when the rank no longer waits.
   void end();
   /// True if the rank is idle and the engine has made no progress since.
   bool is_idle(std::uint64_t progress) const { return is_idle_ && progress == progress_; }
@@ -51,7 +51,8 @@ class IdleDetector {
   const std::function<ProcessorTime()> processor_time_;
   std::optional<Clock::time_point> last_poll_;
   std::uint64_t progress_ = 0;
-  // First sample of the period in which the process has used hardly any CPU time; nothing before the first sample.
+  // First sample of the current period in which the process has used hardly any CPU time; nothing before the first
+  // sample.
   std::optional<Sample> idle_since_;
   Clock::time_point last_sample_{};
   bool is_idle_ = false;

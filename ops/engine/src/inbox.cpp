@@ -88,9 +88,9 @@ void Inbox::close(const RequestError& fault) {
 /// Registers the request's name. Returns true if the name was free: the caller then hands `request` over. Returns false
 /// if `request` was queued behind earlier requests of the name; `request` is then null.
 ///
-/// Queued requests keep the order of their calls on each rank. A request is done only when all ranks have submitted a
-/// request of its name; so the n-th request of a name is matched with the n-th of every other rank, no matter when each
-/// rank notices the end of the previous request.
+/// On each rank, requests of a name keep the order of their calls. A request is done only when all ranks have submitted
+/// a request of its name. So the n-th request of a name is matched with the n-th request of every other rank, no matter
+/// when each rank notices the end of the previous request.
 /// @throws DuplicateName  the name is in use, its latest request is no refusal, and `request` is not `by_order`
 bool Inbox::acquire_name(std::unique_ptr<LocalRequest>& request) {
   const auto [entry, is_free] = names_.try_emplace({request->process_set, request->spec.name});
@@ -126,7 +126,7 @@ void Inbox::hand_over(std::unique_ptr<LocalRequest> request) {
   has_items_.store(true);
 }
 
-/// The current request of this name has ended: hands over the next, or frees the name.
+/// Ends the current request of this name: hands over the next request, or frees the name.
 void Inbox::release_name(const Name& name) {
   const auto found = names_.find(name);
   if (found->second.next.empty()) {

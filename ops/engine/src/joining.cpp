@@ -58,7 +58,7 @@ bool Joining::receive_joins(const std::vector<Announcements>& all) {
     joins = true;
   }
   if (!joins) return false;
-  if (is_joined()) join_unannounced_ = false;  // join was called again meanwhile
+  if (is_joined()) join_unannounced_ = false;  // if `join` was called again after the announcement
   closing_ = std::find(joined_.begin(), joined_.end(), false) == joined_.end();
   return true;
 }

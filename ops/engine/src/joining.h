@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks of a process set that have joined (go on without data) or left.
+// State of the ranks of a process set that have joined (take part without data) or left.
 #pragma once
 
 #include <cstddef>
@@ -13,16 +13,16 @@ namespace farandole {
 
 /// State of joins and departures in a process set.
 ///
-/// Join: a rank that has *joined* reports every slot as ready, and contributes neutral values to allreduces that are
-/// pending on other ranks only. Once all ranks have joined, the set is *closing*: one more negotiation completes the
-/// requests that are still pending on some rank; afterwards no rank counts as joined.
+/// Join: a rank that has *joined* reports every slot as ready, and contributes neutral values to the other ranks'
+/// allreduces. Once all ranks have joined, the set is *closing*: one more negotiation completes the requests
+/// that are still pending on some rank; afterwards no rank counts as joined.
 ///
-/// Departure: a rank that *departs* ends the set. The ranks agree on no more requests; pending requests of all ranks
-/// fail, and the set exists until all ranks have left.
+/// Departure: the first rank that *departs* ends the set. From then on the ranks agree on no requests, and the pending
+/// requests of all ranks fail. The set exists until all ranks have left.
 ///
 /// Invariants:
-/// - Equal on all ranks between negotiations, because they change only by received data: which ranks have joined or
-///   left, which joined last, and whether the set is closing.
+/// - Between negotiations, all ranks know the same ranks as joined or left, the same rank as the last that joined, and
+///   whether the set is closing: these members change only by data that all ranks have received.
 /// - A rank announces a join at most once until all ranks have joined, and a departure at most once.
 /// - While the set is closing all ranks have joined. Closing lasts for one negotiation.
 /// - After a departure no rank counts as joined.
@@ -31,10 +31,12 @@ class Joining {
   /// @param self  this rank's index in the set   @param size  number of ranks
   Joining(std::size_t self, std::size_t size) : self_(self), joined_(size, false), left_(size, false) {}
 
-  /// Returns the error of a request or join after a departure. @param what  what this rank wants to do, for the message
+  /// Returns the error of a request or join after a departure; nothing before. @param what  the request or "join", for
+  /// the message
   std::optional<RequestError> refuse(const std::string& what) const;
-  /// This rank wants to join. Idempotent until all ranks have joined.
+  /// Makes this rank join in the next negotiation. Idempotent until all ranks have joined.
   void join() { join_unannounced_ = join_unannounced_ || !is_joined(); }
+  /// Makes this rank depart in the next negotiation. No-op after the first call.
   void leave(Departure departure);
   bool has_unannounced() const { return join_unannounced_ || departure_unannounced_ != Departure::kNone; }
   /// True if this rank answers negotiations even without pending requests.
@@ -42,9 +44,9 @@ class Joining {
   /// Adds this rank's join or departure to its announcements of the negotiation that begins.
   void announce(Announcements& announcements);
 
-  /// Returns true if a rank departs in this negotiation. @param names  descriptions of the ranks, for messages
+  /// Records the departures of a negotiation. Returns true if there are any. @param names  descriptions of the ranks
   bool receive_departures(const std::vector<Announcements>& all, const std::vector<std::string>& names);
-  /// Returns true if a rank joins in this negotiation.
+  /// Records the joins of a negotiation. Returns true if there are any.
   bool receive_joins(const std::vector<Announcements>& all);
   /// Ends the negotiation in which the set was closing. @returns  the rank that joined last
   int end_closing();
@@ -57,7 +59,7 @@ class Joining {
   bool have_all_left() const;
 
  private:
-  friend class NegotiatorProbe;  // tests compare all ranks
+  friend class NegotiatorProbe;  // tests check that all ranks have the same state
 
   void reset_joins();
 

@@ -41,7 +41,8 @@ struct LocalTensor {
   void* context = nullptr;
   void* (*allocate)(void*, const std::int64_t*, std::int32_t) = nullptr;
   void (*done)(void*, const farandole_result*) = nullptr;
-  /// Shared by the tensors of a request: the last release makes the name available again (Inbox).
+  /// Shared by the tensors of a request; destroyed with the last tensor's copy, which makes the name available again
+  /// (Inbox).
   std::shared_ptr<void> registration;
 
   /// Number of elements in a row of the first dimension.
@@ -62,34 +63,34 @@ struct LocalRequest {
   Clock::time_point since{};
 };
 
-/// A `done` callback that is due, with the result. Run without locks held, because the callback may submit.
+/// A `done` callback that is due, with its result. Call `run` without holding locks, because the callback may submit.
 struct Completion {
   LocalTensor tensor;
   std::optional<RequestError> error;
   std::vector<std::int64_t> shape;
   std::vector<std::int64_t> received_splits;
-  std::shared_ptr<DeviceEvent> completed = nullptr;  ///< device memory: after the collective; null after an error
+  std::shared_ptr<DeviceEvent> completed = nullptr;  ///< device memory: complete after the collective; null: an error
 
   /// Releases the name of the request, then calls `done`.
   void run();
 };
 
-/// Request for the memory of an output whose shape the ranks have just agreed on. The batch creates the object; the
-/// driver (the thread that drives the engine) calls the caller's `allocate` without locks held, like any callback; the
-/// batch polls `is_resolved`. Thread-safe.
+/// Request for the memory of an output whose shape became known in the exchange of rows. The batch creates the object
+/// and polls `is_resolved`. The driver (the thread that drives the engine) calls `run`, which calls the user's
+/// `allocate`, without holding locks. Thread-safe.
 class OutputMemory {
  public:
   OutputMemory(const LocalTensor& tensor, std::vector<std::int64_t> shape)
       : context_(tensor.context), allocate_(tensor.allocate), shape_(std::move(shape)) {}
 
-  /// Calls `allocate`. If `cancel` was called meanwhile, then runs the completion that was passed to `cancel`. No-op
-  /// after the first call, and after `cancel`.
+  /// Calls `allocate`. If another thread calls `cancel` meanwhile, runs the completion that was passed to `cancel`
+  /// afterwards. No-op after the first call, and after `cancel`.
   void run();
   bool is_resolved() const { return stage_.load() == Stage::kResolved; }
-  /// The memory; null if the caller has none. Valid once `is_resolved`.
+  /// Returns the memory; null if `allocate` returned null. Call it once `is_resolved`.
   void* data() const { return data_; }
-  /// The tensor has failed, and needs no memory. Returns `completion` for the caller to run, or nothing if another
-  /// thread is inside `allocate`: that thread then runs `completion`.
+  /// Call when the tensor has failed and needs no memory. Returns `completion` for the caller to run. Returns nothing
+  /// if another thread is inside `allocate`: that thread then runs `completion`.
   std::optional<Completion> cancel(Completion completion);
 
  private:
@@ -97,7 +98,7 @@ class OutputMemory {
   void* const context_;
   void* (*const allocate_)(void*, const std::int64_t*, std::int32_t);
   const std::vector<std::int64_t> shape_;
-  void* data_ = nullptr;  // written before kResolved
+  void* data_ = nullptr;  // written before stage_ becomes kResolved
   std::mutex mutex_;      // guards changes of stage_, and after_allocate_
   std::atomic<Stage> stage_{Stage::kAsked};
   std::optional<Completion> after_allocate_;
@@ -106,7 +107,7 @@ class OutputMemory {
 /// Callback of a join: gets the job rank that joined last, or an error.
 using JoinCallback = void (*)(void* context, const farandole_error*, std::int32_t last_rank);
 
-/// The callback of a completed join. Run without locks held.
+/// The callback of a completed join. Call `run` without holding locks.
 struct JoinCompletion {
   void* context = nullptr;
   JoinCallback done = nullptr;
@@ -125,7 +126,7 @@ struct DueCallbacks {
   bool empty() const { return memory.empty() && completions.empty() && joined.empty(); }
   /// Appends all callbacks of `more`, and leaves it empty.
   void take(DueCallbacks& more);
-  /// Runs all callbacks. The caller must hold no lock.
+  /// Runs all callbacks. Call it without holding locks.
   void run();
 };
 

@@ -14,11 +14,11 @@ namespace farandole {
 
 NegotiationExchange::NegotiationExchange(Communicator control, Communicator& data)
     : control_(std::move(control)),
-      // A vendor's allreduce does not show that a peer has begun, so recursive doubling replaces it.
+      // Recursive doubling replaces the vendor's allreduce, which would not show that a peer has begun.
       algorithm_(internals(control_).settings().collectives.allreduce == "vendor" ? "recursive_doubling" : ""),
       bytes_{1} {
-  // `peer_has_begun` works only after the first collective on the control communicator. The control communicator is not
-  // watched for stalls, so the ranks first synchronise on the data communicator, which is.
+  // `peer_has_begun` works only after the first collective on the control communicator. The ranks first synchronise on
+  // the data communicator, because that is watched for stalls and the control communicator is not.
   data.barrier();
   control_.allreduce(bytes_, ReduceOp::kMin, {.algorithm = algorithm_});
 }

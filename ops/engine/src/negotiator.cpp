@@ -109,8 +109,8 @@ std::span<std::uint8_t> Negotiator::open(bool blocked, Time now) {
   const auto bytes = opened_.begin() + kHeaderBytes;
   if (!is_joined) std::copy(pending_.bytes().begin(), pending_.bytes().end(), bytes);
   for (int slot = 0; joining_.is_closing() && slot < static_cast<int>(slots_.size()); ++slot) {
-    // While the set is closing (Joining), the byte's meaning is reversed: 1 means that this rank has no request there.
-    // So the minimum is 0 if any rank has a request.
+    // While the set is closing (Joining), the byte's meaning is reversed: 1 means that this rank has no request in the
+    // slot. So the minimum is 0 if any rank has a request.
     if (pending_.has(slot)) bytes[slot] = 0;
   }
   return opened_;
@@ -196,7 +196,7 @@ void Negotiator::settle(const std::vector<std::string>& complete, Outcome& outco
     if (!settled) continue;
     if (settled->mismatch.empty()) {
       const int slot = new_slot(*settled);
-      // If this rank has joined, it may have a request of this name that is not announced yet, and stays pending.
+      // If this rank has joined, it may have a request of this name that it has not announced: that stays pending.
       if (settled->is_own) pending_.enter_slot(name, slot);
       ready.push_back(slot);
       continue;
@@ -266,7 +266,7 @@ void Negotiator::receive_waits(const std::vector<Announcements>& all, Outcome& o
   for (const std::string& name : waits_.confirmed()) fail(name, {ErrorKind::kMismatch, *text}, outcome);
 }
 
-/// A failure of the step does not affect requests that this negotiation has made ready: the ranks run them.
+/// If a step fails, the requests that this negotiation has made ready still run.
 void Negotiator::end_negotiation(Outcome& outcome, Time now) {
   if (steps_.end_negotiation()) {
     announced_.forget([](std::size_t /*rank*/, const Announcement& announcement) { return announcement.in_step; });

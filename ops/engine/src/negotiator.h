@@ -21,34 +21,34 @@
 
 namespace farandole {
 
-/// A rank's side of the negotiation protocol; there is a Negotiator per rank and process set. SetEngine carries the
+/// One rank's side of the negotiation protocol. There is a Negotiator per rank and process set; SetEngine carries the
 /// messages.
 ///
-/// Does the task of Horovod's coordinator without a coordinator: every rank computes the same decisions from data
-/// that all ranks have received. A request is announced by name once; when all ranks have announced equal descriptions,
-/// the request gets a number, the *slot*, and is a byte in each negotiation from then on (Horovod's response cache does
-/// the same with bits).
+/// Does the task of Horovod's coordinator without a coordinator: every rank computes the same decisions from data that
+/// all ranks have received. Each rank announces a request by name once. When all ranks have announced equal
+/// descriptions, the request gets a number, its *slot*; from then on one byte per negotiation announces the request
+/// (Horovod's response cache does the same with bits).
 ///
 /// A negotiation has two phases:
 /// 1. Every rank calls `open`, which returns a header of two bytes (has no announcements, is blocked) and one byte per
-///   slot: 1 if the slot's request is ready on this rank. The bytes of all ranks are combined by an allreduce with
-///   minimum, and every rank passes the result to `receive`. A slot with 1 is ready everywhere: the outcome contains
-///   its request, to be done now.
-/// 2. If some rank has announcements (the first byte is 0), the ranks exchange their `announcements` by an allgather,
-///   and every rank passes all of them, in order of rank, to `receive_announcements`. Names that all ranks have
-///   announced get slots and are ready at once, or fail with a mismatch. A request whose description has changed is
-///   announced again, and the slot is retired.
+///   slot: 1 if the slot's request is ready on this rank. An allreduce combines the bytes of all ranks by minimum, and
+///   every rank passes the result to `receive`. A slot whose combined byte is 1 is ready everywhere: the outcome
+///   contains its request, which the ranks run now.
+/// 2. If some rank has announcements (the combined first byte is 0), the ranks exchange their `announcements` by an
+///   allgather, and every rank passes all of them, in order of rank, to `receive_announcements`. A name that all ranks
+///   have announced gets a slot and is ready in the same negotiation, or fails with a mismatch. A request whose
+///   description has changed is announced by name again, and its slot is retired.
 ///
-/// Who begins: a rank with something to announce, or with a newly ready slot. A rank that has announced something or
-/// has joined (`must_answer`) answers a negotiation that a peer has begun. A rank that has announced nothing need not
-/// answer, because no request can be ready everywhere without that rank. Thus an idle job sends nothing, and a rank
-/// that still collects a bucket starts no negotiation in vain.
+/// Which rank begins: a rank with something to announce, or with a newly ready slot. A rank that has announced
+/// something or has joined (`must_answer`) answers a negotiation that a peer has begun. A rank that has announced
+/// nothing need not answer, because no request can be ready everywhere without that rank. So an idle job sends nothing,
+/// and a rank that still collects a bucket starts no useless negotiation.
 ///
-/// Cost: an allreduce of 2 bytes + 1 byte per slot; with announcements two small allgathers more.
+/// Cost: an allreduce of 2 bytes + 1 byte per slot; with announcements, two small allgathers more.
 ///
 /// The class composes parts that share only the table of slots, and adds three rules:
 /// - The planner knows a request of this rank exactly while the request is pending in a slot.
-/// - Requests that the planner releases are marked as ready at once.
+/// - Requests that the planner releases are marked as ready immediately.
 /// - A slot that is retired is retired in all parts.
 ///
 /// Not thread-safe.
@@ -70,10 +70,10 @@ class Negotiator {
     BucketPlanner::Limits fusion;
     std::size_t slots = 1 << 16;
   };
-  /// A request that all ranks have agreed to do now.
+  /// A request that all ranks have agreed to run now.
   struct Agreed {
     SharedSpec spec;
-    Ticket ticket = 0;
+    Ticket ticket = 0;  ///< this rank's request; 0: this rank has joined, and has none
   };
   /// Result of a phase of a negotiation.
   struct Outcome {
@@ -81,7 +81,7 @@ class Negotiator {
     std::vector<std::vector<Agreed>> buckets;
     std::vector<FailedRequest> failed;
     std::optional<int> all_joined;         ///< the rank that joined last, if all ranks have joined
-    std::optional<RequestError> departed;  ///< a rank has left, so nothing can be agreed on any more
+    std::optional<RequestError> departed;  ///< set if a rank has left: the ranks can agree on nothing more
     bool all_left = false;
     bool needs_announcements = false;  ///< phase 2 follows
   };
@@ -92,20 +92,20 @@ class Negotiator {
   /// @param names  descriptions of the ranks, for messages
   Negotiator(int rank, std::vector<std::string> names, Limits limits);
 
-  /// Adds a request of this rank, whose name must not be pending. @returns  an error if the request fails at once
+  /// Adds a request of this rank, whose name must not be pending. @returns  an error if the request fails immediately
   std::optional<RequestError> submit(Submission&& submission, Time now);
-  /// Somebody waits for the pending request of this name. No-op if there is none.
+  /// Notes that somebody waits for the pending request of this name. No-op if there is no such request.
   void wait_for(const std::string& name, Waiting waiting) { pending_.wait_for(name, waiting); }
-  /// This rank has become idle: announces in a negotiation that this rank is blocked, if somebody waits for a pending
-  /// request.
+  /// Call when this rank has become idle. If somebody waits for a pending request, this rank then begins a negotiation
+  /// in which it announces that it is blocked.
   void announce_idle() { waits_.announce_idle(); }
-  /// This rank joins: from the next negotiation on, it takes part without data. Idempotent until all ranks have joined.
+  /// Joins: from the next negotiation on, this rank takes part without data. Idempotent until all ranks have joined.
   /// @returns  an error if a rank has left
   std::optional<RequestError> join();
-  /// This rank leaves. Its pending requests fail once the peers have learned of the departure; until then the ranks may
-  /// still agree on them.
+  /// Makes this rank leave the set. Its pending requests fail in the negotiation that announces the departure; until
+  /// then the ranks may still agree on them.
   void leave(Departure departure) { joining_.leave(departure); }
-  /// Drops everything that is pending here without telling peers: the set or the job ends.
+  /// Drops all pending requests of this rank without telling peers. Call it when the set or the job ends.
   std::vector<FailedRequest> fail_all(const RequestError& error);
 
   /// Time at which this rank begins a negotiation if nothing else happens; may be in the past, or Time::max().
@@ -120,30 +120,30 @@ class Negotiator {
   std::vector<std::string> pending_names() const;
   /// Submission time of the oldest pending request that is no refusal.
   std::optional<Time> oldest() const { return pending_.oldest(); }
-  /// True if only refusals are pending, which matter to other ranks only.
+  /// True if all pending requests are refusals: this rank then waits for nothing, only its peers need an answer.
   bool only_refuses() const { return !pending_.empty() && !oldest(); }
-  /// The oldest pending requests and the ranks that have not submitted them, for messages.
+  /// Describes the oldest pending requests and the ranks that have not submitted them, for messages.
   std::string describe_waiting() const;
 
   /// Begins or answers a negotiation.
-  /// @param blocked  this rank submits nothing before a pending request is done; that may be a request of another set,
-  /// or a request that is agreed on already
+  /// @param blocked  true: this rank submits nothing before a pending request is done, which may be a request of
+  /// another set, or a request on which the ranks have agreed already
   /// @returns  this rank's bytes, which the caller combines with all ranks' bytes by minimum; valid until the next call
   std::span<std::uint8_t> open(bool blocked, Time now);
   /// Ends phase 1. @param combined  minimum of all ranks' bytes
   Outcome receive(std::span<const std::uint8_t> combined, Time now);
-  /// This rank's encoded announcements for phase 2, after `open`; empty if there are none.
+  /// This rank's encoded announcements for phase 2; empty if there are none. `open` sets them.
   const std::string& announcements() const { return announcements_; }
-  /// Ends phase 2. @param all  each rank's announcements, by rank   @throws TransportError  a rank has sent other bytes
+  /// Ends phase 2. @param all  encoded announcements, by rank   @throws TransportError  a rank's bytes are invalid
   Outcome receive_announcements(std::span<const std::string> all, Time now);
 
   const Counters& counters() const { return counters_; }
   Generation generation() const { return steps_.generation(); }
 
  private:
-  friend class NegotiatorProbe;  // tests compare the tables of all ranks
+  friend class NegotiatorProbe;  // tests check that all ranks have the same tables
 
-  /// Collects what this rank announces in the negotiation that begins.
+  /// Collects this rank's announcements for the negotiation that begins.
   Announcements take_announcements(bool blocked);
   void mark_released() { pending_.mark_ready(planner_.released()); }
   /// Gives the settled request a slot; retires the least recently used slot if the table is full.
@@ -153,9 +153,9 @@ class Negotiator {
   /// Adds the slots that are ready everywhere to the outcome: in buckets, or as failures if a joined rank cannot take
   /// part.
   void arrange(std::vector<int> ready, Outcome& outcome);
-  /// Fails the slot's request and returns true if the request needs the data of joined ranks.
+  /// If the slot's request needs the data of joined ranks, fails the request and returns true.
   bool refuses_joined(int slot, Outcome& outcome);
-  /// Ends the slot's request by agreement. The ticket is 0 if this rank has no request there.
+  /// Removes and returns the slot's request, on which the ranks have agreed.
   Agreed take(int slot);
   /// Ends this rank's request of this name with an error. No-op if there is no such request.
   void fail(const std::string& name, const RequestError& error, Outcome& outcome);
@@ -170,7 +170,7 @@ class Negotiator {
   /// Ends the negotiation: fails the step of a failed request, and notes whether all ranks were blocked.
   void end_negotiation(Outcome& outcome, Time now);
 
-  static constexpr std::size_t kHeaderBytes = 2;  // minimum over the ranks: "has no announcements", "is blocked"
+  static constexpr std::size_t kHeaderBytes = 2;  // "has no announcements", "is blocked"
 
   const std::vector<std::string> names_;
   Counters counters_;

@@ -8,8 +8,9 @@
 namespace farandole {
 namespace {
 
-// The negotiation for new requests without a slot is delayed, so that it announces many of them: until kAfterLatest
-// after the latest request, but at most until kAfterFirst after the first. No delay if a caller waits for one of them.
+// The negotiation for requests without a slot is delayed, so that one negotiation announces many of them: until
+// kAfterLatest after the latest such request, but at most until kAfterFirst after the first. No delay if a caller waits
+// for one of these requests.
 constexpr std::chrono::milliseconds kAfterLatest{1};
 constexpr std::chrono::milliseconds kAfterFirst{20};
 

@@ -10,7 +10,7 @@
 
 namespace farandole {
 
-/// The job, this process's communicator of all ranks, and the engine; constructed in this order.
+/// The job, the communicator of all ranks, and the engine; constructed in this order.
 struct EngineProcess {
   explicit EngineProcess(const WorldOptions& options)
       : world(options), communicator(Communicator::of_world(world)), engine(communicator) {}

@@ -28,8 +28,8 @@ struct SetCommunicators {
   Communicator control, data;
 };
 
-/// Makes the communicators of a set; empty where this rank is no member. Collective over `all`.
-/// @throws InvalidArgument  on all ranks: a member has no ids left for more communicators
+/// Makes the communicators of a set; empty if this rank is not a member. Collective over `all`.
+/// @throws InvalidArgument  on all ranks, if a member has no ids left for more communicators
 SetCommunicators split(Communicator& all, const std::vector<int>& ranks, bool is_member) {
   std::string problem;
   const auto split_one = [&](const CommunicatorOptions& options) {
@@ -41,7 +41,7 @@ SetCommunicators split(Communicator& all, const std::vector<int>& ranks, bool is
     }
   };
   SetCommunicators made{split_one(SetEngine::kControl), split_one(SetEngine::kData)};
-  // Only members notice a problem; the allreduce tells all ranks.
+  // Only members notice a problem; the allreduce reports it to all ranks.
   std::vector<std::uint8_t> is_made{problem.empty() ? std::uint8_t{1} : std::uint8_t{0}};
   all.allreduce(is_made, ReduceOp::kMin);
   if (is_made.front() == 0) {
@@ -181,8 +181,8 @@ void ProcessSets::change_set(BatchEntry entry) {
   removals_.push_back({id, std::move(entry)});
 }
 
-/// Removes sets that all ranks have left; before that, peers may wait in negotiations and collectives that need this
-/// rank. Requests that were submitted to the set before its removal have left the inbox by then.
+/// Removes sets that all ranks have left; earlier, peers may wait in negotiations and collectives that need this rank.
+/// Requests that were submitted to a set before its removal are no longer in the inbox at this time.
 bool ProcessSets::end_removals() {
   bool ended = false;
   for (auto removal = removals_.begin(); removal != removals_.end();) {
@@ -203,9 +203,8 @@ bool ProcessSets::end_removals() {
   return ended;
 }
 
-/// Makes the set, or finds the set of the same ranks. All ranks call this at the same point of the agreed order of
-/// requests, so they use the same id.
-/// @throws InvalidArgument  on all ranks
+/// Makes the set, or finds the set of the same ranks; returns the id. All ranks call this at the same point of the
+/// agreed order of requests, so they use the same id. @throws InvalidArgument  on all ranks
 int ProcessSets::add_set(const std::vector<int>& ranks) {
   if (const auto same = inbox_.find_set(ranks)) return *same;
   // Ids are not reused: a late request must not reach another set of the same id.
@@ -220,7 +219,7 @@ int ProcessSets::add_set(const std::vector<int>& ranks) {
   const int id = next_set_++;
   if (is_member) {
     auto set = std::make_unique<SetEngine>(ranks, std::move(communicators.control), communicators.data, timeline_);
-    // The ranks agreed on this change before the peers knew that this rank leaves.
+    // The ranks agreed on this change before this rank announced that it leaves the job.
     if (leaves_) set->leave(Departure::kLeavesJob);
     sets_[id] = std::move(set);
   }

@@ -34,8 +34,8 @@ json to_json(const Announcement& announcement) {
           spec.by_order};
 }
 
-/// Limits the nesting of received CBOR: the parser recurses once per level, and announcements have at most kMaxDepth
-/// levels.
+/// Rejects received CBOR that is nested deeper than announcements are (kMaxDepth levels), because the parser recurses
+/// once per level and could overflow the stack. Rejects objects, too.
 class DepthLimit final : public json::json_sax_t {
  public:
   bool start_array(std::size_t /*size*/) override { return ++depth_ <= kMaxDepth; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The description of a request that the ranks compare (its name, and everything that must be the same on all ranks),
-// and the messages in which the ranks announce requests.
+// The description of a request (its name, and everything else that must be the same on all ranks), which the ranks
+// compare, and the messages in which the ranks announce requests.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace farandole {
 
-/// Kinds of requests. The first six are the values of farandole_collective; the others are the engine's own.
+/// Kinds of requests. The first six are the values of farandole_collective; only the engine makes the others.
 enum class RequestKind : std::uint8_t {
   kAllreduce,
   kAllgather,
@@ -26,23 +26,23 @@ enum class RequestKind : std::uint8_t {
   kBarrier,
   kAddSet,     ///< makes a process set; `arguments` are its ranks in the job
   kRemoveSet,  ///< removes a process set; `arguments` is its id
-  kRefused,    ///< this rank cannot make its request, for the reason `about`; announced in the request's place
+  kRefused,    ///< takes the place of a request that this rank cannot make, for the reason `about`
 };
 std::string_view name(RequestKind kind);
 
 /// The part of a tensor that must be the same on all ranks.
 struct TensorSpec {
   DType dtype = DType::kU8;
-  /// The dimensions; without the first dimension for allgather and alltoall, where that may differ from rank to rank.
+  /// The dimensions. For allgather and alltoall without the first dimension, which may differ from rank to rank.
   std::vector<std::int64_t> shape;
-  MemoryKind memory = MemoryKind::kHost;  ///< without the device's ordinal: each rank uses a device of its own
+  MemoryKind memory = MemoryKind::kHost;  ///< without the device's ordinal, because each rank uses its own device
   bool operator==(const TensorSpec&) const = default;
 
   std::size_t count() const;
   std::size_t size_in_bytes() const { return count() * farandole::size_in_bytes(dtype); }
 };
 
-/// Limit of a tensor's bytes: the address space of a process.
+/// Maximum size of a tensor in bytes: the address space of a process.
 inline constexpr std::int64_t kMaxTensorBytes = std::int64_t{1} << 47;
 /// True if a tensor of this shape can exist: no length is negative, and their product times the element's size is at
 /// most kMaxTensorBytes.
@@ -68,7 +68,7 @@ using SharedSpec = std::shared_ptr<const RequestSpec>;
 
 /// Text for messages: "allreduce 'w' f32[3, 4] sum".
 std::string describe(const RequestSpec& spec);
-/// Messages about many requests or ranks name at most this many.
+/// Messages about many requests or ranks list at most this many of them.
 inline constexpr std::size_t kNamesShown = 5;
 
 /// Error of a failed request. Exceptions are converted to this type before they cross threads or ranks.
@@ -78,7 +78,7 @@ struct RequestError {
 };
 RequestError as_request_error(const std::exception& error);
 
-/// Number of a request, unique on its rank. 0: the rank has joined, and has no request of this name.
+/// Number of a request, unique on its rank. 0: no request, because the rank has joined.
 using Ticket = std::uint64_t;
 
 struct FailedRequest {
@@ -86,7 +86,7 @@ struct FailedRequest {
   RequestError error;
 };
 
-/// Who waits for a request; a later value is a stronger promise that nothing else happens meanwhile.
+/// Who waits for a request. A greater value is a stronger promise that this rank does nothing else meanwhile.
 enum class Waiting : std::uint8_t {
   kNobody,
   kProgram,  ///< the program, which may submit more meanwhile from other threads
@@ -107,16 +107,17 @@ struct Announcements {
   std::vector<Announcement> requests;  ///< requests without a slot
   bool joins = false;
   Departure departs = Departure::kNone;
-  /// Confirms a suspected deadlock: this rank waits for requests of these names, and does nothing else until one of
-  /// these requests is done.
+  /// Confirms a suspected deadlock (DeadlockDetector): this rank waits for requests of these names, and does nothing
+  /// else until one of these requests is done.
   std::vector<std::string> waits_for;
   bool empty() const { return requests.empty() && !joins && departs == Departure::kNone && waits_for.empty(); }
 
-  /// Limit of an encoded message; receivers reject longer messages.
+  /// Maximum length of an encoded message in bytes; receivers reject longer messages.
   static constexpr std::int64_t kMaxBytes = 256 << 20;
   /// Encodes as CBOR.
   std::string encode() const;
-  /// @throws TransportError  the bytes are no result of `encode`, or name types, operations or shapes that do not exist
+  /// @throws TransportError  `encode` cannot have made the bytes; for example, a type, operation or shape does not
+  /// exist
   static Announcements decode(std::string_view bytes);
 };
 

@@ -16,13 +16,13 @@ std::vector<std::string> names_of(const Communicator& communicator) {
   return names;
 }
 
-/// Labels by RequestKind.
+/// Labels in the timeline, by RequestKind.
 constexpr std::array kActivities{"ALLREDUCE", "ALLGATHER",       "BROADCAST",          "ALLTOALL", "REDUCESCATTER",
                                  "BARRIER",   "ADD_PROCESS_SET", "REMOVE_PROCESS_SET", "REFUSED"};
 static_assert(kActivities.size() == static_cast<std::size_t>(RequestKind::kRefused) + 1);
 
 /// Tensors of this size or more are not copied into a fusion buffer. On a device the two copies of 4 MiB take some 10
-/// us at 1.5 TB/s, about what a collective of its own costs beside the time of its bytes.
+/// us at 1.5 TB/s: about as long as the fixed cost of a separate collective.
 constexpr std::size_t kUnfusedBytes = 128 << 10;
 constexpr std::size_t kUnfusedDeviceBytes = 4 << 20;
 
@@ -109,7 +109,7 @@ std::optional<Clock::time_point> SetEngine::waits_since() const {
 std::string SetEngine::describe_waiting() {
   std::string text = negotiator_.describe_waiting();
   if (text.empty()) text = "what other ranks have submitted";
-  // A negotiation also waits for ranks that do not answer because they have announced nothing.
+  // A negotiation may also wait for ranks that do not answer because they have announced nothing.
   const std::string missing = exchange_.describe_missing();
   if (!missing.empty()) text += "; not there yet: " + missing;
   return text;

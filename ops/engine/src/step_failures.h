@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Failure of steps: requests of a part of the program that fail together, on all ranks.
+// Failure of steps: groups of requests that fail together, on all ranks.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,11 @@ namespace farandole {
 
 /// A request may belong to a *step* of the program, for example a tf.function. When ranks disagree about one request of
 /// a step, the step fails on every rank: pending requests of the step fail in the same negotiation on all ranks, and
-/// later requests of the step are refused. Otherwise a later request of the step could stay pending on one rank
-/// although its peers gave up the step before they reached that request, and would be matched with a request of their
-/// next step.
+/// later requests of the step are refused. Otherwise a request could stay pending on one rank although its peers gave
+/// up the step before they reached that request, and would be matched with a request of their next step.
 ///
-/// A *generation* counts the steps that have failed on all ranks. The generation in which a step began tells its
-/// requests from the requests of later steps.
+/// The *generation* is the number of steps that have failed on all ranks, plus 1. The generation in which a step began
+/// distinguishes its requests from the requests of later steps.
 ///
 /// Invariants:
 /// - All ranks have the same generation between negotiations. The generation grows by one at the end of a negotiation
@@ -34,26 +33,27 @@ class StepFailures {
   static constexpr Generation kNoStep = 0, kFirstGeneration = 1;
 
   Generation generation() const { return generation_; }
-  /// Checks a new request: returns an error to refuse it, or nothing. @param generation  generation in which its step
-  /// began, or kNoStep
-  /// @returns  the error of a request whose step has failed
+  /// Returns the error of a new request whose step has failed already; nothing if the request is acceptable.
+  /// @param generation  generation in which the request's step began, or kNoStep
   std::optional<RequestError> refuse(const std::string& name, Generation generation) const;
-  /// The error of a request that fails with its step.
+  /// Makes the error of a request that fails with its step.
   RequestError error(const std::string& name) const;
 
-  /// Makes the current step fail on all ranks at the end of this negotiation.
+  /// Makes the current step fail at the end of this negotiation. All ranks call it in the same negotiation. The text of
+  /// the first call counts.
   void fail(const std::string& text);
-  /// Keeps failures found in the first phase of a negotiation (one byte for each request) until the second phase, the
-  /// exchange of announcements, ends; see the third invariant. Then `take_withheld` returns them.
+  /// Keeps the failures of phase 1 of a negotiation until phase 2 ends (see the third invariant), when `take_withheld`
+  /// returns them.
   void withhold(std::vector<FailedRequest> failed) { withheld_ = std::move(failed); }
   std::vector<FailedRequest> take_withheld() { return std::exchange(withheld_, {}); }
-  /// Ends the negotiation. @returns  true if the step fails, and with it all pending requests in steps
+  /// Ends the negotiation. Returns true if the step fails: the caller then fails all pending requests in steps.
   bool end_negotiation();
-  /// Drops the failures of the current negotiation, which does not end because all pending requests fail.
+  /// Drops the failures of the current negotiation. Call it when all pending requests fail, so the negotiation does not
+  /// end.
   void give_up();
 
  private:
-  friend class NegotiatorProbe;  // reads this state in tests, which check that it is equal on all ranks
+  friend class NegotiatorProbe;  // tests check that all ranks have the same state
 
   Generation generation_ = kFirstGeneration;
   std::string text_;    // error text of the last step that failed, or of the step that fails now

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies of the C header's structures between callers and libraries of different versions. Each structure begins with
-// the caller's size, `struct_bytes`, and grows at its end only. A new field must not use bytes that were padding at the
-// end of the version before: the size would not tell whether the caller has the field.
+// Copies the C header's structures between callers and libraries of different versions. Each structure begins with the
+// caller's size, `struct_bytes`, and grows at its end only. A new field must not occupy bytes that were padding at the
+// end of the previous version, because then the size would not tell whether the caller has the field.
 #pragma once
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@
 
 namespace farandole {
 
-/// Limit of `struct_bytes`, above any structure that the interface will ever have.
+/// Maximum of `struct_bytes`, above any structure that the interface will ever have.
 inline constexpr std::size_t kMaxStructBytes = 4096;
 
 /// Reads the size field of any structure of the interface.
@@ -32,12 +32,12 @@ bool can_be_struct_bytes(std::size_t bytes) {
   return bytes >= sizeof(std::size_t) && bytes <= kMaxStructBytes && bytes % alignof(Struct) == 0;
 }
 
-/// Text of the error for an impossible `struct_bytes`.
+/// Makes the error text for an impossible `struct_bytes`.
 inline std::string not_struct_bytes(std::size_t bytes, std::string_view type) {
   return fmt::format("struct_bytes of a {0} is {1}; set it to sizeof({0})", type, bytes);
 }
 
-/// Copies the fields that this library knows; fields that the caller does not have are 0.
+/// Returns a copy of the fields that this library knows; fields that the caller does not have are 0.
 template <class Struct>
 Struct known_part(const void* structure, std::size_t struct_bytes) {
   static_assert(std::is_trivially_copyable_v<Struct>);
@@ -46,12 +46,12 @@ Struct known_part(const void* structure, std::size_t struct_bytes) {
   return known;
 }
 
-/// Address of element `index` of an array whose elements have the caller's size.
+/// Returns the address of element `index` of an array whose elements have the caller's size.
 inline const void* element_of(const void* first, std::size_t struct_bytes, std::size_t index) {
   return static_cast<const std::byte*>(first) + index * struct_bytes;
 }
 
-/// Writes the fields that the caller has, and nothing behind them. No-op if the caller's size is impossible.
+/// Writes the fields that the caller's version has, up to the caller's size. No-op if that size is impossible.
 template <class Struct>
 void fill_known_part(void* structure, Struct found) {
   const std::size_t bytes = struct_bytes_of(structure);

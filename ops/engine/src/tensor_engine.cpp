@@ -22,8 +22,8 @@ using std::chrono::milliseconds;
 constexpr microseconds kInlineBudget{60};
 constexpr milliseconds kMaxSleep{100};  // the liveness of peers is checked at least this often
 constexpr std::chrono::seconds kIdleSleep{3600};
-/// Name of every request that adds or removes a process set. All such requests have one name so that the ranks compare
-/// them: ranks that add or remove different sets get a Mismatch.
+/// Name of every request that adds or removes a process set. All such requests have the same name, so that the ranks
+/// compare them: ranks that add or remove different sets get a Mismatch.
 constexpr const char* kSetChanges = "process sets";
 
 /// Time left until `time`; 0 if it has passed.
@@ -81,7 +81,7 @@ TensorEngine::~TensorEngine() {
   thread_.request_stop();
   wake();
   if (thread_.joinable()) thread_.join();
-  do {  // when a request fails, the inbox admits the next request of the same name, which must fail, too
+  do {  // repeat: when a request fails, the inbox admits the next request of its name, which must fail, too
     fail({ErrorKind::kPeerLost, "the engine has been stopped"});
     DueCallbacks due;
     sets_.take_due(due);
@@ -89,7 +89,7 @@ TensorEngine::~TensorEngine() {
   } while (inbox_.has_items());
 }
 
-/// A timeline that cannot be written is only a warning: the job goes on.
+/// Only warns if the timeline cannot be written, because the job can go on.
 void TensorEngine::start_timeline_of_settings() {
   const Settings& settings = endpoint_.settings();
   if (settings.engine.timeline == "off") return;
@@ -111,7 +111,7 @@ void TensorEngine::wake() {
 
 // ---- Requests -----------------------------------------------------------------------------------------------------
 
-/// A device that fails is a fault of the job.
+/// A device failure poisons the job.
 void TensorEngine::prepare(LocalRequest& request) {
   try {
     device_.prepare(request);
@@ -154,10 +154,11 @@ void TensorEngine::abort(const std::string& text) {
 
 // ---- Driving ------------------------------------------------------------------------------------------------------
 
-/// Main function of the engine's thread, which does not drive while a caller's thread does. The thread sleeps on
-/// `bell_` while the engine is quiet, and on the peers' doorbell while it waits for other ranks or for data.
+/// Main function of the engine's thread. The thread does not drive while a caller's thread drives. It sleeps on `bell_`
+/// while a caller's thread drives or the engine is quiet, and on the peers' doorbell while the engine waits for other
+/// ranks or for data.
 void TensorEngine::run(const std::stop_token& stop) {
-  // Frameworks compute on all cores: this thread yields from the start, and soon sleeps.
+  // Frameworks compute on all cores, so this thread yields from the start, and soon sleeps.
   Waiter::Options options = endpoint_.progress().waiting();
   options.oversubscribed = true;
   Doorbell& peers = endpoint_.progress().doorbell();
@@ -169,7 +170,7 @@ void TensorEngine::run(const std::stop_token& stop) {
     }
     Waiter& waiter = *ladder;
     const std::uint32_t seen = bell_.rings();
-    if (stop.stop_requested()) return;  // read after `seen`: the bell is rung after the request to stop
+    if (stop.stop_requested()) return;  // tested after reading `seen`, because the destructor stops, then rings
     if (drivers_.load() > 0) {
       waiter.reset();
       bell_.sleep(seen, kMaxSleep);
@@ -243,8 +244,8 @@ void TensorEngine::wait_until(const std::function<bool()>& done) {
   wake();
 }
 
-/// If the process sets throw, the job is at fault: all requests of this rank fail, and every other rank gets the error,
-/// because the job is poisoned.
+/// If the process sets throw, the job is at fault: poisons the job, so that every other rank gets the error, and fails
+/// all requests of this rank.
 bool TensorEngine::drive() {
   DueCallbacks due;
   bool moved = false;

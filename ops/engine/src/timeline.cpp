@@ -16,7 +16,7 @@
 namespace farandole {
 namespace {
 
-// Interval of writes: even a job that is killed leaves nearly all events in the file.
+// Interval between writes: even a job that is killed leaves nearly all events in the file.
 constexpr std::chrono::milliseconds kFlushInterval{100};
 
 double as_microseconds(Clock::duration duration) {

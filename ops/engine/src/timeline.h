@@ -21,23 +21,23 @@ namespace farandole {
 /// also after a crash: the format does not require the closing bracket. Thread-safe.
 ///
 /// Cost: while the timeline is off, an event costs the test of a flag. While the timeline is on, an event is queued in
-/// memory, and the timeline's own thread writes the event. Events beyond kMaxPending in the queue are dropped and
-/// counted.
+/// memory, and the timeline's own thread writes it to the file. When kMaxPending events are queued, further events are
+/// dropped and counted.
 class Timeline {
  public:
   using Time = Clock::time_point;
-  static constexpr std::size_t kMaxPending = 1 << 16;  ///< events in the queue
+  static constexpr std::size_t kMaxPending = 1 << 16;  ///< maximum number of events in the queue
 
   Timeline() = default;
   ~Timeline() { stop(); }
   Timeline(const Timeline&) = delete;
   Timeline& operator=(const Timeline&) = delete;
 
-  /// Starts a trace in the file `path`, which is replaced; ends a trace that is being written.
+  /// Starts a trace in the file `path`. Replaces an existing file, and ends a trace that is being written.
   /// @param mark_cycles  also mark each negotiation of this rank
   /// @throws InvalidArgument  the file cannot be written
   void start(const std::string& path, bool mark_cycles);
-  /// Ends the trace; blocks until the file is written. No-op if there is none.
+  /// Ends the trace; blocks until the file is written. No-op if there is no trace.
   void stop();
   bool is_on() const { return on_.load(std::memory_order_relaxed); }
   /// The time for an event; does not read the clock while the timeline is off.
@@ -50,7 +50,7 @@ class Timeline {
   void end(const std::string& tensor, Time when);
   /// Adds an activity that has ended. No-op if `from` is unset because the timeline was off at that time.
   void span(const std::string& tensor, std::string activity, Time from, Time to);
-  /// Marks the begin of a negotiation, if `start` asked for that.
+  /// Marks the begin of a negotiation, if `start` was called with `mark_cycles`.
   void mark_cycle(Time when);
 
  private:
@@ -68,7 +68,7 @@ class Timeline {
   };
   /// Queues an event, or counts it as dropped.
   void put(Event event);
-  /// Main function of the thread.
+  /// Main function of the timeline's thread.
   void write_pending(const std::stop_token& stop);
   void write(const Event& event);
   void write_line(const std::string& line);

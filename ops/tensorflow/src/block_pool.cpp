@@ -51,7 +51,7 @@ BlockPool::BlockPool() : limit_(std::max(kMinLimit, machine_memory_bytes() / kMe
 }
 
 BlockPool::Allocated BlockPool::allocate(std::size_t bytes) {
-  // Relaxed: pairs with no other access, because the forked child has a single thread.
+  // Relaxed suffices: only a forked child sets the flag, while it has a single thread.
   if (is_forked_child_.load(std::memory_order_relaxed) || bytes > (std::size_t{1} << 48)) return {};
   const int size_class = size_class_of(bytes);
   const std::size_t class_bytes = bytes_of_class(size_class);
@@ -139,8 +139,8 @@ void BlockPool::register_block(void* memory, std::size_t bytes, Kind kind) {
   if (address > highest_window_.load(std::memory_order_relaxed)) highest_window_.store(address);
 }
 
-// Relaxed loads suffice: passing the pointer from the thread that allocated the block to the thread that frees it has
-// already ordered the stores before these loads.
+// Relaxed loads suffice: the thread that allocated the block passed the pointer to the thread that frees it, which
+// orders the stores before these loads.
 bool BlockPool::may_be_block(const void* memory) const {
   const auto address = reinterpret_cast<uintptr_t>(memory);
   return address % kPageBytes == 0 || (address >= lowest_window_.load(std::memory_order_relaxed) &&

@@ -20,10 +20,10 @@ namespace farandole_tensorflow {
 ///
 /// A new window costs a page fault and zeroing for every page, so the pool keeps freed blocks for reuse, by size class
 /// (four classes per power of two, so a block is at most a quarter too large). When the kept blocks exceed a limit, the
-/// pool returns the blocks that it has kept longest to the system.
+/// pool returns those that it has kept longest to the system.
 ///
-/// In a forked child blocks stay readable (until the parent reuses them), but are neither allocated nor freed: the
-/// child uses ordinary memory.
+/// In a forked child, existing blocks stay readable until the parent reuses them. The pool neither allocates nor frees
+/// blocks there; the child uses ordinary memory.
 ///
 /// `mutex_` guards all members that are not atomic. It is not held during calls to the engine or the system allocator.
 class BlockPool {
@@ -47,15 +47,17 @@ class BlockPool {
     std::size_t bytes = 0;
   };
 
-  /// Allocates a block, 64-byte aligned and maybe larger than requested. Null memory: use another allocator.
+  /// Allocates a block, 64-byte aligned and possibly larger than requested. If the result's memory is null, the caller
+  /// must use another allocator.
   /// @param bytes  at least kMinBytes
   Allocated allocate(std::size_t bytes);
-  /// Releases a block. Returns its size; 0 if `memory` is not from this pool, which costs little for small memory.
+  /// Releases a block. Returns its size; 0 if `memory` is not from this pool. Cheap for small memory that is not from
+  /// this pool, because most such addresses are recognised without a lock.
   std::size_t release(void* memory);
   /// Returns the size of a block; 0 if `memory` is not from this pool.
   std::size_t size_of(const void* memory);
-  /// Call after a fault of the job: a rank that was stopped may still write to windows that are in use now. When these
-  /// are released, they are returned to the engine, which does not reuse them.
+  /// Call after a fault of the job, because a rank that was stopped may still write to windows that are in use now.
+  /// When these windows are released, the pool returns them to the engine, which does not reuse them.
   void quarantine_windows_in_use();
   Memory memory();
 
@@ -66,7 +68,7 @@ class BlockPool {
     Kind kind = kOrdinary;
     bool is_reusable = true;  ///< false: quarantined
   };
-  /// A freed block that is kept.
+  /// A freed block that is kept for reuse.
   struct Kept {
     void* memory = nullptr;
     int size_class = 0;
@@ -85,17 +87,17 @@ class BlockPool {
   void register_block(void* memory, std::size_t bytes, Kind kind);
   /// Returns kept blocks to the system until at most `max_kept_bytes` are left.
   void evict(int64_t max_kept_bytes);
-  /// False only if `memory` is certainly not of this pool; needs no lock.
+  /// False if `memory` is certainly not of this pool; true means unknown. Needs no lock.
   bool may_be_block(const void* memory) const;
   static void free_block(void* memory, Kind kind);
 
   std::mutex mutex_;
   std::unordered_map<const void*, Block> blocks_;
-  KeptList kept_;                                                // kept longest first
+  KeptList kept_;                                                // the block kept longest comes first
   std::array<std::deque<KeptList::iterator>, 256> by_class_[2];  // by kind and size class, in the order of kept_
   std::array<int64_t, 2> in_use_bytes_{}, kept_bytes_{};
   int64_t limit_ = 0;
-  int attempts_to_skip_ = 0;  // number of window allocations not to attempt, because the engine had no room
+  int attempts_to_skip_ = 0;  // number of window allocations to skip, because the engine had no room
   // Address range of the windows, which lie in one mapping: an address outside the range is no window.
   std::atomic<uintptr_t> lowest_window_{UINTPTR_MAX}, highest_window_{0};
   std::atomic<bool> is_forked_child_{false};

@@ -37,13 +37,12 @@ void* memory_of(const Tensor& tensor) {
   return tensor.NumElements() == 0 ? nullptr : const_cast<char*>(tensor.tensor_data().data());
 }
 
-// A new result of this size or more lies in a mapping of its own, and contains aligned pages of 2 MiB.
+// malloc maps a new result of this size separately, and the result contains at least one aligned huge page.
 constexpr std::size_t kHugePagesBytes = 4 << 20;
 constexpr std::size_t kHugePageBytes = 2 << 20;
 
-/// Asks the system for huge pages for a result in host memory, if the result is large and outside our pool (best
-/// effort): such memory is newly mapped each time, and page faults of 4 KiB can take several times as long as the
-/// reduction.
+/// Requests huge pages for a large result in host memory outside the BlockPool (best effort): such memory is newly
+/// mapped each time, and page faults of 4 KiB can take several times as long as the reduction.
 void request_huge_pages(void* memory, std::size_t bytes) {
   if (bytes < kHugePagesBytes || BlockPool::instance().size_of(memory) != 0) return;
   const auto begin = reinterpret_cast<std::uintptr_t>(memory);
@@ -52,15 +51,15 @@ void request_huge_pages(void* memory, std::size_t bytes) {
                 MADV_HUGEPAGE);
 }
 
-/// The latest steps that have made calls, one entry for each process set that a step uses. A function that TensorFlow
-/// does not inline is a step of its own. Thread-safe.
+/// The latest steps that have made calls, with one entry for each process set that a step uses. A function that
+/// TensorFlow does not inline is a step of its own. Thread-safe.
 class Steps {
  public:
   static Steps& instance() {
     static auto* const steps = new Steps;  // never destroyed: callbacks may come at exit
     return *steps;
   }
-  /// The set's generation when the step made its first call in the set.
+  /// Returns the set's generation at the time when the step made its first call in the set.
   uint64_t generation(int64_t step_id, int32_t process_set) {
     const std::lock_guard<std::mutex> lock(mutex_);
     return of(step_id, process_set).generation;
@@ -208,7 +207,7 @@ farandole_request request_of(const CallOptions& options, int64_t step_id) {
   request.prescale = options.prescale;
   request.postscale = options.postscale;
   request.has_factors = 1;
-  // The caller of a function waits for it, but other ops of the function may be submitted meanwhile.
+  // Not eager: the caller waits for the whole function, whose other ops may be submitted meanwhile.
   request.caller_waits = options.caller_waits ? FARANDOLE_CALLER_WAITS : FARANDOLE_PROGRAM_WAITS;
   request.about = options.about.c_str();
   if (!options.caller_waits) request.generation = Steps::instance().generation(step_id, options.process_set);
@@ -352,7 +351,7 @@ void Call::submitted(int failed, farandole_error* error) {
     farandole_error_free(error);
     finish();
   } else if (options_.caller_waits) {
-    // The op runs eagerly, so this thread would only sleep. It runs the engine instead, which saves waking a thread.
+    // The op runs eagerly, so this thread would only sleep. It drives the engine instead, which saves waking a thread.
     while (__atomic_load_n(&all_done_, __ATOMIC_ACQUIRE) == 0) farandole_wait_until(&all_done_);
     finish();
   }
@@ -368,7 +367,7 @@ void Call::set_error(const absl::Status& status, bool failed_on_all) {
 void Call::finish_one() {
   if (remaining_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   if (options_.caller_waits) {
-    // The waiting thread finishes this object as soon as it sees the flag: do not use the object afterwards.
+    // The waiting thread may destroy this object as soon as it sees the flag: do not use the object afterwards.
     __atomic_store_n(&all_done_, 1, __ATOMIC_RELEASE);
   } else {
     finish();
@@ -446,13 +445,13 @@ void Call::cancelled() {
 
 void Call::finish() {
   const std::shared_ptr<Call> held = std::move(self_);
-  // Not DeregisterCallback, which waits for the callback: the callback may be running this function.
+  // Not DeregisterCallback, which waits until the callback has ended: this function may run in the callback.
   if (token_ != CancellationManager::kInvalidToken) context_->cancellation_manager()->TryDeregisterCallback(token_);
   if (!options_.outcome.ok()) status_ = options_.outcome;
   if (status_.ok()) {
     if (on_success_) on_success_();
   } else {
-    // Must precede SetStatus: TensorFlow then cancels the step's other calls, which query the failure.
+    // Must precede SetStatus, which makes TensorFlow cancel the step's other calls: these call `has_failed`.
     if (failed_on_all_) Steps::instance().add_failure(step_id_, options_.process_set);
     context_->SetStatus(status_);
   }

@@ -18,16 +18,16 @@
 
 namespace farandole_tensorflow {
 
-/// Key of the payload of our errors: the kind's name, a line feed, and the text.
+/// Key of the payload of Farandole's errors. The payload is the kind's name, a line feed, and the text.
 inline constexpr char kErrorPayload[] = "type.farandole/error";
 
-/// Prefix of our errors' messages; the kind's name, a colon and the text follow. TensorFlow and Keras keep the message
-/// when they turn an error into another exception, but not always the payload.
+/// Prefix of the messages of Farandole's errors; the kind's name, a colon and the text follow. TensorFlow and Keras
+/// keep the message when they turn an error into another exception, but may lose the payload.
 inline constexpr char kErrorPrefix[] = "farandole.errors.";
 
-/// Makes a status with payload and message, and with the code that programs written for Horovod expect:
+/// Makes a status with payload and message. The code is the one that programs written for Horovod expect:
 /// FAILED_PRECONDITION if the ranks disagree, INVALID_ARGUMENT for a call that cannot work on this rank, UNIMPLEMENTED
-/// for UNSUPPORTED, otherwise ABORTED.
+/// for UNSUPPORTED, otherwise ABORTED. The last form sets another code.
 absl::Status error_status(farandole_error_kind kind, const std::string& text);
 absl::Status error_status(const farandole_error* error);
 absl::Status error_status(const farandole_error* error, absl::StatusCode code);
@@ -35,11 +35,11 @@ absl::Status error_status(const farandole_error* error, absl::StatusCode code);
 /// This process's place in the job; -1 in all fields if there is no job.
 farandole_place current_place();
 
-/// Translates a TensorFlow type to the engine's. InvalidArgument, with the valid types, if the engine does not have the
-/// type.
+/// Translates a TensorFlow type to the engine's type. If the engine does not have the type, fails with InvalidArgument,
+/// which lists the valid types.
 absl::Status engine_dtype(tensorflow::DataType type, farandole_dtype* result);
 
-/// Number of calls that the engine has not finished.
+/// Number of collective ops that have been submitted and have not finished.
 int32_t pending_calls();
 
 /// The part of a request that all tensors of a call share.
@@ -54,49 +54,50 @@ struct CallOptions {
   bool caller_waits = false;
   bool is_on_gpu = false;  ///< the op runs on a GPU, in whose memory the tensors lie
   std::string about;       ///< further property that the ranks must agree on
-  absl::Status outcome;    ///< if not OK, the op fails with this status, whatever the engine's result
+  absl::Status outcome;    ///< if not OK: replaces the engine's result as the status of the op
 };
 
-/// Reports to the engine that this rank cannot make a call, for the reason in `status`: the other ranks' calls then
-/// fail, too, instead of waiting.
+/// Reports to the engine that this rank cannot make a call, for the reason in `status`, so that the other ranks' calls
+/// fail instead of waiting for this rank.
 void refuse(const CallOptions& options, int64_t step_id, const absl::Status& status);
 
-/// Shared owner of a collective op in flight. Kernels make a Call, add the tensors, and submit.
+/// One execution of a collective op. A kernel makes a Call in a shared_ptr, adds the tensors, and submits; the Call
+/// then keeps itself alive until the op is done.
 ///
-/// Memory. TensorFlow's `done` is called only after the engine's last callback. Until then the OpKernelContext stays
-/// alive, and with it all inputs and outputs, whatever is cancelled.
+/// Memory. TensorFlow's `done` is called only after the engine's last callback. Until then the OpKernelContext and all
+/// inputs and outputs stay alive, even if TensorFlow cancels the op.
 ///
-/// GPUs. The engine's callbacks come when the collective is enqueued: the stream in which TensorFlow computes then
-/// waits for the result, and no thread does. After `done`, TensorFlow may give the memory of an input to another op;
-/// that op's work is enqueued in the same stream, behind the wait.
+/// GPUs. The engine calls back when the collective is enqueued. The stream in which TensorFlow computes then waits for
+/// the result; no thread waits. After `done`, TensorFlow may give the memory of an input to another op; that op's work
+/// is enqueued in the same stream, after the wait.
 ///
 /// Cancellation. TensorFlow cancels the pending ops of a step when an op of the step has failed, and when the caller
-/// asks. A submitted collective runs to its end nevertheless, because the other ranks need this rank's part; a
-/// collective that has not been submitted does not start. The wait then ends in these ways:
-/// - Another op of the step has failed on this rank only, or this rank's data has ended: the other ranks do not know of
-///   that, and submit their collectives, so this call completes. If this rank then gives up, its uncaught exception
+/// requests it. A collective that has not been submitted does not start. A submitted collective runs to its end all the
+/// same, because the other ranks need this rank's part. It ends in one of these ways:
+/// - Another op of the step has failed on this rank only, or this rank's data has ended: the other ranks do not know
+///   this and submit their collectives, so this call completes. If this rank then gives up, its uncaught exception
 ///   aborts the job, which ends the waiting calls of the other ranks.
 /// - The ranks disagree about a collective: the error reaches all ranks, so the step fails on all of them, and some may
 ///   never reach this call. The engine ends this call together with the step, because all calls of a function carry the
-///   generation in which their step began (farandole_generation). The generation also keeps this call from being
+///   generation in which their step began (farandole_generation). The generation also prevents this call from being
 ///   matched with a call of a later step.
 /// - The ranks disagree in another process set: the engine does not end this call, because the failure belongs to the
 ///   other set. If all ranks have submitted this call, the call completes. If a rank does not submit it within ten
-///   seconds, the job is aborted with a text that explains why: an abort is better than a hang.
-/// - Ctrl-C: Python's watcher (_interrupt.py) calls farandole_abort, and every pending call ends at once.
+///   seconds, this rank aborts the job with a text that explains why, because an abort is better than a hang.
+/// - Ctrl-C: Python's watcher (_interrupt.py) calls farandole_abort, and every pending call ends immediately.
 ///
-/// Threads. Used by one thread until `submit`, then by the engine's callbacks; `mutex_` guards data that several
+/// Threads. Used by one thread until `submit`, then by the engine's callbacks. `mutex_` guards data that several
 /// callbacks write.
 class Call : public std::enable_shared_from_this<Call> {
  public:
-  /// @param tensor_count  number of `add…` calls that follow
+  /// @param tensor_count  maximum number of `add…` calls that follow
   Call(tensorflow::OpKernelContext* context, tensorflow::AsyncOpKernel::DoneCallback done, CallOptions options,
        int tensor_count);
 
-  /// Adds a tensor whose result has the same shape. `output` is memory of that size, and may be `input`.
+  /// Adds a tensor whose result has the same shape. @param output  has the shape of `input`, and may be `input`
   void add(const tensorflow::Tensor& input, const tensorflow::Tensor& output);
-  /// Adds a tensor whose result is output `output_index` of the op, in memory that is allocated when the shape is
-  /// known.
+  /// Adds a tensor whose result is output `output_index` of the op. Its memory is allocated once the ranks have
+  /// exchanged the numbers of rows.
   /// @param splits  alltoall: rows for each rank; empty for equal parts. Must live until `submit` has returned
   /// @param splits_output  alltoall: index of the output for the number of rows from each rank; otherwise -1
   void add_with_deferred_output(const tensorflow::Tensor& input, int output_index,
@@ -104,16 +105,17 @@ class Call : public std::enable_shared_from_this<Call> {
   /// Adds the tensor of a barrier, without data.
   void add_nothing();
   /// Sets an action that runs after success, before TensorFlow's `done`. The action is destroyed when the call has
-  /// ended; it can own memory that the context does not own, such as a variable's.
+  /// ended, so it can own memory that the context does not own, such as a variable's.
   void on_success(std::function<void()> action) { on_success_ = std::move(action); }
 
-  /// Submits the call to the engine. The op's `done` is called exactly once, here or later. If `caller_waits`, blocks.
+  /// Submits the call to the engine. Blocks until the call has ended if `caller_waits`. The op's `done` is called
+  /// exactly once, by this function or later by a callback.
   void submit();
-  /// Submits a join, in the same way; the result is output 0, a scalar.
+  /// Submits a join, in the same way. The result, the rank that joined last, is output 0, a scalar.
   void submit_join();
 
  private:
-  /// A tensor of the call; context of the engine's callbacks.
+  /// A tensor of the call. The engine's callbacks get a pointer to it as their `context`.
   struct TensorRecord {
     Call* call = nullptr;
     farandole_dtype dtype = FARANDOLE_U8;
@@ -128,19 +130,19 @@ class Call : public std::enable_shared_from_this<Call> {
 
   TensorRecord& add_record(const tensorflow::Tensor& input);
   std::vector<farandole_tensor> engine_tensors() const;
-  /// Address of a result that TensorFlow has allocated.
+  /// Returns the address of a result that TensorFlow has just allocated; requests huge pages for a large one.
   void* result_memory_of(const tensorflow::Tensor& output) const;
-  /// Prepares the submission. Returns false if the call was cancelled or is invalid; `finish` has then run.
+  /// Prepares the submission. If the call was cancelled or is invalid, runs `finish` and returns false.
   bool begin();
   /// Handles the result of farandole_submit or farandole_join.
   void submitted(int failed, farandole_error* error);
   void* allocate(const TensorRecord& record, const int64_t* shape, int32_t dimensions);
   absl::Status write_received_splits(const TensorRecord& record, const farandole_result& result);
-  /// Keeps the first error.
+  /// Records an error; the first error counts.
   void set_error(const absl::Status& status, bool failed_on_all);
-  /// Called at the end of each callback; the last callback finishes the call, or wakes the waiting thread.
+  /// Called at the end of each callback. In the last callback, finishes the call, or wakes the waiting thread.
   void finish_one();
-  /// Called by TensorFlow's cancellation manager on any thread; see the class.
+  /// Called by TensorFlow's cancellation manager, on any thread; the class comment lists the cases.
   void cancelled();
   /// Reports to TensorFlow, and releases this object.
   void finish();
@@ -158,13 +160,14 @@ class Call : public std::enable_shared_from_this<Call> {
   // Keeps this object alive from `submit` to `finish`, because the engine holds plain pointers.
   std::shared_ptr<Call> self_;
   tensorflow::CancellationToken token_ = tensorflow::CancellationManager::kInvalidToken;
-  // Number of callbacks to come; acquire-release, so that the last callback sees the writes of the earlier callbacks.
+  // Number of callbacks that are still to come. Acquire-release, so that the last callback sees the writes of all
+  // others.
   std::atomic<int32_t> remaining_{0};
-  // Flag for farandole_wait_until. The waiting thread finishes this object once the flag is set.
+  // Flag for farandole_wait_until. The waiting thread calls `finish` once the flag is set.
   volatile int32_t all_done_ = 0;
   std::mutex mutex_;            // guards the following members, and the context's outputs
   absl::Status status_;         // the first error
-  bool failed_on_all_ = false;  // the engine has reported the error, so other ranks get an error, too
+  bool failed_on_all_ = false;  // the engine has reported the error, so the other ranks get an error, too
 };
 
 }  // namespace farandole_tensorflow

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of the collectives.
+// Kernels of the collective ops.
 //
-// Kernels for GPUs are the same classes: tensors lie in the GPU's memory, numbers of rows and scalars in the host's.
+// The same classes serve as kernels for GPUs: then tensors lie in the GPU's memory, and numbers of rows and scalars in
+// the host's.
 #include <cstdlib>
 #include <numeric>
 #include <string>
@@ -77,7 +78,7 @@ class CollectiveKernel : public AsyncOpKernel {
   CallOptions options_;
 };
 
-/// Allreduce and broadcast: results have the inputs' shapes, and reuse the inputs' memory if nobody else needs it.
+/// Allreduce and broadcast: each result has its input's shape, and reuses the input's memory if no other op needs it.
 template <farandole_collective kCollective>
 class SameShapeKernel : public CollectiveKernel {
  public:
@@ -150,7 +151,7 @@ class JoinKernel : public AsyncOpKernel {
   const CallOptions options_;
 };
 
-/// Writes variables in place. If a tensor that was read from the variable still shares the variable's memory
+/// Broadcasts variables in place. If a tensor that was read from a variable still shares the variable's memory
 /// (TensorFlow copies on write), the rank receives into new memory, which replaces the variable's memory after success.
 class BroadcastVariablesKernel : public CollectiveKernel {
  public:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Needs no header of CUDA: a stream is an address here.
+// Finds the stream of an op on a GPU. Needs no CUDA headers, because a stream is only an address here.
 #include "device_stream.h"
 
 #include "tensorflow/c/kernels.h"
@@ -10,8 +10,8 @@ namespace farandole_tensorflow {
 
 namespace {
 
-/// The stream of a device that a plug-in has added to TensorFlow. Only the plug-in knows the type of its handle, so
-/// this works for devices whose handle is a cudaStream_t.
+/// Returns the stream of a device that a plug-in has added to TensorFlow. Only the plug-in knows the type of the
+/// handle, so this works only for devices whose handle is a cudaStream_t.
 void* plugged_in_stream(tensorflow::OpKernelContext* context) {
   TF_Status* const status = TF_NewStatus();
   void* const stream = TF_GetStream(reinterpret_cast<TF_OpKernelContext*>(context), status);

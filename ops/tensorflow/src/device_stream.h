@@ -8,9 +8,9 @@
 
 namespace farandole_tensorflow {
 
-/// The stream in which TensorFlow enqueues the work of a GPU's ops, and the GPU.
+/// A GPU, and the stream in which TensorFlow enqueues the work of its ops.
 struct DeviceStream {
-  int32_t ordinal = 0;     ///< among the devices that the process sees, visible to TensorFlow or not
+  int32_t ordinal = 0;     ///< among all devices that the process sees, even those that are invisible to TensorFlow
   void* stream = nullptr;  ///< cudaStream_t
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Digest of tensors: ranks compare digests instead of the tensors.
+// The op that digests tensors: ranks compare digests instead of tensors.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -17,8 +17,8 @@ namespace {
 
 using tensorflow::Tensor;
 
-// A tensor of more than kMaxBytes is sampled, so that the digest takes about 0.1 ms; memory outside the cache costs
-// more per byte.
+// A tensor of more than kMaxBytes is sampled, so that the digest takes about 0.1 ms. The sample is smaller than
+// kMaxBytes, because memory outside the cache costs more per byte.
 constexpr std::size_t kMaxBytes = 1 << 20;
 constexpr std::size_t kSampledBytes = 256 << 10;
 constexpr std::size_t kBlockBytes = 64;  // a cache line; reading a part of a line costs the same
@@ -64,8 +64,8 @@ class Digest {
   std::uint64_t state_ = kFirst;
 };
 
-/// Adds blocks that are spread evenly over each row; the blocks of each row are shifted, so that all columns are
-/// sampled.
+/// Adds blocks that are spread evenly over each row. The blocks of different rows are shifted against each other, so
+/// that the sample covers all columns.
 void add_sample(const char* data, std::size_t bytes, std::size_t rows, Digest& digest) {
   const std::size_t row_bytes = bytes / rows;
   const std::size_t blocks = std::max<std::size_t>(kSampledBytes / rows / kBlockBytes, 1);

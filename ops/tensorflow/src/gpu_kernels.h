@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels for devices that TensorFlow calls GPU. They are registered when the package asks for it: without them,
-// TensorFlow places the ops on the CPU, and copies tensors there and back.
+// Registration of kernels for devices that TensorFlow calls GPU. The Python package requests the registration. Without
+// these kernels, TensorFlow places the ops on the CPU, and copies tensors there and back.
 #ifndef FARANDOLE_TENSORFLOW_GPU_KERNELS_H
 #define FARANDOLE_TENSORFLOW_GPU_KERNELS_H
 
@@ -11,12 +11,12 @@
 
 namespace farandole_tensorflow {
 
-/// Register the kernels of the collectives, and of the ops that return the place in the job. Call them once, before the
-/// first op runs.
+// Register the kernels of the collectives, and of the ops that return the place in the job. Call each once, before the
+// first op runs.
 void register_gpu_collectives();
 void register_gpu_topology();
 
-/// @param in_host_memory  the op's arguments that stay in the host's memory
+/// Registers `Kernel` as an op's kernel for GPUs. @param in_host_memory  inputs and outputs that stay in host memory
 template <class Kernel>
 void register_gpu_kernel(const char* op, std::initializer_list<const char*> in_host_memory = {}) {
   tensorflow::KernelDefBuilder builder(op);

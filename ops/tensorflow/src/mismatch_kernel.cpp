@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An op that fails like a collective about which the ranks disagree, with a text from Python.
+// The op FarandoleMismatch: fails as if the ranks disagreed about a collective, with a text from Python.
 #include <memory>
 #include <string>
 #include <utility>
@@ -12,10 +12,9 @@
 namespace farandole_tensorflow {
 namespace {
 
-/// Fails the step on all ranks. All ranks run this op, but not at the same point of their steps: a rank may have
-/// submitted a collective that another rank will not reach any more. The engine ends all collectives of a step when
-/// ranks disagree about a request, so the ranks disagree on purpose: each rank submits a broadcast with itself as the
-/// root.
+/// Fails the step on all ranks. All ranks run this op, but perhaps at different points of their steps: a rank may have
+/// submitted a collective that another rank will never reach. The engine ends all collectives of a step when ranks
+/// disagree about a request. So the ranks disagree on purpose: each rank submits a broadcast with itself as the root.
 class MismatchKernel : public tensorflow::AsyncOpKernel {
  public:
   explicit MismatchKernel(tensorflow::OpKernelConstruction* context) : AsyncOpKernel(context) {

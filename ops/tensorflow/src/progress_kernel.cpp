@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exchange of each rank's next action; strategy/_progress.py describes the purpose and the message.
+// The op FarandoleProgress: exchanges each rank's next action. strategy/_progress.py describes purpose and message.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -20,16 +20,17 @@ using tensorflow::Tensor;
 
 // Inputs of the op: three variables, then the values that this rank reports.
 enum Input { kPlaceVariable, kShareVariable, kBatchesVariable, kFirstReported };
-// Columns of a rank's row: three inputs of the op, then the rank's place in the program, from the place variable.
+// Columns of a rank's row: three inputs of the op, then the rank's place in the program, which the place variable
+// holds.
 enum Column { kKind, kDigest, kSamples, kCall, kStop, kEpoch, kBatch, kColumns };
-// Elements of the place variable: the place, then 1 if a rank wanted to stop at the last exchange.
+// Elements of the place variable: the place, then 1 if at the last exchange some rank wanted to stop, otherwise 0.
 constexpr int kPlaceBegin = kCall;
 constexpr int kStopAgreed = kColumns - kPlaceBegin;
 constexpr int kPlaceLength = kStopAgreed + 1;
 constexpr int64_t kBatchKind = 1;    // BATCH of strategy/_progress.py
 constexpr int64_t kKeptBatches = 4;  // KEPT_BATCHES of strategy/_progress.py
 
-/// Calls `visitor` with the value of the variable of input `index`.
+/// Calls `visitor` with the value of the variable that is input `index`, after checking type and number of elements.
 template <class Visitor>
 absl::Status visit(OpKernelContext* context, int index, tensorflow::DataType type, int64_t elements, Visitor visitor) {
   tensorflow::core::RefCountPtr<tensorflow::Var> variable;
@@ -56,8 +57,8 @@ absl::Status update(OpKernelContext* context, int index, tensorflow::DataType ty
   });
 }
 
-/// The exchange as a single op instead of about thirty ops: with a small model the number of ops determines the
-/// duration of a training step.
+/// Does the exchange in a single op instead of about thirty, because with a small model the number of ops determines
+/// the duration of a training step.
 class ProgressKernel : public tensorflow::AsyncOpKernel {
  public:
   explicit ProgressKernel(tensorflow::OpKernelConstruction* context) : AsyncOpKernel(context) {
@@ -82,7 +83,7 @@ class ProgressKernel : public tensorflow::AsyncOpKernel {
   }
 
  private:
-  /// Other ranks' rows are zero, so the sum over the ranks contains every row.
+  /// Writes this rank's row, and zeros to all other rows, so that the sum over the ranks contains every rank's row.
   static absl::Status write_own_row(OpKernelContext* context, int rank, Tensor& rows) {
     auto matrix = rows.matrix<int64_t>();
     matrix.setZero();
@@ -114,7 +115,7 @@ class ProgressKernel : public tensorflow::AsyncOpKernel {
     return matrix(rank, kKind) == kBatchKind ? keep_batch(context, rows, rank, samples) : absl::OkStatus();
   }
 
-  /// Stores this rank's share, and adds the batch to the history. @param samples  sum over all ranks
+  /// Stores this rank's share of the samples, and adds the batch to the history. @param samples  sum over all ranks
   static absl::Status keep_batch(OpKernelContext* context, const Tensor& rows, int rank, int64_t samples) {
     const auto matrix = rows.matrix<int64_t>();
     TF_RETURN_IF_ERROR(update(context, kShareVariable, tensorflow::DT_DOUBLE, 1, [&](Tensor& next) {

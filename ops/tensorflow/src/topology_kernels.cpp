@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels that return this process's place in the job. They ask the engine when they run, not when the graph is built.
+// Kernels that return this process's place in the job. They query the engine when they run, not when the graph is
+// built.
 #include <algorithm>
 #include <vector>
 
@@ -11,7 +12,7 @@
 namespace farandole_tensorflow {
 namespace {
 
-/// The ranks of a process set; empty if there is no such set, or no job.
+/// Returns the ranks of a process set; empty if there is no such set or no job.
 std::vector<int32_t> ranks_of(int32_t process_set) {
   std::vector<int32_t> ranks;
   if (farandole_is_initialized() == 0) return ranks;

@@ -27,8 +27,8 @@ void* ordinary_memory(size_t alignment, size_t bytes) {
   return posix_memalign(&memory, std::max(alignment, sizeof(void*)), bytes) == 0 ? memory : nullptr;
 }
 
-/// Statistics that TensorFlow shows as memory of the device CPU:0. Each figure is exact, but figures that are read
-/// together may be of slightly different times.
+/// Statistics that TensorFlow shows as memory of the device CPU:0. Each figure is exact, but the figures of one `read`
+/// may be of slightly different times.
 class Statistics {
  public:
   void add(std::size_t bytes) {
@@ -107,7 +107,7 @@ class WindowAllocator : public tensorflow::Allocator {
   Statistics statistics_;
 };
 
-/// Ordinary memory in large regions, for allocators of TensorFlow that pool memory themselves
+/// Provides ordinary memory in large regions to TensorFlow's allocators that pool memory themselves
 /// (TF_CPU_ALLOCATOR_USE_BFC, staging for devices).
 class OrdinaryMemory : public tensorflow::SubAllocator {
  public:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """usage, as each rank of a job: engine_by_ctypes.py LIBRARY_DIRECTORY
 
-What tests/gpu/torch_engine.py calls, with memory and streams of the driver that FARANDOLE_CUDA_LIBRARY names.
+Makes the calls of tests/gpu/torch_engine.py, without torch: on memory and streams of the driver that FARANDOLE_CUDA_LIBRARY
+names.
 """
 import array
 import ctypes

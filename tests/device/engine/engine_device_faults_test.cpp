@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Devices and ranks that fail under the engine: each test ends the job, so it runs in processes of its own.
+// Devices and ranks that fail while the engine runs. Each test ends the job, so each runs in separate processes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

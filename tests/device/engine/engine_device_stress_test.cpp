@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random requests on device and host memory by ranks that are never in step: every result is exact.
 //
-// A seed that all ranks share decides what is done, in rounds of a few requests; each rank shuffles them by a seed of
-// its own. ENGINE_STRESS_SEED and ENGINE_STRESS_REQUESTS set the seed and the number of requests.
+// A seed that all ranks share determines the requests, in rounds of a few requests. Each rank shuffles the requests of
+// a round by its own seed. ENGINE_STRESS_SEED and ENGINE_STRESS_REQUESTS set the seed and the number of requests.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine on device memory: every collective, against values in double. The ranks are processes.
+// The engine on device memory: compares every collective with a computation in double. The ranks are processes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

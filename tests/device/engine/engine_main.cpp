@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The main of the tests of the engine on devices: one engine for all tests of a process.
+// The main function of the tests of the engine on devices. All tests of a process use one engine.
 #include <gtest/gtest.h>
 
 #include <chrono>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parts of farandole_gpu_figures: each measures one thing, and returns JSON. Times are medians.
+// The measurements of farandole_gpu_figures. Each function measures one thing, and returns JSON. Times are medians.
 #pragma once
 
 #include <algorithm>

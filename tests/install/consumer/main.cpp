@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A user's program, built against the install tree.
+// A user's program, built against an installed Farandole.
 #include <farandole/collectives/communicator.h>
 #include <farandole/gradients/gradient_averager.h>
 #include <farandole/sdk/backend.h>

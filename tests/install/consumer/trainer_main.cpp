@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A user's program that trains a model, built against the install tree.
+// A user's program that trains a model, built against an installed Farandole.
 #include <farandole/trainer/model.h>
 #include <farandole/trainer/optimizer.h>
 

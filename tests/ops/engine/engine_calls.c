@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* usage: engine_calls   Every call of engine.h once, on any number of ranks. */
+/* usage: engine_calls   Calls every function of engine.h, on any number of ranks. */
 #include "engine_client.h"
 
 static float sum_of_ranks(void) {

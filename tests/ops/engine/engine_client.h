@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the engine's tests in C share: requests with one f32 tensor, and checks that name the rank. */
+/* Shared by the engine's tests in C: requests with one f32 tensor, and checks that name the rank. */
 #ifndef FARANDOLE_TESTS_ENGINE_CLIENT_H
 #define FARANDOLE_TESTS_ENGINE_CLIENT_H
 

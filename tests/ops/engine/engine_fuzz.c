@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* usage: engine_fuzz [SEED [REQUESTS]]   What engine.h says of bad input: valid requests of a job of one rank, changed
- * at random in fields, sizes of structures and pointers, are refused with INVALID_ARGUMENT where the header says so,
- * else they are taken and done. All memory is as large as the request says, so that the address sanitizer sees each
- * byte too many that is read or written. */
+/* usage: engine_fuzz [SEED [REQUESTS]]   Tests what engine.h says about bad input: makes valid requests in a job of one
+ * rank, and changes fields, sizes of structures and pointers at random. The engine must refuse a request with
+ * INVALID_ARGUMENT if the header says so, and otherwise complete it. All memory is exactly as large as the request
+ * says, so that the address sanitizer detects each access beyond its end. */
 #include <math.h>
 #include <stdint.h>
 
@@ -227,8 +227,7 @@ static int is_bad_tensor(const farandole_tensor* tensor, farandole_collective co
 /* What the header says of a request of one rank; `count` tensors are there. */
 static int is_bad(const struct trial* trial, int count) {
   farandole_request seen = {0}; /* what the caller's version has not is 0 */
-  if (trial->request_bytes == 0 || trial->request_bytes % 8 != 0 || trial->tensor_bytes < kOldestTensor)
-    return 1;
+  if (trial->request_bytes == 0 || trial->request_bytes % 8 != 0 || trial->tensor_bytes < kOldestTensor) return 1;
   memcpy(&seen, &trial->request, trial->request_bytes < sizeof seen ? trial->request_bytes : sizeof seen);
   const int reduces = seen.collective == FARANDOLE_ALLREDUCE || seen.collective == FARANDOLE_REDUCE_SCATTER;
   if (seen.name == NULL || *seen.name == '\0' || seen.name == long_text || seen.about == long_text) return 1;

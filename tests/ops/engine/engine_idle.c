@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* usage: engine_idle [SECONDS]   An idle job sends no message, runs no negotiation, and uses less than 0.5 % of a core per
- * rank; afterwards it works as before. */
+/* usage: engine_idle [SECONDS]   Checks that an idle job sends no message, runs no negotiation, and uses less than 0.5
+ * % of a core per rank, and that the job still works afterwards. */
 #include <sys/resource.h>
 #include <time.h>
 
@@ -35,8 +35,9 @@ int main(int argc, char** argv) {
   nanosleep(&idle, NULL);
   const double used = (cpu_seconds() - cpu_before) / seconds;
   const farandole_counters after = counters_now();
-  CHECK(after.negotiations == before.negotiations && after.sent_bytes == before.sent_bytes, "%lu negotiations, %lu bytes",
-        (unsigned long)(after.negotiations - before.negotiations), (unsigned long)(after.sent_bytes - before.sent_bytes));
+  CHECK(after.negotiations == before.negotiations && after.sent_bytes == before.sent_bytes,
+        "%lu negotiations, %lu bytes", (unsigned long)(after.negotiations - before.negotiations),
+        (unsigned long)(after.sent_bytes - before.sent_bytes));
   CHECK(used < 0.005, "%.2f %% of a core", 100 * used);
   prepare(&r, FARANDOLE_ALLREDUCE, "sum", 4, 1.0f);
   submit_and_wait(&r);

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cases that a program can run under Horovod and under Farandole, and their outcomes as JSON.
+"""Runs cases under Horovod or under Farandole, and writes their outcomes as JSON.
 
-A case is a function of hvd's collectives that returns tensors, or a structure of them. It runs in eager mode, in a
-`tf.function`, and in a graph of TensorFlow 1. Its outcome is what it returned, or the class of the error that it raised.
+A case is a function that calls hvd's collectives and returns tensors, or a structure of tensors. It runs in eager mode,
+in a `tf.function`, and in a graph of TensorFlow 1. Its outcome is its result, or the class of the error that it raised.
 """
 
 import contextlib

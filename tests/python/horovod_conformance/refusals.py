@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Invalid calls, and the class of the error they raise. All ranks make the invalid call, so that the job goes on."""
+"""Invalid calls, and the class of the error that they raise. All ranks make the same invalid call, so the job goes on."""
 
 import tensorflow as tf
 from conformance import EAGER, FUNCTION, GRAPH, case, mine, own

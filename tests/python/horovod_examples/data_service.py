@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starts the two jobs of the data service's example: usage: data_service.py LAUNCHER [ARGUMENT…]
 
-One prepares data, the other trains with them, with dispatchers on either side. Exit status: 0 if all went well.
+One job prepares data, the other job trains with the data. Runs with the dispatchers on either side. Exit status: 0 for
+success.
 """
 
 import os

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains with batches that another job prepares: usage: data_service_training.py FILE [training|compute]
 
-FILE is what `python -m horovod.tensorflow.data.compute_worker` writes. The second argument says on which side the
-dispatchers of TensorFlow's data service run.
+`python -m horovod.tensorflow.data.compute_worker` writes FILE. The second argument says on which side the dispatchers of
+TensorFlow's data service run.
 """
 
 import sys

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Images for the examples of this folder: ten classes, each with a bright patch in a place of its own."""
+"""Images for the examples of this folder: ten classes, each with a bright patch in a different place."""
 
 import numpy as np
 

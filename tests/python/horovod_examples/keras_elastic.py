@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fit of Keras whose state is committed and restored, and the callbacks that do so."""
+"""Keras' fit with a state that is committed and restored, and the callbacks that do so."""
 
 import digits
 import tensorflow as tf

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every public name of Horovod, name by name, in one process: it is in the table; it is there if the table says so, with
-parameters that take what Horovod's take; and if it is not, what is raised says what to use."""
+"""Checks every public name of Horovod, in one process. The name is in the table. If the table says that Farandole has the
+name, it exists and its parameters accept what Horovod's accept; otherwise, its use raises an error that says what to use
+instead."""
 
 import importlib
 import inspect

@@ -3,7 +3,7 @@
 
     python page.py
 
-Needs Python only, neither TensorFlow nor a build.
+Needs neither TensorFlow nor a build.
 """
 
 import importlib.util

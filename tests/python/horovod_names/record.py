@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records the public names of an installed Horovod, with the parameters of what can be called, as JSON:
+"""Records the public names of an installed Horovod, with the parameters of functions and classes, as JSON:
 
     python record.py > horovod-0.28.1.json     (one process, Horovod built with TensorFlow)
 
-A parameter is written as "name", "name=" if it has a default, "*name" or "**name"; a class has its constructor under
-"__init__" and its methods. "modules" lists all modules of the recorded packages, also those whose names are not recorded.
+A parameter is written as "name", "name=" if it has a default, "*name" or "**name". A class has its constructor under
+"__init__", and its methods. "modules" lists all modules of the recorded packages, even those whose names are not recorded.
 """
 
 import importlib

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs programs once in one process alone and once on all ranks together; both must give the same numbers.
+"""Runs programs once in one process alone, and once on all ranks together; both must give the same numbers.
 
-A program is a function with the decorator `program()`. It gets `scope`, with which it makes its model as a user would:
-`with scope():` is nothing alone, and the strategy's scope together. It returns what is compared: a structure of dicts,
-lists and tuples with numbers, arrays, tensors, text and None in it.
+A program is a function with the decorator `program()`. Its argument is `scope`, in which the program makes its model, as a
+user would: `with scope():` does nothing in one process, and enters the strategy's scope on all ranks. The result, which is
+compared, is a structure of dicts, lists and tuples that contains numbers, arrays, tensors, texts and None.
 """
 
 import contextlib

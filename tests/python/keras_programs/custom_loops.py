@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training without fit: tf.distribute's loops, Horovod's, and batch by batch."""
+"""Training without fit: loops of tf.distribute, loops as for Horovod, and train_on_batch."""
 
 import keras
 import numpy as np

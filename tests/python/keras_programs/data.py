@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data of every kind. 41 rows in batches of 8 leave one row for the last batch, and give the ranks uneven parts."""
+"""Data of every kind. 41 rows in batches of 8 leave one row for the last batch, so the ranks get uneven parts."""
 
 import keras
 import numpy as np

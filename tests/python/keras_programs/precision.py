@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers of 16 and of 64 bits."""
+"""Models that compute with 16-bit and 64-bit numbers."""
 
 import keras
 import numpy as np

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers that prepare data, with a state that is adapted and without."""
+"""Layers that prepare data, with and without a state that is adapted."""
 
 import keras
 import numpy as np

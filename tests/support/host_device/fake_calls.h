@@ -12,7 +12,7 @@ namespace farandole::fake {
 
 class Stream;
 
-// Further results of cuda.h.
+// Results of cuda.h that cuda_api.h lacks.
 inline constexpr cuda::CUresult kNotInitialized = 3;
 inline constexpr cuda::CUresult kInvalidDevice = 101;
 inline constexpr cuda::CUresult kInvalidContext = 201;
@@ -21,14 +21,15 @@ inline constexpr cuda::CUresult kInvalidHandle = 400;
 /// Precondition of a function: none, cuInit, or a current context.
 enum class Needs : std::uint8_t { kNothing, kDriver, kContext };
 
-/// Counts a call of a function of the driver. Returns the error with which the call must fail at its beginning.
+/// Counts a call of a driver function. Returns the error with which the call must fail immediately; 0 to continue.
 cuda::CUresult begin_cuda_call(CallSite& site, Needs needs);
-/// Reports a call that CUDA forbids on this thread while a stream is captured, where it fails and invalidates the
-/// capture: see captures_forbid_unsafe_calls.
+/// Reports a call that CUDA forbids on this thread while a stream is captured (captures_forbid_unsafe_calls). In CUDA
+/// such a call fails and invalidates the capture.
 void check_captures(const CallSite& site);
 /// The calling thread's mode for cuThreadExchangeStreamCaptureMode.
 int& capture_mode_of_thread();
-/// Finds the stream of a call that enqueues there. Returns the error with which the call must fail, after a report.
+/// Finds the stream in which a call enqueues. If there is none, reports a misuse and returns the error with which the
+/// call must fail.
 cuda::CUresult find_target(const char* call, cuda::CUstream handle, Stream*& target);
 /// True once cuInit has succeeded.
 std::atomic<bool>& is_initialised();

@@ -16,7 +16,7 @@ namespace farandole::fake {
 namespace {
 
 struct TypeRow {
-  const char* name;  // as the names of kernels spell it; empty: there are none
+  const char* name;  // as in the names of kernels; empty: there are no kernels of this type
   std::size_t bytes;
 };
 // By ncclDataType_t.
@@ -43,7 +43,7 @@ void run_one(const KernelBody& body, const cuda::KernelTask& task, std::size_t e
   run_kernel(body, {{blocks, 1, 1}, {cuda::kBlockThreads, 1, 1}, 0}, arguments, random);
 }
 
-/// Makes the messages of one rank. Its members have the program's addresses, messages and `finish` those of streams.
+/// Plans the messages of one rank. Members have the program's addresses; messages and `finish` have those for streams.
 class CollectivePlan {
  public:
   explicit CollectivePlan(const CollectiveArguments& arguments)
@@ -88,7 +88,7 @@ class CollectivePlan {
   }
   bool is_root() const { return arguments_.rank == arguments_.call.root; }
   void reads(const std::byte* memory) {
-    if (multiplied_ != nullptr) return;  // noted already
+    if (multiplied_ != nullptr) return;  // `multiply_input` has added the access already
     plan_.accesses.push_back({memory, part_bytes_, false, "input"});
   }
   void writes(const std::byte* memory) { plan_.accesses.push_back({memory, part_bytes_, true, "output"}); }
@@ -103,7 +103,7 @@ class CollectivePlan {
       if (peer != arguments_.rank) add(Message::Direction::kSend, peer, part_of_peer(peer));
     }
   }
-  /// Messages send a multiplied copy of the input.
+  /// Makes all messages send a multiplied copy of the input.
   void multiply_input() {
     const bool has_parts = arguments_.call.kind == Collective::kReduceScatter;
     const std::size_t parts = has_parts ? static_cast<std::size_t>(arguments_.size) : 1;
@@ -116,13 +116,14 @@ class CollectivePlan {
     };
     multiplied_ = std::move(copy);
   }
-  /// Memory of the input as streams see it, at the same place in the multiplied copy if there is one.
+  /// Translates an address in the input for streams: into the multiplied copy if there is one.
   std::byte* sent(const std::byte* memory) const {
     if (multiplied_ != nullptr) return multiplied_->data() + (memory - input_);
     return stream_address(const_cast<std::byte*>(memory));
   }
 
-  /// No-op in place, as in NCCL: the memory is not written, so concurrent readers are allowed.
+  /// Copies after the messages. No-op in place, as in NCCL: the memory is not written, so concurrent readers are
+  /// allowed.
   void copy_at_end(std::byte* target, const std::byte* source) {
     if (target == source) return;
     plan_.finish = [to = stream_address(target), from = stream_address(source),
@@ -158,7 +159,7 @@ class CollectivePlan {
     copy_at_end(part_of(output_, arguments_.rank), input_);
   }
 
-  // Receives a part of every peer, and combines them with `own` in the order of ranks.
+  // Receives a part from every peer, and reduces the parts and `own` in the order of ranks.
   void reduce(const std::byte* own) {
     auto parts = std::make_shared<std::vector<std::byte>>(part_bytes_ * static_cast<std::size_t>(arguments_.size));
     for (int peer = 0; peer < arguments_.size; ++peer) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL's collectives as messages: every rank that has a part of the input sends it to each rank that needs it, and each
-// rank reduces what it received in the order of ranks. One round, so a collective is one more entry of a group.
+// NCCL's collectives as messages, in one round: every rank sends its part of the input to each rank that needs the
+// part, and each rank reduces the received parts in the order of ranks.
 #pragma once
 
 #include <cstddef>
@@ -14,12 +14,12 @@
 
 namespace farandole::fake {
 
-/// A call that enqueues, before its group ends.
+/// A collective or message that a program has called, and that its group will enqueue.
 struct PlannedCall {
   std::vector<Message> messages;
-  std::function<void(Random&)> begin;   ///< before its messages; may be empty
-  std::function<void(Random&)> finish;  ///< after its messages; may be empty
-  std::vector<Access> accesses;         ///< of the user's memory
+  std::function<void(Random&)> begin;   ///< runs before the messages; may be empty
+  std::function<void(Random&)> finish;  ///< runs after the messages; may be empty
+  std::vector<Access> accesses;         ///< to the user's memory
 };
 
 struct CollectiveArguments {
@@ -31,11 +31,11 @@ struct CollectiveArguments {
   double factor = 1.0;  ///< of this rank's input (ncclRedOpCreatePreMulSum)
 };
 
-/// Bytes of an element; 0 if NCCL has no such type.
+/// Returns the size of an element in bytes; 0 if NCCL has no such type.
 std::size_t bytes_of_type(int type);
-/// Why the double cannot reduce so; empty if it can.
+/// Returns why the double cannot reduce this type by this operation; empty if it can.
 std::string why_no_reduction(int type, int op);
-/// @param arguments  of a collective that it can do, with a count above 0
+/// Plans a collective. @param arguments  of a collective that the double supports, with a count above 0
 PlannedCall plan_collective(const CollectiveArguments& arguments);
 
 }  // namespace farandole::fake

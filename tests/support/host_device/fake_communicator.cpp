@@ -136,7 +136,8 @@ void Communicator::capture(Capture& graph, Group group) {
       [this] { captured_groups_.fetch_sub(1, std::memory_order_relaxed); });
 }
 
-// The launch refers to what the graph holds and does not share it, so no count of owners orders it.
+// The launch refers to the graph's group and does not share ownership, because a shared count of owners would order
+// threads for the thread sanitizer.
 void Communicator::enqueue_again(const Group& captured, Stream& stream) {
   if (!is(Kind::kCommunicator)) {
     misuse("cuGraphLaunch of a graph with calls of rank {} of a communicator that was destroyed or aborted", rank);
@@ -159,7 +160,7 @@ void Communicator::enqueue(Group group) {
   for (auto& finish : group.finishes) messages->add_finish(std::move(finish));
   pending_.fetch_add(1, std::memory_order_relaxed);
   Item item{.call = "ncclGroupEnd", .uses = std::move(group.uses)};
-  // The stream alone holds the messages, so no count of owners orders it with another thread.
+  // Only the stream owns the messages, so no shared count of owners orders it with another thread.
   item.work = [this, turn = next_turn_++, held = std::move(messages)](Random& random) { run(turn, *held, random); };
   item.skipped = [this] { skip(); };
   device.enqueue(*group.stream, std::move(item));
@@ -230,7 +231,7 @@ void Communicator::report_broken() {
   if (is_ended_.exchange(true, std::memory_order_relaxed)) return;
   const std::string why = segment_->why_broken();
   misuse("seen by rank {} of {}: {}", rank, size, why);
-  fail(cuda::ncclInternalError, why);  // whoever sees the error finds the report
+  fail(cuda::ncclInternalError, why);  // after the report, so that a test that sees the error finds the report
 }
 
 void Communicator::fail(ncclResult_t error, const std::string& text) {

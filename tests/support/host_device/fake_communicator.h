@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank's side of a communicator. Hosts use it from one thread at a time; its items run in streams.
+// One rank's side of a communicator. One host thread at a time uses it; its items run in streams.
 #pragma once
 
 #include <atomic>
@@ -19,11 +19,11 @@
 
 namespace farandole::fake {
 
-/// Text of the last error of this process, as for ncclGetLastError. Thread-safe.
+/// Text of the last error of this process, which ncclGetLastError returns. Thread-safe.
 void set_last_error(const std::string& text);
 std::string last_error();
 
-/// Behind an ncclComm_t. Lives until the process ends, so that late items and calls find it.
+/// Object behind an ncclComm_t. Lives until the process ends, so that late items and calls find it.
 class Communicator : public Handle {
  public:
   Communicator(Device& owner, int rank_here, int ranks)
@@ -32,45 +32,44 @@ class Communicator : public Handle {
   const int rank;
   const int size;
 
-  /// Takes its place. Does not block.
+  /// Takes this rank's place in the communicator. Non-blocking.
   cuda::ncclResult_t join(const cuda::ncclUniqueId& id);
-  /// Blocks until all ranks have taken theirs; for ever, if one does not.
+  /// Blocks until all ranks have called `join`; for ever, if a rank never does.
   cuda::ncclResult_t wait_for_ranks(const cuda::ncclUniqueId& id);
 
-  /// Says to the peers of these messages that this rank is ready to connect. Does not block.
+  /// Tells the peers of these messages that this rank is ready to connect. Non-blocking.
   void offer_connections(const std::vector<Message>& messages);
-  /// Blocks until they are connected.
+  /// Blocks until this rank and the peers of these messages are connected.
   cuda::ncclResult_t wait_for_connections(const std::vector<Message>& messages);
-  /// Appends a group to a stream, or to the graph that the stream is captured into. Groups of a communicator run one
-  /// after another, as NCCL's do, in whatever streams.
+  /// A group of calls. The groups of a communicator run one after another even in different streams, as in NCCL.
   struct Group {
     Stream* stream = nullptr;
     std::vector<Message> messages;
     std::vector<std::function<void(Random&)>> begins, finishes;
     Uses uses;
   };
+  /// Appends a group to its stream, or to the graph into which the stream is captured.
   void enqueue(Group group);
-  /// Number of groups that graphs hold.
+  /// Number of groups that are in graphs.
   int captured_groups() const { return captured_groups_.load(std::memory_order_relaxed); }
 
-  /// First error so far, including errors outside of calls (ncclCommGetAsyncError).
+  /// Returns the first error so far, including asynchronous errors (ncclCommGetAsyncError).
   cuda::ncclResult_t error();
-  /// Keeps the first of the errors. Thread-safe.
+  /// Records an error; the first error counts. Thread-safe.
   void fail(cuda::ncclResult_t error, const std::string& text);
   std::string error_text() const;
   std::uint64_t idle_polls() const { return idle_polls_.load(std::memory_order_relaxed); }
 
-  /// Waits until all that was enqueued is complete. False if it was aborted instead.
+  /// Blocks until all enqueued groups are complete. Returns false if the communicator was aborted meanwhile.
   bool drain() const;
   /// Ends all operations in flight. Thread-safe.
   void abort();
-  /// Lets go of the shared memory. Nothing may be on its way.
+  /// Unmaps the shared memory. No operation may be in flight.
   void close();
   bool is_finalized = false;
   std::vector<std::optional<double>> factors;  ///< of the reductions that ncclRedOpCreatePreMulSum has made
 
-  // Who calls: see CommunicatorCall.
-  std::atomic<std::uint32_t> calling_thread{0};  ///< its number; 0: none
+  std::atomic<std::uint32_t> calling_thread{0};  ///< number of the thread in a call (CommunicatorCall); 0: none
 
  private:
   using ChannelKey = std::tuple<Message::Direction, MessageClass, int>;
@@ -86,25 +85,26 @@ class Communicator : public Handle {
   void look_at_peers();
   void report_broken();
 
-  std::mutex close_mutex_;  // makes close wait for error, which any thread may call
+  std::mutex close_mutex_;  // makes `close` wait until `error` has returned, which any thread may call
   Segment* segment_ = nullptr;
-  std::vector<int> watches_;  // of the peers' processes; const until close
+  std::vector<int> watches_;  // see watch_process, one for each peer's process; constant until `close`
   std::set<ChannelKey> connected_;
   std::map<ChannelKey, std::uint64_t> next_numbers_;
   std::uint32_t next_turn_ = 0;
   std::atomic<std::uint32_t> finished_turns_{0};  // release: run; acquire: wait_for_turn
-  std::atomic<std::int64_t> pending_{0};          // items; release: run; acquire: drain
-  std::atomic<std::int64_t> running_{0};          // items; in one order with is_aborted_
-  std::atomic<int> captured_groups_{0};           // in graphs
+  std::atomic<std::int64_t> pending_{0};          // number of items; release: run; acquire: drain
+  std::atomic<std::int64_t> running_{0};          // number of items; sequentially consistent with is_aborted_
+  std::atomic<int> captured_groups_{0};           // number of groups in graphs
   std::atomic<bool> is_aborted_{false};
-  std::atomic<bool> is_ended_{false};  // ranks are out of step: nothing more runs
+  std::atomic<bool> is_ended_{false};  // nothing more runs: a rank has found a misuse, or the device is lost
   std::atomic<cuda::ncclResult_t> error_{cuda::ncclSuccess};
   std::atomic<std::uint64_t> idle_polls_{0};
-  mutable std::mutex text_mutex_;  // guards error_text_ and changes of error_; streams take it when they fail
+  mutable std::mutex text_mutex_;  // guards error_text_ and changes of error_; streams lock it only when they fail
   std::string error_text_;
 };
 
-/// While it lives, the calling thread is in a call on this communicator. Reports other threads.
+/// Marks, while it lives, the calling thread as inside a call on this communicator. Reports a misuse if another thread
+/// is inside a call already.
 class CommunicatorCall {
  public:
   CommunicatorCall(Communicator& communicator, const char* call);

@@ -80,7 +80,7 @@ CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
   return CUDA_SUCCESS;
 }
 
-// Counts only.
+// Returns only the number of nodes.
 CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode* nodes, std::size_t* count) {
   FARANDOLE_FAKE_CALL(Needs::kDriver);
   const auto* const found = graph_of<Graph>("cuGraphGetNodes", graph, Handle::Kind::kGraph);
@@ -118,7 +118,7 @@ CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream) {
   return CUDA_SUCCESS;
 }
 
-// Also while it runs: what was launched goes on.
+// Allowed while the graph runs: its launches continue.
 CUresult cuGraphExecDestroy(CUgraphExec executable) {
   FARANDOLE_FAKE_CALL(Needs::kDriver);
   return destroy<ExecutableGraph>("cuGraphExecDestroy", executable, Handle::Kind::kExecutableGraph);

@@ -31,7 +31,8 @@ const void* address_of(CUdeviceptr memory) {
   return reinterpret_cast<const void*>(memory);
 }
 
-// A call that a program must not make of a stream while that is captured. Invalidates the capture.
+// Checks that the stream is not being captured, for a call that CUDA then forbids. If it is, reports a misuse,
+// invalidates the capture and returns an error.
 CUresult check_not_captured(const char* call, const Stream& stream) {
   Capture* const capture = stream.capture();
   if (capture == nullptr) return CUDA_SUCCESS;
@@ -40,7 +41,8 @@ CUresult check_not_captured(const char* call, const Stream& stream) {
   return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
-// A wait of a stream that is being captured, or for an event that was recorded in a capture; else one of both is null.
+// Waits in a stream that is being captured, or for an event that was recorded in a capture, or both. The capture of the
+// stream, or `record`, may be null.
 CUresult wait_in_capture(Stream& stream, const CapturedRecord* record) {
   Capture* const capture = stream.capture();
   const auto refuse = [&](CUresult error, const char* why) {
@@ -144,7 +146,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
   return CUDA_SUCCESS;
 }
 
-// With ordinary memory of the host CUDA may or may not wait for the copy, so the double does both.
+// If ordinary host memory is involved, CUDA may or may not wait for the copy, so the double does either.
 CUresult cuMemcpyAsync(CUdeviceptr target, CUdeviceptr source, std::size_t bytes, CUstream stream) {
   FARANDOLE_FAKE_CALL(Needs::kContext);
   Stream* queue = nullptr;
@@ -274,7 +276,7 @@ CUresult cuEventCreate(CUevent* event, unsigned /*flags*/) {
   return CUDA_SUCCESS;
 }
 
-// Also while its record is still to come: streams that wait for it go on waiting.
+// Allowed before the event's record is reached: streams that wait for the event continue to wait.
 CUresult cuEventDestroy_v2(CUevent event) {
   FARANDOLE_FAKE_CALL(Needs::kDriver);
   Event* const found = event_of("cuEventDestroy", event);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The double of libcudart, over that of libcuda. As CUDA's, it makes the primary context current on first use.
+// The double of libcudart, built on the double of libcuda. As in CUDA, the first use makes the primary context current.
 #include "cuda_runtime.h"
 
 #include <bit>
@@ -26,7 +26,7 @@ CUdeviceptr address_of(const void* memory) {
   return reinterpret_cast<CUdeviceptr>(memory);
 }
 
-// Device 0 is current in a thread that has not chosen a device.
+// Makes device 0 current in a thread that has not chosen a device.
 cudaError_t use_some_device() {
   return current_device() == nullptr ? cudaSetDevice(0) : cudaSuccess;
 }
@@ -48,7 +48,7 @@ cudaError_t launch(const cudaLaunchConfig_t& config, std::function<void()> run,
   }
   Item item{.call = "cudaLaunchKernelEx"};
   for (const void* const pointer : pointers) {
-    const Access access{pointer, 1, false, "argument"};  // how far a kernel reads or writes is not known
+    const Access access{pointer, 1, false, "argument"};  // one byte, because a kernel's extent of access is unknown
     if (!item.uses.add(item.call, stream->device.ordinal, Reach::kDevice, access)) return cudaErrorInvalidValue;
   }
   item.work = [run = std::move(run)](Random& /*random*/) { run(); };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The double of CUDA's runtime, as the examples use it.
+// Tests of the double of CUDA's runtime, as the examples use it.
 #include "cuda_runtime.h"
 
 #include <gtest/gtest.h>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs on streams, each with one mistake or without it. The thread sanitizer must report those with a mistake, and
-// no others: that is what the streams of the double are made for.
-// usage: fake_device_race CASE right|wrong
+// Programs on streams, each with one mistake or without it. The thread sanitizer must report exactly the programs with
+// a mistake: this is the purpose of the double's streams. usage: fake_device_race CASE right|wrong
 #include <cstdio>
 #include <functional>
 #include <map>
@@ -55,7 +54,7 @@ void record_an_event(bool is_right) {
   if (!is_right) pair.record();
   fill(pair.data, pair.producer);
   if (is_right) pair.record();
-  // The sanitizer must find it, even if all is over in time by chance.
+  // The sanitizer must find the mistake even if the timing is right by chance.
   for (int item = 0; item < 20; ++item) cuda_api().cuMemsetD8Async(pair.copied.address(), 0, 1, pair.consumer);
   wait(pair.consumer, pair.event);
   copy(pair.copied, pair.data, pair.consumer);
@@ -75,7 +74,7 @@ void write_again(bool is_right) {
   pair.synchronize();
 }
 
-// The mistake: the host looks at a result before it has waited for it.
+// The mistake: the host reads a result without waiting for it.
 void read_on_the_host(bool is_right) {
   const Pair pair;
   const Bytes pinned(4096, Bytes::Kind::kPinned);
@@ -122,7 +121,7 @@ void read_what_is_received(bool is_right) {
 }
 
 // The mistake: groups of two communicators in two streams use the same memory. Sockets or locks that all groups share
-// would hide it.
+// would hide the mistake from the sanitizer.
 void exchange_in_two_streams(bool is_right) {
   const ncclUniqueId first_id = make_nccl_id();
   const ncclUniqueId second_id = make_nccl_id();
@@ -148,7 +147,7 @@ void exchange_in_two_streams(bool is_right) {
 }
 
 // The mistake: a stream reads memory that a graph writes in another stream. A count of owners that launches share would
-// hide it.
+// hide the mistake from the sanitizer.
 void read_what_a_graph_writes(bool is_right) {
   const Pair pair;
   const Bytes source(4096);

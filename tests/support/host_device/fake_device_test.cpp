@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The double of libcuda under correct use.
+// Tests of the double of libcuda under correct use.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -21,14 +21,15 @@ using Memory = FakeDeviceTest;
 using Kernels = FakeDeviceTest;
 using Driver = FakeDeviceTest;
 
-// Enqueues something that reaches `event` when all before it in the stream is complete.
+// Records an event in the stream, and returns it.
 CUevent recorded_in(CUstream stream) {
   const CUevent event = make_event();
   EXPECT_EQ(cuda_api().cuEventRecord(event, stream), CUDA_SUCCESS);
   return event;
 }
 
-// False as soon as the event is complete; true if it is not for a while. Cannot fail by chance where it must be true.
+// Returns false as soon as the event is complete; true if it stays incomplete for a while. Where a test expects true,
+// slow machines cannot make it fail.
 bool stays_incomplete(CUevent event) {
   for (int look = 0; look < 200; ++look) {
     if (cuda_api().cuEventQuery(event) == CUDA_SUCCESS) return false;

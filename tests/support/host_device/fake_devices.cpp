@@ -15,7 +15,7 @@ namespace farandole::fake {
 
 namespace {
 
-// As CUDA does, the list ends before the first entry that is no device.
+// Reads CUDA_VISIBLE_DEVICES. As in CUDA, the list ends before the first entry that is not a device.
 std::vector<int> visible_devices() {
   std::vector<int> visible;
   const auto count = static_cast<int>(option(Option::kCount));
@@ -56,7 +56,7 @@ Stream& Device::legacy_stream() {
 void Device::enqueue(Stream& stream, Item item) {
   if (Capture* const capture = stream.capture()) return capture->add(stream, std::move(item));
   Stream* const legacy = legacy_.load(std::memory_order_relaxed);
-  // Most streams are outside of the rule, and must not meet at its lock.
+  // The legacy default stream's rule does not apply to most streams, which must not share its lock.
   if (!stream.is_blocking && &stream != legacy) return stream.push(std::move(item));
   const std::lock_guard guard(order_mutex_);
   if (&stream == legacy) {
@@ -127,8 +127,8 @@ Device* device_of(cuda::CUcontext context) {
 }
 
 Stream* stream_of(cuda::CUstream handle, Device& device) {
-  // cuda.h names the legacy stream also by a handle of its own, CU_STREAM_LEGACY, and by 2 the thread's own one, which
-  // the double lacks.
+  // cuda.h has a second handle for the legacy stream, CU_STREAM_LEGACY (1). Handle 2 is the thread's own default
+  // stream, which the double lacks.
   constexpr std::uintptr_t kLegacy = 1;
   const auto number = reinterpret_cast<std::uintptr_t>(handle);
   if (number <= kLegacy) return &device.legacy_stream();

@@ -18,7 +18,7 @@ constexpr std::uint32_t kFree = 0, kTaken = 1, kTakenAndAwaited = 2;
 std::atomic<std::uint32_t> driver_lock{kFree};
 std::atomic<unsigned> waiting_threads{0};
 
-// Now and then a call takes longer, so that another thread meets it.
+// Lengthens a call now and then, so that calls of other threads overlap with it.
 void pause_at_random() {
   thread_local Random random = random_of(/*device=*/-1, this_thread_number());
   if (random.one_in(32)) std::this_thread::yield();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions exported by the two libraries: those of cuda_api.h, fake_program_api.h and nccl_api.h. A definition
-// with other parameters does not compile.
+// Declares the functions that the two libraries export: those of cuda_api.h, fake_program_api.h and nccl_api.h. So a
+// definition with other parameters does not compile.
 #pragma once
 
 #include "cuda/cuda_api.h"

@@ -19,7 +19,7 @@ namespace farandole::fake {
 
 namespace {
 
-// cuda.h maps some names to those of a later version.
+// Removes the version from a name: cuda.h maps some names to later versions, such as cuMemAlloc to cuMemAlloc_v2.
 std::string_view without_version(std::string_view name) {
   constexpr std::string_view kVersion = "_v2";
   return name.ends_with(kVersion) ? name.substr(0, name.size() - kVersion.size()) : name;
@@ -31,7 +31,7 @@ struct InjectedError {
   int error;
 };
 
-/// All of this process. Threads of streams come here only to report.
+/// Reports and injected errors of this process. Threads of streams use it only to report.
 struct Faults {
   Faults();
   void inject(std::string_view function, unsigned nth, int error);

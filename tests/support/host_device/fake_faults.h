@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors: misuse that the double finds, and errors that tests inject.
+// Reports of misuse that the double finds, and errors that tests inject.
 #pragma once
 
 #include <fmt/format.h>
@@ -18,7 +18,7 @@ void misuse(fmt::format_string<Args...> format, Args&&... args) {
   report_misuse(fmt::format(format, std::forward<Args>(args)...));
 }
 
-/// One exported function, which lives until the process ends; it counts its calls.
+/// An exported function, with the number of its calls. Lives until the process ends.
 class CallSite {
  public:
   explicit CallSite(const char* name);
@@ -30,16 +30,16 @@ class CallSite {
  private:
   const char* const name_;
   std::atomic<std::uint64_t> calls_{0};
-  CallSite* next_ = nullptr;  // const once the site is in the list of all sites
+  CallSite* next_ = nullptr;  // constant once the site is in the list of all sites
 };
 
-/// Counts a call towards the loss of the device. True if it is lost.
+/// Counts a call towards the loss of the device (fake_device_lose). Returns true if the device is lost.
 bool count_towards_loss();
 bool is_device_lost();
 
-/// Numbers an item that a stream begins, over all streams. True if this one shall hang.
+/// Counts an item that a stream begins. Returns true if this item must hang (FAKE_DEVICE_STUCK).
 bool is_item_stuck();
-/// Counts the calls of fake_device_restore. Hanging items continue when the count grows.
+/// Number of calls of fake_device_restore. Hanging items continue when this number grows.
 std::uint32_t restorations();
 
 }  // namespace farandole::fake

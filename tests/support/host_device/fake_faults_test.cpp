@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors that tests inject into the double, and the double's options in the environment.
+// Tests of errors that tests inject into the double, and of the double's options in the environment.
 #include <cstdlib>
 
 #include "fake_tables.h"
@@ -73,7 +73,7 @@ TEST_F(Faults, AStuckStreamNeverGoesOn) {
   EXPECT_EQ(cuda_api().cuEventQuery(after), CUDA_ERROR_NOT_READY);
 }
 
-// The environment counts when the double is first used, so these run in processes of their own.
+// The double reads the environment at its first use, so each of these tests runs in a separate process.
 class EnvironmentDeathTest : public testing::Test {
  protected:
   void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }

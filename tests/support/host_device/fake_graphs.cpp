@@ -14,9 +14,9 @@ namespace farandole::fake {
 
 namespace {
 
-std::atomic<int> captures{0};                    // that have not ended
-std::atomic<int> global_captures{0};             // of those, the ones begun in global mode
-thread_local int strict_captures_of_thread = 0;  // begun by this thread, in another mode than the relaxed one
+std::atomic<int> captures{0};                    // captures that have not ended
+std::atomic<int> global_captures{0};             // those of them that were begun in global mode
+thread_local int strict_captures_of_thread = 0;  // captures that this thread began in a mode other than relaxed
 
 void count_capture(int mode, int change) {
   captures.fetch_add(change, std::memory_order_relaxed);
@@ -86,7 +86,7 @@ void Capture::add(Stream& stream, std::function<void(Stream&)> enqueue, std::fun
 }
 
 void Capture::add(Stream& stream, Item item) {
-  // Items of launches refer to the work and do not share it, so no count of owners orders them.
+  // Items of launches refer to the work and do not share ownership, so no shared count of owners orders them.
   auto kept = std::make_shared<const Item>(std::move(item));
   add(stream,
       [kept = std::move(kept)](Stream& target) {

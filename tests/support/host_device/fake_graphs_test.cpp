@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The double's captures and graphs, and misuse of them.
+// Tests of the double's captures and graphs, and of their misuse.
 #include <utility>
 
 #include "fake_tables.h"
@@ -17,7 +17,7 @@ void begin_capture(CUstream stream, int mode = CU_STREAM_CAPTURE_MODE_GLOBAL) {
   ASSERT_EQ(cuda_api().cuStreamBeginCapture(stream, mode), CUDA_SUCCESS);
 }
 
-// The error of the end of a capture that makes no graph.
+// Ends a capture that makes no graph, and returns the error.
 CUresult failure_of_end(CUstream stream) {
   CUgraph graph = nullptr;
   const CUresult result = cuda_api().cuStreamEndCapture(stream, &graph);
@@ -25,7 +25,7 @@ CUresult failure_of_end(CUstream stream) {
   return result;
 }
 
-// Ends the capture of so many nodes, and makes its graph executable.
+// Ends a capture of `nodes` nodes, and returns the executable graph.
 CUgraphExec end_capture(CUstream stream, std::size_t nodes) {
   CUgraph graph = nullptr;
   CUgraphExec executable = nullptr;
@@ -57,7 +57,7 @@ void copy(const Vector<float>& target, const Vector<float>& source, CUstream str
   EXPECT_EQ(cuda_api().cuMemcpyAsync(target.address(), source.address(), source.bytes(), stream), CUDA_SUCCESS);
 }
 
-// `later` waits for what `earlier` holds now.
+// Makes `later` wait for the work that is in `earlier` now.
 CUresult order(CUstream earlier, CUstream later) {
   const CUevent event = make_event();
   EXPECT_EQ(cuda_api().cuEventRecord(event, earlier), CUDA_SUCCESS);

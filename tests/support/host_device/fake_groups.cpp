@@ -13,7 +13,8 @@ using cuda::ncclResult_t;
 
 namespace {
 
-// NCCL refuses messages to oneself that meet none of the same group: nothing else could run meanwhile.
+// True if a group's numbers of sends and receives between the rank and itself differ. NCCL refuses such a group,
+// because a message would wait for ever: no other group runs meanwhile.
 bool has_lonely_message(const Communicator& communicator, const std::vector<Message>& messages) {
   std::ptrdiff_t sends = 0;
   std::ptrdiff_t receives = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Groups of calls (ncclGroupStart to ncclGroupEnd): the calls that a thread has made and not enqueued yet.
+// Groups of calls (ncclGroupStart to ncclGroupEnd): collect the calls of a thread until the group enqueues them.
 #pragma once
 
 #include <functional>
@@ -16,16 +16,17 @@ class OpenGroup {
   ~OpenGroup();
   bool is_open() const { return depth_ > 0; }
   void start() { ++depth_; }
-  /// Ends the innermost group; the outermost one enqueues. Blocks until the peers of new connections do so, too.
+  /// Ends the innermost group. The end of the outermost group enqueues the calls; it blocks until new connections are
+  /// made, for which the peers' groups must end, too.
   cuda::ncclResult_t end();
-  /// Forgets all that was called.
+  /// Drops all calls of the group.
   void discard();
 
-  /// Adds a call; outside of groups it is a group by itself.
+  /// Adds a call. A call outside of any group is a group by itself.
   cuda::ncclResult_t add(Communicator& communicator, Stream& stream, const char* name, PlannedCall call);
-  /// Adds the second half of a join; outside of groups it comes immediately.
+  /// Adds the blocking half of a join, which runs at the end of the group; outside of groups it runs immediately.
   cuda::ncclResult_t add_join(std::function<cuda::ncclResult_t()> wait_for_ranks);
-  /// The group will fail as a call of it has. Returns the error.
+  /// Notes that a call of the group has failed, so that the group fails, too. Returns the error.
   cuda::ncclResult_t note_failure(cuda::ncclResult_t error);
 
  private:

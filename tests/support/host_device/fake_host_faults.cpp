@@ -29,7 +29,7 @@ void explain_and_die(int signal, siginfo_t* info, void* /*context*/) {
     [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, each->line.data(), each->line.size());
     break;
   }
-  raise(signal);  // it is blocked until the handler returns to what faulted, and has its default meaning again
+  raise(signal);  // takes effect when the handler returns, now with the default action
 }
 
 bool install_handler() {

@@ -6,9 +6,9 @@
 
 namespace farandole::fake {
 
-/// From now on a fault of this process at an address of this memory prints a misuse. The process ends by SIGSEGV as it
-/// would without; so do all other faults. Where the program or a sanitizer has a handler for SIGSEGV before the first
-/// call, that one stays, and the double is silent.
+/// From now on, a memory fault of this process at an address of this memory prints a misuse. The process then ends by
+/// SIGSEGV, as it does at other addresses. If the program or a sanitizer has installed a handler for SIGSEGV before the
+/// first call, that handler stays, and the double prints nothing.
 void explain_faults_in(const Allocation& allocation);
 
 }  // namespace farandole::fake

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions of the host in streams, which stand for kernels of programs.
+// Host functions in streams, which stand for programs' own kernels.
 #include <cstddef>
 #include <utility>
 

@@ -20,7 +20,7 @@ namespace farandole::fake {
 
 namespace {
 
-// Bytes of a type as it is spelt in the names of kernels; 1 if there is none of this name.
+// Returns the size of the type that a kernel's name contains ("f32"), in bytes; 1 for an unknown type.
 std::size_t bytes_of_type(std::string_view dtype) {
   if (dtype.ends_with("64")) return 8;
   if (dtype.ends_with("32")) return 4;
@@ -37,7 +37,7 @@ std::vector<std::string_view> words_of(std::string_view name) {
   return words;
 }
 
-// Index in kCapacities of the variant that a name of kernel_arguments.h denotes.
+// Returns the index in kCapacities of the variant that a kernel's name (kernel_arguments.h) denotes.
 std::size_t variant_of(std::string_view name) {
   for (std::size_t variant = cuda::kCapacities.size() - 1; variant > 0; --variant) {
     if (name.ends_with(fmt::format("_x{}", cuda::kCapacities[variant]))) return variant;
@@ -45,7 +45,8 @@ std::size_t variant_of(std::string_view name) {
   return 0;
 }
 
-// From a name as kernel_arguments.h has it; kernels with other names are taken for copies of bytes.
+// Returns the sizes of elements that a kernel's name (kernel_arguments.h) denotes. Kernels with other names count as
+// copies of bytes.
 std::array<std::size_t, 3> element_bytes_of(std::string_view name) {
   std::vector<std::string_view> words = words_of(name);
   if (variant_of(name) > 0) words.pop_back();
@@ -58,19 +59,19 @@ std::array<std::size_t, 3> element_bytes_of(std::string_view name) {
   return {1, 1, 0};
 }
 
-// Index of a block in its grid, or of a thread in its block.
+// Returns the index of the `number`-th block in its grid, or thread in its block.
 uint3 index_of(unsigned number, const std::array<unsigned, 3>& extents) {
   return {number % extents[0], number / extents[0] % extents[1], number / extents[0] / extents[1]};
 }
 
-// This library, also where it was loaded for its loader alone.
+// Returns this library, even if it was loaded with RTLD_LOCAL.
 void* own_library() {
   Dl_info info{};
   if (dladdr(reinterpret_cast<void*>(&find_kernel), &info) == 0) return nullptr;
   return dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);
 }
 
-// KernelBody::run_thread of kernels with this capacity, whose arguments are the beginning of the largest.
+// KernelBody::run_thread of kernels with this capacity, whose arguments are a prefix of the largest arguments.
 template <int kCapacity>
 void run_thread(void* address, const cuda::LargestArguments& arguments) {
   using Arguments = cuda::KernelArguments<kCapacity>;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of the double: those of the GPU's source, compiled for processors (`host_kernels` in CMake), found by name.
+// Kernels of the double: the GPU's kernels, compiled for the CPU from the same source (`host_kernels` in CMake). They
+// are found by name.
 #pragma once
 
 #include <array>
@@ -12,25 +13,25 @@
 
 namespace farandole::fake {
 
-/// A kernel that libfake_cuda.so holds.
+/// A kernel that is linked into libfake_cuda.so.
 struct KernelBody {
-  /// Runs one thread of the kernel at `address`, the thread given by blockIdx and threadIdx.
+  /// Runs one thread of the kernel at `address`. blockIdx and threadIdx select the thread.
   void (*run_thread)(void* address, const cuda::LargestArguments& arguments);
   void* address;
   unsigned capacity;           ///< maximum number of tasks
   std::size_t argument_bytes;  ///< of the kernel's argument
 };
 
-/// Returns the kernel of this name if libfake_cuda.so holds it.
+/// Returns the kernel of this name; nothing if libfake_cuda.so has none.
 std::optional<KernelBody> find_kernel(const std::string& name);
 
-/// Behind a CUmodule. Lives until the process ends.
+/// Object behind a CUmodule. Lives until the process ends.
 struct Module : Handle {
   explicit Module(Device& owner) : Handle(Kind::kModule), device(owner) {}
   Device& device;
 };
 
-/// Behind a CUfunction. Lives until the process ends.
+/// Object behind a CUfunction. Lives until the process ends.
 struct Function : Handle {
   Function(Device& owner, std::string kernel_name, KernelBody kernel);
   Device& device;
@@ -44,17 +45,17 @@ struct LaunchShape {
   std::array<unsigned, 3> block;
   unsigned shared_bytes;
 };
-/// Records the memory that a launch uses. Reports, and returns false, if the kernel must not use this memory or has not
-/// been compiled for this shape.
+/// Records the memory that a launch uses in `uses`. If the kernel must not use this memory, or was not compiled for
+/// this shape, reports a misuse and returns false.
 bool check_launch(const Function& function, const LaunchShape& shape, const cuda::LargestArguments& arguments,
                   Uses& uses);
 /// Translates all addresses of tasks for streams. @param arguments  accepted by check_launch before
 void translate_for_streams(cuda::LargestArguments& arguments);
 
-/// True if CUDA takes a launch of this shape.
+/// True if CUDA accepts a launch of this shape.
 bool is_valid(const LaunchShape& shape);
-/// Runs all threads of a launch, one after another: blocks in a random order, threads of a block from a random one on.
-/// @param arguments  with addresses of streams
+/// Runs all threads of a launch one after another: the blocks in random order, the threads of a block starting at a
+/// random thread. @param arguments  with addresses for streams (translate_for_streams)
 void run_kernel(const KernelBody& body, const LaunchShape& shape, const cuda::LargestArguments& arguments,
                 Random& random);
 

@@ -20,13 +20,13 @@ namespace {
 
 constexpr std::size_t kPageBytes = 4096;
 constexpr std::size_t kAlignment = 256;  // as CUDA's
-// At most this many bytes are filled, from the start: filling must not commit the pages of large arenas.
+// Maximum number of bytes that are filled, from the start, because filling must not commit all pages of large arenas.
 constexpr std::size_t kMaxFilledBytes = std::size_t{64} << 20;
 constexpr int kFreshByte = 0xff;
 constexpr int kFreedByte = 0xfe;
 
 struct AllocationMap {
-  // Guards the map. Calls that enqueue only share it, so that they are not ordered among each other.
+  // Guards the map. Calls that enqueue lock it shared, so that it does not order them.
   std::shared_mutex mutex;
   std::map<std::uintptr_t, Allocation*> by_begin;
 };
@@ -44,7 +44,7 @@ void fill(const Allocation& allocation, int byte) {
   std::memset(reinterpret_cast<void*>(allocation.stream_begin), byte, std::min(allocation.bytes, kMaxFilledBytes));
 }
 
-// Nothing else of this process comes there ever again.
+// Makes the pages inaccessible for ever; the process maps nothing else at these addresses.
 void forbid(std::uintptr_t first, std::size_t bytes) {
   (void)mmap(reinterpret_cast<void*>(first), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
              -1, 0);
@@ -59,8 +59,8 @@ std::string text_of(const Allocation& allocation) {
 }
 
 Allocation* allocate(Allocation::Kind kind, int device, std::size_t bytes) {
-  // It ends where a page that nothing may touch begins. The pages of a device's memory lie behind as many that nothing
-  // may touch, whose addresses the program gets.
+  // The memory ends where an inaccessible page begins. Before the pages of device memory lie as many inaccessible
+  // pages, whose addresses the program gets.
   const std::size_t body = round_up(bytes, kPageBytes);
   const std::size_t distance = kind == Allocation::Kind::kDevice ? body + kPageBytes : 0;
   void* const reserved =

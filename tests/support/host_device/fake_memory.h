@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of the devices, and pinned memory: pages of this process that the double knows.
+// Memory of the devices, and pinned memory: pages of this process that the double has mapped and keeps track of.
 //
-// Memory of a device has two addresses. The program gets the one, where it can touch nothing, as on a GPU; streams use
-// the other. Every pointer is translated by `stream_address` on its way into the work of a stream.
+// Device memory has two addresses. The program gets an address that host code cannot access, as on a GPU. Streams use
+// the other address: `stream_address` translates every pointer when work is enqueued.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@
 
 namespace farandole::fake {
 
-/// Memory returned by a call of CUDA. The record lives until the process ends, so that late uses are recognised.
+/// Record of memory that a CUDA call has returned. Lives until the process ends, so that late uses are recognised.
 struct Allocation {
   enum class Kind : std::uint8_t { kDevice, kPinned };
   Allocation(Kind kind_of_memory, int ordinal, std::uintptr_t address, std::uintptr_t address_of_streams,
@@ -21,23 +21,25 @@ struct Allocation {
       : kind(kind_of_memory), device(ordinal), begin(address), stream_begin(address_of_streams), bytes(size) {}
 
   const Kind kind;
-  const int device;                   ///< whose it is, or whose context was current
-  const std::uintptr_t begin;         ///< as the program knows it
-  const std::uintptr_t stream_begin;  ///< as streams know it; pinned memory is the same for both
+  const int device;                   ///< owner; pinned memory: device whose context was current
+  const std::uintptr_t begin;         ///< address for the program
+  const std::uintptr_t stream_begin;  ///< address for streams; pinned memory: the same as `begin`
   const std::size_t bytes;
-  // Relaxed: neither orders a stream and the host, which a GPU would not order.
+  // Relaxed, so that neither orders a stream with the host, which a GPU would not do.
   std::atomic<bool> is_freed{false};
-  std::atomic<std::int64_t> pending{0};  ///< items in streams that use it
+  std::atomic<std::int64_t> pending{0};  ///< number of items in streams that use the memory
 };
 std::string text_of(const Allocation& allocation);
 
-/// Maps memory, filled with 0xff: no number in floating point. Null if the machine has no more.
+/// Maps memory, filled with 0xff, which is NaN in floating point. Returns null if the machine has no memory left.
 Allocation* allocate(Allocation::Kind kind, int device, std::size_t bytes);
-/// The allocation of this kind that begins there and is not freed. Null, after a report, if there is none.
+/// Returns the allocation of this kind that begins at `memory` and is not freed. If there is none, reports a misuse and
+/// returns null.
 Allocation* find_to_free(const char* call, Allocation::Kind kind, const void* memory);
-/// Frees the allocation: later accesses end the process by a signal. Reports memory that items of streams still use.
+/// Frees the allocation: later accesses end the process by a signal. Reports a misuse if items of streams still use the
+/// memory.
 void release(const char* call, Allocation& allocation);
-/// Allocation that contains this address of the program, even if freed; null for ordinary host memory.
+/// Returns the allocation that contains this address of the program, even if freed; null for ordinary host memory.
 Allocation* find_allocation(const void* address);
 /// Translates an address of the program for streams. Called when work is enqueued, never by a stream.
 std::uintptr_t stream_address(std::uintptr_t address);
@@ -64,14 +66,14 @@ enum class Reach : std::uint8_t {
 /// All accesses of an item. Empty accesses are ignored.
 class Uses {
  public:
-  /// Notes one. False, after a report, if `call` on `device` cannot use it.
+  /// Adds an access. If `call` on `device` cannot use the memory, reports a misuse and returns false.
   bool add(const char* call, int device, Reach reach, const Access& access);
-  /// From now on the memory is in use; `finish` ends that.
+  /// Marks the memory as in use, until `finish`.
   void begin() const;
   void finish() const;
-  /// Null, or memory that was freed meanwhile.
+  /// Returns an allocation that was freed meanwhile; null if there is none.
   const Allocation* freed() const;
-  /// True if a use of the host's ordinary memory was added.
+  /// True if an access to ordinary host memory was added.
   bool has_pageable() const { return has_pageable_; }
   bool has_device() const { return has_device_; }
 
@@ -81,12 +83,13 @@ class Uses {
   bool has_device_ = false;
 };
 
-/// The first two accesses of different `parts` that touch the same memory, one of which writes, as a text; or empty.
-/// Within a part, an output may be the very memory of an input.
+/// An access by one of several parts that run at the same time: calls of a group, or tasks of a kernel.
 struct PartAccess {
   Access access;
   int part;
 };
+/// Describes the first two accesses of different parts to the same memory of which one writes; empty if there are none.
+/// Within a part, an output may be the same memory as an input.
 std::string first_conflict(const std::vector<PartAccess>& accesses);
 
 }  // namespace farandole::fake

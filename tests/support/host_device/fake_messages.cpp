@@ -31,10 +31,11 @@ bool Transfer::advance_send(Random& random) {
 }
 
 bool Transfer::announce(Random& random) {
-  // The receiver has read the header whose place this one takes: of the last message that it has begun maybe not yet.
+  // Wait until the receiver has read the header that this one overwrites. It may not yet have read the header of the
+  // last message that it has begun.
   if (number_ + 1 >= channel_.begun.load(std::memory_order_acquire) + Channel::kHeaders) return false;
   channel_.headers[number_ % Channel::kHeaders] = {message_.bytes, message_.call, message_.is_alone ? 1U : 0U};
-  // In one order with that of the peer, so that of two sends that wait for each other one sees the other.
+  // Sequentially consistent with the peer's store: of two sends that wait for each other, at least one sees the other.
   channel_.announced.store(number_ + 1, std::memory_order_seq_cst);
   is_begun_ = true;
   const auto buffered_percent = static_cast<std::uint64_t>(option(Option::kBufferedPercent));
@@ -53,7 +54,7 @@ bool Transfer::announce(Random& random) {
 
 bool Transfer::advance_receive(Random& random) {
   if (!is_begun_) {
-    // A receive begins late at times, which senders that count on buffers do not survive.
+    // Receives begin late at random, so that a sender that relies on buffering fails.
     if (!random.one_in(4)) return true;
     channel_.begun.store(number_ + 1, std::memory_order_release);
     is_begun_ = true;

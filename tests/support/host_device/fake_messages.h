@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages between ranks: what one item of a stream does for a group of NCCL's. All messages of a group proceed
-// together; those between two ranks one after another.
+// Messages between ranks, by which one item of a stream runs an NCCL group. All messages of a group proceed
+// concurrently; messages between the same two ranks proceed one after another.
 #pragma once
 
 #include <atomic>
@@ -19,19 +19,19 @@
 
 namespace farandole::fake {
 
-/// A message of this rank's, in one direction.
+/// A send or a receive of this rank.
 struct Message {
   enum class Direction : std::uint8_t { kSend, kReceive };
   Direction direction = Direction::kSend;
   MessageClass kind = MessageClass::kPointToPoint;
   int peer = 0;
-  std::byte* data = nullptr;  ///< as streams know it; read only by a send
+  std::byte* data = nullptr;  ///< address for streams; a send only reads the memory
   std::size_t bytes = 0;
   CollectiveCall call;
   bool is_alone = false;  ///< in no group
 };
 
-/// How far a message has come. Used by one thread.
+/// The progress of a message. Used by one thread.
 class Transfer {
  public:
   /// @param number  of the message in its channel, from 0
@@ -41,7 +41,7 @@ class Transfer {
   bool is_complete() const { return is_complete_; }
   /// Describes the disagreement between the two ranks; empty if there is none.
   const std::string& problem() const { return problem_; }
-  /// "the receive of message 3 by rank 1"
+  /// Describes what the message waits for: "the receive of message 3 by rank 1"
   std::string awaited() const;
 
  private:
@@ -57,18 +57,18 @@ class Transfer {
   Channel& reverse_;  ///< from the receiver to the sender
   std::uint64_t number_;
   std::size_t done_bytes_ = 0;
-  bool is_begun_ = false;  ///< announced by the sender, begun by the receiver
+  bool is_begun_ = false;  ///< a send: it is announced; a receive: it has begun
   bool is_compared_ = false;
   bool waits_for_receive_ = true;  ///< decided when the message is announced
   bool is_complete_ = false;
   std::string problem_;
-  std::string mismatch_;  ///< why it waits for ever
+  std::string mismatch_;  ///< why this message waits for ever; empty if it does not
 };
 
 /// How a group ended.
 enum class GroupEnd : std::uint8_t {
   kComplete,
-  kStopped,  ///< `must_stop` said so
+  kStopped,  ///< `must_stop` returned true
   kBroken,   ///< a rank has found a misuse: see Segment::why_broken
 };
 
@@ -82,7 +82,8 @@ class MessageGroup {
   void add_begin(std::function<void(Random&)> begin) { begins_.push_back(std::move(begin)); }
   /// Calls `finish` once all messages are complete, in the order in which they were added.
   void add_finish(std::function<void(Random&)> finish) { finishes_.push_back(std::move(finish)); }
-  /// Runs until all is complete. @param must_stop  is asked often  @param idle_polls  grows while nothing can be done
+  /// Runs until all messages are complete. @param must_stop  called often; true ends the run   @param idle_polls  grows
+  /// while no message can make progress
   GroupEnd run(Random& random, const std::function<bool()>& must_stop, std::atomic<std::uint64_t>& idle_polls);
 
  private:
@@ -92,7 +93,7 @@ class MessageGroup {
 
   Segment& segment_;
   const int rank_;
-  /// By direction, class and peer: only the first of each queue proceeds.
+  /// By direction, class and peer. Only the first message of each queue proceeds.
   std::map<std::tuple<Message::Direction, MessageClass, int>, std::deque<Transfer>> queues_;
   std::vector<std::function<void(Random&)>> begins_, finishes_;
 };

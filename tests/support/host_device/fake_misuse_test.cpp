@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Misuse of CUDA that the double reports.
+// Tests of the misuse of CUDA that the double reports.
 #include <unistd.h>
 
 #include <array>

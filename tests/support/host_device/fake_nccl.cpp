@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The double of libnccl. Names and results are those of nccl.h; communicators are blocking ones.
+// The double of libnccl. Names and results are those of nccl.h. Communicators are blocking.
 #include <array>
 #include <bit>
 #include <cstdint>
@@ -32,7 +32,7 @@ constexpr std::array kResultTexts{"no error",
                                   "remote process exited or there was a network error",
                                   "NCCL operation in progress"};
 
-// Counts a call. Returns the error with which the call must fail at its beginning.
+// Counts a call. Returns the error with which the call must fail immediately; ncclSuccess to continue.
 ncclResult_t begin_nccl_call(CallSite& site) {
   if (const int injected = site.begin_call(); injected != 0) {
     set_last_error(fmt::format("{} fails because a test has injected that", site.name()));
@@ -129,7 +129,8 @@ ncclResult_t enqueue_collective(const char* name, const CollectiveCall& collecti
   });
 }
 
-// The factor of a reduction, in the type of the elements; nothing for other types than NCCL's floating-point types.
+// Returns the factor of a reduction, which `scalar` holds in the type of the elements; nothing if that is not one of
+// NCCL's floating-point types.
 std::optional<double> factor_of(const void* scalar, ncclDataType_t type) {
   const auto read = [scalar](auto value) {
     std::memcpy(&value, scalar, sizeof value);
@@ -149,7 +150,7 @@ std::optional<double> factor_of(const void* scalar, ncclDataType_t type) {
   }
 }
 
-// Empty if NCCL takes this configuration; null is the default.
+// Returns why NCCL would refuse this configuration; empty if it accepts it. Null means the default.
 std::string problem_of(const ncclConfig_v21400* config) {
   const ncclConfig_v21400 expected;
   if (config == nullptr) return {};
@@ -177,7 +178,7 @@ const char* ncclGetErrorString(ncclResult_t error) {
   return is_known ? kResultTexts[static_cast<std::size_t>(error)] : "unknown result code";
 }
 
-// As NCCL, it does not look at the communicator.
+// Ignores the communicator, as NCCL does.
 const char* ncclGetLastError(ncclComm_t /*comm*/) {
   thread_local std::string text;
   text = last_error();

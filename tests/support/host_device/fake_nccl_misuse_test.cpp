@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Misuse of NCCL that the double reports.
+// Tests of the misuse of NCCL that the double reports.
 #include <atomic>
 
 #include "fake_tables.h"
@@ -9,7 +9,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// One communicator of two ranks, whose calls may fail.
+// Tests on a communicator of two ranks, whose calls may fail.
 class NcclMisuse : public FakeDeviceTest {
  protected:
   struct Rank {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Communicators of the double whose ranks are processes.
+// Tests of the double's communicators whose ranks are processes.
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -22,7 +22,7 @@ pid_t start(std::vector<std::string> arguments) {
   return process;
 }
 
-// Runs as many processes; all must end with 0. This one makes the id, and is no rank.
+// Runs `size` processes as ranks; all must end with 0. The test's process makes the id, and is not a rank.
 void run_processes(const char* mode, int size) {
   const ncclUniqueId id = make_nccl_id();
   std::string digits;

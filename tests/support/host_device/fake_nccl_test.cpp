@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The double of libnccl under correct use. Ranks are threads.
+// Tests of the double of libnccl under correct use. Ranks are threads.
 #include <atomic>
 #include <numeric>
 
@@ -28,7 +28,7 @@ void receive(const Vector<float>& data, int peer, ncclComm_t comm, CUstream stre
   EXPECT_EQ(nccl_api().ncclRecv(data.data(), data.size(), ncclFloat32, peer, comm, stream), ncclSuccess);
 }
 
-// One group of these calls.
+// Makes these calls in one group.
 void in_group(const std::function<void()>& calls) {
   EXPECT_EQ(nccl_api().ncclGroupStart(), ncclSuccess);
   calls();
@@ -47,7 +47,7 @@ void on_communicator(int size, const std::function<void(int rank, ncclComm_t com
   });
 }
 
-// Waits until the communicator's items have polled for a peer so often that no message can still arrive by chance.
+// Waits until the communicator's items have polled so often in vain that no message is on its way.
 void wait_until_idle(ncclComm_t comm) {
   while (fake_nccl_idle_polls(comm) < 500) std::this_thread::yield();
 }

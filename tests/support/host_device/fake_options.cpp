@@ -43,27 +43,27 @@ constexpr std::array kOptionRows{
     OptionRow{Option::kMemory, "FAKE_DEVICE_MEMORY", std::int64_t{1} << 30},
     OptionRow{Option::kCapability, "FAKE_DEVICE_CAPABILITY", 90},
     OptionRow{Option::kDriverVersion, "FAKE_DEVICE_DRIVER_VERSION", 13000},
-    // 1: freeing memory, and loading a module, waits for all streams of the device, as CUDA's does; 0: freeing what a
+    // 1: freeing memory, and loading a module, waits for all streams of the device, as in CUDA. 0: freeing memory that
+    // a
     // stream uses is a misuse.
     OptionRow{Option::kFreeSyncs, "FAKE_DEVICE_FREE_SYNCS", 1},
-    // 1: calls of the driver exclude each other, as CUDA's do: while one waits for a device, all threads wait.
+    // 1: driver calls exclude each other, as in CUDA: while one waits for a device, all threads wait.
     OptionRow{Option::kDriverLock, "FAKE_DEVICE_DRIVER_LOCK", 1},
     // Device that is lost, as by fake_device_lose; -1: none.
     OptionRow{Option::kLost, "FAKE_DEVICE_LOST", -1},
     // The n-th item of all streams together, from 1, hangs; 0: none.
     OptionRow{Option::kStuck, "FAKE_DEVICE_STUCK", 0},
     OptionRow{Option::kNcclVersion, "FAKE_NCCL_VERSION", 22809},
-    // 1: any thread may enqueue on a communicator.
-    // How many of 100 sends need not wait for the receive if they fit into the channel.
+    // Percentage of sends that do not wait for the receive if they fit into the channel.
     OptionRow{Option::kBufferedPercent, "FAKE_NCCL_BUFFERED_PERCENT", 50},
     // 1: ranks of a communicator may share a device.
     OptionRow{Option::kSharedDevice, "FAKE_NCCL_SHARED_DEVICE", 0},
     // 1: ncclCommAbort never returns.
     OptionRow{Option::kAbortHangs, "FAKE_NCCL_ABORT_HANGS", 0},
-    // 1: a receive of another size, or another collective, than the peer's waits for ever, as NCCL's does, and is named
-    // after FAKE_DEVICE_STALL_S; 0: it is a misuse.
+    // 1: a receive or collective that does not match the peer's waits for ever, as in NCCL, and is reported after
+    // FAKE_DEVICE_STALL_S. 0: it is a misuse.
     OptionRow{Option::kMismatchHangs, "FAKE_NCCL_MISMATCH_HANGS", 1},
-    // 0: that a peer's process has ended is not noticed, as where no connection of NCCL's breaks.
+    // 0: ranks do not notice that a peer's process has ended, as if no connection of NCCL broke.
     OptionRow{Option::kNoticesDeath, "FAKE_NCCL_NOTICES_DEATH", 1},
 };
 // A text, not a number: calls that fail, as in "cuMemAlloc:3:2,ncclAllReduce:1:6" (see fake_device_inject).

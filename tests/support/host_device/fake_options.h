@@ -6,7 +6,7 @@
 
 namespace farandole::fake {
 
-/// fake_options.cpp has their names, defaults and meanings.
+/// An option; fake_options.cpp has the names, defaults and meanings.
 enum class Option : std::uint8_t {
   kSeed,
   kVerbose,
@@ -29,15 +29,15 @@ enum class Option : std::uint8_t {
   kNoticesDeath,
 };
 std::int64_t option(Option option);
-/// False if there is no option of this name, or the text is no number.
+/// Sets an option. Returns false if there is no option of this name, or if the value is not a number.
 bool set_option(const char* name, const char* value);
 
-/// Random numbers that are the same for the same seed (splitmix64). Not thread-safe.
+/// Generator of random numbers (splitmix64): the same seed gives the same numbers. Not thread-safe.
 class Random {
  public:
   explicit Random(std::uint64_t state) : state_(state) {}
   std::uint64_t next();
-  /// From 0 to `end` - 1; 0 if `end` is 0.
+  /// Returns a number from 0 to `end` - 1; 0 if `end` is 0.
   std::uint64_t below(std::uint64_t end) { return end == 0 ? 0 : next() % end; }
   bool one_in(std::uint64_t chances) { return below(chances) == 0; }
 
@@ -45,7 +45,7 @@ class Random {
   std::uint64_t state_;
 };
 
-/// Random numbers of the `serial`-th stream of a device, from the seed of this process.
+/// Makes the generator of the `serial`-th stream of a device, from the seed of this process.
 Random random_of(int device, unsigned serial);
 
 }  // namespace farandole::fake

@@ -97,7 +97,7 @@ Segment* open_segment(const cuda::ncclUniqueId& id) {
   const std::string path = fmt::format("/proc/{}/fd/{}", contents.pid, contents.file);
   const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (file < 0) return nullptr;
-  // The number may be that of another file by now.
+  // The descriptor's number may meanwhile belong to another file.
   const bool is_large_enough = lseek(file, 0, SEEK_END) == static_cast<off_t>(sizeof(Segment));
   Segment* const segment = is_large_enough ? map_segment(file) : nullptr;
   close(file);

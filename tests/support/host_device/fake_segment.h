@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that all ranks of a communicator share, threads and processes alike: a file without a name, which the process
-// that made the id of the communicator holds until all ranks have come. Every rank maps it for itself. So the thread
-// sanitizer sees no order between ranks but what their streams make.
+// Memory that all ranks of a communicator share, whether threads or processes. It is a file without a name, which the
+// process that made the communicator's id keeps open until all ranks have mapped it. Every rank has its own mapping, so
+// the thread sanitizer sees no order between ranks except the order that their streams make.
 #pragma once
 
 #include <array>
@@ -35,18 +35,20 @@ struct MessageHeader {
   std::uint32_t is_alone;  ///< in no group
 };
 
-/// Messages of one rank to another, first in, first out. Each side writes what stands behind its name; numbers only
-/// grow.
+/// Queue of messages from one rank to another, first in, first out. Sender and receiver each write only their own
+/// fields, in which numbers only grow.
 struct Channel {
   static constexpr std::size_t kRingBytes = std::size_t{32} << 10;
   static constexpr std::size_t kHeaders = 8;
-  // The sender. Headers and the bytes of the ring are written before these (release), and read after them (acquire).
-  alignas(64) std::atomic<std::uint64_t> announced;  ///< messages
-  std::atomic<std::uint64_t> produced;               ///< bytes
+  // Fields of the sender, which writes headers and the bytes of the ring before them (release). The receiver reads the
+  // fields first (acquire).
+  alignas(64) std::atomic<std::uint64_t> announced;  ///< number of messages
+  std::atomic<std::uint64_t> produced;               ///< number of bytes
   std::atomic<std::uint32_t> sender_connected;
-  // The receiver. Slots are read before these (release), and written again after them (acquire).
-  alignas(64) std::atomic<std::uint64_t> begun;  ///< messages whose receive has begun
-  std::atomic<std::uint64_t> consumed;           ///< bytes
+  // Fields of the receiver, which reads headers and bytes before it writes them (release). The sender reads the fields
+  // (acquire) before it overwrites headers and bytes.
+  alignas(64) std::atomic<std::uint64_t> begun;  ///< number of messages whose receive has begun
+  std::atomic<std::uint64_t> consumed;           ///< number of bytes
   std::atomic<std::uint32_t> receiver_connected;
   std::array<MessageHeader, kHeaders> headers;
   std::array<std::byte, kRingBytes> ring;
@@ -55,42 +57,42 @@ struct Channel {
 enum class RankState : std::uint32_t { kAbsent, kJoining, kHere };
 
 struct RankSlot {
-  std::atomic<RankState> state;  ///< kHere (release) after the rest
+  std::atomic<RankState> state;  ///< set to kHere (release) after the other fields
   int pid;
-  std::size_t host;  ///< hash of NCCL_HOSTID, by which NCCL, too, takes processes of a machine for hosts
-  int device;        ///< in the machine
+  std::size_t host;  ///< hash of NCCL_HOSTID: as in NCCL, processes with different values count as on different hosts
+  int device;        ///< number among the devices of the machine
 };
 
-/// Messages of collectives do not meet those of ncclSend and ncclRecv.
+/// Separates the messages of collectives from those of ncclSend and ncclRecv.
 enum class MessageClass : std::uint8_t { kPointToPoint, kCollective };
 
 struct Segment {
-  std::uint64_t nonce;  ///< of the id
+  std::uint64_t nonce;  ///< equals that of the communicator's id
   std::atomic<std::uint32_t> size;
-  std::atomic<std::uint32_t> here;    ///< ranks
-  std::atomic<std::uint32_t> broken;  ///< 1: a rank writes why; 2: it has (release)
+  std::atomic<std::uint32_t> here;    ///< number of ranks that have joined
+  std::atomic<std::uint32_t> broken;  ///< 1: a rank writes `why`; 2: `why` is complete (release)
   std::array<char, 256> why;
   std::array<RankSlot, kMaxRanks> ranks;
   Channel channels[2][kMaxRanks][kMaxRanks];
 
   Channel& channel(MessageClass kind, int from, int to) { return channels[static_cast<int>(kind)][from][to]; }
-  /// All ranks will hear of a misuse that a rank has found; the first counts.
+  /// Reports a misuse, which a rank has found, to all ranks. The first call counts.
   void break_with(const std::string& text);
-  /// The text, once there is one; else empty.
+  /// Returns the text of the misuse; empty if none was reported.
   std::string why_broken() const;
 };
 
-/// Makes the file of a new communicator. False if the system makes none.
+/// Makes the file of a new communicator, and its id. Returns false if the system cannot make the file.
 bool make_id(cuda::ncclUniqueId& id);
-/// Maps it; null if the id is none, or its maker has ended.
+/// Maps the file of an id. Returns null if the id is invalid, or if the process that made it has ended.
 Segment* open_segment(const cuda::ncclUniqueId& id);
-/// All ranks have mapped it: its maker, if it is this process, needs its file no longer.
+/// Call once all ranks have mapped the file: closes the file if this process has made the id.
 void forget_id(const cuda::ncclUniqueId& id);
 void close_segment(Segment* segment);
 
-/// Descriptor that becomes readable when the process ends; -1 if the system has no such descriptors.
+/// Returns a descriptor that becomes readable when the process ends; -1 if the system has no such descriptors.
 int watch_process(int pid);
-/// True if the process of such a watch has ended.
+/// True if the process has ended. @param watch  from watch_process
 bool has_ended(int watch);
 
 }  // namespace farandole::fake

@@ -115,7 +115,7 @@ void Stream::run_item(Item& item, std::uint32_t number) {
   if (item.reach != nullptr) item.reach->reach();
 }
 
-// Streams that do not wait for this stream overtake it during the pause.
+// Pauses the stream, so that streams that do not wait for it overtake it.
 void Stream::pause_at_random() {
   const auto longest = static_cast<std::uint64_t>(option(Option::kDelayMicroseconds));
   switch (random_.below(8)) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams of the double: each is a thread with a queue that orders what a GPU would order, and nothing else. A host
-// thread that enqueues is before the item (release and acquire of `pushed_`). An item is before those that wait for its
-// mark, or for its position in the stream. No lock is shared by hosts and streams, or by two streams, so the thread
-// sanitizer sees each missing wait as a data race. Streams pause at random.
+// Streams of the double. Each stream is a thread with a queue, and orders exactly what a GPU would order. A host
+// thread's actions before an enqueue come before the item (release and acquire of `pushed_`). An item comes before
+// items that wait for its mark, or for its position in the stream. Hosts and streams share no lock, nor do two streams,
+// so the thread sanitizer reports each missing wait as a data race. Streams pause at random.
 #pragma once
 
 #include <array>
@@ -25,7 +25,8 @@ class Capture;
 class Device;
 class Stream;
 
-/// Object behind a handle of CUDA. The memory is never freed, so that uses of a destroyed handle are recognised.
+/// Object behind a handle of CUDA or NCCL. The memory is never freed, so that uses of a destroyed handle are
+/// recognised.
 class Handle {
  public:
   enum class Kind : std::uint32_t {
@@ -49,7 +50,7 @@ class Handle {
  private:
   std::atomic<Kind> kind_;
 };
-/// Keeps it until the process ends.
+/// Keeps the object until the process ends.
 void keep(std::shared_ptr<const Handle> handle);
 template <class Kept, class... Args>
 Kept& make_kept(Args&&... args) {
@@ -58,12 +59,12 @@ Kept& make_kept(Args&&... args) {
   return *handle;
 }
 
-/// A moment in a stream, once recorded by one record of an event. The stream reaches it (release); streams that wait
-/// for it, and queries that find it reached, acquire that.
+/// One record of an event in a stream. The stream reaches the mark (release); streams that wait for the mark, and
+/// queries that find it reached, acquire.
 class Mark {
  public:
   void reach();
-  /// Orders the caller behind the mark only if it is reached.
+  /// Returns true if the stream has reached the mark; only then orders the caller after the mark.
   bool is_reached() const;
   void wait() const;
 
@@ -77,17 +78,18 @@ struct Position {
   std::uint32_t items;
 };
 
+/// An entry of a stream's queue.
 struct Item {
-  const char* call = "";                   ///< the function that enqueued it
+  const char* call = "";                   ///< name of the function that enqueued the item
   std::function<void(Random&)> work = {};  ///< may be empty
-  std::function<void()> skipped = {};      ///< instead of work, where that cannot be done
+  std::function<void()> skipped = {};      ///< called instead of `work` if the work cannot be done
   const Mark* wait_for = nullptr;
   Mark* reach = nullptr;
-  std::vector<Position> after = {};  ///< the rule of the legacy default stream
+  std::vector<Position> after = {};  ///< positions for which the legacy default stream's rule makes the item wait
   Uses uses = {};
 };
 
-/// Lives until the process ends.
+/// A stream and its thread. Lives until the process ends.
 class Stream : public Handle {
  public:
   Stream(Device& owner, unsigned serial_in_device, bool waits_for_legacy);
@@ -95,21 +97,22 @@ class Stream : public Handle {
   const unsigned serial;
   const bool is_blocking;  ///< made without CU_STREAM_NON_BLOCKING
 
-  /// The capture that this stream is part of; null if it is in none.
+  /// The capture to which this stream belongs; null if there is none.
   Capture* capture() const { return capture_.load(std::memory_order_acquire); }
   void set_capture(Capture* capture) { capture_.store(capture, std::memory_order_release); }
 
   /// Appends an item. Hosts only; thread-safe.
   void push(Item item);
   std::uint32_t pushed() const { return pushed_.load(std::memory_order_relaxed); }
-  /// True if all that was pushed is complete.
+  /// True if all items are complete.
   bool is_idle() const;
-  /// Waits until that many items are complete.
+  /// Blocks until the first `items` items are complete.
   void wait(std::uint32_t items) const;
-  /// While a thread enqueues a group of NCCL's, another one that enqueues here commits a misuse.
+  /// Call before the calling thread enqueues an NCCL group. Until `end_group`, an enqueue by another thread is a
+  /// misuse.
   void begin_group();
   void end_group() { group_thread_.store(0, std::memory_order_relaxed); }
-  /// The stream hangs before the `nth` item that is enqueued from now, until fake_device_restore.
+  /// Makes the stream hang before the `nth` item that is enqueued from now, until fake_device_restore.
   void stick(std::uint32_t nth);
 
  private:
@@ -123,47 +126,48 @@ class Stream : public Handle {
   void pause_at_random();
   void hang_if_stuck(std::uint32_t number) const;
 
-  std::mutex push_mutex_;  // guards last_; streams never take it
+  std::mutex push_mutex_;  // guards last_; threads of streams never lock it
   Block* last_;
   std::atomic<std::uint32_t> pushed_{0};        // release: push; acquire: run
   std::atomic<std::uint32_t> completed_{0};     // release: run; acquire: wait
-  std::atomic<std::uint32_t> stuck_item_{0};    // 1 is the first item; 0: none
-  std::atomic<std::uint32_t> stuck_epoch_{0};   // the item hangs while the number of restorations is this one
-  std::atomic<std::uint32_t> group_thread_{0};  // number of the thread; 0: none
+  std::atomic<std::uint32_t> stuck_item_{0};    // number of the item that hangs, from 1; 0: none
+  std::atomic<std::uint32_t> stuck_epoch_{0};   // the item hangs while `restorations` has this value
+  std::atomic<std::uint32_t> group_thread_{0};  // number of the thread that enqueues a group; 0: none
   std::atomic<Capture*> capture_{nullptr};      // hosts only; release: set_capture; acquire: capture
-  Block* first_;                                // of the stream's thread, as what follows
+  // Used by the stream's thread only.
+  Block* first_;
   Random random_;
 };
 
-/// The moment in a capture for which an event stands that was recorded there.
+/// A record of an event in a captured stream.
 struct CapturedRecord {
   Capture* capture;
-  std::vector<std::size_t> nodes;  ///< the last nodes before it
+  std::vector<std::size_t> nodes;  ///< the last nodes before the record
 };
 
-/// Lives until the process ends, also when it is destroyed.
+/// Object behind a CUevent. Lives until the process ends, even if the program destroys the event.
 class Event : public Handle {
  public:
   explicit Event(Device& owner) : Handle(Kind::kEvent), device(owner) {}
   Device& device;
-  /// Records it. @param enqueue  enqueues the item that reaches the mark
+  /// Records the event. @param enqueue  enqueues the item that reaches the mark
   void record(const std::function<void(Mark*)>& enqueue);
-  /// Records it in a stream that is being captured.
+  /// Records the event in a stream that is being captured.
   void record(CapturedRecord record);
   /// The mark of the last record outside of captures; null if there is none.
   const Mark* mark() const { return last_.load(std::memory_order_acquire); }
-  /// The last record, if that was in a capture; else null.
+  /// The last record if that was in a capture; otherwise null.
   const CapturedRecord* captured() const { return captured_.load(std::memory_order_acquire); }
 
  private:
   std::mutex mutex_;        // guards marks_ and records_
-  std::deque<Mark> marks_;  // each is reached once; waits that were enqueued before a record keep the older one
+  std::deque<Mark> marks_;  // one per record; waits that were enqueued before a record keep the older mark
   std::deque<CapturedRecord> records_;
   std::atomic<Mark*> last_{nullptr};
   std::atomic<const CapturedRecord*> captured_{nullptr};
 };
 
-/// A small number of the calling thread, from 1.
+/// Returns a small number that identifies the calling thread, from 1.
 std::uint32_t this_thread_number();
 
 }  // namespace farandole::fake

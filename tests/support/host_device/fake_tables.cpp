@@ -127,7 +127,7 @@ void destroy(ncclComm_t comm) {
 void FakeDeviceTest::SetUp() {
   set("FAKE_DEVICE_FATAL", "0");
   set("FAKE_NCCL_MISMATCH_HANGS", "0");
-  set("FAKE_DEVICE_FREE_SYNCS", "0");  // streams stick here, and what is freed is none of theirs
+  set("FAKE_DEVICE_FREE_SYNCS", "0");  // freeing must not wait for the streams that these tests make hang
   ASSERT_EQ(cuda_api().cuInit(0), CUDA_SUCCESS);
   use_device(0);
 }

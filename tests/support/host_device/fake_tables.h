@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For the tests of the double: its functions, found by name as the plug-in finds them, and short forms for common use.
+// For the tests of the double: its functions, found by name as the plug-in finds them, and short forms of common calls.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -32,17 +32,17 @@ struct ProgramCudaApi : CudaApi {
 };
 #undef FARANDOLE_MEMBER
 
-/// Empty tables have been filled, or the test program ends.
+/// The tables of functions. Ends the test program if a function is missing.
 const ProgramCudaApi& cuda_api();
 const NcclApi& nccl_api();
 
-/// The handle of a device's context, which becomes that of the calling thread.
+/// Makes a device's primary context current on the calling thread, and returns it.
 CUcontext use_device(int ordinal);
 CUstream make_stream(unsigned flags = CU_STREAM_NON_BLOCKING);
 CUevent make_event();
 CUfunction find_kernel_by_name(const char* name);
 
-/// Memory of the current device, or pinned. Freed with it.
+/// A vector in memory of the current device, or in pinned memory. The destructor frees the memory.
 template <class T>
 class Vector {
  public:
@@ -54,7 +54,7 @@ class Vector {
     EXPECT_EQ(result, CUDA_SUCCESS);
     if (where == Kind::kPinned) memory_ = reinterpret_cast<CUdeviceptr>(pinned);
   }
-  /// With these values; the copy is complete.
+  /// Makes a vector of these values. Blocks until the copy is complete.
   explicit Vector(const std::vector<T>& values) : Vector(values.size()) {
     const CUstream stream = make_stream();
     EXPECT_EQ(cuda_api().cuMemcpyAsync(address(), reinterpret_cast<CUdeviceptr>(values.data()), bytes(), stream), 0);
@@ -73,7 +73,7 @@ class Vector {
   T* data() const { return reinterpret_cast<T*>(memory_); }  // NOLINT(performance-no-int-to-ptr): as the driver has it
   std::size_t size() const { return size_; }
   std::size_t bytes() const { return size_ * sizeof(T); }
-  /// Copies the values to the host in order of the stream; blocks until the stream has finished the copy.
+  /// Copies the values to the host in the stream; blocks until the copy is complete.
   std::vector<T> values(CUstream stream) const {
     std::vector<T> host(size_);
     EXPECT_EQ(cuda_api().cuMemcpyAsync(reinterpret_cast<CUdeviceptr>(host.data()), memory_, bytes(), stream), 0);
@@ -87,23 +87,23 @@ class Vector {
   Kind kind_;
 };
 
-/// @param element_bytes  of the kernel
+/// Makes a kernel's arguments. @param element_bytes  size of the kernel's elements
 LargestArguments arguments_of(const std::vector<KernelTask>& tasks, std::size_t element_bytes = 1);
 CUresult launch(CUfunction function, LargestArguments arguments, CUstream stream);
 
-/// Runs `body(rank)` on as many threads, each with the device of its number.
+/// Runs `body(rank)` on `size` threads; the thread of rank r uses device r.
 void on_ranks(int size, const std::function<void(int rank)>& body);
 ncclUniqueId make_nccl_id();
-/// Joins with a communicator of the thread's device; destroy it by destroy().
+/// Makes a communicator of the calling thread's device; release it by `destroy`.
 ncclComm_t join(const ncclUniqueId& id, int size, int rank);
 void destroy(ncclComm_t comm);
 
-/// Tests in which misuse is counted, and does not end the process. All reports must be taken.
+/// Base of tests in which misuse is counted and does not end the process. A test must take all reports.
 class FakeDeviceTest : public testing::Test {
  protected:
   void SetUp() override;
   void TearDown() override;
-  /// All reports until now, one a line.
+  /// Takes and returns all reports so far, one per line.
   static std::string reports();
   static void set(const char* option, const char* value) { EXPECT_EQ(fake_device_set(option, value), 1) << option; }
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sleeping that orders nothing. Condition variables and std::atomic::wait have locks inside, by which the thread
-// sanitizer would see an order between streams that no GPU has; system calls on a word have none.
+// Sleeping without synchronisation, by futex system calls. Condition variables and std::atomic::wait contain locks, in
+// which the thread sanitizer would see an order between streams that no GPU has.
 #pragma once
 
 #include <linux/futex.h>
@@ -18,7 +18,7 @@ namespace farandole::fake {
 static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t) &&
               std::atomic<std::uint32_t>::is_always_lock_free);
 
-/// Sleeps while `word` is `value`, or shorter.
+/// Sleeps while `word` equals `value`; may return earlier.
 inline void sleep_while(const std::atomic<std::uint32_t>& word, std::uint32_t value) {
   syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, value, nullptr, nullptr, 0);
 }
@@ -28,7 +28,7 @@ inline void wake_sleepers(const std::atomic<std::uint32_t>& word) {
   syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
 }
 
-/// Pauses between looks at something that another thread or process will change.
+/// Pauses between polls of memory that another thread or process will change.
 class Backoff {
  public:
   void pause() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of the fake GPU. TensorFlow for processors has hardly any kernel for a device of type GPU, and would
-// place a model on the processor without a word.
+// The kernels of the fake GPU. A build of TensorFlow for CPUs has hardly any kernels for devices of type GPU, and would
+// silently place a model on the CPU.
 #include <algorithm>
 #include <memory>
 #include <vector>
@@ -25,8 +25,8 @@ using tensorflow::Tensor;
 using tensorflow::TensorShape;
 using tensorflow::shape_inference::InferenceContext;
 
-/// Runs the op of its node in the stream. TensorFlow's shape function gives the shapes of outputs, so an output's shape
-/// may depend on inputs in host memory, but not on values in device memory.
+/// Runs the op of its node in the stream. TensorFlow's shape function computes the shapes of the outputs, so an
+/// output's shape may depend on inputs in host memory, but not on values in device memory.
 class StreamKernel : public OpKernel {
  public:
   explicit StreamKernel(OpKernelConstruction* context) : OpKernel(context) {
@@ -59,7 +59,7 @@ class StreamKernel : public OpKernel {
  private:
   using ShapeAndType = std::pair<PartialTensorShape, DataType>;
 
-  /// Gives the variable memory of its own if a tensor that was read from the variable shares the memory.
+  /// Gives the variable new memory if a tensor that was read from the variable shares the old memory.
   static absl::Status own_value(OpKernelContext* context, tensorflow::Var& variable) {
     Tensor* const value = variable.tensor();
     if (value->RefCountIsOne()) return absl::OkStatus();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A pluggable device of TensorFlow, of type GPU, whose memory, streams and events are those of the double of CUDA.
+// A pluggable device of TensorFlow, of type GPU, with the memory, streams and events of the double of CUDA.
 //
 // TensorFlow's handles are the double's: an SP_Stream is a CUstream, and device memory has the address that the double
-// gave it, which host code cannot touch. stream_kernel.cpp has the kernels.
+// gave it, which host code cannot access. stream_kernel.cpp runs the kernels.
 #include <atomic>
 #include <chrono>
 #include <cstdint>

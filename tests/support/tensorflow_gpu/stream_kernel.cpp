@@ -24,7 +24,7 @@ using tensorflow::OpKernel;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 
-/// A processor of the fake GPU's own, whose kernels compute in the thread that calls them.
+/// Returns the fake GPU's own CPU device, whose kernels compute in the calling thread.
 tensorflow::Device* processor() {
   static tensorflow::Device* const device = [] {
     tensorflow::SessionOptions options;
@@ -37,7 +37,7 @@ tensorflow::Device* processor() {
   return device;
 }
 
-/// Memory that a tensor does not own.
+/// A buffer of a tensor that does not own its memory.
 class View : public tensorflow::TensorBuffer {
  public:
   View(void* memory, size_t bytes) : TensorBuffer(memory), bytes_(bytes) {}
@@ -50,7 +50,7 @@ class View : public tensorflow::TensorBuffer {
   const size_t bytes_;
 };
 
-/// The tensor as the stream's thread sees it.
+/// Returns the tensor at the address by which the stream's thread accesses its memory.
 Tensor view_of(const Operand& operand) {
   if (operand.place == Operand::kHost) return operand.tensor;
   void* const memory = driver().stream_address(operand.tensor.tensor_data().data());
@@ -124,7 +124,7 @@ void run_launch(void* pointer, int is_possible) {
   delete launch;
 }
 
-/// The op's stream. Makes its device current.
+/// Returns the op's stream, and makes the stream's device current.
 SP_Stream stream_of(OpKernelContext* context) {
   TF_Status* const status = TF_NewStatus();
   const SP_Stream stream = TF_GetStream(reinterpret_cast<TF_OpKernelContext*>(context), status);

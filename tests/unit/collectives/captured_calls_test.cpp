@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Replays of captured calls, seen by the words that their graphs write.
+// Detection of replays of captured calls, by the words that their graphs write.
 #include "device/captured_calls.h"
 
 #include <gtest/gtest.h>

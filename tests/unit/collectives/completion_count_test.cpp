@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The number up to which all collectives of a communicator are completed, with several collectives in flight.
+// The sequence number up to which all collectives of a communicator are complete, with several collectives in flight.
 #include "shared_memory/lane_ledger.h"
 
 #include <gtest/gtest.h>

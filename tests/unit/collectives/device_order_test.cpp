@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order of device operations in random jobs: ranks call operations of overlapping communicators in any order, or in
-// one order and wait for some before they call the next, and proposals arrive after any delay. No rank may get stuck,
-// and all ranks run shared operations in the same order.
+// The order of device operations in random jobs. Ranks call operations of overlapping communicators in any order, or in
+// the same order while they wait for some operations before they call the next. Proposals arrive after any delay. No
+// rank may get stuck, and all ranks must run shared operations in the same order.
 #include "device/device_order.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The thread that makes the blocking calls of a device: order of its work, and errors.
+// The thread that makes a device's blocking calls: order of its work, and errors.
 #include "device/device_thread.h"
 
 #include <gtest/gtest.h>

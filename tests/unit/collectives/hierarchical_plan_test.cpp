@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans of hierarchical collectives, simulated: every rank ends with its result, and no more than necessary crosses
-// hosts. No operation runs.
+// Plans of hierarchical collectives, simulated without running operations: every rank ends with its result, and no more
+// data than necessary crosses hosts.
 #include "messages/hierarchical_plan.h"
 
 #include <fmt/core.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One-shot collectives: where a rank publishes its data, how its peers use the data, and when the inlined path falls
+// One-shot collectives: where a rank publishes its data, how its peers read the data, and when the inlined path falls
 // back to an operation.
 #include "shared_memory/one_shot.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A state of the model consists of the contents of shared memory and the position of each rank. An action is one access
-// to shared memory that other ranks can observe. Conditions that stay true once they hold (progress, completed) are
-// tested for all ranks in one action, which is equivalent.
+// to shared memory that other ranks can observe. One action tests conditions that stay true once they hold (progress,
+// completed) for all ranks; this is equivalent to one action per rank.
 #include "shm_model.h"
 
 #include <fmt/core.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A plug-in for fake devices, built twice: once with the headers of this library and once with changed headers.
-// FAKE_DEVICES sets the devices found: unset: no device and no reason; `none`: no device; else the name of the device.
+// FAKE_DEVICES selects the devices: if unset, there is no device and no reason; `none`: no device; otherwise the
+// device's name.
 #include <cstdlib>
 #include <string>
 #include <vector>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reductions give the same bits in whatever floating-point mode the program has put the thread.
+// Reductions give the same bits in every floating-point mode that a program may set in its threads.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A link whose peer is not a link: the test writes valid and invalid frames to the socket, byte by byte.
+// A link whose peer is the test itself, which writes valid and invalid frames to the socket, byte by byte.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>

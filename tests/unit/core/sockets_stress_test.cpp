@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages of any length and key, both ways at once, between two threads, over sockets that hold next to nothing; some
-// are withdrawn by their sender, some by their receiver. All that is not withdrawn arrives whole, once and in order.
+// Messages of any length and key, in both directions at once, between two threads, over sockets with tiny buffers.
+// Senders cancel some messages, receivers cancel others. All other messages arrive complete, once, and in order.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>

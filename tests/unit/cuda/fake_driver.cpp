@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A libcuda that answers as FAKE_CUDA_VERSION, FAKE_CUDA_INIT, FAKE_CUDA_DEVICES and FAKE_CUDA_NAME say.
+// A fake libcuda whose results FAKE_CUDA_VERSION, FAKE_CUDA_INIT, FAKE_CUDA_DEVICES and FAKE_CUDA_NAME set.
 #include <cstdlib>
 #include <cstring>
 

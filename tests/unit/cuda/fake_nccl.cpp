@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A libnccl of the version FAKE_NCCL_VERSION.
+// A fake libnccl, of the version that FAKE_NCCL_VERSION sets.
 #include <cstdlib>
 
 #include "cuda/nccl_api.h"

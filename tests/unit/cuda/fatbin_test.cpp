@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels for GPUs were compiled for every GPU under every name, and lie in the library.
+// Checks that the library contains every kernel, compiled for every supported GPU.
 #include <gtest/gtest.h>
 
 #include <array>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names that ranks announce one after the other: complete as soon as every rank has announced the same request.
+// Names that ranks announce one after another are complete as soon as every rank has announced them.
 #include "announced_requests.h"
 
 #include <gmock/gmock.h>

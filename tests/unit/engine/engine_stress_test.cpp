@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random requests by four ranks that are never in step: every result is exact, every disagreement is announced to all.
+// Random requests by four ranks that are never in step: every result is exact, and all ranks learn of every
+// disagreement.
 //
-// A seed that all ranks share decides what is done, in negotiations of a few requests; each rank shuffles them and
-// delays itself by a seed of its own.
+// A seed that all ranks share determines the requests, in groups of a few requests. Each rank shuffles the requests of
+// a group, and delays itself, by its own seed.
 #include <algorithm>
 #include <map>
 #include <random>

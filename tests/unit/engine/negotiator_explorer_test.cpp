@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Explores the negotiations: small programs in all interleavings, long random programs in many.
+// Explores negotiations: small programs in all interleavings, long random programs in many.
 //
-// A negotiation is an allreduce, so it ends when all ranks have entered, and what a rank does meanwhile the others see
-// in a later negotiation only. It is enough to choose, for each rank and negotiation, what it does before it enters,
-// before it receives the bytes, and before it receives the announcements, and whether its timer has expired when it
-// enters.
+// A negotiation is an allreduce, so it ends when all ranks have entered, and the other ranks see a rank's later actions
+// only in a later negotiation. So the exploration chooses only, for each rank and negotiation, what the rank does
+// before it enters, before it receives the bytes, and before it receives the announcements, and whether its timer has
+// expired when it enters.
 #include <gtest/gtest.h>
 
 #include <algorithm>

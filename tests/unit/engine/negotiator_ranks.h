@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Negotiating ranks, driven by hand: tests pass in every time, and a negotiation is a loop over the ranks.
+// Negotiating ranks, driven by hand: tests pass all times as arguments, and a negotiation is a loop over the ranks.
 #pragma once
 
 #include <gtest/gtest.h>

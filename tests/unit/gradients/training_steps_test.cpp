@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training steps of a GradientAverager that are not plain: gradients left unmarked, abandoned steps, weights, gradients
-// that are added or converted, and several averagers.
+// Unusual training steps of a GradientAverager: unmarked gradients, abandoned steps, weights, gradients that are added
+// or converted, and several averagers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

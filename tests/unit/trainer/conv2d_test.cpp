@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolutions by oneDNN and by Eigen, against each other and against the definition.
+// Compares convolutions by oneDNN and by Eigen with each other and with the definition.
 #include <string>
 
 #include "layer_harness.h"

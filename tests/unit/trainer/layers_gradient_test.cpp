@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every layer's gradients against central differences, in double; pooling, relu and dense by hand-made values.
+// Compares every layer's gradients with central differences, in double. Checks pooling, relu and dense by hand-made
+// values.
 #include <limits>
 
 #include "farandole/core/error.h"

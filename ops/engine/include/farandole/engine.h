@@ -25,36 +25,36 @@
  *     farandole_shutdown(&error);
  *
  * Threads. A process has one engine. Every function is thread-safe and needs no lock of the caller's. Callbacks run on
- * any thread, the engine's or a caller's, with no lock held. A callback must not block; it may submit. So a callback
- * must not call farandole_init, farandole_shutdown, farandole_add_process_set, farandole_remove_process_set,
- * farandole_wait_until or farandole_stop_timeline.
+ * the engine's thread or on any thread that calls the engine, with no lock held. A callback may submit. A callback must
+ * not block, so it must not call farandole_init, farandole_shutdown, farandole_add_process_set,
+ * farandole_remove_process_set, farandole_wait_until or farandole_stop_timeline.
  *
- * Devices. Tensors may lie in the memory of the rank's CUDA device (farandole_tensor.memory). `done` then means that
- * the collective is enqueued on the device, not that it is complete: the tensor's stream waits for the result, the host
- * does not. A fault that occurs on the device afterwards is reported as docs/gpu.md says, and fails later requests.
+ * Devices. Tensors may lie in the memory of the rank's CUDA device (farandole_tensor.memory). `done` is then called as
+ * soon as the collective is enqueued on the device: the tensor's stream waits for the result, the host does not. If the
+ * device fails after `done`, later requests fail, and docs/gpu.md says how the failure is reported.
  *
  * Errors. A function that can fail returns 0 for success, or 1 and an error object in `*error`, which the caller frees
- * with farandole_error_free; `error` may be NULL. `*error` is NULL after success. Texts are UTF-8. Functions never
- * throw, and tolerate any number and any null pointer. INVALID_ARGUMENT reports:
+ * with farandole_error_free; `error` may be NULL. `*error` is NULL after success. Texts are UTF-8. No function throws.
+ * Every function checks its numbers and null pointers. INVALID_ARGUMENT reports:
  * - a null pointer where the function needs memory, a number out of its range,
  * - a shape of more than 2^47 bytes, which no process has room for, or of more than 255 dimensions,
  * - a text of more than 1 MiB, a structure without its size,
  * - a function that needs the engine before farandole_init, after farandole_shutdown, or in a forked child.
  * Functions without an `error` parameter are no-ops in these cases and return the empty value: NULL, an empty text, 0
- * or -1; farandole_abort and farandole_log take the first 1 MiB of their text. The library cannot check memory: a
+ * or -1. farandole_abort and farandole_log take the first 1 MiB of their text. The library cannot check memory: a
  * pointer that is not NULL must point to as many elements as this header says.
  *
  * Versions. Each structure begins with `struct_bytes`; set it to sizeof. Later versions of the library add fields at
  * the end only, so `struct_bytes` tells the library which fields the caller's version has.
  * - The library copies a caller's structure up to `struct_bytes`. Missing fields count as 0, and 0 keeps the behaviour
- *   from before the field existed (except `has_factors`: before that field, a factor of 0 was meant as 0). Fields that
- *   only a newer caller knows are ignored.
+ *   from before the field existed. The exception is `has_factors`: before that field existed, a factor of 0 was taken
+ *   literally. Fields that only a newer caller knows are ignored.
  * - The elements of an array must have equal `struct_bytes`, which is the distance from element to element.
  * - A structure that the library fills (farandole_place, farandole_counters) is written up to `struct_bytes`; fields
  *   that the library does not know stay unchanged.
  * - A structure that the library makes (farandole_result) carries the library's own size: read a field that is newer
  *   than version 0.1 only if `struct_bytes` reaches to the field's end.
- * - INVALID_ARGUMENT: `struct_bytes` is below sizeof(size_t) (0, for example), above 4096, or no multiple of the
+ * - INVALID_ARGUMENT: `struct_bytes` is below sizeof(size_t) (for example 0), above 4096, or not a multiple of the
  *   structure's alignment.
  */
 #ifndef FARANDOLE_ENGINE_H
@@ -72,11 +72,11 @@ extern "C" {
 
 /* ---- Errors and types ----------------------------------------------------------------------------------------- */
 
-/* Kinds of errors; the numbers equal farandole::ErrorKind's. TIMEOUT to DEVICE_ERROR are faults of the job: no
- * collective of the job can succeed any more, on any rank. After any other kind the engine stays usable. docs/errors.md
- * lists causes and remedies. */
+/* Kinds of errors; the numbers equal farandole::ErrorKind's. TIMEOUT to DEVICE_ERROR are faults of the job: every
+ * pending and later collective of the job fails, on every rank. INTERNAL is a fault of the job, too, if it arises
+ * inside the engine. After any other kind the engine stays usable. docs/errors.md lists causes and remedies. */
 typedef enum farandole_error_kind {
-  FARANDOLE_INVALID_ARGUMENT = 0, /* a call that cannot work, whatever other ranks do */
+  FARANDOLE_INVALID_ARGUMENT = 0, /* a call that cannot work, whatever the other ranks do */
   FARANDOLE_UNSUPPORTED = 1,      /* a valid call that this build, machine or MPI cannot carry out */
   FARANDOLE_MISMATCH = 2,         /* ranks submitted different requests under a name; no data was touched */
   FARANDOLE_DUPLICATE_NAME = 3,   /* a request of this name is pending on this rank already */
@@ -92,7 +92,7 @@ typedef enum farandole_error_kind {
 typedef struct farandole_error farandole_error;
 /* The error's kind; FARANDOLE_INTERNAL for NULL. */
 FARANDOLE_ENGINE_API farandole_error_kind farandole_error_get_kind(const farandole_error* error);
-/* The kind's name ("Mismatch"), "unknown" for a number that is no kind. Never NULL; lives as long as the library. */
+/* The kind's name, for example "Mismatch"; "unknown" for any other number. Never NULL; lives as long as the library. */
 FARANDOLE_ENGINE_API const char* farandole_error_kind_name(farandole_error_kind kind);
 /* The error's text; empty for NULL. Lives as long as the error. */
 FARANDOLE_ENGINE_API const char* farandole_error_text(const farandole_error* error);
@@ -142,7 +142,7 @@ typedef enum farandole_collective {
 
 /* ---- The job ------------------------------------------------------------------------------------------------- */
 
-/* How to join the job. All fields 0: join all processes that the launcher started. */
+/* Options of farandole_init. With all fields 0, the process joins all processes that the launcher started. */
 typedef struct farandole_init_options {
   size_t struct_bytes;
   int32_t expected_size;        /* required number of ranks, INVALID_ARGUMENT if there are more or fewer; 0: any */
@@ -150,37 +150,39 @@ typedef struct farandole_init_options {
   int32_t mpi_communicator;     /* MPI_Comm_c2f of the MPI communicator */
 } farandole_init_options;
 
-/* Joins the job and starts the engine. mpirun or Slurm starts a job; or these variables name a job: FARANDOLE_RANK,
- * FARANDOLE_SIZE and FARANDOLE_JOB (over several hosts also FARANDOLE_RENDEZVOUS), or torchrun's variables. Without any
- * of these the job is this process alone.
+/* Joins the job and starts the engine. mpirun or Slurm makes the job, or the environment describes the job: by
+ * FARANDOLE_RANK, FARANDOLE_SIZE and FARANDOLE_JOB (over several hosts also FARANDOLE_RENDEZVOUS), or by torchrun's
+ * variables. Without any of these, the job is this process alone.
  *
- * A program that has initialised MPI itself may go on calling MPI: with MPI_THREAD_MULTIPLE at any time; with
- * MPI_THREAD_SERIALIZED only before farandole_init and after farandole_shutdown has returned, because the engine's
- * thread calls MPI at any time, also while no request is pending (a warning says so). A lower level is UNSUPPORTED.
+ * A program that has initialised MPI itself may go on calling MPI. With MPI_THREAD_MULTIPLE it may call MPI at any
+ * time. With MPI_THREAD_SERIALIZED it may call MPI only before farandole_init and after farandole_shutdown has returned
+ * (a warning says so): the engine's thread calls MPI at any time, even while no request is pending. A lower level is
+ * UNSUPPORTED.
  *
- * `options` may be NULL. Collective over all processes; blocks until all have called it. No-op if the engine runs
- * already; a thread that calls it while another thread starts the engine waits for that thread.
+ * `options` may be NULL. Collective over all processes; blocks until all have called farandole_init. No-op if the
+ * engine runs already. If another thread is starting the engine, waits for that thread.
  * Errors: INVALID_ARGUMENT (options, settings, ranks of different builds, another farandole::World in this process),
  * UNSUPPORTED (no usable MPI, MPI has ended in this process, no thread can be started), or a fault of the job. */
 FARANDOLE_ENGINE_API int farandole_init(const farandole_init_options* options, farandole_error** error);
-/* Leaves the job by a clean shutdown. Blocks until every rank has called it; after a fault of the job returns without
- * waiting. Requests that are pending on this rank fail; requests of other ranks that need this rank fail there with
- * PEER_LOST. No-op without an engine.
+/* Leaves the job by a clean shutdown. Blocks until every rank has called farandole_shutdown; after a fault of the job,
+ * returns without waiting. Pending requests of this rank fail. Requests of other ranks that need this rank fail on
+ * those ranks with PEER_LOST. No-op without an engine.
  *
- * Afterwards farandole_init may be called again. In a job of MPI a second farandole_init is UNSUPPORTED unless the
- * program has initialised MPI itself, because a process can start MPI only once. */
+ * Afterwards farandole_init may be called again. In a job of MPI, a second farandole_init works only if the program has
+ * initialised MPI itself; otherwise it is UNSUPPORTED, because a process can start MPI only once. */
 FARANDOLE_ENGINE_API int farandole_shutdown(farandole_error** error);
 /* 1 while the engine runs. 0 before farandole_init, after farandole_shutdown, and in a process that was forked from a
- * process with an engine: the child is no rank, and its copy of the engine has no threads and no connections. In the
- * child farandole_init starts a new engine: alone, or in another job if the child has its own FARANDOLE_RANK,
- * FARANDOLE_SIZE and FARANDOLE_JOB. Non-blocking. */
+ * process with an engine: the child is not a rank, and its copy of the engine has neither threads nor connections. In
+ * the child farandole_init starts a new engine: in a job of the child alone, or in another job if the child has its own
+ * FARANDOLE_RANK, FARANDOLE_SIZE and FARANDOLE_JOB. Non-blocking. */
 FARANDOLE_ENGINE_API int farandole_is_initialized(void);
-/* INVALID_ARGUMENT, with a text that names the parent's rank, in a forked child that has not started an engine of its
- * own; otherwise success. Call it to report a forked child before anything else. Non-blocking. */
+/* Fails in a forked child that has not started an engine of its own: INVALID_ARGUMENT, with a text that names the
+ * parent's rank. Otherwise succeeds. Call it before other checks, so that the user learns of the fork first.
+ * Non-blocking. */
 FARANDOLE_ENGINE_API int farandole_check_not_forked(farandole_error** error);
-/* Ends the job with a fault: all pending and later requests of every rank fail with PEER_LOST; the error names this
- * rank and quotes `text` (may be NULL). Call it when this rank cannot go on, so that its peers do not wait for it.
- * Non-blocking; no-op without an engine. */
+/* Ends the job with a fault: all pending and later requests of every rank fail with PEER_LOST. The error names this
+ * rank and quotes `text` (may be NULL). Call it when this rank cannot go on, so that its peers do not wait for this
+ * rank. Non-blocking; no-op without an engine. */
 FARANDOLE_ENGINE_API void farandole_abort(const char* text);
 
 /* This process's place in the job. All fields are -1 while farandole_is_initialized returns 0. */
@@ -189,7 +191,7 @@ typedef struct farandole_place {
   int32_t rank, size;
   int32_t local_rank, local_size; /* among the ranks of this host */
   int32_t host_index, host_count;
-  int32_t cross_rank, cross_size; /* among the ranks with this local rank, one per host */
+  int32_t cross_rank, cross_size; /* among the ranks that have this local rank, one per host */
   int32_t is_homogeneous;         /* 1: every host has the same number of ranks */
 } farandole_place;
 /* Fills `*place` up to its `struct_bytes`. Non-blocking. */
@@ -211,25 +213,25 @@ FARANDOLE_ENGINE_API void farandole_log(int32_t level, const char* text);
 
 /* ---- Process sets -------------------------------------------------------------------------------------------- */
 
-/* Makes a process set of `count` ranks and returns its id in `*process_set`, the same id on all ranks, members or not.
- * Use a set for collectives among a part of the ranks. The order of `ranks` is irrelevant; a set that has these ranks
- * already is returned again.
+/* Makes a process set of `count` ranks, and stores its id in `*process_set`: the same id on all ranks, members or not.
+ * Use a set for collectives among a part of the ranks. The order of `ranks` is irrelevant. If a set of these ranks
+ * exists already, its id is returned.
  *
- * Collective over the job: all ranks pass the same ranks, and make and remove sets in the same order; other requests
- * may be submitted in between in any order. Blocks until all ranks have called it. Cost: two communicators.
+ * Collective over the job: all ranks pass the same ranks, and make and remove sets in the same order. Other requests
+ * may be submitted in between, in any order. Blocks until all ranks have called it. Cost: two communicators.
  * Errors: INVALID_ARGUMENT (no ranks, a rank twice or not in the job; on all ranks: too many communicators or sets),
  * MISMATCH (ranks ask for different changes, or another rank's call is invalid), or a fault of the job. */
 FARANDOLE_ENGINE_API int farandole_add_process_set(const int32_t* ranks, int32_t count, int32_t* process_set,
                                                    farandole_error** error);
-/* Removes a process set; requests that are pending in the set fail with INVALID_ARGUMENT. Ids are not used again.
+/* Removes a process set. Requests that are pending in the set fail with INVALID_ARGUMENT. Ids are not reused.
  * Collective over the job; blocks until all ranks have called it and the set's members have left it.
  * Errors: INVALID_ARGUMENT (FARANDOLE_GLOBAL_SET, no such set), MISMATCH, or a fault of the job. */
 FARANDOLE_ENGINE_API int farandole_remove_process_set(int32_t process_set, farandole_error** error);
-/* Writes up to `capacity` of the set's ranks, ascending, and returns their number; `ranks` may be NULL to count them.
- * -1: no such set, or no engine. Non-blocking. */
+/* Writes up to `capacity` of the set's ranks, ascending. Returns the number of ranks in the set; -1 if there is no such
+ * set or no engine. `ranks` may be NULL to get only the number. Non-blocking. */
 FARANDOLE_ENGINE_API int32_t farandole_process_set_ranks(int32_t process_set, int32_t* ranks, int32_t capacity);
-/* Writes up to `capacity` ids of the existing sets, FARANDOLE_GLOBAL_SET among them, and returns their number; `ids`
- * may be NULL to count them. 0 without an engine. Non-blocking. */
+/* Writes up to `capacity` ids of the existing sets, FARANDOLE_GLOBAL_SET included. Returns the number of sets; 0
+ * without an engine. `ids` may be NULL to get only the number. Non-blocking. */
 FARANDOLE_ENGINE_API int32_t farandole_process_sets(int32_t* ids, int32_t capacity);
 
 /* ---- Tensors ------------------------------------------------------------------------------------------------- */
@@ -239,13 +241,14 @@ FARANDOLE_ENGINE_API int32_t farandole_process_sets(int32_t* ids, int32_t capaci
 typedef struct farandole_result {
   size_t struct_bytes;
   const farandole_error* error; /* NULL: success. Owned by the library: do not free */
-  const int64_t* shape;         /* the output's shape; after an error maybe empty */
+  const int64_t* shape;         /* the output's shape; may be empty after an error */
   int32_t dimensions;
   const int64_t* received_splits; /* alltoall: number of rows from each rank of the set */
   int32_t received_splits_count;
-  /* CUDA memory: event (cudaEvent_t) after which the output is complete and the input is no longer read, for streams
-   * other than the tensor's, which waits already. Wait for the event before the callback returns; the library records
-   * it again afterwards. NULL for host memory, after an error, and if the device has nothing to do. */
+  /* CUDA memory: event (cudaEvent_t) that is complete once the output is written and the input is no longer read. Use
+   * it to make other streams wait for the result; the tensor's stream waits already. Make them wait
+   * (cudaStreamWaitEvent) before the callback returns, because the library then records the event again. NULL for host
+   * memory, after an error, and if the device has nothing to do. */
   void* completion_event;
 } farandole_result;
 
@@ -253,8 +256,8 @@ typedef struct farandole_result {
 typedef enum farandole_memory { FARANDOLE_HOST_MEMORY = 0, FARANDOLE_CUDA_MEMORY = 1 } farandole_memory;
 
 /* One tensor of a request. farandole_submit copies the structure, `shape` and `splits`; the caller may release them as
- * soon as farandole_submit returns. Input and output belong to the engine until `done` is called; in CUDA memory,
- * afterwards to work that waits for the result. */
+ * soon as farandole_submit returns. Input and output belong to the engine until `done` is called. In CUDA memory, after
+ * `done` only work that waits for the result may use them. */
 typedef struct farandole_tensor {
   size_t struct_bytes;
   farandole_dtype dtype;
@@ -262,8 +265,8 @@ typedef struct farandole_tensor {
   const int64_t* shape; /* the input's shape; NULL only for a scalar */
   const void* input;    /* must stay valid and unchanged until `done`; NULL if the tensor has no elements */
   /* Allreduce and broadcast: memory of the output, as large as the input. Must stay valid until `done`. The output may
-   * be the input itself and must overlap no other memory of the request (INVALID_ARGUMENT); tensors of a broadcast may
-   * share one output. Other collectives: NULL; the engine asks for the output's memory by `allocate`. */
+   * be the input itself. It must not overlap any other memory of the request (INVALID_ARGUMENT), except that tensors of
+   * a broadcast may share one output. Other collectives: NULL; the engine calls `allocate` for the output's memory. */
   void* output;
   const int64_t* splits; /* alltoall: rows for each rank of the set; NULL: equal parts. Other collectives ignore it */
   int32_t splits_count;  /* size of the set; 0 if `splits` is NULL */
@@ -271,33 +274,34 @@ typedef struct farandole_tensor {
   /* Returns memory for an output of this shape, 64-byte aligned if possible, that does not overlap the input. The
    * tensor fails with INVALID_ARGUMENT if the memory overlaps the input, or is NULL although the output has elements.
    * Required for allgather, alltoall and reduce_scatter. Called at most once, before `done`, from any thread. Must not
-   * block. CUDA memory: the tensor's device must own it; work in the tensor's stream may still use it. */
+   * block. CUDA memory: the memory must be of the tensor's device; earlier work in the tensor's stream may still use
+   * the memory. */
   void* (*allocate)(void* context, const int64_t* shape, int32_t dimensions);
   /* Called exactly once if farandole_submit succeeded, from any thread, possibly before farandole_submit returns. Must
    * not block; may submit. Must not be NULL. */
   void (*done)(void* context, const farandole_result* result);
-  /* Memory of input and output; the same kind on all ranks. FARANDOLE_CUDA_MEMORY is INVALID_ARGUMENT on a rank without
-   * a device: docs/gpu.md says what a device needs. */
+  /* Kind of memory of input and output; the same on all ranks. FARANDOLE_CUDA_MEMORY is INVALID_ARGUMENT on a rank
+   * without a device; docs/gpu.md lists what a device needs. */
   farandole_memory memory;
-  /* CUDA memory: ordinal among the devices that the process sees. Must be the rank's device, which is FARANDOLE_DEVICE,
-   * default the local rank (INVALID_ARGUMENT). */
+  /* CUDA memory: ordinal of the device among those that the process sees. Any device but the rank's own (setting
+   * FARANDOLE_DEVICE, default the local rank) is INVALID_ARGUMENT. */
   int32_t device;
   /* CUDA memory: stream (cudaStream_t) in which the program writes the input and uses the output; NULL: the device's
-   * default stream. The collective waits for the work that is in the stream when farandole_submit is called, and work
-   * that is enqueued there after `done` was called waits for the collective. The stream must exist until `done`
-   * returns, must not be captured into a graph (INVALID_ARGUMENT), and must not be cudaStreamPerThread
-   * (INVALID_ARGUMENT), which is another stream in each thread. */
+   * default stream. The collective waits for the work that is in the stream when farandole_submit is called. Work that
+   * is enqueued in the stream after `done` was called waits for the collective. The stream must exist until `done`
+   * returns. INVALID_ARGUMENT: a stream that is being captured into a graph, and cudaStreamPerThread, which is a
+   * different stream in each thread. */
   void* stream;
-  /* CUDA memory: event (cudaEvent_t), recorded once the input is written. The collective waits for the event instead of
-   * for the work in `stream`; the output may then be used by no work at all. Must exist, and not be recorded again,
-   * until `done` returns; must not be recorded in a captured stream. NULL: farandole_submit records an event in
-   * `stream`. */
+  /* CUDA memory: event (cudaEvent_t) that the program has recorded after the work that writes the input. The collective
+   * waits for this event instead of for the work in `stream`; so no pending work, in any stream, may use the output.
+   * The event must exist, and must not be recorded again, until `done` returns. It must not have been recorded in a
+   * captured stream. NULL: farandole_submit records an event in `stream`. */
   void* ready_event;
 } farandole_tensor;
 
-/* Who waits for a request. The engine uses it to detect deadlocks: if every rank waits for names that its peers have
- * not submitted, all those requests fail with MISMATCH. CALLER_WAITS is detected within a second, PROGRAM_WAITS once
- * the processes have been idle for a sixth of FARANDOLE_WARN_AFTER. */
+/* Who waits for a request. The engine uses this to detect deadlocks: if every rank waits for names that its peers have
+ * not submitted, all those requests fail with MISMATCH. A deadlock of requests with CALLER_WAITS is detected within a
+ * second, with PROGRAM_WAITS once the processes have been idle for a sixth of FARANDOLE_WARN_AFTER. */
 typedef enum farandole_waiting {
   FARANDOLE_NOBODY_WAITS = 0,
   FARANDOLE_CALLER_WAITS = 1, /* the submitting thread, which does nothing else until `done` */
@@ -325,28 +329,28 @@ typedef struct farandole_request {
   /* Further property on which all ranks must agree, as text for people: "object of root 1". NULL for none. A difference
    * is MISMATCH, and the error quotes both texts. */
   const char* about;
-  /* 1: the name was made from the order of calls and is reused for other tensors. The request then waits until earlier
-   * requests of its name on this rank have ended, instead of failing with DUPLICATE_NAME. */
+  /* 1: the name was made from the order of calls (in Python "noname.7"), and is reused for other tensors. The request
+   * then waits until earlier requests of its name on this rank have ended, instead of failing with DUPLICATE_NAME. */
   int32_t by_order;
-  /* 1: take prescale and postscale literally, so that a factor of 0 makes zeros; set it where a user gives the factors.
-   * 0: a factor of 0 means no scaling. */
+  /* 1: prescale and postscale are taken literally, so that a factor of 0 makes zeros; set it where a user gives the
+   * factors. 0: a factor of 0 means no scaling. */
   int32_t has_factors;
 } farandole_request;
 
-/* The generation of steps in a process set: take it before the first request of a step, and set it in every request of
- * the step. Returns 0 if there is no such set or no engine. Non-blocking.
+/* Returns the current generation of steps in a process set; 0 if there is no such set or no engine. Call it before the
+ * first request of a step, and store the result in every request of the step. Non-blocking.
  *
  * A step is a part of a program whose requests fail together: a framework gives up a function once a part of the
  * function has failed. When ranks disagree about one request of a step (MISMATCH), the whole step fails on all ranks of
- * the set: pending requests fail together, and later requests of the step fail as soon as they are submitted.
+ * the set: pending requests of the step fail together, and later requests of the step fail as soon as they are
+ * submitted.
  *
  * Why the whole step fails: suppose that rank 0 has submitted a request "b" of the step, and that rank 1 gives up the
  * step before it reaches "b". If "b" stayed pending on rank 0, it would be matched with the request "b" of rank 1's
  * next step.
  *
- * The generation counts such failures, equally on all ranks. It tells requests of a failed step from requests of the
- * next step.
- * Steps that run concurrently in one set fail together. */
+ * The generation counts the failed steps, equally on all ranks, and so distinguishes requests of a failed step from
+ * requests of the next step. Steps that run concurrently in one set fail together. */
 FARANDOLE_ENGINE_API uint64_t farandole_generation(int32_t process_set);
 
 /* Submits a request: `done` of each tensor reports the result. Until then the tensors' memory belongs to the engine.
@@ -357,7 +361,7 @@ FARANDOLE_ENGINE_API uint64_t farandole_generation(int32_t process_set);
  * device) are packed together in fusion buffers of at most FARANDOLE_FUSION_BYTES. The first tensors on a device cost
  * more: the thread may wait until the device is open, and until the ranks have connected their devices.
  *
- * If it fails, the caller keeps the memory, and no callback is called. Errors:
+ * If farandole_submit fails, the caller keeps the memory, and no callback is called. Errors:
  * - INVALID_ARGUMENT: the request cannot work, whatever the other ranks submit. The engine also refuses the request on
  *   behalf of this rank (see farandole_refuse), unless the name or the generation is invalid or this rank is not in the
  *   process set.
@@ -366,47 +370,51 @@ FARANDOLE_ENGINE_API uint64_t farandole_generation(int32_t process_set);
  * Disagreements between ranks are reported as MISMATCH to the callbacks of all ranks. */
 FARANDOLE_ENGINE_API int farandole_submit(const farandole_request* request, farandole_error** error);
 
-/* Refuses a request that this rank cannot make, for the reason `why`. The requests of this name on the other ranks then
+/* Tells the other ranks that this rank cannot make a request, for the reason `why`. Their requests of this name then
  * fail with MISMATCH, which names this rank and the reason, instead of waiting for this rank. If every rank refuses,
  * nothing happens. Reads only name, process set, generation and `by_order` of `request`, and the first MiB of `why`
- * (may be NULL). A request that this rank submits under the name later waits until the refusal is compared.
- * Non-blocking, reports no error; no-op without an engine, and while the name is pending. */
+ * (may be NULL). If this rank submits a request of the same name later, that request waits until the ranks have
+ * compared the refusal. Non-blocking, reports no error. No-op without an engine, and while a request of this name is
+ * pending. */
 FARANDOLE_ENGINE_API void farandole_refuse(const farandole_request* request, const char* why);
 
-/* Blocks until `*flag` is not 0 and runs the engine on the calling thread meanwhile, which saves the switch to the
- * engine's thread. Let `done` store the flag with release order. Returns at once for NULL or without an engine. */
+/* Blocks until `*flag` is not 0. Meanwhile runs the engine on the calling thread, which saves the switch to the
+ * engine's thread. Let `done` store the flag with release order. Returns immediately for NULL or without an engine. */
 FARANDOLE_ENGINE_API void farandole_wait_until(const volatile int32_t* flag);
 
-/* Joins: this rank has no more data until all ranks of the set have joined. Use it where ranks have different numbers
- * of batches. Meanwhile this rank takes part in the set's allreduces without changing their results: it supplies zeros
- * for sums, averages and Adasum, ones for products, and the end of the type's range for minima and maxima. If its peers
- * reduce tensors on devices, it needs a device, too: without one the job ends with a fault. Until then,
- * requests other than allreduces and barriers fail with MISMATCH. Once all ranks have joined, `done` is called once
- * with the job rank that joined last, or with an error (owned by the library) and -1; it follows the rules of a
- * tensor's `done`. Non-blocking. If it fails, `done` is not called. Errors: INVALID_ARGUMENT (`done` is NULL, this rank
- * is not in the set), or the fault of the job. */
+/* Joins: declares that this rank has no more data until all ranks of the set have joined. Use it where ranks have
+ * different numbers of batches. Non-blocking.
+ *
+ * Until all ranks have joined, this rank takes part in the set's allreduces without changing their results: it supplies
+ * zeros for sums, averages and Adasum, ones for products, and the end of the type's range for minima and maxima. If its
+ * peers reduce tensors on devices, this rank needs a device, too; without a device the job ends with a fault. Meanwhile
+ * requests other than allreduces and barriers fail with MISMATCH.
+ *
+ * Once all ranks have joined, `done` is called once with the job rank that joined last, or with an error (owned by the
+ * library) and -1. It follows the rules of a tensor's `done`. If farandole_join fails, `done` is not called. Errors:
+ * INVALID_ARGUMENT (`done` is NULL, this rank is not in the set), or the fault of the job. */
 FARANDOLE_ENGINE_API int farandole_join(int32_t process_set, void* context,
                                         void (*done)(void* context, const farandole_error* error, int32_t last_rank),
                                         farandole_error** error);
 
 /* ---- Memory -------------------------------------------------------------------------------------------------- */
 
-/* Allocates a window: memory that the ranks of this host share, 64-byte aligned, so that collectives on it need no
- * copies. Use it for large tensors that are reduced often. NULL if there is no engine, no shared memory or no room, or
- * if `bytes` is 0: use ordinary memory then. The window stays valid after farandole_shutdown, until
+/* Allocates a window: memory that the ranks of this host share, so that collectives on it need no copies. 64-byte
+ * aligned. Use it for large tensors that are reduced often. Returns NULL if there is no engine, no shared memory or no
+ * room, or if `bytes` is 0: use ordinary memory then. The window stays valid after farandole_shutdown, until
  * farandole_window_free. */
 FARANDOLE_ENGINE_API void* farandole_window_allocate(size_t bytes);
-/* Frees a window and returns 1; returns 0 for any other memory, at the cost of a look-up in a table. */
+/* Frees a window and returns 1. For any other memory returns 0, at the cost of a table look-up. */
 FARANDOLE_ENGINE_API int farandole_window_free(void* memory);
 
 /* ---- Timeline ------------------------------------------------------------------------------------------------ */
 
-/* Starts a timeline: rank 0 writes into the file `path`, in the format of Chrome's traces, when each named tensor was
- * negotiated, waited and moved. Replaces an existing file, and ends a timeline that is being written. `mark_cycles` 1:
- * also marks each negotiation. Not collective; no-op on other ranks. FARANDOLE_TIMELINE does the same at
- * farandole_init. Errors: INVALID_ARGUMENT (the file cannot be written). */
+/* Starts a timeline: rank 0 records in the file `path`, in the format of Chrome's traces, when each named tensor was
+ * negotiated, waited and moved. Replaces an existing file, and ends a timeline that is being written. If `mark_cycles`
+ * is 1, each negotiation is marked, too. Not collective; no-op on ranks other than 0. The setting FARANDOLE_TIMELINE
+ * starts a timeline at farandole_init. Errors: INVALID_ARGUMENT (the file cannot be written). */
 FARANDOLE_ENGINE_API int farandole_start_timeline(const char* path, int32_t mark_cycles, farandole_error** error);
-/* Ends the timeline; blocks until the file is written. No-op if there is none. farandole_shutdown does the same. */
+/* Ends the timeline; blocks until the file is written. No-op without a timeline. farandole_shutdown ends it, too. */
 FARANDOLE_ENGINE_API int farandole_stop_timeline(farandole_error** error);
 
 /* ---- Counters ------------------------------------------------------------------------------------------------ */
@@ -417,17 +425,17 @@ typedef struct farandole_counters {
   uint64_t requests;       /* submitted requests */
   uint64_t negotiations;   /* negotiations, in which ranks compare which requests are ready */
   uint64_t named;          /* requests that this rank announced by name, because they were new or had changed */
-  uint64_t buckets;        /* collectives that moved data */
+  uint64_t buckets;        /* collectives that moved data, for one tensor or a packed bucket */
   uint64_t packed_tensors; /* tensors that were copied into a fusion buffer */
   uint64_t packed_bytes;   /* bytes of these tensors */
   uint64_t reduced_bytes;  /* bytes of allreduces and reduce_scatters */
   uint64_t broken_buckets; /* planned buckets of which only a part became ready */
   uint64_t sent_bytes;     /* bytes sent to other processes in messages */
   uint64_t device_buckets; /* collectives on device memory, which `buckets` counts too */
-  uint64_t device_kernels; /* launches of kernels that pack, unpack and scale such tensors */
+  uint64_t device_kernels; /* launches of kernels that pack, unpack and scale tensors in device memory */
   uint64_t host_waits;     /* times that the engine's thread or farandole_submit waited for a device, or for other ranks
-                              to reach a device: 0 between two equal training steps without alltoalls and averages of
-                              integers. Waits inside NCCL are not counted */
+                              to reach a device. Does not grow between two equal training steps without alltoalls and
+                              averages of integers. Waits inside NCCL are not counted */
 } farandole_counters;
 /* Fills `*counters` up to its `struct_bytes`. May wait while another thread runs the engine. */
 FARANDOLE_ENGINE_API void farandole_get_counters(farandole_counters* counters);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The double of CUDA's runtime API: as much of it as the examples use, with NVIDIA's names, numbers and meanings, so
-// that programs written for it, kernels included, are compiled by a C++ compiler and run where no GPU is. Kernels have
-// one-dimensional grids, and no shared memory or barriers: one thread after another runs, in a stream of the double.
-// Kernels get addresses of device memory as arguments of their own, not inside of structs, which would not be
-// translated to what streams use.
+// The double of CUDA's runtime API: the part that the examples use, with NVIDIA's names, numbers and meanings. A C++
+// compiler compiles programs that are written for this API, kernels included, and they run without a GPU.
+//
+// Limits: kernels have one-dimensional grids, and neither shared memory nor barriers, because the threads of a launch
+// run one after another, in a stream of the double. Kernels must get each address of device memory as a separate
+// argument; addresses inside structs would not be translated to those that streams use.
 #pragma once
 
 #include <cstddef>
@@ -55,8 +56,8 @@ inline thread_local uint3 blockIdx, threadIdx;
 
 namespace farandole::fake {
 
-/// Enqueues a kernel. @param run  all its threads   @param pointers  its arguments that are addresses, as the program
-/// has them
+/// Enqueues a kernel. @param run  runs all threads of the kernel   @param pointers  the kernel's arguments that are
+/// addresses, as the program passed them
 cudaError_t launch(const cudaLaunchConfig_t& config, std::function<void()> run,
                    const std::vector<const void*>& pointers);
 
@@ -67,7 +68,7 @@ void note_pointer([[maybe_unused]] std::vector<const void*>& pointers, [[maybe_u
 
 /// Translates an address of the program into the address that streams use for the same memory.
 const void* address_for_streams(const void* address);
-/// Translates an argument of a kernel: pointers become addresses for streams, all else stays.
+/// Translates an argument of a kernel: pointers become addresses for streams, other arguments stay unchanged.
 template <class T>
 T argument_for_streams(const T& argument) {
   if constexpr (std::is_pointer_v<T>) {
