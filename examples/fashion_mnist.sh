@@ -4,7 +4,7 @@
 #
 #   examples/fashion_mnist.sh [arguments of farandole-train]      e.g. --epochs 1, or --help for all
 #
-# Without arguments the training takes at most some ten minutes: a slow machine trains fewer than 5 epochs.
+# Without arguments it trains 5 epochs, or fewer on a slow machine, so that training takes at most about ten minutes.
 # FARANDOLE_MPI=openmpi or mpich chooses between two MPIs; SKIP_SETUP=1 installs nothing.
 set -euo pipefail
 # Paths in the arguments are relative to the caller's directory, so the training runs there.
@@ -84,7 +84,8 @@ else
   launch=("$(cached "FARANDOLE_MPI_${chosen}_LAUNCHER")" -np 2)
 fi
 if [ "$chosen" = openmpi ]; then
-  # Unbound, each replica computes with its share of all cores. Open MPI counts cores, not hardware threads.
+  # Unbound, each replica computes with its share of all cores. Open MPI takes one rank per core, not per hardware
+  # thread, so a machine with a single core needs --oversubscribe for 2 ranks.
   launch+=(--bind-to none)
   cores=$(lscpu -p=CORE,SOCKET 2>/dev/null | awk '!/^#/ && !seen[$0]++ { n++ } END { print n + 0 }' || true)
   if [ "$cores" -lt 2 ] || [ "$(nproc)" -lt 2 ]; then launch+=(--oversubscribe); fi

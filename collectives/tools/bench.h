@@ -28,7 +28,7 @@ std::string_view name(TimeOf time_of);
 /// Stands for all collectives, or for all algorithms.
 inline constexpr const char* kAll = "all";
 
-/// The options of the command line. More than 15 members: one for each option.
+/// The options of the command line. More than 15 members: each option of the program has one.
 struct Options {
   std::vector<Collective> collectives;
   std::vector<std::string> algorithms;  ///< empty: the algorithm that Farandole selects
@@ -119,7 +119,8 @@ void print_line(const Options& options, const Result* out_of_place, const Result
 void print_verdict(const std::vector<Result>& results);
 std::string to_json(const Options& options, const Peer* peer, const std::vector<Result>& results);
 
-/// Checks that --tune has a choice. @throws InvalidArgument  a setting forces the choice, or the job has a single rank
+/// Checks that there is something to tune: no setting fixes the algorithm, and the job has at least two ranks.
+/// @throws InvalidArgument  there is nothing to tune
 void check_tunable(const Settings& settings, const Options& options, int ranks);
 /// Finds the fastest way to run each collective, by size. Rank 0 prints progress on standard error. Collective over
 /// `ranks`; all ranks get the same table.

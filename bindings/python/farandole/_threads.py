@@ -7,7 +7,7 @@ import threading
 from typing import Any, Callable, Tuple
 
 # Signals that a fault of a thread raises. They stay unblocked, so that handlers run in the faulting thread.
-_OWN_MISTAKES = {"SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP", "SIGABRT", "SIGSYS"}
+_SYNCHRONOUS_SIGNALS = {"SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP", "SIGABRT", "SIGSYS"}
 
 
 def start_thread(
@@ -15,7 +15,7 @@ def start_thread(
 ) -> threading.Thread:
     """Starts a thread with blocked signals, and returns it."""
     thread = threading.Thread(target=target, args=args, name=name, daemon=daemon)
-    blocked = signal.valid_signals() - {getattr(signal, each) for each in _OWN_MISTAKES}
+    blocked = signal.valid_signals() - {getattr(signal, each) for each in _SYNCHRONOUS_SIGNALS}
     former = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
     try:
         thread.start()

@@ -107,6 +107,6 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[..., Any]:
-    """`run` under the name of Horovod's modules. `reset`, which restarts Horovod, is ignored."""
+    """`run` with the name and signature of Horovod's modules for frameworks. `reset`, which restarts Horovod, is ignored."""
     del reset
     return run(func)

@@ -199,7 +199,7 @@ Communicator Communicator::of_world(World& world, int replica) {
   if (!file.empty()) {
     group.table = std::make_shared<TuningTable>(TuningTable::parse(group.endpoint->tuning_text(), file));
   }
-  group.endpoint->late_ranks().set_left(false);
+  group.endpoint->late_ranks().set_has_left(false);
   group.compares = group.endpoint->settings().collectives.check != "off";
   group.id = kWorldId;
   group.rank = group.endpoint->rank();

@@ -32,8 +32,8 @@ namespace farandole {
 /// it, and the descriptor of a queued call the number of direct calls before it. So the comparisons detect ranks that
 /// interleave direct and queued calls differently.
 ///
-/// A later call may still block inside NCCL until all peers make the call, if NCCL uses an algorithm for the first
-/// time. DirectWatch reports such a block at the deadline.
+/// After the communicator's first call, a call may still block inside NCCL until all peers make it: when NCCL uses an
+/// algorithm for the first time. DirectWatch reports such a block at the deadline.
 ///
 /// Not thread-safe: one thread at a time, like the communicator.
 class DirectCalls {
@@ -48,9 +48,9 @@ class DirectCalls {
   ~DirectCalls();
 
   /// Enqueues a valid call. Returns false, and enqueues nothing, if the call must go through the queue.
-  /// @throws InvalidArgument  the stream is captured into a graph, and either no equal call has run outside of a graph
-  /// or the call needs the host between its parts; or the stream is the default stream, and waits for a captured
-  /// stream. The capture stays valid
+  /// @throws InvalidArgument  the stream is captured into a graph, and no equal call has run outside of a graph; it is
+  /// captured, and the call needs the host between its parts; it is the default stream, and waits for a captured
+  /// stream. The capture stays valid in each case
   /// @throws Error  the job's fault   @throws DeviceError  the device or the vendor's library fails; poisons the job
   bool enqueue(const PreparedCall& prepared);
   /// Counts a call that goes through the queue. If the call is on device memory, mixes the number of direct calls
@@ -69,7 +69,7 @@ class DirectCalls {
   /// their streams differ, the program must order the calls itself.
   struct Plan {
     explicit Plan(const Call& arguments) : call(arguments) {}
-    const KeptCall call;  ///< for an f16 average by schedule, the sum of divided contributions
+    const KeptCall call;  ///< an f16 average run as a schedule: the sum of inputs that are divided first
     bool is_schedule = false;
     ExecutionPlan schedule;    ///< if `is_schedule`
     VendorPlan vendor;         ///< if not `is_schedule`

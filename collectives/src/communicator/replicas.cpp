@@ -74,7 +74,7 @@ void run_replicas(World& world, const std::function<void(Communicator&)>& body) 
       if (endpoint.faults().is_forked_child()) throw;
       remember(std::current_exception());
     }
-    endpoint.late_ranks().set_left(true);
+    endpoint.late_ranks().set_has_left(true);
   };
   const auto run_thread = [&](int replica) {
     Endpoint& endpoint = world.endpoint(replica);
@@ -84,7 +84,7 @@ void run_replicas(World& world, const std::function<void(Communicator&)>& body) 
       end_child(endpoint);
     }
   };
-  for (int replica = 0; replica < world.replicas(); ++replica) world.endpoint(replica).late_ranks().set_left(false);
+  for (int replica = 0; replica < world.replicas(); ++replica) world.endpoint(replica).late_ranks().set_has_left(false);
   {
     Endpoint& endpoint = world.endpoint(0);
     ReplicaThreads others(endpoint);

@@ -12,9 +12,9 @@
 
 namespace farandole {
 
-/// Watches the oldest pending collective of one communicator. Asks the ranks that the collective waits for how far they
-/// are, and warns after FARANDOLE_WARN_AFTER. Ends the collective at FARANDOLE_TIMEOUT, or once an awaited rank has
-/// left the job. The queue's mutex guards all functions.
+/// Watches the oldest pending collective of one communicator. Queries the progress of the ranks that the
+/// collective awaits, and warns after FARANDOLE_WARN_AFTER. Ends the collective at FARANDOLE_TIMEOUT, or once an
+/// awaited rank has left the job. The queue's mutex guards all functions.
 class StallWatch {
  public:
   /// @param group, label  outlive this object   @param label  name of the communicator in messages
@@ -24,8 +24,8 @@ class StallWatch {
   static void begin(Work::State& work, Clock::time_point now);
   /// Notes that `work` has made progress. @param oldest_started  start of the oldest pending collective
   void note_progress(Work::State& work, Clock::time_point oldest_started, Clock::time_point now);
-  /// Counts the time since the last check as waiting time. Without this call, the monitor would take the time that the
-  /// program spent outside of calls for a stop of the process.
+  /// Counts the time since the last check as waiting time. Without this call, the monitor would mistake time in
+  /// the program's own code for time in which the process was stopped.
   void count_gap(Clock::time_point now) { monitor_.count_gap(now); }
   /// Asks, warns or fails, if it is time to. @param oldest  the oldest pending collective, which has begun
   /// @returns  the failure that ends the collective, if any: Timeout, or PeerLost if an awaited rank has left
@@ -36,7 +36,7 @@ class StallWatch {
   bool has_peer_started(const ShmContext& host, std::uint64_t sequence) const;
 
  private:
-  /// Asks the ranks whose messages `work` waits for how far they are. @param all  ask all other ranks, too
+  /// Queries the progress of the ranks whose messages `work` awaits. @param all  query all other ranks, too
   void ask(Work::State& work, Clock::time_point now, bool all) const;
   /// True if a rank whose messages `work` waits for has shut down cleanly, and its last messages have had time to
   /// arrive.

@@ -98,7 +98,7 @@ void WorkQueue::run(const PreparedCall& prepared) {
     std::optional<FlightRecorder::Id> record;
     if (is_inline && is_one_shot(prepared)) attempt = run_one_shot(prepared, sequence, record);
     if (attempt == Attempt::kDone) return;
-    auto operation = make_operation(prepared, sequence, attempt == Attempt::kArrived);
+    auto operation = make_operation(prepared, sequence, attempt == Attempt::kPublished);
     std::optional<Failure> failure;
     if (is_inline && attempt == Attempt::kNotBegun) {
       FlightRecorder& recorder = group_.endpoint->recorder();

@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "device/device_scratch.h"
-#include "device/vendor_threads.h"
+#include "device/vendor_calls.h"
 #include "farandole/core/error.h"
 #include "farandole/internal/deadline.h"
 #include "farandole/internal/device_choice.h"
@@ -245,7 +245,7 @@ void DeviceContext::abandon() {
   const std::vector<Group>& groups = contexts.abandoned.emplace_back(std::exchange(groups_, {}));
   try {
     // Open the scope before the thread runs, so that even an immediate exit waits for the thread.
-    start_library_thread([&groups, inside = std::make_unique<VendorThreadScope>()] {
+    start_library_thread([&groups, inside = std::make_unique<VendorCallScope>()] {
       for (const Group& group : groups) group.devices->abort();
     }).detach();
   } catch (const std::system_error& error) {

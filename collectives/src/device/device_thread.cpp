@@ -10,7 +10,7 @@
 #include <system_error>
 #include <utility>
 
-#include "device/vendor_threads.h"
+#include "device/vendor_calls.h"
 #include "farandole/internal/library_thread.h"
 
 namespace farandole {
@@ -91,7 +91,7 @@ void DeviceThread::work(Shared& shared) {
       job = std::move(shared.jobs.front());
       shared.jobs.pop_front();
     }
-    const VendorThreadScope inside;
+    const VendorCallScope inside;
     try {
       if (job->prepare_) {
         job->prepare_();

@@ -29,14 +29,14 @@ struct Call {
   BufferView output;
   ReduceOp op = ReduceOp::kSum;
   int root = -1;
-  std::span<const std::size_t> counts;       ///< elements per rank; in alltoall those to each rank. Empty: equal parts
+  std::span<const std::size_t> counts;  ///< elements of each rank's part; alltoall: elements to each rank. Empty: equal
   std::span<const std::size_t> recv_counts;  ///< alltoall only: elements from each rank. Empty: equal parts
   double prescale = 1.0;                     ///< factor of the input, rounded by user_factor()
-  double postscale = 1.0;                    ///< the caller's factor, which ranks compare
-  double final_scale = 1.0;                  ///< factor of the result; for an average see average_factor()
-  std::string_view algorithm;                ///< the caller's choice; empty: none
-  int segments = 0;                          ///< the caller's choice; 0: none
-  StreamView stream;                         ///< the caller's stream, for a call on device memory
+  double postscale = 1.0;      ///< the caller's factor as given, which ranks compare; `final_scale` is applied
+  double final_scale = 1.0;    ///< factor of the result; for an average see average_factor()
+  std::string_view algorithm;  ///< the caller's choice; empty: none
+  int segments = 0;            ///< the caller's choice; 0: none
+  StreamView stream;           ///< the caller's stream, for a call on device memory
 
   bool is_uneven() const { return !counts.empty() || !recv_counts.empty(); }
   /// True for an uneven alltoall: no rank knows what its peers send each other until they have exchanged their counts.
@@ -76,7 +76,7 @@ class Parts {
   std::size_t operator[](std::size_t rank) const { return counts_.empty() ? each_ : counts_[rank]; }
   std::size_t total() const;
   /// Returns the same parts, but with reference to a copy of the counts. @param copy  empty if the parts have no counts
-  Parts of(std::span<const std::size_t> copy) const {
+  Parts with_counts(std::span<const std::size_t> copy) const {
     Parts parts = *this;
     parts.counts_ = copy;
     return parts;
@@ -132,7 +132,7 @@ std::string describe(const Descriptor& descriptor);
 /// The descriptor as a subject of the flight recorder, which makes the text when a record is written out.
 FlightSubject subject_of(const Descriptor& descriptor);
 
-/// Digest of a descriptor and the number of its collective: a multilinear hash, so collisions of different calls are
+/// Digest of a descriptor and the call's sequence number: a multilinear hash, so collisions of different calls are
 /// rare.
 inline std::uint64_t digest_of(const Descriptor& descriptor, std::uint64_t number) {
   // Load the small fields one by one: a single load of all of them would stall until the store of each field has left
@@ -153,7 +153,7 @@ std::uint64_t mix(std::uint64_t digest, std::uint64_t value);
 /// Throws Mismatch with the different calls of two ranks of the communicator.
 [[noreturn]] void throw_mismatch(const Group& group, int rank, const Descriptor& called, int other_rank,
                                  const Descriptor& other_called);
-/// Throws Mismatch on ranks that made the same call, if at least one rank refuses it.
+/// Throws Mismatch on ranks whose descriptors are all equal, if at least one rank refuses the call.
 [[noreturn]] void throw_refused(const Descriptor& called);
 
 /// A call with its totals and parts. The constructor computes them once, for validation, selection, the descriptor, the
@@ -171,8 +171,8 @@ struct PreparedCall {
   PreparedCall(const PreparedCall& prepared, const KeptCall& kept)
       : call(kept),
         space(prepared.space),
-        parts(prepared.parts.of(kept.counts)),
-        recv_parts(prepared.recv_parts.of(kept.recv_counts)),
+        parts(prepared.parts.with_counts(kept.counts)),
+        recv_parts(prepared.recv_parts.with_counts(kept.recv_counts)),
         total(prepared.total),
         bytes(prepared.bytes),
         selection(prepared.selection),

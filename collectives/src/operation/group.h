@@ -15,8 +15,8 @@
 
 namespace farandole {
 
-/// Members and properties of one communicator on one rank. Const after construction. More than 15 members, because each
-/// property is read in many places.
+/// Members and properties of one communicator on one rank. Const after construction. More than 15 members: operations
+/// read each of them in many places.
 struct Group {
   std::shared_ptr<Endpoint> endpoint;
   std::uint16_t id = 0;

@@ -36,18 +36,18 @@ Attempt try_one_shot(ShmGroup& shm, std::uint64_t number, const PreparedCall& pr
   if (!shm.is_connected()) return Attempt::kNotBegun;
   const int lane = shm.ledger().lane_of(number);
   if (shm.ledger().first_behind(shm.ledger().begin(lane, number)) >= 0) return Attempt::kNotBegun;
-  // Do everything else first: the first write to the arrival record fetches its line from the peers' caches.
+  // Steps that can fail come above: the first write to the arrival record fetches its cache line from the peers.
   OneShot one_shot(shm, lane, prepared);
   one_shot.publish_input();
   publish_arrival(shm, lane, number, digest);
   for (int local = 0; local < shm.size(); ++local) {
     if (local == shm.rank()) continue;
     while (!has_arrived(shm, lane, number, local)) {
-      if (waiter.sleeps_next()) return Attempt::kArrived;
+      if (waiter.sleeps_next()) return Attempt::kPublished;
       (void)waiter.rest();
     }
     if (shm.layout().lane(local, lane).arrival.digest.load(std::memory_order_relaxed) != digest) {
-      return Attempt::kArrived;
+      return Attempt::kPublished;
     }
   }
   one_shot.compute_result();

@@ -50,8 +50,8 @@ class OneShot {
 
 enum class Attempt {
   kDone,
-  kArrived,   ///< peers see this rank's arrival, but there is no result yet
-  kNotBegun,  ///< nothing has happened
+  kPublished,  ///< peers see this rank's arrival, but there is no result yet
+  kNotBegun,   ///< nothing has happened
 };
 /// Tries to run operation `number` of a call with equal parts on the caller's stack: arrives, and waits for the peers
 /// until `waiter` would sleep. This is the fastest path of a blocking call on a short vector: no operation object, no

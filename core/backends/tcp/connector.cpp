@@ -79,11 +79,11 @@ Connector::State Connector::advance(Clock::time_point now) {
 Connector::State Connector::fail(Failure::Kind kind, std::string text, Clock::time_point now) {
   const bool was_left_waiting = handshake_ && handshake_->is_connected() && now - start_ >= options_.connect_timeout;
   const Verdict verdict = kind == Kind::kDeclined ? handshake_->verdict() : Verdict::kAccepted;
-  const bool has_answered = (kind == Kind::kDeclined && verdict != Verdict::kTaken) || was_left_waiting;
-  if (has_answered) failing_since_.reset();
-  if (!has_answered && !failing_since_) failing_since_ = now;
-  if (kind != Kind::kNotListening) refused_since_.reset();
-  if (kind == Kind::kNotListening && !refused_since_) refused_since_ = now;
+  const bool shows_life = (kind == Kind::kDeclined && verdict != Verdict::kTaken) || was_left_waiting;
+  if (shows_life) failing_since_.reset();
+  if (!shows_life && !failing_since_) failing_since_ = now;
+  if (kind != Kind::kNotListening) not_listening_since_.reset();
+  if (kind == Kind::kNotListening && !not_listening_since_) not_listening_since_ = now;
   failure_ = {kind, address_, std::move(text), verdict};
   handshake_.reset();
   next_attempt_ = now;

@@ -84,7 +84,7 @@ class Connector {
   const std::optional<Clock::time_point>& failing_since() const { return failing_since_; }
   /// Time of the first failure of kind kNotListening after which no attempt, at any address, ended in another way.
   /// Empty if the last attempt ended in another way.
-  const std::optional<Clock::time_point>& refused_since() const { return refused_since_; }
+  const std::optional<Clock::time_point>& refused_since() const { return not_listening_since_; }
   /// Adds the socket and events to wait for with poll(2).
   void add_to(std::vector<pollfd>& sockets) const;
 
@@ -101,7 +101,7 @@ class Connector {
   Clock::duration pause_;
   std::optional<Failure> failure_;
   std::optional<Clock::time_point> failing_since_;
-  std::optional<Clock::time_point> refused_since_;
+  std::optional<Clock::time_point> not_listening_since_;
 };
 
 }  // namespace farandole::tcp

@@ -64,7 +64,7 @@ struct alignas(64) HalfBlock {
   std::array<float, 512> values;
 };
 
-/// Kernel of Combine<In, Out, Op, kInputs> for pairs of Half and float in which In or Out is Half.
+/// Kernel of Combine<In, Out, Op, kInputs> where In and Out are Half or float, and at least one is Half.
 template <Isa isa, class In, class Out, class Op, int kInputs>
 void combine_halves(void* out, const void* const* inputs, std::size_t first, std::size_t count) {
   std::array<HalfBlock, kInputs> wide;

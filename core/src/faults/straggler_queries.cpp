@@ -126,7 +126,7 @@ std::string StragglerQueries::describe_missing(std::uint32_t communicator, std::
                       : fmt::format("{}; {} ranks were not asked", text, unknown);
 }
 
-void StragglerQueries::set_left(int rank, bool left) {
+void StragglerQueries::set_has_left(int rank, bool left) {
   const std::lock_guard lock(mutex_);
   left_[static_cast<std::size_t>(rank)] = left ? std::optional(Clock::now()) : std::nullopt;
 }

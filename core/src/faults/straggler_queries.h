@@ -57,7 +57,7 @@ class StragglerQueries {
   std::string describe_missing(std::uint32_t communicator, std::uint64_t sequence, std::span<const int> members) const;
 
   /// Notes whether the rank has entered its last collective.
-  void set_left(int rank, bool left);
+  void set_has_left(int rank, bool left);
   /// Notes that all ranks of the process have entered their last collective; counts as the process's answer.
   void process_has_left(int process);
   /// True if the rank left at least `ago` ago.

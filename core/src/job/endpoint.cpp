@@ -193,9 +193,9 @@ void LateRanks::search_cycle() {
   job_.peers().search_cycle(rank_);
 }
 
-void LateRanks::set_left(bool left) {
+void LateRanks::set_has_left(bool left) {
   if (job_.fault().is_forked_child()) return;
-  job_.peers().stragglers().set_left(rank_, left);
+  job_.peers().stragglers().set_has_left(rank_, left);
   job_.ring_all();
 }
 

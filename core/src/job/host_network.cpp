@@ -16,7 +16,7 @@
 #include "farandole/internal/deadline.h"
 #include "farandole/internal/fixed_text.h"
 #include "farandole/internal/log.h"
-#include "job/gather_parts.h"
+#include "job/allgather_parts.h"
 
 namespace farandole {
 namespace {
@@ -119,7 +119,7 @@ class NetworkSetup {
 
   tcp::JobSecret share_secret() {
     const tcp::JobSecret mine = group_.process() == 0 ? tcp::make_job_secret() : tcp::JobSecret{};
-    return gather_parts(group_, mine).front();
+    return allgather_parts(group_, mine).front();
   }
 
   std::vector<Offer> listen(const tcp::JobSecret& secret) {
@@ -134,7 +134,7 @@ class NetworkSetup {
     } catch (const Error& error) {
       write_text(mine.problem, error.message());
     }
-    return gather_parts(group_, mine);
+    return allgather_parts(group_, mine);
   }
 
   /// Connects with a process of the next host, and gathers all outcomes. While waiting for the outcomes, answers the
@@ -153,7 +153,7 @@ class NetworkSetup {
       network_->advance();
     });
     try {
-      std::vector<Outcome> all = gather_parts(group_, mine);
+      std::vector<Outcome> all = allgather_parts(group_, mine);
       group_.while_waiting(std::move(before));
       return all;
     } catch (...) {

@@ -13,7 +13,7 @@
 #include "farandole/internal/log.h"
 #include "faults/peer_message_checks.h"
 #include "job/agreement.h"
-#include "job/gather_parts.h"
+#include "job/allgather_parts.h"
 #include "job/job.h"
 #include "launch/launch.h"
 #include "sockets/presence.h"
@@ -76,7 +76,7 @@ void Job::check_size(const WorldOptions& options, int launched_size) const {
 /// Returns every process's `mine`, in the order of processes. Collective over the job's processes.
 template <class Part>
 std::vector<Part> Job::gather(const Part& mine) const {
-  return group() != nullptr ? gather_parts(*group(), mine) : std::vector<Part>{mine};
+  return group() != nullptr ? allgather_parts(*group(), mine) : std::vector<Part>{mine};
 }
 
 void Job::exchange_peer_info(const WorldOptions& options) {

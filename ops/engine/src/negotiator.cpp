@@ -41,7 +41,7 @@ Negotiator::Negotiator(int rank, std::vector<std::string> names, Limits limits)
 std::optional<RequestError> Negotiator::submit(Submission&& submission, Time now) {
   RequestSpec& spec = submission.spec;
   if (joining_.departed()) return joining_.refuse(describe(spec));
-  if (auto refused = steps_.refuse(spec.name, submission.generation)) return refused;
+  if (auto refused = steps_.refusal_of(spec.name, submission.generation)) return refused;
   waits_.reset();
   const bool in_step = submission.generation != kNoStep;
   const int slot = slots_.find(spec, in_step);

@@ -5,7 +5,7 @@
 
 namespace farandole {
 
-std::optional<RequestError> StepFailures::refuse(const std::string& name, Generation generation) const {
+std::optional<RequestError> StepFailures::refusal_of(const std::string& name, Generation generation) const {
   if (generation == kNoStep || generation >= generation_) return std::nullopt;
   return error(name);
 }

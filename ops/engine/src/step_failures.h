@@ -35,7 +35,7 @@ class StepFailures {
   Generation generation() const { return generation_; }
   /// Returns the error of a new request whose step has failed already; nothing if the request is acceptable.
   /// @param generation  generation in which the request's step began, or kNoStep
-  std::optional<RequestError> refuse(const std::string& name, Generation generation) const;
+  std::optional<RequestError> refusal_of(const std::string& name, Generation generation) const;
   /// Makes the error of a request that fails with its step.
   RequestError error(const std::string& name) const;
 

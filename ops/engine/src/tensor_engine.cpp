@@ -162,13 +162,13 @@ void TensorEngine::run(const std::stop_token& stop) {
   Waiter::Options options = endpoint_.progress().waiting();
   options.oversubscribed = true;
   Doorbell& peers = endpoint_.progress().doorbell();
-  std::optional<Waiter> ladder(std::in_place, peers, options);
+  std::optional<Waiter> own_waiter(std::in_place, peers, options);
   for (;;) {
     if (!options.polled && endpoint_.progress().waiting().polled) {  // a device has been opened
       options.polled = true;
-      ladder.emplace(peers, options);
+      own_waiter.emplace(peers, options);
     }
-    Waiter& waiter = *ladder;
+    Waiter& waiter = *own_waiter;
     const std::uint32_t seen = bell_.rings();
     if (stop.stop_requested()) return;  // tested after reading `seen`, because the destructor stops, then rings
     if (drivers_.load() > 0) {
@@ -244,8 +244,8 @@ void TensorEngine::wait_until(const std::function<bool()>& done) {
   wake();
 }
 
-/// If the process sets throw, the job is at fault: poisons the job, so that every other rank gets the error, and fails
-/// all requests of this rank.
+/// If the process sets throw, poisons the job, so that every other rank gets the error, and fails all requests of this
+/// rank.
 bool TensorEngine::drive() {
   DueCallbacks due;
   bool moved = false;

@@ -40,7 +40,8 @@ int32_t local_size(int32_t) {
   return current_place().local_size;
 }
 
-int32_t is_included(int32_t process_set) {
+/// Returns 1 if this rank is in the set, 0 if it is not, -1 before `init`, -2 if there is no such set.
+int32_t inclusion_of(int32_t process_set) {
   if (farandole_is_initialized() == 0) return -1;
   if (ranks_of(process_set).empty()) return -2;
   return rank_in(process_set) < 0 ? 0 : 1;
@@ -70,7 +71,7 @@ FARANDOLE_REGISTER_TOPOLOGY_KERNEL("FarandoleRank", rank_in);
 FARANDOLE_REGISTER_TOPOLOGY_KERNEL("FarandoleSize", size_of);
 FARANDOLE_REGISTER_TOPOLOGY_KERNEL("FarandoleLocalRank", local_rank);
 FARANDOLE_REGISTER_TOPOLOGY_KERNEL("FarandoleLocalSize", local_size);
-FARANDOLE_REGISTER_TOPOLOGY_KERNEL("FarandoleProcessSetIncluded", is_included);
+FARANDOLE_REGISTER_TOPOLOGY_KERNEL("FarandoleProcessSetIncluded", inclusion_of);
 
 }  // namespace
 
@@ -79,7 +80,7 @@ void register_gpu_topology() {
   register_gpu_kernel<TopologyKernel<size_of>>("FarandoleSize", {"value"});
   register_gpu_kernel<TopologyKernel<local_rank>>("FarandoleLocalRank", {"value"});
   register_gpu_kernel<TopologyKernel<local_size>>("FarandoleLocalSize", {"value"});
-  register_gpu_kernel<TopologyKernel<is_included>>("FarandoleProcessSetIncluded", {"value"});
+  register_gpu_kernel<TopologyKernel<inclusion_of>>("FarandoleProcessSetIncluded", {"value"});
 }
 
 }  // namespace farandole_tensorflow

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loops compiled for several instruction sets; the processor's is chosen at run time.
+// Loops compiled for several instruction sets; the variant for this processor is chosen at run time.
 #pragma once
 
 #include "farandole/core/reduce.h"

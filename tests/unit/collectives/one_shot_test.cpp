@@ -396,7 +396,7 @@ TEST(TryOneShot, IsANoOpBeforeTheRanksAreConnected) {
 TEST(TryOneShot, FirstRankFallsBackToOperation) {
   Pair pair;
   pair.ranks().connect();
-  EXPECT_EQ(pair.try_on(0, kFirst), Attempt::kArrived);
+  EXPECT_EQ(pair.try_on(0, kFirst), Attempt::kPublished);
   EXPECT_EQ(pair.shown_number(0, kFirst), kFirst);
   EXPECT_EQ(pair.try_on(1, kFirst), Attempt::kDone);
   EXPECT_TRUE(pair.has_sum(1));
@@ -409,8 +409,8 @@ TEST(TryOneShot, FirstRankFallsBackToOperation) {
 TEST(TryOneShot, MismatchFallsBackToOperation) {
   Pair pair;
   pair.ranks().connect();
-  EXPECT_EQ(pair.try_on(0, kFirst, 10), Attempt::kArrived);
-  EXPECT_EQ(pair.try_on(1, kFirst, 11), Attempt::kArrived);
+  EXPECT_EQ(pair.try_on(0, kFirst, 10), Attempt::kPublished);
+  EXPECT_EQ(pair.try_on(1, kFirst, 11), Attempt::kPublished);
   std::vector<std::unique_ptr<ShmOperation>> operations;
   for (const int rank : {0, 1}) {
     operations.push_back(pair.operation(rank, kFirst, /*has_arrived=*/true));
@@ -427,11 +427,11 @@ TEST(TryOneShot, MismatchFallsBackToOperation) {
 TEST(TryOneShot, DoesNotWaitForALaneInUse) {
   Pair pair;
   pair.ranks().connect();
-  EXPECT_EQ(pair.try_on(1, kFirst), Attempt::kArrived);
+  EXPECT_EQ(pair.try_on(1, kFirst), Attempt::kPublished);
   EXPECT_EQ(pair.try_on(0, kFirst), Attempt::kDone);
   // Rank 1 has not completed the first operation, so rank 1 may still read rank 0's data in that lane. The third
   // operation uses the same lane.
-  EXPECT_EQ(pair.try_on(0, kSecond), Attempt::kArrived);
+  EXPECT_EQ(pair.try_on(0, kSecond), Attempt::kPublished);
   EXPECT_EQ(pair.try_on(0, kThird), Attempt::kNotBegun);
   EXPECT_EQ(pair.shown_number(0, kThird), kFirst);
 }

@@ -348,7 +348,7 @@ TEST(WorkQueue, PollingHealthEndsCallsPastTheirDeadline) {
 
 TEST(WorkQueue, PollingHealthEndsAWaitForARankThatHasLeft) {
   Queues queues;
-  queues.endpoint(1).late_ranks().set_left(true);
+  queues.endpoint(1).late_ranks().set_has_left(true);
   EXPECT_THAT(failure_of_a_wait<PeerLost>(queues), HasSubstr("rank 1"));
 }
 

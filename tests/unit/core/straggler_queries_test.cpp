@@ -110,13 +110,13 @@ TEST(StragglerQueries, DepartureIsRememberedForAWhile) {
   EXPECT_TRUE(queries.has_left(2, Seconds(0)));
   EXPECT_TRUE(queries.has_left(3, Seconds(0)));
   EXPECT_FALSE(queries.has_left(3, Seconds(1000)));
-  queries.set_left(3, false);
+  queries.set_has_left(3, false);
   EXPECT_FALSE(queries.has_left(3, Seconds(0)));
 }
 
 /// All but one wait for that one, in a tree of messages: each only for its child. The last one to be named by everybody
 /// is found by hints, and each round of questions costs the job no more than a bounded number of messages per process.
-TEST(StragglerQueries, AFleetFindsTheMissingRankWithFewMessages) {
+TEST(StragglerQueries, LargeJobFindsTheMissingRankWithFewMessages) {
   constexpr int kProcesses = 300;
   const Topology topology = make_topology(kProcesses);
   std::vector<std::unique_ptr<StragglerQueries>> fleet;
@@ -171,7 +171,7 @@ TEST(StragglerQueries, NamesTheSurelyMissingBeforeTheSilent) {
       << "who is asked about a collective may be missing in the next";
 }
 
-TEST(StragglerQueries, AQuestionToManyIsBounded) {
+TEST(StragglerQueries, AQueryOfManyRanksAsksAFew) {
   const Topology topology = make_topology(1000);
   StragglerQueries queries = make_queries(topology, 3);
   EXPECT_EQ(queries.ask(kCommunicator, 5, all_of(topology), all_of(topology)).size(), StragglerQueries::kMaxAsked);

@@ -41,7 +41,7 @@ TEST(Negotiator, WaitsUntilEveryRankHasSubmitted) {
   EXPECT_FALSE(ranks[0].must_answer());
 }
 
-TEST(Negotiator, NewNamesAreHeldToBeAnnouncedTogether) {
+TEST(Negotiator, NewNamesWaitToBeAnnouncedTogether) {
   Ranks ranks(2);
   EXPECT_EQ(ranks[0].next_wakeup(), Negotiator::Time::max());
   ranks.submit(0, allreduce("a"));

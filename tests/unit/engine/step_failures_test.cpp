@@ -16,17 +16,17 @@ constexpr StepFailures::Generation kFirstStep = StepFailures::kFirstGeneration;
 
 TEST(StepFailures, RefusesStepsBegunBeforeTheLastFailure) {
   StepFailures steps;
-  EXPECT_EQ(steps.refuse("a", kFirstStep), std::nullopt);
+  EXPECT_EQ(steps.refusal_of("a", kFirstStep), std::nullopt);
   steps.fail("ranks disagree");
   EXPECT_EQ(steps.generation(), kFirstStep) << "the negotiation has not ended";
-  EXPECT_EQ(steps.refuse("a", kFirstStep), std::nullopt);
+  EXPECT_EQ(steps.refusal_of("a", kFirstStep), std::nullopt);
   EXPECT_TRUE(steps.end_negotiation());
-  const auto refused = steps.refuse("a", kFirstStep);
+  const auto refused = steps.refusal_of("a", kFirstStep);
   ASSERT_TRUE(refused.has_value());
   EXPECT_EQ(refused->kind, ErrorKind::kMismatch);
   EXPECT_THAT(refused->text, HasSubstr("'a' is of a step that has failed: ranks disagree"));
-  EXPECT_EQ(steps.refuse("a", kFirstStep + 1), std::nullopt);
-  EXPECT_EQ(steps.refuse("a", StepFailures::kNoStep), std::nullopt);
+  EXPECT_EQ(steps.refusal_of("a", kFirstStep + 1), std::nullopt);
+  EXPECT_EQ(steps.refusal_of("a", StepFailures::kNoStep), std::nullopt);
 }
 
 TEST(StepFailures, WithheldFailuresAreTakenOnceOrDroppedOnGiveUp) {
@@ -79,7 +79,7 @@ TEST(StepFailures, EachNegotiationWithAFailureIsOneGeneration) {
       ASSERT_THAT(steps.error("x").text, HasSubstr(text)) << "the first of them";
       ASSERT_EQ(steps.generation(), generation);
       for (StepFailures::Generation began = 0; began <= generation; ++began) {
-        ASSERT_EQ(steps.refuse("x", began).has_value(), began != StepFailures::kNoStep && began < generation);
+        ASSERT_EQ(steps.refusal_of("x", began).has_value(), began != StepFailures::kNoStep && began < generation);
       }
     }
   } while (next_of_all(ways));

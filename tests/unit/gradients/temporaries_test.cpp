@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Containers that are read or written after the call has returned must not be temporaries: such calls do not compile.
+// Containers that are read or written after the call has returned must not be temporaries: calls that pass one do not
+// compile.
 #include <gtest/gtest.h>
 
 #include <array>

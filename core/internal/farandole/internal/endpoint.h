@@ -155,7 +155,7 @@ class LateRanks {
 
   /// Publishes whether this rank has entered its last collective. Ranks that wait in vain for a rank that has left
   /// raise PeerLost.
-  void set_left(bool left);
+  void set_has_left(bool left);
   /// Messages of a rank that has left may still be on their way for this long.
   static constexpr Seconds kGoodbye{1.0};
   /// True if `rank` left more than kGoodbye ago: its last messages have arrived.

@@ -60,7 +60,7 @@ def _leaves(logs: Dict[str, Any], prefix: str = "") -> Dict[str, Any]:
 
 
 def _filled(logs: Dict[str, Any], leaves: Dict[str, Any], prefix: str = "") -> Dict[str, Any]:
-    """A dictionary with the structure of `logs` and other leaves."""
+    """A dictionary with the structure of `logs` and the values of `leaves`."""
     return {
         key: _filled(value, leaves, f"{prefix}{key}/") if isinstance(value, dict) else leaves[f"{prefix}{key}"]
         for key, value in logs.items()

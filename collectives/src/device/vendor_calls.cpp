@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "device/vendor_threads.h"
+#include "device/vendor_calls.h"
 
 #include <unistd.h>
 
@@ -31,11 +31,11 @@ void wait_at_exit(int status, void* /*unused*/) {
 
 }  // namespace
 
-VendorThreadScope::VendorThreadScope() {
+VendorCallScope::VendorCallScope() {
   open_scopes.fetch_add(1, std::memory_order_relaxed);
 }
 
-VendorThreadScope::~VendorThreadScope() {
+VendorCallScope::~VendorCallScope() {
   open_scopes.fetch_sub(1, std::memory_order_release);
 }
 

@@ -5,12 +5,12 @@
 namespace farandole {
 
 /// Marks a scope in which a thread of Farandole calls a vendor's library. Use it on threads that may never be joined.
-class VendorThreadScope {
+class VendorCallScope {
  public:
-  VendorThreadScope();
-  ~VendorThreadScope();
-  VendorThreadScope(const VendorThreadScope&) = delete;
-  VendorThreadScope& operator=(const VendorThreadScope&) = delete;
+  VendorCallScope();
+  ~VendorCallScope();
+  VendorCallScope(const VendorCallScope&) = delete;
+  VendorCallScope& operator=(const VendorCallScope&) = delete;
 };
 
 /// Registers an exit handler that waits up to two seconds for all scopes to end, and otherwise ends the process by

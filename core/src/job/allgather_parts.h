@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Allgather of structs among the processes of a job, used while the job is joined.
+// Allgather of structs among the processes of a job, used while the processes join the job.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ namespace farandole {
 
 /// Returns every process's `mine`, in the order of processes. Collective over the processes of the group; blocks.
 template <class Part>
-std::vector<Part> gather_parts(ProcessGroup& group, const Part& mine) {
+std::vector<Part> allgather_parts(ProcessGroup& group, const Part& mine) {
   std::vector<Part> all(static_cast<std::size_t>(group.process_count()));
   group.allgather(&mine, all.data(), sizeof mine);
   return all;
