@@ -141,11 +141,15 @@ int main(int argc, char** argv) {
   ErrorReport errors("farandole-bench");
   return errors.exit_status([&] {
     const farandole::tools::Program program = farandole::bench::describe_program();
-    const auto values =
-        farandole::tools::parse_options({argv + 1, argv + argc}, program.options, {}, program.foreign_names);
-    if (farandole::tools::answer(values, program)) return farandole::kExitDone;
+    const std::optional<Options> options = errors.print_errors_of_command_line([&]() -> std::optional<Options> {
+      const auto values =
+          farandole::tools::parse_options({argv + 1, argv + argc}, program.options, {}, program.foreign_names);
+      if (farandole::tools::answer(values, program)) return std::nullopt;
+      return farandole::bench::options_from(values);
+    });
+    if (!options) return farandole::kExitDone;
     if (std::find(argv + 1, argv + argc, std::string_view("--tune")) != argv + argc) warn_of_open_mpi();
-    const int status = run(farandole::bench::options_from(values), errors);
+    const int status = run(*options, errors);
     farandole::tools::check_standard_output();
     return status;
   });

@@ -258,7 +258,9 @@ int main_with(int argc, char** argv) {
   ErrorReport errors("farandole-info");
   return errors.exit_status([&] {
     const tools::Program program = describe_program();
-    const po::variables_map options = tools::parse_options({argv + 1, argv + argc}, program.options);
+    const po::variables_map options = errors.print_errors_of_command_line([&] {
+      return tools::parse_options({argv + 1, argv + argc}, program.options);
+    });
     if (tools::answer(options, program)) return kExitDone;
     run(options, errors);
     tools::check_standard_output();

@@ -3,8 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <thread>
 #include <utility>
 
 #include "farandole/collectives/agreement.h"
@@ -13,12 +15,19 @@
 namespace farandole {
 namespace {
 
-/// "rank 1: ", from the environment variables of the launcher; empty if no launcher started this process.
+constexpr std::chrono::seconds kLauncherNeeds{1};
+
+/// The rank in the environment variables of the launcher; empty if no launcher started this process.
 std::string launched_rank() {
   for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "FARANDOLE_RANK", "RANK"}) {
-    if (const char* value = std::getenv(variable)) return fmt::format("rank {}: ", value);
+    if (const char* value = std::getenv(variable)) return value;
   }
   return "";
+}
+
+/// "rank 1: ", or empty.
+std::string prefix_of(const std::string& rank) {
+  return rank.empty() ? "" : fmt::format("rank {}: ", rank);
 }
 
 int status_of(const std::exception& error) {
@@ -33,6 +42,11 @@ std::optional<int> rank_in(const Communicator& ranks) {
 
 ErrorReport::ErrorReport(std::string program) : program_(std::move(program)) {}
 
+void ErrorReport::wait_for_end_by_launcher() {
+  const std::string rank = launched_rank();
+  if (!rank.empty() && rank != "0") std::this_thread::sleep_for(kLauncherNeeds);
+}
+
 void ErrorReport::print_line(std::string_view text) {
   // Hold the lock while printing: a second thread that returned earlier could let other ranks learn of the failure
   // before the text is out.
@@ -44,8 +58,8 @@ void ErrorReport::print_line(std::string_view text) {
 }
 
 void ErrorReport::print(const std::exception& error, std::optional<int> rank) {
-  print_line(fmt::format("{}: {}{}", name(kind_of(error)), rank ? fmt::format("rank {}: ", *rank) : launched_rank(),
-                         message_of(error)));
+  const std::string number = rank ? std::to_string(*rank) : launched_rank();
+  print_line(fmt::format("{}: {}{}", name(kind_of(error)), prefix_of(number), message_of(error)));
 }
 
 int ErrorReport::print_errors_of(Communicator& ranks, const std::function<void()>& part) {

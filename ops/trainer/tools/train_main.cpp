@@ -149,7 +149,9 @@ int run(const TrainCommand& command, ErrorReport& errors) {
 int main(int argc, char** argv) {
   ErrorReport errors("farandole-train");
   return errors.exit_status([&] {
-    const std::optional<TrainCommand> command = parse_command_line({argv + 1, argv + argc});
+    const std::optional<TrainCommand> command = errors.print_errors_of_command_line([&] {
+      return parse_command_line({argv + 1, argv + argc});
+    });
     return command ? run(*command, errors) : kExitDone;
   });
 }

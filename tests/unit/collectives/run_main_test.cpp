@@ -4,12 +4,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "farandole/collectives/agreement.h"
 #include "farandole/core/error.h"
+#include "farandole/internal/error_report.h"
+#include "variable.h"
 
 namespace farandole {
 namespace {
@@ -71,6 +74,26 @@ TEST(RunMain, ForeignExceptionIsInternal) {
   const Ended ended = end_of([](Communicator&) -> int { throw std::runtime_error("no more data"); }, 1);
   EXPECT_EQ(ended.status, 1);
   EXPECT_THAT(ended.printed, StartsWith("sum: Internal: no more data\n"));
+}
+
+/// How long a rank takes that cannot read its command line.
+std::chrono::duration<double> time_of_wrong_usage(const char* rank) {
+  const test::Variable launched("FARANDOLE_RANK", rank);
+  ErrorReport errors("sum");
+  testing::internal::CaptureStderr();
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_THROW(errors.print_errors_of_command_line([]() -> int { throw InvalidArgument("no option"); }),
+               InvalidArgument);
+  const auto took = std::chrono::steady_clock::now() - begin;
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            std::string("sum: InvalidArgument: rank ") + rank + ": no option\n");
+  return took;
+}
+
+/// So that a launcher that ends the job with rank 0 shows the text once.
+TEST(ErrorReport, OtherRanksPrintWrongUsageAfterRank0) {
+  EXPECT_GE(time_of_wrong_usage("1").count(), 1.0);
+  EXPECT_LT(time_of_wrong_usage("0").count(), 1.0);
 }
 
 }  // namespace

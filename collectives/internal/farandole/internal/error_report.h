@@ -29,8 +29,9 @@ inline constexpr int kExitUsage = 2;
 ///     int main(int argc, char** argv) {
 ///       ErrorReport errors("farandole-example");
 ///       return errors.exit_status([&] {
+///         const Options options = errors.print_errors_of_command_line([&] { return options_of(argc, argv); });
 ///         World world;
-///         return errors.print_errors_of([&] { return run_in(world); });
+///         return errors.print_errors_of([&] { return run_in(world, options); });
 ///       });
 ///     }
 ///
@@ -58,6 +59,19 @@ class ErrorReport {
       throw;
     }
   }
+  /// Runs the part of the program that reads the command line, before the process joins a job. All ranks of a job raise
+  /// the same error there. Rank 0 prints the error and ends; some launchers, Open MPI's for example, then end the other
+  /// ranks. A rank that is still there after a second prints the error, too.
+  template <class Part>
+  auto print_errors_of_command_line(const Part& part) {
+    try {
+      return part();
+    } catch (const std::exception& error) {
+      wait_for_end_by_launcher();
+      print(error);
+      throw;
+    }
+  }
   /// Runs the work of one rank, inside the function that `run_replicas` calls, and prints an exception that the work
   /// throws. Returns kExitDone, or the exit status of an error that all ranks raise together (RaisedByAll): the job is
   /// intact then, and every rank shuts down cleanly. Rethrows every other error.
@@ -71,6 +85,8 @@ class ErrorReport {
   int exit_status(const std::function<int()>& body);
 
  private:
+  /// On ranks other than 0: waits for a second. Returns immediately on rank 0, and in a process without a launcher.
+  static void wait_for_end_by_launcher();
   void print_line(std::string_view text);
   void print_mismatch(Communicator& ranks, const Mismatch& error);
   void print_of_all(Communicator& ranks, int origin, const std::exception& error);
