@@ -15,7 +15,7 @@
 namespace farandole {
 namespace {
 
-constexpr std::chrono::seconds kLauncherNeeds{1};
+constexpr std::chrono::seconds kLauncherNeeds{3};
 
 /// The rank in the environment variables of the launcher; empty if no launcher started this process.
 std::string launched_rank() {

@@ -61,7 +61,7 @@ class ErrorReport {
   }
   /// Runs the part of the program that reads the command line, before the process joins a job. All ranks of a job raise
   /// the same error there. Rank 0 prints the error and ends; some launchers, Open MPI's for example, then end the other
-  /// ranks. A rank that is still there after a second prints the error, too.
+  /// ranks. A rank that is still there after 3 s prints the error, too.
   template <class Part>
   auto print_errors_of_command_line(const Part& part) {
     try {
@@ -85,7 +85,7 @@ class ErrorReport {
   int exit_status(const std::function<int()>& body);
 
  private:
-  /// On ranks other than 0: waits for a second. Returns immediately on rank 0, and in a process without a launcher.
+  /// On ranks other than 0: waits for 3 s. Returns immediately on rank 0, and in a process without a launcher.
   static void wait_for_end_by_launcher();
   void print_line(std::string_view text);
   void print_mismatch(Communicator& ranks, const Mismatch& error);
