@@ -55,6 +55,10 @@ esac
 train=("$build/bin/farandole-train" --model cnn)
 launch=()
 
+minutes() {
+  case $1 in 0) echo 'less than a minute' ;; 1) echo 'about a minute' ;; *) echo "about $1 minutes" ;; esac
+}
+
 # Measures the first steps, and adds `--epochs` for a training of at most about ten minutes. An epoch has 60,000 images.
 limit_epochs() {
   local steps=$build/first_steps.json rate epochs
@@ -64,12 +68,12 @@ limit_epochs() {
   if [ "${rate:-0}" -lt 1 ]; then rate=1; fi
   epochs=$((rate * 600 / 60000))
   if [ "$epochs" -ge 5 ]; then
-    echo "fashion_mnist.sh: $rate images per second, so the 5 epochs take about $((5000 / rate)) minutes" >&2
+    echo "fashion_mnist.sh: $rate images per second, so the 5 epochs take $(minutes $((5000 / rate)))" >&2
     return
   fi
   if [ "$epochs" -lt 1 ]; then epochs=1; fi
-  echo "fashion_mnist.sh: $rate images per second, so the training takes $epochs of 5 epochs: about" \
-    "$((epochs * 1000 / rate)) minutes. --epochs 5 trains all" >&2
+  echo "fashion_mnist.sh: $rate images per second, so the training takes $epochs of 5 epochs:" \
+    "$(minutes $((epochs * 1000 / rate))). --epochs 5 trains all" >&2
   train+=(--epochs "$epochs")
 }
 

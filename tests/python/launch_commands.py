@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 import support
 
@@ -267,6 +268,10 @@ class ProgramTest(unittest.TestCase):
             os.chmod("sum.py", 0o755)
             self.assertRegex(self.refused("sum.py"), r"^sum.py has no first line with #!.*python sum.py$")
             self.assertIn("there is no program train.py,", self.refused("train.py"))
+            with mock.patch.dict(os.environ, PATH=directory):
+                self.assertNotIn("did you mean", self.refused("python", "x.py"))
+                os.symlink("good.py", "python3")
+                self.assertTrue(self.refused("python", "x.py").endswith("did you mean: farandole-run -np 2 python3 x.py"))
             for program in ("./good.py", "good.py", "true", sys.executable):
                 _checks.check_program([program], "farandole-run", [])
 

@@ -45,7 +45,10 @@ def check_program(program: Sequence[str], name: str, options: Sequence[str]) -> 
     """
     path = shutil.which(program[0]) or program[0]
     if not os.path.isfile(path):
-        raise errors.InvalidArgument(f"there is no program {program[0]}, neither on PATH nor in this directory")
+        missing = f"there is no program {program[0]}, neither on PATH nor in this directory"
+        if program[0] == "python" and shutil.which("python3"):
+            missing += f"; did you mean: {name} {shlex.join([*options, 'python3', *program[1:]])}"
+        raise errors.InvalidArgument(missing)
     interpreter = _INTERPRETERS.get(os.path.splitext(path)[1])
     problem = _why_not_executable(path, interpreter)
     if problem and interpreter:

@@ -194,7 +194,14 @@ def _add_without_effect(parser: argparse.ArgumentParser) -> None:
 
 
 def _wrapped(text: str) -> str:
-    return textwrap.fill(text, shutil.get_terminal_size().columns - 2)
+    return textwrap.fill(text, shutil.get_terminal_size().columns - 2, break_on_hyphens=False)
+
+
+class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Keeps names of options whole, so that a reader can search for them and copy them."""
+
+    def _split_lines(self, text: str, width: int) -> List[str]:
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -209,7 +216,7 @@ def make_parser(name: str = "farandole-run") -> argparse.ArgumentParser:
         usage=f"{name} -np RANKS [-H HOST:SLOTS,…] [options] PROGRAM [ARGUMENT …]",
         description=_wrapped(DESCRIPTION),
         epilog="examples:\n" + "".join(f"  {command}\n" for _, command in EXAMPLES) + f"\n{_wrapped(NOTES)}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_HelpFormatter,
         allow_abbrev=False,
         add_help=False,
     )
