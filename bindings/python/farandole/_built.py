@@ -3,7 +3,6 @@
 
 import ctypes
 import os
-from pathlib import Path
 from typing import Dict, Optional
 
 from . import _engine, errors
@@ -16,10 +15,7 @@ def _device_settings() -> Optional[Dict[str, str]]:
     except errors.InvalidArgument:  # invalid settings, which `init` reports
         return None
     settings = facts["settings"]
-    beside = Path(os.path.realpath(facts["library"])).parent / "farandole"
-    directories = [beside, *map(Path, filter(None, [settings["FARANDOLE_PLUGIN_DIR"]]))]
-    is_installed = any((directory / "libfarandole_cuda.so").exists() for directory in directories)
-    return settings if is_installed and settings["FARANDOLE_CUDA"] != "off" else None
+    return settings if "cuda" in facts["device_plugins"] and settings["FARANDOLE_CUDA"] != "off" else None
 
 
 def _loaded(path: str) -> Optional[ctypes.CDLL]:

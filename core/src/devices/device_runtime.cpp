@@ -6,6 +6,8 @@
 #include <atomic>
 #include <exception>
 #include <mutex>
+#include <string>
+#include <vector>
 
 #include "farandole/core/error.h"
 #include "farandole/internal/library_thread.h"
@@ -75,6 +77,11 @@ const DeviceAvailability& device_runtime(const Settings& settings) {
     loaded_devices.store(new DeviceAvailability(load_devices(settings)), std::memory_order_release);
   });
   return *loaded_devices.load(std::memory_order_acquire);
+}
+
+std::vector<std::string> available_device_plugins(const Settings& settings) {
+  if (!has_plugin(kDevicePluginName, settings)) return {};
+  return {std::string(kDevicePluginName)};
 }
 
 }  // namespace farandole

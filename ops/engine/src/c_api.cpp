@@ -17,6 +17,7 @@
 #include "farandole/internal/communicator_access.h"
 #include "farandole/internal/forked_children.h"
 #include "farandole/internal/log.h"
+#include "farandole/sdk/device.h"
 #include "process.h"
 #include "struct_copy.h"
 
@@ -149,6 +150,7 @@ nlohmann::json description() {
   text["initialized"] = process != nullptr;
   const Settings settings = process ? process->world.settings() : Settings::from_environment();
   text["plugins"] = available_backends(settings);
+  text["device_plugins"] = available_device_plugins(settings);
   nlohmann::json& variables = text["settings"];
   for (const SettingInfo& info : settings_table()) variables[std::string(info.variable)] = value_text(settings, info);
   if (!process) return text;

@@ -70,6 +70,12 @@ TEST_F(DeviceRuntimeTest, IsOffWhereTheUserSaysSo) {
   EXPECT_EXIT(tell("one"), ExitedWithCode(0), HasSubstr("here: reason: FARANDOLE_CUDA=off"));
 }
 
+TEST_F(DeviceRuntimeTest, PluginIsAvailableWhereItsFileIs) {
+  EXPECT_EQ(available_device_plugins(settings_), std::vector<std::string>{"cuda"});
+  settings_.devices.cuda = "off";
+  EXPECT_EQ(available_device_plugins(settings_), std::vector<std::string>{"cuda"}) << "installed, though switched off";
+}
+
 TEST_F(DeviceRuntimeTest, HandsThePathsOfLibrariesOn) {
   settings_.devices.cuda_library = "/a/libcuda.so";
   settings_.devices.nccl_library = "/b/libnccl.so";

@@ -263,5 +263,7 @@ struct DeviceAvailability {
 /// may take seconds, and children forked afterwards cannot use devices. Never throws; problems are described in
 /// `reason`. Thread-safe.
 const DeviceAvailability& device_runtime(const Settings& settings);
+/// Names of the plug-ins for devices that `device_runtime` can find: "cuda", or none. Loads nothing.
+std::vector<std::string> available_device_plugins(const Settings& settings);
 
 }  // namespace FARANDOLE_API
