@@ -173,8 +173,8 @@ allreduce = _blocking(
     tensor: of the same shape and type on all ranks.
     op: Average (the default), Sum, Min, Max, Product or Adasum, which takes floating-point types only. `average=False`
         is Horovod's older form of op=Sum.
-    prescale_factor, postscale_factor: factors of the inputs and of the result. Products of integers, and their average,
-        are truncated toward zero. Factors and Average do not support bool.
+    prescale_factor, postscale_factor: factors of the inputs and of the result. Integers that are scaled or averaged are
+        truncated toward zero. Factors and Average do not support bool.
     out: array for the result, which may be `tensor`. None: a new array.
 
     Collective over the process set. Blocks. A rank sends about 2 · (size - 1) / size times the bytes of a large array.

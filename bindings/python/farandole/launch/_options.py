@@ -78,7 +78,7 @@ _REASONS = {
     "autotune-bayes-opt-max-samples": _TUNED,
     "autotune-gaussian-process-noise": _TUNED,
     "mpi-threads-disable": "Farandole takes the thread level that the program's MPI has",
-    "num-nccl-streams": "TensorFlow's tensors are reduced on the host",
+    "num-nccl-streams": "a process set has one stream, in which its collectives on a GPU run in order",
     "thread-affinity": "threads of Farandole are not bound to cores",
     "ccl-bgt-affinity": "oneCCL is not used",
     "gloo-timeout-seconds": "Gloo is not used; --stall-check-shutdown-time-seconds sets a deadline",
