@@ -167,8 +167,11 @@ TEST(Agreement, TestDataAreCompared) {
 std::shared_ptr<const Dataset> bytes(std::int32_t classes, Normalization normalization, std::int32_t last_label = 0) {
   std::vector<std::int32_t> labels(250);
   labels.back() = last_label;
-  return std::make_shared<const Dataset>(kImage, std::vector<std::uint8_t>(250 * 64, 7), labels, classes,
-                                         normalization);
+  return memory_dataset({.shape = kImage,
+                         .inputs = std::vector<std::uint8_t>(250 * 64, 7),
+                         .normalization = normalization,
+                         .labels = labels,
+                         .classes = classes});
 }
 
 TEST(Agreement, LabelsClassesAndNormalizationAreCompared) {
@@ -234,7 +237,7 @@ TEST(Agreement, DataToEvaluateAreCompared) {
   });
   for (const std::string& message : other_data) EXPECT_TRUE(contains(message, "the checksum of the data to evaluate"));
   for (const std::string& message : other_shape)
-    EXPECT_TRUE(contains(message, "those of the evaluated data are 8x9x1"));
+    EXPECT_TRUE(contains(message, "those of the data to evaluate are 8x9x1"));
 }
 
 TEST(Agreement, ErrorsOfOneRankComeBeforeTheComparison) {

@@ -20,6 +20,7 @@
 #include "farandole/internal/limits.h"
 #include "farandole/trainer/loader.h"
 #include "mirror.h"
+#include "program_code.h"
 #include "shared_facts.h"
 #include "trainer_options.h"
 #include "training_checkpoints.h"
@@ -83,7 +84,7 @@ void append(std::vector<SharedFact>& facts, const std::vector<SharedFact>& more)
 template <class Scalar>
 struct Trainer<Scalar>::State {
   State(Communicator world, Model<Scalar> network, std::shared_ptr<const Dataset> training_data,
-        std::shared_ptr<const Dataset> test_data, TrainerOptions wanted);
+        std::shared_ptr<const Dataset> test_data, TrainerOptions wanted, LossPointer<Scalar> wanted_loss);
 
   std::int64_t total_steps() const { return options.epochs * loader.batches_per_epoch(); }
   std::int64_t last_step() const {
@@ -91,11 +92,17 @@ struct Trainer<Scalar>::State {
   }
   /// Returns true if a replica asks to stop.
   bool train_one_step(Totals& epoch);
-  void update(const StepResult& result);
+  /// Raises DataError on all ranks if the loss is not a finite number. Says whether the data are the reason.
+  void check_loss(const StepResult& result, std::span<const std::uint32_t> batch);
+  void update();
   void report_step(const StepResult& result, const Totals& epoch, Seconds taken) const;
   void finish_epoch(const Totals& epoch);
   EpochReport make_report(const Totals& totals);
-  Evaluation evaluate_test() { return trainer::evaluate(communicator, model, *test, options.evaluation_batch); }
+  Evaluation evaluate_test() { return trainer::evaluate(communicator, model, *loss, *test, options.evaluation_batch); }
+  /// The accuracy in training; NaN if the samples have no classes.
+  double accuracy(const Totals& totals) const {
+    return training->classes() > 0 ? totals.accuracy() : std::numeric_limits<double>::quiet_NaN();
+  }
   void save(const Totals& epoch);
   std::uint32_t check_replicas();
 
@@ -103,6 +110,7 @@ struct Trainer<Scalar>::State {
   Model<Scalar> model;
   std::shared_ptr<const Dataset> training, test;
   const TrainerOptions options;
+  const LossPointer<Scalar> loss;
   Loader loader;
   Optimizer<Scalar> optimizer;
   TrainingCheckpoints<Scalar> checkpoints;
@@ -121,16 +129,18 @@ Model<Scalar> with_gradients_in_windows(Model<Scalar> model, Communicator& commu
 
 template <class Scalar>
 Trainer<Scalar>::State::State(Communicator world, Model<Scalar> network, std::shared_ptr<const Dataset> training_data,
-                              std::shared_ptr<const Dataset> test_data, TrainerOptions wanted)
+                              std::shared_ptr<const Dataset> test_data, TrainerOptions wanted,
+                              LossPointer<Scalar> wanted_loss)
     : communicator(std::move(world)),
       model(with_gradients_in_windows(std::move(network), communicator)),
       training(std::move(training_data)),
       test(std::move(test_data)),
       options(std::move(wanted)),
+      loss(std::move(wanted_loss)),
       loader(training->size(), options.global_batch, options.seed),
       optimizer(options.optimizer, model.parameter_layout(), model.parameters().size()),
       checkpoints(communicator, model, optimizer, options, *training),
-      step(communicator, model, *training, options) {
+      step(communicator, model, *loss, *training, options) {
   const KernelThreads threads(kernel_threads(options, communicator));
   if (options.initialize) model.initialize(options.seed);
   const CheckpointState state = checkpoints.open();
@@ -146,7 +156,8 @@ bool Trainer<Scalar>::State::train_one_step(Totals& epoch) {
   loader.start_epoch(steps_done / loader.batches_per_epoch());
   const auto batch = loader.batch(steps_done % loader.batches_per_epoch());
   const StepResult result = step.run(batch, steps_done);
-  update(result);
+  check_loss(result, batch);
+  update();
   ++steps_done;
   last_evaluation.reset();
   const Seconds taken = Clock::now() - start;
@@ -161,14 +172,21 @@ bool Trainer<Scalar>::State::train_one_step(Totals& epoch) {
 }
 
 template <class Scalar>
-void Trainer<Scalar>::State::update(const StepResult& result) {
-  if (!std::isfinite(result.loss_sum)) {
-    raise_on_all(ErrorKind::kDataError,
-                 fmt::format("training step {}, epoch {}: the loss is not a number ({}). Parameters are as they were "
-                             "before it. What to try: a lower --learning-rate, --warmup-steps, --clip-norm 1",
-                             steps_done + 1, steps_done / loader.batches_per_epoch() + 1,
-                             std::isnan(result.loss_sum) ? "NaN" : "infinite"));
-  }
+void Trainer<Scalar>::State::check_loss(const StepResult& result, std::span<const std::uint32_t> batch) {
+  if (std::isfinite(result.loss_sum)) return;
+  const std::optional<std::uint32_t> sample = step.find_not_finite(batch);
+  const std::string reason =
+      sample ? fmt::format("Sample {} of the training data has a number that is NaN or infinite", *sample)
+             : "What to try: a lower --learning-rate, --warmup-steps, --clip-norm 1";
+  raise_on_all(ErrorKind::kDataError,
+               fmt::format("training step {}, epoch {}: the loss is not a number ({}). Parameters are as they were "
+                           "before it. {}",
+                           steps_done + 1, steps_done / loader.batches_per_epoch() + 1,
+                           std::isnan(result.loss_sum) ? "NaN" : "infinite", reason));
+}
+
+template <class Scalar>
+void Trainer<Scalar>::State::update() {
   double scale = 1;
   if (options.clip_norm > 0) {
     scale = clipping_factor(global_norm<Scalar>(model.gradients()), options.clip_norm);
@@ -183,14 +201,15 @@ template <class Scalar>
 void Trainer<Scalar>::State::report_step(const StepResult& result, const Totals& epoch, Seconds taken) const {
   if (!options.on_step) return;
   const std::int64_t per_epoch = loader.batches_per_epoch();
-  options.on_step({.training_step = steps_done,
-                   .epoch = (steps_done - 1) / per_epoch + 1,
-                   .step_of_epoch = (steps_done - 1) % per_epoch + 1,
-                   .steps_per_epoch = per_epoch,
-                   .loss = result.loss_sum / static_cast<double>(result.samples),
-                   .epoch_loss = epoch.loss(),
-                   .epoch_accuracy = epoch.accuracy(),
-                   .seconds = taken.count()});
+  const StepReport report{.training_step = steps_done,
+                          .epoch = (steps_done - 1) / per_epoch + 1,
+                          .step_of_epoch = (steps_done - 1) % per_epoch + 1,
+                          .steps_per_epoch = per_epoch,
+                          .loss = result.loss_sum / static_cast<double>(result.samples),
+                          .epoch_loss = epoch.loss(),
+                          .epoch_accuracy = accuracy(epoch),
+                          .seconds = taken.count()};
+  call_program(communicator, "TrainerOptions::on_step", [&] { options.on_step(report); });
 }
 
 template <class Scalar>
@@ -206,7 +225,7 @@ EpochReport Trainer<Scalar>::State::make_report(const Totals& totals) {
   return {.epoch = (steps_done + per_epoch - 1) / per_epoch,
           .training_steps = steps_done,
           .loss = totals.loss(),
-          .accuracy = totals.accuracy(),
+          .accuracy = accuracy(totals),
           .test = last_evaluation,
           .images_per_second = totals.images_per_second(),
           .seconds = totals.training.count(),
@@ -234,31 +253,37 @@ void Trainer<Scalar>::State::finish_epoch(const Totals& epoch) {
     last_evaluation = evaluate_test();
   }
   const EpochReport report = make_report(epoch);
-  if (options.on_epoch) options.on_epoch(report);
+  if (options.on_epoch) {
+    call_program(communicator, "TrainerOptions::on_epoch", [&] { options.on_epoch(report); });
+  }
   if (done % options.checkpoints.every_epochs == 0) save(epoch);
 }
 
 template <class Scalar>
 Trainer<Scalar>::Trainer(Communicator communicator, Model<Scalar> model, std::shared_ptr<const Dataset> training,
-                         std::shared_ptr<const Dataset> test, TrainerOptions options) {
+                         std::shared_ptr<const Dataset> test, TrainerOptions options, LossPointer<Scalar> loss) {
   if (!communicator.valid()) {
     throw InvalidArgument("a trainer needs a communicator; this one is empty: never assigned, or moved from");
   }
+  if (!loss) loss = cross_entropy_loss<Scalar>();
   std::vector<SharedFact> facts;
   agree(communicator, [&] {
     if (!training) throw InvalidArgument("a trainer needs training data");
     facts = facts_of(options);
-    append(facts, facts_of(training.get(), "the training data"));
-    append(facts, facts_of(test.get(), "the test data"));
+    append(facts, facts_of(training.get(), kTrainingData));
+    append(facts, facts_of(test.get(), kTestData));
     append(facts, facts_of(model));
+    facts.push_back({"the loss", loss->name()});
   });
   require_same(communicator, facts);
   agree(communicator, [&] {
-    check(options, {communicator.size(), *training, test.get(), model.input_shape(), model.output_shape()});
+    check(options, {communicator.size(), *training, test.get(), model.input_shape()});
+    loss->check(model.output_shape(), *training, kTrainingData);
+    if (test) loss->check(model.output_shape(), *test, kTestData);
     const Optimizer<Scalar> checked(options.optimizer, {}, 0);
   });
   state_ = std::make_unique<State>(std::move(communicator), std::move(model), std::move(training), std::move(test),
-                                   std::move(options));
+                                   std::move(options), std::move(loss));
 }
 template <class Scalar>
 Trainer<Scalar>::~Trainer() = default;
@@ -305,11 +330,14 @@ template <class Scalar>
 Evaluation Trainer<Scalar>::evaluate(const Dataset& dataset) {
   State& state = this->state();
   internals(state.communicator).endpoint().faults().check_process();
-  agree(state.communicator,
-        [&] { check_data(dataset, "evaluated", state.model.input_shape(), state.model.output_shape()); });
-  require_same(state.communicator, facts_of(&dataset, "the data to evaluate"));
+  const std::string what = "the data to evaluate";
+  agree(state.communicator, [&] {
+    check_data(dataset, what, state.model.input_shape());
+    state.loss->check(state.model.output_shape(), dataset, what);
+  });
+  require_same(state.communicator, facts_of(&dataset, what));
   const KernelThreads threads(kernel_threads(state.options, state.communicator));
-  return trainer::evaluate(state.communicator, state.model, dataset, state.options.evaluation_batch);
+  return trainer::evaluate(state.communicator, state.model, *state.loss, dataset, state.options.evaluation_batch);
 }
 
 template <class Scalar>

@@ -2,9 +2,15 @@
 // Check that options, model, data and number of replicas fit together.
 #pragma once
 
+#include <string>
+
 #include "farandole/trainer/trainer.h"
 
 namespace farandole::trainer {
+
+/// Names of the data sets, for messages.
+inline constexpr const char* kTrainingData = "the training data";
+inline constexpr const char* kTestData = "the test data";
 
 /// Properties of a training that its options must fit.
 struct TrainingFacts {
@@ -12,15 +18,14 @@ struct TrainingFacts {
   const Dataset& training;
   const Dataset* test = nullptr;
   const Shape& model_input;
-  const Shape& model_output;
 };
 
-/// Checks that a data set fits the model. @param what  name of the data set for messages, such as "training"
-/// @throws InvalidArgument  the model cannot take the samples or has too few classes
-void check_data(const Dataset& data, const char* what, const Shape& model_input, const Shape& model_output);
+/// Checks that the model can take the samples of a data set. @param what  name of the data set for messages, such as
+/// "the training data"   @throws InvalidArgument
+void check_data(const Dataset& data, const std::string& what, const Shape& model_input);
 
-/// Checks the options. @throws InvalidArgument  lists the valid choices   @throws Unsupported  the combination of
-/// options is not available
+/// Checks the options, and that the model can take the data. @throws InvalidArgument  lists the valid choices
+/// @throws Unsupported  the combination of options is not available
 void check(const TrainerOptions& options, const TrainingFacts& facts);
 
 }  // namespace farandole::trainer

@@ -2,9 +2,12 @@
 #include "training_step.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <utility>
 
 #include "farandole/internal/deadline.h"
+#include "program_code.h"
 
 namespace farandole::trainer {
 namespace {
@@ -16,19 +19,32 @@ void add(std::span<Scalar> sum, std::span<const Scalar> more) {
   for (std::size_t i = 0; i < sum.size(); ++i) to[i] += from[i];
 }
 
+template <class Scalar>
+bool is_finite(const Tensor<Scalar>& tensor, std::int64_t sample) {
+  const Scalar* const first = tensor.data() + sample * tensor.sample_elements();
+  return std::all_of(first, first + tensor.sample_elements(), [](Scalar value) { return std::isfinite(value); });
+}
+
 }  // namespace
 
 template <class Scalar>
-TrainingStep<Scalar>::TrainingStep(Communicator& communicator, Model<Scalar>& model, const Dataset& data,
-                                   const TrainerOptions& options)
+TrainingStep<Scalar>::TrainingStep(Communicator& communicator, Model<Scalar>& model, const Loss<Scalar>& loss,
+                                   const Dataset& data, const TrainerOptions& options)
     : communicator_(communicator),
       model_(model),
+      loss_(loss),
       data_(data),
       options_(options),
       reducing_(options.averaging && communicator.size() > 1) {
   if (reducing_ && !options.deterministic) make_averager();
   pass_.seed = options.seed;
   if (options.synchronized_layers) pass_.replicas = &communicator_;
+}
+
+template <class Scalar>
+double TrainingStep<Scalar>::stop_vote() const {
+  if (!options_.stop_requested) return 0;
+  return call_program(communicator_, "TrainerOptions::stop_requested", options_.stop_requested) ? 1 : 0;
 }
 
 template <class Scalar>
@@ -68,7 +84,7 @@ StepResult TrainingStep<Scalar>::run_overlapped(std::span<const std::uint32_t> b
     if (index + 1 == options_.accumulate) {
       backward_and_average(accumulated);
     } else {
-      model_.backward(pass_, inputs_, logits_gradient_);
+      model_.backward(pass_, micro_batch_.inputs, output_gradient_);
       accumulate(!accumulated);
       accumulated = true;
     }
@@ -87,12 +103,30 @@ StepResult TrainingStep<Scalar>::run_overlapped(std::span<const std::uint32_t> b
 }
 
 template <class Scalar>
+std::optional<std::uint32_t> TrainingStep<Scalar>::find_not_finite(std::span<const std::uint32_t> batch) {
+  constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
+  const Range own = part_of(static_cast<std::int64_t>(batch.size()), communicator_.size(), communicator_.rank());
+  const auto samples = batch.subspan(static_cast<std::size_t>(own.first), static_cast<std::size_t>(own.count));
+  call_program(communicator_, "Dataset::gather", [&] { data_.gather(samples, micro_batch_); });
+  std::array<std::int64_t, 1> found{kNone};
+  for (std::int64_t i = 0; i < own.count; ++i) {
+    if (is_finite(micro_batch_.inputs, i) && std::isfinite(micro_batch_.weight(i)) &&
+        (micro_batch_.targets.samples() == 0 || is_finite(micro_batch_.targets, i))) {
+      continue;
+    }
+    found[0] = std::min<std::int64_t>(found[0], samples[static_cast<std::size_t>(i)]);
+  }
+  if (reducing_) communicator_.allreduce(found, ReduceOp::kMin);
+  return found[0] == kNone ? std::nullopt : std::optional(static_cast<std::uint32_t>(found[0]));
+}
+
+template <class Scalar>
 void TrainingStep<Scalar>::backward_and_average(bool add_accumulated) {
   const std::size_t parameters = model_.gradients().size();
   const std::span<const Scalar> accumulated(accumulated_);
   if (add_accumulated) add(model_.batch_statistics(), accumulated.subspan(parameters));
   if (averager_ && !model_.batch_statistics().empty()) averager_->ready(model_.parameter_layout().size());
-  model_.backward(pass_, inputs_, logits_gradient_, [&](std::size_t index) {
+  model_.backward(pass_, micro_batch_.inputs, output_gradient_, [&](std::size_t index) {
     const NamedSpan& span = model_.parameter_layout()[index];
     if (add_accumulated) {
       add(model_.gradients().subspan(span.first, span.count), accumulated.subspan(span.first, span.count));
@@ -124,7 +158,7 @@ StepResult TrainingStep<Scalar>::run_deterministic(std::span<const std::uint32_t
     if (part.count > 0) {
       const BatchResult partial = forward(batch, {part, 1.0 / static_cast<double>(all)});
       result = {partial.loss_sum, static_cast<double>(partial.correct)};
-      model_.backward(pass_, inputs_, logits_gradient_);
+      model_.backward(pass_, micro_batch_.inputs, output_gradient_);
     } else {
       std::fill(model_.reducible().begin(), model_.reducible().end(), Scalar{0});
     }
@@ -144,12 +178,14 @@ StepResult TrainingStep<Scalar>::run_deterministic(std::span<const std::uint32_t
 
 template <class Scalar>
 BatchResult TrainingStep<Scalar>::forward(std::span<const std::uint32_t> batch, const MicroBatch& part) {
-  data_.gather(
-      batch.subspan(static_cast<std::size_t>(part.samples.first), static_cast<std::size_t>(part.samples.count)),
-      inputs_, labels_);
+  const auto samples =
+      batch.subspan(static_cast<std::size_t>(part.samples.first), static_cast<std::size_t>(part.samples.count));
+  call_program(communicator_, "Dataset::gather", [&] { data_.gather(samples, micro_batch_); });
   pass_.first_sample = part.samples.first;
-  const Tensor<Scalar>& logits = model_.forward(pass_, inputs_);
-  const BatchResult result = softmax_cross_entropy<Scalar>(logits, labels_, part.scale, &logits_gradient_);
+  const BatchResult result = call_program(communicator_, "a forward pass", [&] {
+    const Tensor<Scalar>& outputs = model_.forward(pass_, micro_batch_.inputs);
+    return loss_.evaluate(outputs, micro_batch_, part.scale, &output_gradient_);
+  });
   const auto weight = static_cast<Scalar>(static_cast<double>(part.samples.count) * part.scale);
   for (Scalar& statistic : model_.batch_statistics()) statistic *= weight;
   return result;

@@ -40,11 +40,15 @@ template <class Scalar>
 class TrainingStep {
  public:
   /// All references must outlive this object. Collective: makes a communicator for the averager.
-  TrainingStep(Communicator& communicator, Model<Scalar>& model, const Dataset& data, const TrainerOptions& options);
+  TrainingStep(Communicator& communicator, Model<Scalar>& model, const Loss<Scalar>& loss, const Dataset& data,
+               const TrainerOptions& options);
 
   /// Computes the gradients of a global batch. Collective; blocks.
   /// @param batch  samples of the global batch   @param training_step  0-based
   StepResult run(std::span<const std::uint32_t> batch, std::int64_t training_step);
+  /// Returns the first sample of the batch's samples, by its index in the data, that has an input, target or weight
+  /// that is not a finite number. Collective; blocks.
+  std::optional<std::uint32_t> find_not_finite(std::span<const std::uint32_t> batch);
   /// Time of communication in the last training step that computation did not hide.
   Seconds exposed() const { return exposed_; }
 
@@ -64,10 +68,11 @@ class TrainingStep {
   void accumulate(bool first);
   void make_averager();
   /// 1 if this replica asks to stop, else 0; summed over the replicas with the result.
-  double stop_vote() const { return options_.stop_requested && options_.stop_requested() ? 1 : 0; }
+  double stop_vote() const;
 
   Communicator& communicator_;
   Model<Scalar>& model_;
+  const Loss<Scalar>& loss_;
   const Dataset& data_;
   const TrainerOptions& options_;
   const bool reducing_;  // false if there is one replica or averaging is off
@@ -76,8 +81,8 @@ class TrainingStep {
   TreeSum<double> result_tree_;
 
   Pass pass_{.training = true};
-  Tensor<Scalar> inputs_, logits_gradient_;
-  std::vector<std::int32_t> labels_;
+  Batch<Scalar> micro_batch_;
+  Tensor<Scalar> output_gradient_;
   std::vector<Scalar> accumulated_;  // laid out like model_.reducible()
   Seconds exposed_{0};
 };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A user's program that trains a model, built against an installed Farandole.
+#include <farandole/trainer/loss.h>
 #include <farandole/trainer/model.h>
 #include <farandole/trainer/optimizer.h>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "farandole/trainer/dataset.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <zlib.h>
 
@@ -66,16 +67,16 @@ TEST_F(FashionMnist, ReadsGzippedAndPlainFiles) {
   EXPECT_EQ(data.test->size(), 2);
   EXPECT_EQ(data.training->shape(), (Shape{2, 3, 1}));
 
-  Tensor<double> inputs;
-  std::vector<std::int32_t> labels;
-  data.training->gather(std::vector<std::uint32_t>{4, 0}, inputs, labels);
-  EXPECT_EQ(labels, (std::vector<std::int32_t>{4, 0}));
+  Batch<double> batch;
+  data.training->gather(std::vector<std::uint32_t>{4, 0}, batch);
+  EXPECT_EQ(batch.labels, (std::vector<std::int32_t>{4, 0}));
+  const Tensor<double>& inputs = batch.inputs;
   ASSERT_EQ(inputs.size(), 12);
   EXPECT_DOUBLE_EQ(inputs.data()[0], (40.0 / 255 - 0.2860) / 0.3530);
   EXPECT_DOUBLE_EQ(inputs.data()[11], (5.0 / 255 - 0.2860) / 0.3530);
-  Tensor<float> rounded;
-  data.training->gather(std::vector<std::uint32_t>{4, 0}, rounded, labels);
-  for (int i = 0; i < 12; ++i) EXPECT_EQ(rounded.data()[i], static_cast<float>(inputs.data()[i]));
+  Batch<float> rounded;
+  data.training->gather(std::vector<std::uint32_t>{4, 0}, rounded);
+  for (int i = 0; i < 12; ++i) EXPECT_EQ(rounded.inputs.data()[i], static_cast<float>(inputs.data()[i]));
 }
 
 TEST_F(FashionMnist, MissingFileErrorNamesFileAndPackage) {
@@ -136,23 +137,88 @@ TEST_F(FashionMnist, AWrongLabelIsRefused) {
   EXPECT_TRUE(contains(refusal(), "label 1 is 10"));
 }
 
-TEST(Dataset, RefusesWrongCountsAndLabels) {
+TEST(MemoryDataset, RefusesWrongCountsLabelsAndWeights) {
   const std::vector<float> values(6);
-  EXPECT_TRUE(contains(message_of<InvalidArgument>([&] { Dataset({2}, values, {0, 0}, 1); }), "6 were given"));
-  EXPECT_TRUE(contains(message_of<InvalidArgument>([&] { Dataset({2}, values, {0, 1, 2}, 2); }), "label 2 is 2"));
+  const auto refusal = [](const Samples& samples) {
+    return message_of<InvalidArgument>([&] { memory_dataset(samples); });
+  };
+  EXPECT_EQ(refusal({.shape = {2}, .inputs = values, .labels = {0, 0}, .classes = 1}),
+            "a data set of 2 samples needs 4 inputs of shape 2, but 6 were given");
+  EXPECT_EQ(refusal({.shape = {2}, .inputs = values, .labels = {0, 1, 2}, .classes = 2}),
+            "label 2 is 2, which is not in [0, 2)");
+  EXPECT_EQ(refusal({.shape = {2}, .inputs = values, .labels = {0, 1, 0}}), "3 labels, but classes is 0");
+  EXPECT_EQ(refusal({.shape = {2}, .inputs = values, .targets = {1, 2}, .target_shape = {1}}),
+            "a data set of 2 samples needs 4 inputs of shape 2, but 6 were given");
+  EXPECT_EQ(refusal({.shape = {2}, .inputs = values, .weights = {1, 2}}),
+            "a data set of 3 samples needs 3 weights, but 2 were given");
+  EXPECT_EQ(refusal({.shape = {2}, .inputs = values, .weights = {1, -1, 2}}),
+            "weight 1 is -1; it must be a finite number, at least 0");
+}
+
+TEST(MemoryDataset, GathersTargetsAndWeights) {
+  const auto data = memory_dataset({.shape = {1},
+                                    .inputs = std::vector<float>{1, 2, 3},
+                                    .targets = {10, 11, 20, 21, 30, 31},
+                                    .target_shape = {2},
+                                    .weights = {0.5, 1, 2}});
+  EXPECT_EQ(data->classes(), 0);
+  EXPECT_EQ(data->target_shape(), Shape{2});
+  Batch<double> batch;
+  batch.labels = {7};  // of another data set
+  data->gather(std::vector<std::uint32_t>{2, 0}, batch);
+  EXPECT_THAT(batch.inputs.values(), testing::ElementsAre(3, 1));
+  EXPECT_THAT(batch.targets.values(), testing::ElementsAre(30, 31, 10, 11));
+  EXPECT_THAT(batch.weights, testing::ElementsAre(2, 0.5));
+  EXPECT_TRUE(batch.labels.empty());
+}
+
+TEST(MemoryDataset, ChecksumCoversTargetsAndWeights) {
+  Samples samples{.shape = {1}, .inputs = std::vector<float>{1, 2}, .targets = {1, 2}, .target_shape = {1}};
+  const std::uint32_t before = memory_dataset(samples)->checksum();
+  EXPECT_EQ(memory_dataset(samples)->checksum(), before);
+  samples.weights = {1, 1};
+  EXPECT_NE(memory_dataset(samples)->checksum(), before);
+  samples.weights = {};
+  samples.targets[1] = 3;
+  EXPECT_NE(memory_dataset(samples)->checksum(), before);
+}
+
+/// Has only what a data set must have.
+class Squares final : public Dataset {
+ public:
+  std::int64_t size() const override { return 4; }
+  const Shape& shape() const override { return shape_; }
+  const Shape& target_shape() const override { return shape_; }
+  void gather(std::span<const std::uint32_t> samples, Batch<float>& batch) const override {
+    batch.inputs.resize(static_cast<std::int64_t>(samples.size()), shape_);
+    batch.targets.resize(static_cast<std::int64_t>(samples.size()), shape_);
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+      batch.inputs.data()[i] = static_cast<float>(samples[i]);
+      batch.targets.data()[i] = static_cast<float>(samples[i] * samples[i]);
+    }
+  }
+
+ private:
+  const Shape shape_{1};
+};
+
+TEST(Dataset, OfTheProgramGathersDoublesFromItsFloats) {
+  Batch<double> batch;
+  static_cast<const Dataset&>(Squares()).gather(std::vector<std::uint32_t>{3, 1}, batch);
+  EXPECT_THAT(batch.inputs.values(), testing::ElementsAre(3, 1));
+  EXPECT_THAT(batch.targets.values(), testing::ElementsAre(9, 1));
 }
 
 TEST(Dataset, SyntheticDataAreTheSameEachTimeAndHaveAllClasses) {
   const auto first = synthetic_dataset(200, {3}, 4, 7), second = synthetic_dataset(200, {3}, 4, 7);
   std::vector<std::uint32_t> all(200);
   std::iota(all.begin(), all.end(), 0U);
-  Tensor<double> a, b;
-  std::vector<std::int32_t> labels_a, labels_b;
-  first->gather(all, a, labels_a);
-  second->gather(all, b, labels_b);
-  EXPECT_EQ(labels_a, labels_b);
-  EXPECT_TRUE(std::equal(a.values().begin(), a.values().end(), b.values().begin()));
-  for (int label = 0; label < 4; ++label) EXPECT_GT(std::count(labels_a.begin(), labels_a.end(), label), 20);
+  Batch<double> a, b;
+  first->gather(all, a);
+  second->gather(all, b);
+  EXPECT_EQ(a.labels, b.labels);
+  EXPECT_TRUE(std::equal(a.inputs.values().begin(), a.inputs.values().end(), b.inputs.values().begin()));
+  for (int label = 0; label < 4; ++label) EXPECT_GT(std::count(a.labels.begin(), a.labels.end(), label), 20);
 }
 
 }  // namespace

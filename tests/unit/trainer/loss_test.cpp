@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "farandole/core/error.h"
-#include "farandole/trainer/model.h"
+#include "farandole/trainer/loss.h"
 #include "layer_harness.h"
 
 namespace farandole::trainer {
@@ -61,6 +61,114 @@ TEST(SoftmaxCrossEntropy, BadLabelsAreRefused) {
   EXPECT_THROW(
       softmax_cross_entropy<float>(normal_tensor<float>(2, {3, 3, 1}, 71), std::vector<std::int32_t>{0, 0}, 1, nullptr),
       InvalidArgument);
+}
+
+/// Samples with everything that a loss may use: 5 samples of 3 outputs.
+Batch<double> example_batch() {
+  Batch<double> batch;
+  batch.labels = {0, 2, 1, 1, 0};
+  batch.targets = normal_tensor<double>(5, {3}, 81);
+  for (double& target : batch.targets.values()) target = 1 / (1 + std::exp(-target));  // as binary_cross_entropy needs
+  batch.weights = {0.5F, 1, 2, 0, 1.25F};
+  return batch;
+}
+
+std::vector<LossPointer<double>> all_losses() {
+  return {cross_entropy_loss<double>(),
+          cross_entropy_loss<double>({.label_smoothing = 0.1}),
+          cross_entropy_loss<double>({.label_smoothing = 0.3, .class_weights = {0.5, 2, 1}}),
+          binary_cross_entropy_loss<double>(),
+          mean_squared_error<double>(),
+          mean_absolute_error<double>(),
+          huber_loss<double>(),
+          huber_loss<double>(0.25)};
+}
+
+TEST(Losses, GradientsMatchCentralDifferences) {
+  constexpr double kScale = 0.125, kStep = 1e-6;
+  const Batch<double> batch = example_batch();
+  for (const LossPointer<double>& loss : all_losses()) {
+    Tensor<double> outputs = normal_tensor<double>(5, {3}, 80, 2), gradient;
+    EXPECT_EQ(loss->evaluate(outputs, batch, kScale, &gradient).samples, 5);
+    for (std::int64_t i = 0; i < outputs.size(); ++i) {
+      const double value = outputs.data()[i];
+      outputs.data()[i] = value + kStep;
+      const double above = loss->evaluate(outputs, batch, 1, nullptr).loss_sum;
+      outputs.data()[i] = value - kStep;
+      const double below = loss->evaluate(outputs, batch, 1, nullptr).loss_sum;
+      outputs.data()[i] = value;
+      EXPECT_NEAR(gradient.data()[i], kScale * (above - below) / (2 * kStep), 1e-8) << loss->name() << ", " << i;
+    }
+  }
+}
+
+TEST(Losses, DoNotDependOnTheBatch) {
+  const Batch<double> batch = example_batch();
+  const Tensor<double> outputs = normal_tensor<double>(5, {3}, 80, 2);
+  for (const LossPointer<double>& loss : all_losses()) {
+    double sum = 0;
+    for (std::int64_t sample = 0; sample < 5; ++sample) {
+      Tensor<double> one(1, {3});
+      Batch<double> of_one;
+      of_one.targets.resize(1, {3});
+      std::copy_n(outputs.data() + 3 * sample, 3, one.data());
+      std::copy_n(batch.targets.data() + 3 * sample, 3, of_one.targets.data());
+      of_one.labels = {batch.labels[static_cast<std::size_t>(sample)]};
+      of_one.weights = {batch.weights[static_cast<std::size_t>(sample)]};
+      sum += loss->evaluate(one, of_one, 1, nullptr).loss_sum;
+    }
+    EXPECT_NEAR(sum, loss->evaluate(outputs, batch, 1, nullptr).loss_sum, 1e-13) << loss->name();
+  }
+}
+
+/// Loss of one sample with the outputs 2 and -1, and the targets 0.5 and 1, or class 1.
+double loss_of(const LossPointer<double>& loss) {
+  Tensor<double> outputs(1, {2});
+  Batch<double> batch;
+  batch.targets.resize(1, {2});
+  outputs.data()[0] = 2, outputs.data()[1] = -1;
+  batch.targets.data()[0] = 0.5, batch.targets.data()[1] = 1;
+  batch.labels = {1};
+  return loss->evaluate(outputs, batch, 1, nullptr).loss_sum;
+}
+
+TEST(Losses, KnownValues) {
+  EXPECT_NEAR(loss_of(mean_squared_error<double>()), (1.5 * 1.5 + 2 * 2) / 2, 1e-15);
+  EXPECT_NEAR(loss_of(mean_absolute_error<double>()), (1.5 + 2) / 2, 1e-15);
+  EXPECT_NEAR(loss_of(huber_loss<double>(1.75)), (1.5 * 1.5 / 2 + 1.75 * (2 - 1.75 / 2)) / 2, 1e-15);
+  const double first = -0.5 * std::log(1 / (1 + std::exp(-2))) - 0.5 * std::log(1 - 1 / (1 + std::exp(-2)));
+  const double second = -std::log(1 / (1 + std::exp(1)));
+  EXPECT_NEAR(loss_of(binary_cross_entropy_loss<double>()), (first + second) / 2, 1e-14);
+  const double p0 = std::exp(2) / (std::exp(2) + std::exp(-1));
+  const double smoothed = -0.1 * std::log(p0) - 0.9 * std::log(1 - p0);
+  EXPECT_NEAR(loss_of(cross_entropy_loss<double>({.label_smoothing = 0.2})), smoothed, 1e-14);
+  EXPECT_NEAR(loss_of(cross_entropy_loss<double>({.class_weights = {3, 0.5}})), -0.5 * std::log(1 - p0), 1e-14);
+}
+
+TEST(Losses, RefuseWhatTheyCannotCompare) {
+  const auto with_targets =
+      memory_dataset({.shape = {1}, .inputs = std::vector<float>{1, 2}, .targets = {1, 2, 3, 4}, .target_shape = {2}});
+  const auto with_classes =
+      memory_dataset({.shape = {1}, .inputs = std::vector<float>{1, 2}, .labels = {0, 2}, .classes = 3});
+  const auto refusal = [](const LossPointer<float>& loss, const Shape& output, const Dataset& data) {
+    return farandole::test::message_of<InvalidArgument>([&] { loss->check(output, data, "the training data"); });
+  };
+  EXPECT_EQ(refusal(mean_squared_error<float>(), {3}, *with_targets),
+            "the loss mean_squared_error needs targets of shape 3, as the model's output, but the training data have "
+            "targets of shape 2");
+  EXPECT_EQ(refusal(huber_loss<float>(2), {3}, *with_classes),
+            "the loss huber, delta 2 needs targets of shape 3, as the model's output, but the training data have no "
+            "targets");
+  EXPECT_EQ(refusal(cross_entropy_loss<float>(), {2}, *with_targets),
+            "the loss cross_entropy needs samples with classes, and the training data have none; for targets use "
+            "mean_squared_error or another loss");
+  EXPECT_EQ(refusal(cross_entropy_loss<float>(), {2}, *with_classes),
+            "the model's output is 2, but the training data have 3 classes");
+  EXPECT_EQ(refusal(cross_entropy_loss<float>({.class_weights = {1, 2}}), {3}, *with_classes),
+            "2 class weights, but the training data have 3 classes");
+  EXPECT_THROW(cross_entropy_loss<float>({.label_smoothing = 1}), InvalidArgument);
+  EXPECT_THROW(cross_entropy_loss<float>({.class_weights = {1, -1}}), InvalidArgument);
+  EXPECT_THROW(huber_loss<float>(0), InvalidArgument);
 }
 
 }  // namespace

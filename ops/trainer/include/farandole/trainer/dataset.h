@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Labelled samples in memory; the reader of Fashion-MNIST.
+// Data to train on: the interface, samples in memory, and the reader of Fashion-MNIST.
 #pragma once
 
 #include <cstddef>
@@ -16,52 +16,87 @@
 namespace farandole FARANDOLE_API {
 namespace trainer {
 
+/// Samples of a batch, as a Dataset gives them. A dataset writes the members that it has, and empties the others.
+template <class Scalar>
+struct Batch {
+  Tensor<Scalar> inputs;
+  std::vector<std::int32_t> labels;  ///< class of each sample; empty if the samples have no classes
+  Tensor<Scalar> targets;            ///< numbers to predict for each sample; empty if the samples have none
+  std::vector<float> weights;        ///< factor of each sample's loss; empty: every sample counts once
+
+  double weight(std::int64_t sample) const {
+    return weights.empty() ? 1.0 : static_cast<double>(weights[static_cast<std::size_t>(sample)]);
+  }
+};
+
+/// Samples with classes, with numbers to predict (targets), or with neither. Implement Dataset to train on data of your
+/// own; `gather` may read files or compute the samples:
+///
+///     class Sine final : public Dataset {
+///      public:
+///       std::int64_t size() const override { return 1000; }
+///       const Shape& shape() const override { return shape_; }
+///       const Shape& target_shape() const override { return shape_; }
+///       void gather(std::span<const std::uint32_t> samples, Batch<float>& batch) const override {
+///         const auto count = static_cast<std::int64_t>(samples.size());
+///         batch.inputs.resize(count, shape_);
+///         batch.targets.resize(count, shape_);
+///         for (std::size_t i = 0; i < samples.size(); ++i) {
+///           batch.inputs.data()[i] = static_cast<float>(samples[i]) / 1000;
+///           batch.targets.data()[i] = std::sin(batch.inputs.data()[i]);
+///         }
+///       }
+///      private:
+///       const Shape shape_{1};
+///     };
+///
+/// All replicas of a process share one Dataset through std::shared_ptr, so const functions must be thread-safe, and
+/// give the same values in each call.
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+  /// Number of samples. Default implementations of the functions below describe samples without labels and targets.
+  virtual std::int64_t size() const = 0;
+  virtual const Shape& shape() const = 0;  ///< of a sample's input
+  /// Number of classes; labels are in [0, classes). 0: the samples have no classes.
+  virtual std::int32_t classes() const { return 0; }
+  /// Shape of a sample's target; empty: the samples have no targets.
+  virtual const Shape& target_shape() const;
+  /// Value that differs if the data differ; the trainer compares it across ranks. Default: 0 for all data.
+  virtual std::uint32_t checksum() const { return 0; }
+
+  /// Writes the samples with these indices to `batch`.
+  /// @param samples  indices below `size()`   @throws DataError  a sample cannot be read, on this rank
+  virtual void gather(std::span<const std::uint32_t> samples, Batch<float>& batch) const = 0;
+  /// The same in double, for Trainer<double>. Default: converts the floats.
+  virtual void gather(std::span<const std::uint32_t> samples, Batch<double>& batch) const;
+};
+
 /// Conversion of a byte b to a number: (b / 255 - mean) / deviation.
 struct Normalization {
   double mean = 0;
   double deviation = 1;
 };
 
-/// Samples of the same shape, each with a class label: the training set or the test set of a classifier. Immutable and
-/// thread-safe after construction, so all replicas of a process share one Dataset through std::shared_ptr.
-///
-///     auto data = std::make_shared<const Dataset>(Shape{28, 28, 1}, std::move(bytes), std::move(labels), 10,
-///                                                 Normalization{0.286, 0.353});
-class Dataset {
- public:
-  /// Stores samples as bytes; `gather` converts the bytes by `normalization`.
-  /// @param shape   shape of a sample   @param bytes  labels.size() samples, contiguous   @param labels  each in [0,
-  /// classes)
-  /// @throws InvalidArgument  there are more or fewer than labels.size() samples, or a label is out of range
-  Dataset(Shape shape, std::vector<std::uint8_t> bytes, std::vector<std::int32_t> labels, std::int32_t classes,
-          Normalization normalization = {});
-  /// Stores samples as numbers, which `gather` copies without normalisation. Arguments and errors as above.
-  Dataset(Shape shape, std::vector<float> values, std::vector<std::int32_t> labels, std::int32_t classes);
-
-  std::int64_t size() const { return static_cast<std::int64_t>(labels_.size()); }
-  const Shape& shape() const { return shape_; }
-  std::int32_t classes() const { return classes_; }
-  /// CRC-32 of samples, normalisation and labels; the trainer compares the value across ranks. Computed by the
-  /// constructor: about 15 ms for the 47 MB of Fashion-MNIST's training images.
-  std::uint32_t checksum() const { return checksum_; }
-
-  /// Resizes `inputs` and `labels`, and copies the samples with these indices into them. `Scalar` is float or double;
-  /// both give the same values except for rounding.
-  /// @param samples  indices below `size()`, which are not checked
-  template <class Scalar>
-  void gather(std::span<const std::uint32_t> samples, Tensor<Scalar>& inputs, std::vector<std::int32_t>& labels) const;
-
- private:
-  void check(std::size_t elements_given) const;
-  std::uint32_t compute_checksum() const;
-
-  Shape shape_;
-  std::variant<std::vector<std::uint8_t>, std::vector<float>> values_;
-  std::vector<std::int32_t> labels_;
-  std::int32_t classes_ = 0;
-  std::vector<double> value_of_byte_;  // 256 entries; empty if samples are stored as numbers
-  std::uint32_t checksum_ = 0;
+/// Samples for `memory_dataset`. Samples lie one behind the other in each vector.
+struct Samples {
+  Shape shape;  ///< of a sample's input
+  /// Inputs. Bytes, as of images, are converted by `normalization` when they are gathered; numbers are copied.
+  std::variant<std::vector<float>, std::vector<std::uint8_t>> inputs = {};
+  Normalization normalization = {};
+  std::vector<std::int32_t> labels = {};  ///< each in [0, classes); empty: no classes
+  std::int32_t classes = 0;
+  std::vector<float> targets = {};  ///< empty: no targets
+  Shape target_shape = {};
+  std::vector<float> weights = {};  ///< at least 0; empty: every sample counts once
 };
+
+/// Makes a dataset of samples in memory. Computes a checksum: about 15 ms for the 47 MB of Fashion-MNIST's images.
+///
+///     const auto data = memory_dataset({.shape = {28, 28, 1}, .inputs = std::move(bytes),
+///                                       .labels = std::move(labels), .classes = 10});
+/// @throws InvalidArgument  the vectors have different numbers of samples, or a label or weight is out of range
+std::shared_ptr<const Dataset> memory_dataset(Samples samples);
 
 /// A training set and a test set.
 struct TrainingData {

@@ -24,13 +24,6 @@ struct NamedSpan {
   bool decays = true;
 };
 
-/// Sums over a batch.
-struct BatchResult {
-  double loss_sum = 0;
-  std::int64_t correct = 0;  ///< number of right answers
-  std::int64_t samples = 0;
-};
-
 /// A sequence of layers, and the memory of their parameters, gradients and statistics. Train a model with Trainer, or
 /// in a loop of your own that calls `forward`, `backward` and an Optimizer:
 ///
@@ -90,13 +83,6 @@ class Model {
   State& state() const;
   std::unique_ptr<State> state_;
 };
-
-/// Computes the softmax cross-entropy of a batch. Stores scale * d(sum of losses)/d(logits) in `gradient`, unless
-/// `gradient` is null.
-/// @param labels  a class per sample, in [0, classes)
-template <class Scalar>
-FARANDOLE_API BatchResult softmax_cross_entropy(const Tensor<Scalar>& logits, std::span<const std::int32_t> labels,
-                                                double scale, Tensor<Scalar>* gradient);
 
 /// The layers of a named model.
 ///

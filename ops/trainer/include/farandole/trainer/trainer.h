@@ -12,6 +12,7 @@
 #include "farandole/core/export.h"
 #include "farandole/trainer/dataset.h"
 #include "farandole/trainer/learning_rate.h"
+#include "farandole/trainer/loss.h"
 #include "farandole/trainer/model.h"
 #include "farandole/trainer/optimizer.h"
 
@@ -26,14 +27,14 @@ struct StepReport {
   std::int64_t steps_per_epoch = 0;
   double loss = 0;            ///< mean over the global batch
   double epoch_loss = 0;      ///< mean over the epoch so far
-  double epoch_accuracy = 0;  ///< fraction of right answers in training, in the epoch so far
+  double epoch_accuracy = 0;  ///< fraction of right answers in the epoch so far; NaN if the samples have no classes
   double seconds = 0;         ///< duration of this training step on this replica, including waiting
 };
 
 /// Result of an evaluation over a data set.
 struct Evaluation {
   double loss = 0;      ///< mean
-  double accuracy = 0;  ///< fraction of right answers
+  double accuracy = 0;  ///< fraction of right answers; NaN if the samples have no classes
 };
 
 /// Report of an epoch, or of all epochs of a call.
@@ -41,7 +42,7 @@ struct EpochReport {
   std::int64_t epoch = 0;                  ///< number of epochs begun
   std::int64_t training_steps = 0;         ///< number of training steps since the first epoch
   double loss = 0;                         ///< mean over the epoch's training samples; NaN if there were none
-  double accuracy = 0;                     ///< fraction of right answers among the epoch's training samples
+  double accuracy = 0;                     ///< fraction of right answers in the epoch; NaN without classes
   std::optional<Evaluation> test;          ///< result on the test set, if it was evaluated
   double images_per_second = 0;            ///< in training, all replicas together
   double seconds = 0;                      ///< duration of the training steps, without evaluation and checkpoints
@@ -103,13 +104,17 @@ struct TrainerOptions {
 ///     Trainer<float> trainer(replica, std::move(model), data.training, data.test, {.epochs = 10});
 ///     const EpochReport report = trainer.fit();
 ///
+/// Data of your own: implement Dataset, or use `memory_dataset`. Numbers instead of classes: pass a loss such as
+/// `mean_squared_error<float>()`, or implement Loss. If code of the program (a data set, layer, loss or callback)
+/// throws on a rank, that rank rethrows the exception, and every other rank raises PeerLost with its text.
+///
 /// One object per rank, used by a single thread. Every function is collective and blocks, except the accessors. The
 /// World must outlive the trainer. After a move the source throws InvalidArgument from every function. An error that
 /// all ranks throw together also has the type RaisedByAll (agreement.h).
 template <class Scalar>
 class Trainer {
  public:
-  /// Compares options, data (by size, shape, classes and checksum), model and precision across ranks; only
+  /// Compares options, data (by size, shapes, classes and checksum), model, loss and precision across ranks; only
   /// `kernel_threads` and the callbacks may differ. Every rank needs the complete data, because the trainer gives each
   /// rank its part of each global batch. Then copies rank 0's parameters to all ranks; rank 0 reads them from a
   /// checkpoint (`resume`), draws them from the seed (`initialize`), or takes them from its model. Only rank 0 reads
@@ -117,7 +122,7 @@ class Trainer {
   ///
   /// While a function of the trainer runs, the calling thread's number of OpenMP threads is `kernel_threads`;
   /// afterwards the old number is restored.
-  /// @param test  may be null
+  /// @param test  may be null   @param loss  null: cross_entropy_loss(), for samples with classes
   /// @throws InvalidArgument  another process writes to the checkpoint directory (names its host and process); there is
   /// no checkpoint to resume from; the directory has checkpoints and `resume` is false; or the options do not fit each
   /// other, the data or the number of replicas (lists valid choices)
@@ -125,7 +130,7 @@ class Trainer {
   /// @throws Unsupported      synchronised layers in deterministic mode
   /// @throws DataError        no checkpoint is complete, or the checkpoint directory cannot be used
   Trainer(Communicator communicator, Model<Scalar> model, std::shared_ptr<const Dataset> training,
-          std::shared_ptr<const Dataset> test, TrainerOptions options);
+          std::shared_ptr<const Dataset> test, TrainerOptions options, LossPointer<Scalar> loss = {});
   ~Trainer();
   Trainer(Trainer&&) noexcept;
 

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// Losses: the numbers that a training makes small. Implement Loss to add a loss of your own.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "farandole/core/export.h"
+#include "farandole/trainer/dataset.h"
+
+namespace farandole FARANDOLE_API {
+namespace trainer {
+
+/// Sums over a batch.
+struct BatchResult {
+  double loss_sum = 0;
+  std::int64_t correct = 0;  ///< number of right answers; 0 if the samples have no classes
+  std::int64_t samples = 0;
+};
+
+/// A loss of each sample, and its gradient. The trainer minimises the mean over the samples of a global batch. With
+/// weights it minimises the sum of weight * loss, divided by the number of samples, as Keras does.
+///
+///     class LogCosh final : public Loss<float> {
+///      public:
+///       std::string name() const override { return "log_cosh"; }
+///       BatchResult evaluate(const Tensor<float>& outputs, const Batch<float>& batch, double scale,
+///                            Tensor<float>* gradient) const override;
+///     };
+///
+/// All replicas of a process may share an object, so `evaluate` must be thread-safe. The result must not depend on how
+/// samples are distributed over batches.
+template <class Scalar>
+class Loss {
+ public:
+  virtual ~Loss() = default;
+  /// Kind and settings: "huber, delta 1". The trainer compares the name across ranks.
+  virtual std::string name() const = 0;
+  /// Checks that the loss can compare a model's outputs with the data. The trainer calls this function before training.
+  /// The default accepts everything.
+  /// @param output  shape of the model's output for a sample   @param what  name of the data for messages, such as
+  /// "the training data"   @throws InvalidArgument  says what was expected
+  virtual void check(const Shape& output, const Dataset& data, const std::string& what) const {
+    (void)output, (void)data, (void)what;
+  }
+  /// Returns the sums over the batch. If `gradient` is not null, also resizes `*gradient` to `outputs` and writes
+  /// `scale` times the derivative of the loss sum by each output to it.
+  virtual BatchResult evaluate(const Tensor<Scalar>& outputs, const Batch<Scalar>& batch, double scale,
+                               Tensor<Scalar>* gradient) const = 0;
+};
+
+template <class Scalar>
+using LossPointer = std::shared_ptr<const Loss<Scalar>>;
+
+/// Computes the softmax cross-entropy of a batch. Stores scale * d(sum of losses)/d(logits) in `gradient`, unless
+/// `gradient` is null.
+/// @param labels  a class per sample, in [0, classes)
+template <class Scalar>
+FARANDOLE_API BatchResult softmax_cross_entropy(const Tensor<Scalar>& logits, std::span<const std::int32_t> labels,
+                                                double scale, Tensor<Scalar>* gradient);
+
+struct CrossEntropyOptions {
+  /// The target is 1 - smoothing + smoothing / classes for the sample's class, and smoothing / classes for every other
+  /// class: at least 0, below 1.
+  double label_smoothing = 0;
+  /// Factor of the loss of the samples of each class; empty: 1 for all.
+  std::vector<double> class_weights = {};
+};
+/// For samples with classes and a model with one output (logit) per class: log(sum of exp(z)) - sum of target * z.
+template <class Scalar>
+FARANDOLE_API LossPointer<Scalar> cross_entropy_loss(CrossEntropyOptions options = {});
+/// For samples with targets in [0, 1] and a model with one logit per target: the mean over the targets of
+/// log(1 + exp(z)) - target * z.
+template <class Scalar>
+FARANDOLE_API LossPointer<Scalar> binary_cross_entropy_loss();
+/// For samples with targets: the mean over the targets of (output - target)^2.
+template <class Scalar>
+FARANDOLE_API LossPointer<Scalar> mean_squared_error();
+/// For samples with targets: the mean over the targets of |output - target|. The derivative at 0 is 0.
+template <class Scalar>
+FARANDOLE_API LossPointer<Scalar> mean_absolute_error();
+/// For samples with targets: the mean over the targets of d^2 / 2 where |d| <= delta, and delta * (|d| - delta / 2)
+/// elsewhere, with d = output - target. @throws InvalidArgument  `delta` is not a finite number above 0
+template <class Scalar>
+FARANDOLE_API LossPointer<Scalar> huber_loss(double delta = 1);
+
+}  // namespace trainer
+}  // namespace FARANDOLE_API
