@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // Data and a loss of your own in the trainer: a network learns the sine of noisy samples, on two replicas. The program
 // makes each sample when the trainer asks for it.
+//
+//   regression [FILE]     writes the parameters to FILE, which predict.cpp reads
 #include <atomic>
 #include <cmath>
 #include <cstdio>
 #include <exception>
 #include <memory>
-#include <utility>
 
-#include "farandole/trainer/layers.h"
 #include "farandole/trainer/loss.h"
+#include "farandole/trainer/parameters.h"
 #include "farandole/trainer/random.h"
 #include "farandole/trainer/strategy.h"
 #include "farandole/trainer/trainer.h"
+#include "sine_network.h"
 
 using namespace farandole;
 using namespace farandole::trainer;
@@ -60,17 +62,7 @@ class LogCosh final : public Loss<float> {
   }
 };
 
-Model<float> network() {
-  LayerList<float> layers;
-  layers.push_back(dense<float>(32));
-  layers.push_back(relu<float>());
-  layers.push_back(dense<float>(32));
-  layers.push_back(relu<float>());
-  layers.push_back(dense<float>(1));
-  return Model<float>({1}, std::move(layers));
-}
-
-int main() try {
+int main(int argc, char** argv) try {
   const auto training = std::make_shared<const NoisySine>(4096, /*seed=*/1, /*noise=*/0.1);
   const auto test = std::make_shared<const NoisySine>(512, /*seed=*/2, /*noise=*/0.0);
   WorldOptions job;
@@ -83,18 +75,13 @@ int main() try {
     options.epochs = 10;
     options.optimizer.kind = OptimizerKind::kAdam;
     options.learning_rate.base = 0.005;
-    Trainer<float> trainer(replica, network(), training, test, options, std::make_shared<const LogCosh>());
+    Trainer<float> trainer(replica, sine_network(), training, test, options, std::make_shared<const LogCosh>());
     const EpochReport report = trainer.fit();
     learned = report.test->loss < 0.005;  // the same on every replica
     if (replica.rank() != 0) return;
     std::printf("%lld training steps on %d replicas: mean log(cosh(error)) %.4f on data without noise\n",
                 static_cast<long long>(report.training_steps), strategy.num_replicas_in_sync(), report.test->loss);
-    Tensor<float> position(1, {1});
-    for (const float x : {-2.0F, 0.0F, 1.0F}) {
-      position.data()[0] = x;
-      std::printf("sin(%4.1f) = %6.3f, predicted %6.3f\n", x, std::sin(x),
-                  trainer.model().forward({}, position).data()[0]);
-    }
+    if (argc > 1) save_parameters(trainer.model(), argv[1]);
   });
   return learned ? 0 : 1;
 } catch (const std::exception& error) {

@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cstring>
 
+#include "checkpoint_files.h"
 #include "checkpoint_lock.h"
 #include "durable_file.h"
 #include "farandole/core/error.h"
@@ -55,7 +56,7 @@ std::vector<fs::path> list_all(const fs::path& directory) {
 /// Complete checkpoints (directories with a manifest), oldest first.
 std::vector<fs::path> list(const fs::path& directory) {
   std::vector<fs::path> found = list_all(directory);
-  std::erase_if(found, [](const fs::path& checkpoint) { return !fs::exists(checkpoint / kManifest); });
+  std::erase_if(found, [](const fs::path& checkpoint) { return !is_checkpoint(checkpoint); });
   return found;
 }
 
@@ -118,6 +119,19 @@ void compare_layout(const fs::path& checkpoint, const std::vector<Manifest::Tens
   }
 }
 
+void verify_checksum(const fs::path& file, const SafetensorsFile::Entry& entry, const std::string& wanted) {
+  const std::string found = crc32_text(entry.bytes);
+  if (wanted == found) return;
+  throw DataError(fmt::format("{}: tensor '{}' is altered: its checksum is {}, the manifest says {}", file.string(),
+                              entry.name, found, wanted));
+}
+
+Manifest read_manifest(const fs::path& checkpoint) {
+  const fs::path file = checkpoint / kManifest;
+  const std::vector<std::byte> text = read_file(file, kMaxManifestBytes);
+  return parse_manifest({reinterpret_cast<const char*>(text.data()), text.size()}, file.string());
+}
+
 /// Compares a file's tensors with the manifest. @param expected  the model's tensors, which agree with the manifest
 /// @throws DataError  a tensor is missing or altered
 void verify_tensors(const fs::path& file, const SafetensorsFile& content, const std::vector<Manifest::Tensor>& stored,
@@ -131,12 +145,7 @@ void verify_tensors(const fs::path& file, const SafetensorsFile& content, const 
                                   describe_tensor(entry->name, entry->shape, name(entry->dtype)),
                                   describe_tensor(tensor.name, tensor.shape, name(tensor.values.dtype))));
     }
-    const std::string& wanted = stored[i].crc32;
-    const std::string found = crc32_text(entry->bytes);
-    if (wanted != found) {
-      throw DataError(fmt::format("{}: tensor '{}' is altered: its checksum is {}, the manifest says {}", file.string(),
-                                  tensor.name, found, wanted));
-    }
+    verify_checksum(file, *entry, stored[i].crc32);
   }
 }
 
@@ -179,6 +188,23 @@ class TemporaryDirectory {
 };
 
 }  // namespace
+
+bool is_checkpoint(const fs::path& directory) {
+  return fs::exists(directory / kManifest);
+}
+
+fs::path model_file_of(const fs::path& checkpoint) {
+  return checkpoint / kModelFile;
+}
+
+void verify_model_file(const fs::path& checkpoint, const SafetensorsFile& content) {
+  const fs::path file = model_file_of(checkpoint);
+  for (const Manifest::Tensor& tensor : read_manifest(checkpoint).model) {
+    const SafetensorsFile::Entry* const entry = content.find(tensor.name);
+    if (entry == nullptr) throw DataError(fmt::format("{}: tensor '{}' is missing", file.string(), tensor.name));
+    verify_checksum(file, *entry, tensor.crc32);
+  }
+}
 
 CheckpointStore::CheckpointStore(fs::path directory, int keep) : directory_(std::move(directory)), keep_(keep) {
   if (keep_ < 1) throw InvalidArgument(fmt::format("keeping {} checkpoints; at least 1", keep_));
@@ -291,9 +317,7 @@ LoadedCheckpoint CheckpointStore::load_newest(const Options& options, Tensors mo
 
 CheckpointState CheckpointStore::load(const fs::path& checkpoint, const Options& options, Tensors model,
                                       Tensors optimizer) const {
-  const std::vector<std::byte> text = read_file(checkpoint / kManifest, kMaxManifestBytes);
-  const Manifest manifest =
-      parse_manifest({reinterpret_cast<const char*>(text.data()), text.size()}, (checkpoint / kManifest).string());
+  const Manifest manifest = read_manifest(checkpoint);
   compare_layout(checkpoint, manifest.model, model);
   compare_options(checkpoint, manifest.state.options, options);
   compare_layout(checkpoint, manifest.optimizer, optimizer);

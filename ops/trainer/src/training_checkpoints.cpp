@@ -6,17 +6,10 @@
 #include <array>
 
 #include "farandole/collectives/agreement.h"
+#include "model_tensors.h"
 
 namespace farandole::trainer {
 namespace {
-
-template <class Scalar>
-void append(std::vector<CheckpointTensor>& tensors, const std::vector<NamedSpan>& layout, std::span<Scalar> values,
-            const std::string& suffix) {
-  for (const NamedSpan& span : layout) {
-    tensors.push_back({span.name + suffix, span.shape, values.subspan(span.first, span.count)});
-  }
-}
 
 /// Options that must be the same after a resume: they determine the samples and random numbers of the next training
 /// step, and the optimizer's state.
@@ -42,10 +35,9 @@ TrainingCheckpoints<Scalar>::TrainingCheckpoints(Communicator& communicator, Mod
       resume_(options.checkpoints.resume),
       must_match_(options_to_match(options, training)) {
   if (!options.checkpoints.directory.empty()) store_.emplace(options.checkpoints.directory, options.checkpoints.keep);
-  append(model_tensors_, model.parameter_layout(), model.parameters(), "");
-  append(model_tensors_, model.statistic_layout(), model.statistics(), "");
+  model_tensors_ = tensors_of(model);
   for (OptimizerState<Scalar>& state : optimizer.states()) {
-    append(optimizer_tensors_, model.parameter_layout(), std::span(state.values), "." + state.name);
+    append_tensors(optimizer_tensors_, model.parameter_layout(), std::span(state.values), "." + state.name);
   }
 }
 

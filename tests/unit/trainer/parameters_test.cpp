@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "farandole/trainer/parameters.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <utility>
+
+#include "farandole/core/error.h"
+#include "farandole/trainer/checkpoint.h"
+#include "trainer_files.h"
+
+namespace farandole::trainer {
+namespace {
+
+using farandole::test::message_of;
+using test::contains;
+using test::TemporaryDirectory;
+using testing::ElementsAreArray;
+
+template <class Scalar>
+Model<Scalar> model_with(std::int64_t units) {
+  LayerList<Scalar> layers;
+  layers.push_back(dense<Scalar>(units));
+  layers.push_back(batch_normalization<Scalar>());
+  layers.push_back(dense<Scalar>(2));
+  return Model<Scalar>({3}, std::move(layers));
+}
+
+/// A model whose parameters and statistics are not the initial ones.
+Model<float> trained() {
+  Model<float> model = model_with<float>(4);
+  model.initialize(7);
+  for (float& statistic : model.statistics()) statistic += 0.25F;
+  return model;
+}
+
+template <class Scalar>
+std::vector<Scalar> values_of(Model<Scalar>& model) {
+  std::vector<Scalar> values(model.parameters().begin(), model.parameters().end());
+  values.insert(values.end(), model.statistics().begin(), model.statistics().end());
+  return values;
+}
+
+class Parameters : public testing::Test {
+ protected:
+  std::filesystem::path file() const { return directory_.path() / "model.safetensors"; }
+  /// The error of loading `from` into a model, which stays as it was.
+  template <class Kind>
+  static std::string refusal(const std::filesystem::path& from, Model<float> model) {
+    const std::vector<float> before = values_of(model);
+    const std::string message = message_of<Kind>([&] { load_parameters(from, model); });
+    EXPECT_EQ(values_of(model), before);
+    return message;
+  }
+
+  TemporaryDirectory directory_;
+};
+
+TEST_F(Parameters, AreReadBackAlsoInAnotherPrecision) {
+  Model<float> model = trained(), same = model_with<float>(4);
+  save_parameters(model, file());
+  load_parameters(file(), same);
+  EXPECT_EQ(values_of(same), values_of(model));
+  Model<double> wide = model_with<double>(4);
+  load_parameters(file(), wide);
+  EXPECT_THAT(values_of(wide), ElementsAreArray(values_of(model)));
+  save_parameters(wide, file());
+  same.initialize(1);
+  load_parameters(file(), same);
+  EXPECT_EQ(values_of(same), values_of(model));
+}
+
+TEST_F(Parameters, OfAnotherModelAreRefused) {
+  Model<float> model = trained();
+  save_parameters(model, file());
+  EXPECT_TRUE(contains(refusal<InvalidArgument>(file(), model_with<float>(5)),
+                       "this model has '0.dense.weight' of shape 3x5, and the file '0.dense.weight' of shape 3x4"));
+  LayerList<float> layers;
+  layers.push_back(dense<float>(4));
+  EXPECT_TRUE(contains(refusal<InvalidArgument>(file(), Model<float>({3}, std::move(layers))), "this model has no '"));
+  Model<float> longer = model_with<float>(4);
+  LayerList<float> more;
+  more.push_back(dense<float>(4));
+  more.push_back(batch_normalization<float>());
+  more.push_back(dense<float>(2));
+  more.push_back(dense<float>(2));
+  EXPECT_TRUE(contains(refusal<InvalidArgument>(file(), Model<float>({3}, std::move(more))),
+                       "this model has '3.dense.weight' of shape 2x2, and the file has no such tensor"));
+}
+
+TEST_F(Parameters, OfACheckpointNeedNoOptimizer) {
+  Model<float> model = trained(), same = model_with<float>(4);
+  std::vector<float> momentum(3, 1);
+  const auto checkpoints = directory_.path() / "checkpoints";
+  {
+    CheckpointStore store(checkpoints, 3);
+    store.prepare();
+    std::vector<CheckpointTensor> tensors;
+    for (const auto& span : model.parameter_layout()) {
+      tensors.push_back({span.name, span.shape, model.parameters().subspan(span.first, span.count)});
+    }
+    for (const auto& span : model.statistic_layout()) {
+      tensors.push_back({span.name, span.shape, model.statistics().subspan(span.first, span.count)});
+    }
+    const std::vector<CheckpointTensor> optimizer{{"momentum", {3}, std::span(momentum)}};
+    store.save({.training_step = 5}, tensors, optimizer);
+  }
+  load_parameters(checkpoints, same);
+  EXPECT_EQ(values_of(same), values_of(model));
+  same.initialize(1);
+  load_parameters(checkpoints / "step-000005", same);
+  EXPECT_EQ(values_of(same), values_of(model));
+
+  const auto altered = checkpoints / "step-000005" / "model.safetensors";
+  std::string bytes = test::read_bytes(altered);
+  bytes.back() ^= 1;
+  test::write_bytes(altered, bytes);
+  EXPECT_TRUE(contains(refusal<DataError>(checkpoints, model_with<float>(4)), "is altered: its checksum is"));
+}
+
+TEST_F(Parameters, MissingAndCutFilesAreNamed) {
+  EXPECT_TRUE(contains(refusal<DataError>(file(), model_with<float>(4)), file().string()));
+  EXPECT_TRUE(
+      contains(refusal<InvalidArgument>(directory_.path(), model_with<float>(4)), "holds no complete checkpoint"));
+  Model<float> model = trained();
+  save_parameters(model, file());
+  const std::string bytes = test::read_bytes(file());
+  for (std::size_t length = 0; length < bytes.size(); length += 7) {
+    test::write_bytes(file(), bytes.substr(0, length));
+    EXPECT_TRUE(contains(refusal<DataError>(file(), model_with<float>(4)), "model.safetensors"));
+  }
+}
+
+TEST_F(Parameters, AFailedSaveKeepsTheOldFile) {
+  Model<float> model = trained();
+  save_parameters(model, file());
+  const std::string before = test::read_bytes(file());
+  EXPECT_THROW(save_parameters(model, directory_.path() / "nowhere" / "model.safetensors"), DataError);
+  EXPECT_THROW(save_parameters(model, directory_.path()), DataError) << "a directory is no file";
+  EXPECT_EQ(test::read_bytes(file()), before);
+  const auto entries = std::filesystem::directory_iterator(directory_.path());
+  EXPECT_EQ(std::distance(begin(entries), end(entries)), 1) << "nothing is left behind";
+}
+
+}  // namespace
+}  // namespace farandole::trainer
