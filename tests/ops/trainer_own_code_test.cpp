@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <stdexcept>
 #include <utility>
 
@@ -95,6 +96,30 @@ TEST(OwnData, ReplicasGiveTheSameBitsInDeterministicMode) {
       EXPECT_EQ(together.evaluation.loss, alone.evaluation.loss);
     }
   }
+}
+
+TEST(OwnData, PredictionsAreThoseOfTheModelOnEveryRank) {
+  const auto data = memory_dataset(plane());
+  std::vector<std::vector<double>> expected(3), predicted(3);
+  run_replicas(3, [&](Communicator& replica) {
+    Plan plan;
+    plan.options.evaluation_batch = 7;
+    Trainer<double> trainer(replica, linear(), plan.training, nullptr, plan.options, plan.loss);
+    trainer.fit();
+    const auto rank = static_cast<std::size_t>(replica.rank());
+    const Tensor<double> outputs = trainer.predict(*data);
+    EXPECT_EQ(outputs.samples(), kSamples);
+    EXPECT_EQ(outputs.shape(), Shape{1});
+    predicted[rank].assign(outputs.values().begin(), outputs.values().end());
+    std::vector<std::uint32_t> all(kSamples);
+    std::iota(all.begin(), all.end(), 0U);
+    Batch<double> batch;
+    data->gather(all, batch);
+    const auto alone = trainer.model().forward({}, batch.inputs).values();
+    expected[rank].assign(alone.begin(), alone.end());
+  });
+  EXPECT_THAT(predicted, Each(predicted[0]));
+  EXPECT_THAT(predicted[0], testing::Pointwise(testing::DoubleNear(1e-12), expected[0]));
 }
 
 TEST(OwnData, AWeightOfZeroLeavesASampleOut) {

@@ -11,26 +11,40 @@
 
 namespace farandole::trainer {
 
+namespace {
+
+/// Calls `use(first)` for each batch of the samples of `range`, whose indices and samples are in `samples` and
+/// `gathered` then. @param first  index of the batch's first sample
+template <class Scalar, class Use>
+void for_each_batch(const Dataset& data, Range range, std::int64_t batch, Batch<Scalar>& gathered, const Use& use) {
+  std::vector<std::uint32_t> samples;
+  for (std::int64_t first = range.first; first < range.first + range.count; first += batch) {
+    samples.resize(static_cast<std::size_t>(std::min(batch, range.first + range.count - first)));
+    std::iota(samples.begin(), samples.end(), static_cast<std::uint32_t>(first));
+    data.gather(samples, gathered);
+    use(first);
+  }
+}
+
+}  // namespace
+
 template <class Scalar>
 Evaluation evaluate(Communicator& communicator, Model<Scalar>& model, const Loss<Scalar>& loss, const Dataset& data,
                     std::int64_t batch) {
   if (data.size() == 0) return {};
   const std::int64_t batches = (data.size() + batch - 1) / batch;
   std::vector<double> sums(static_cast<std::size_t>(2 * batches));  // loss sum and right answers of each batch
-  std::vector<std::uint32_t> samples;
-  Batch<Scalar> gathered;
   const Range own = part_of(batches, communicator.size(), communicator.rank());
-  for (std::int64_t index = own.first; index < own.first + own.count; ++index) {
-    const std::int64_t first = index * batch;
-    samples.resize(static_cast<std::size_t>(std::min(batch, data.size() - first)));
-    std::iota(samples.begin(), samples.end(), static_cast<std::uint32_t>(first));
-    const BatchResult result = call_program(communicator, "an evaluation", [&] {
-      data.gather(samples, gathered);
-      return loss.evaluate(model.forward({}, gathered.inputs), gathered, 1.0, nullptr);
+  const std::int64_t begin = own.first * batch, end = std::min(data.size(), (own.first + own.count) * batch);
+  Batch<Scalar> gathered;
+  call_program(communicator, "an evaluation", [&] {
+    for_each_batch(data, {begin, std::max<std::int64_t>(end - begin, 0)}, batch, gathered, [&](std::int64_t first) {
+      const auto entry = static_cast<std::size_t>(2 * (first / batch));
+      const BatchResult result = loss.evaluate(model.forward({}, gathered.inputs), gathered, 1.0, nullptr);
+      sums[entry] = result.loss_sum;
+      sums[entry + 1] = static_cast<double>(result.correct);
     });
-    sums[static_cast<std::size_t>(2 * index)] = result.loss_sum;
-    sums[static_cast<std::size_t>(2 * index + 1)] = static_cast<double>(result.correct);
-  }
+  });
   // Each entry is computed by a single replica; the other replicas add zero, which is exact.
   if (communicator.size() > 1) communicator.allreduce(sums, ReduceOp::kSum);
   double loss_sum = 0, correct = 0;
@@ -43,7 +57,32 @@ Evaluation evaluate(Communicator& communicator, Model<Scalar>& model, const Loss
           .accuracy = data.classes() > 0 ? correct / count : std::numeric_limits<double>::quiet_NaN()};
 }
 
+template <class Scalar>
+Tensor<Scalar> predict(Communicator& communicator, Model<Scalar>& model, const Dataset& data, std::int64_t batch) {
+  Tensor<Scalar> outputs(data.size(), model.output_shape());
+  const std::int64_t elements = outputs.sample_elements();
+  const Range own = part_of(data.size(), communicator.size(), communicator.rank());
+  Batch<Scalar> gathered;
+  call_program(communicator, "a prediction", [&] {
+    for_each_batch(data, own, batch, gathered, [&](std::int64_t first) {
+      const std::span<const Scalar> values = model.forward({}, gathered.inputs).values();
+      std::copy(values.begin(), values.end(), outputs.data() + first * elements);
+    });
+  });
+  if (communicator.size() == 1) return outputs;
+  std::vector<std::size_t> counts;
+  for (int rank = 0; rank < communicator.size(); ++rank) {
+    counts.push_back(static_cast<std::size_t>(part_of(data.size(), communicator.size(), rank).count * elements));
+  }
+  const std::span<const Scalar> computed(outputs.data() + own.first * elements,
+                                         static_cast<std::size_t>(own.count * elements));
+  communicator.allgather(computed, outputs.values(), counts);  // in place
+  return outputs;
+}
+
 template Evaluation evaluate(Communicator&, Model<float>&, const Loss<float>&, const Dataset&, std::int64_t);
 template Evaluation evaluate(Communicator&, Model<double>&, const Loss<double>&, const Dataset&, std::int64_t);
+template Tensor<float> predict(Communicator&, Model<float>&, const Dataset&, std::int64_t);
+template Tensor<double> predict(Communicator&, Model<double>&, const Dataset&, std::int64_t);
 
 }  // namespace farandole::trainer

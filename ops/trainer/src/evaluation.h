@@ -13,4 +13,9 @@ template <class Scalar>
 Evaluation evaluate(Communicator& communicator, Model<Scalar>& model, const Loss<Scalar>& loss, const Dataset& data,
                     std::int64_t batch);
 
+/// Computes the outputs of all samples, with moving statistics, on every rank. Collective; blocks.
+/// @param batch  samples per forward pass
+template <class Scalar>
+Tensor<Scalar> predict(Communicator& communicator, Model<Scalar>& model, const Dataset& data, std::int64_t batch);
+
 }  // namespace farandole::trainer

@@ -341,6 +341,17 @@ Evaluation Trainer<Scalar>::evaluate(const Dataset& dataset) {
 }
 
 template <class Scalar>
+Tensor<Scalar> Trainer<Scalar>::predict(const Dataset& dataset) {
+  State& state = this->state();
+  internals(state.communicator).endpoint().faults().check_process();
+  const std::string what = "the data to predict";
+  agree(state.communicator, [&] { check_data(dataset, what, state.model.input_shape()); });
+  require_same(state.communicator, facts_of(&dataset, what));
+  const KernelThreads threads(kernel_threads(state.options, state.communicator));
+  return trainer::predict(state.communicator, state.model, dataset, state.options.evaluation_batch);
+}
+
+template <class Scalar>
 Model<Scalar>& Trainer<Scalar>::model() {
   return state().model;
 }

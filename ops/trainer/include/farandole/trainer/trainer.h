@@ -144,6 +144,12 @@ class Trainer {
   /// @throws Mismatch  the ranks' data differ   @throws InvalidArgument  the samples do not fit the model
   Evaluation evaluate(const Dataset& dataset);
 
+  /// Returns the model's outputs for all samples, in the order of the data, on every rank. The ranks share the samples;
+  /// labels, targets and weights are ignored. Cost: one forward pass of the samples, and an allgather of the outputs.
+  /// @param dataset  the complete data set, the same on all ranks
+  /// @throws Mismatch  the ranks' data differ   @throws InvalidArgument  the samples do not fit the model
+  Tensor<Scalar> predict(const Dataset& dataset);
+
   Model<Scalar>& model();
   std::int64_t training_steps() const;  ///< number of training steps done, including those before a resume
   /// Returns the checkpoint from which training was resumed. Empty on ranks other than 0, and if training was not
