@@ -40,9 +40,37 @@ FARANDOLE_API std::unique_ptr<Layer<Scalar>> max_pool2d(std::int64_t size);
 template <class Scalar>
 FARANDOLE_API std::unique_ptr<Layer<Scalar>> average_pool2d(std::int64_t size);
 
+/// Mean over all positions, per channel: {height, width, channels} or {length, channels} gives {channels}.
+template <class Scalar>
+FARANDOLE_API std::unique_ptr<Layer<Scalar>> global_average_pool();
+
+/// Copies a sample into a vector of all its elements, channels fastest. Before `dense` it is not necessary.
+template <class Scalar>
+FARANDOLE_API std::unique_ptr<Layer<Scalar>> flatten();
+/// Copies a sample into another shape with as many elements, in the same order. An image of 8x8 pixels with 64 channels
+/// becomes a sequence of 64 pixels by reshape({64, 64}).
+template <class Scalar>
+FARANDOLE_API std::unique_ptr<Layer<Scalar>> reshape(const Shape& shape);
+
 /// max(x, 0), element by element.
 template <class Scalar>
 FARANDOLE_API std::unique_ptr<Layer<Scalar>> relu();
+/// x where x > 0, else slope * x (Maas, Hannun, Ng, 2013).
+template <class Scalar>
+FARANDOLE_API std::unique_ptr<Layer<Scalar>> leaky_relu(double slope = 0.01);
+/// x * P(x), where P(x) = (1 + erf(x / sqrt(2))) / 2 is the distribution function of the standard normal distribution
+/// (Hendrycks, Gimpel, arXiv:1606.08415): the exact form, which is PyTorch's default.
+template <class Scalar>
+FARANDOLE_API std::unique_ptr<Layer<Scalar>> gelu();
+/// x * sigmoid(x), also called swish (Elfwing, Uchibe, Doya, 2018).
+template <class Scalar>
+FARANDOLE_API std::unique_ptr<Layer<Scalar>> silu();
+/// 1 / (1 + exp(-x)).
+template <class Scalar>
+FARANDOLE_API std::unique_ptr<Layer<Scalar>> sigmoid();
+/// tanh(x).
+template <class Scalar>
+FARANDOLE_API std::unique_ptr<Layer<Scalar>> hyperbolic_tangent();
 
 /// In training, sets each element to 0 with probability `rate`, and multiplies every other element by 1/(1-rate). In
 /// prediction, copies the input. Which elements become 0 depends on (seed, training step, position of the sample in the
@@ -60,6 +88,26 @@ struct BatchNormalizationOptions {
 /// Normalises each channel (the last axis) over batch and positions, then applies a learned scale and shift.
 template <class Scalar>
 FARANDOLE_API std::unique_ptr<Layer<Scalar>> batch_normalization(const BatchNormalizationOptions& options = {});
+
+struct NormalizationOptions {
+  double epsilon = 1e-5;  ///< added to the variance, so that the division by its square root is defined
+  bool affine = true;     ///< false: without the parameters `scale` and `shift`
+};
+/// Normalises each row of channels (the last axis) of each sample: y = (x - mean) / sqrt(variance + epsilon) * scale +
+/// shift, with the variance of the population (Ba, Kiros, Hinton, arXiv:1607.06450). `scale` and `shift` are
+/// {channels}. Like the two layers below, it computes the same in training and prediction, and needs no statistics of
+/// other samples.
+template <class Scalar>
+FARANDOLE_API std::unique_ptr<Layer<Scalar>> layer_normalization(const NormalizationOptions& options = {});
+/// Cuts the channels into `groups` of neighbours, and normalises each group of each sample over its channels and all
+/// positions (Wu, He, ECCV 2018); formula and parameters as in layer_normalization. The number of channels must be a
+/// multiple of `groups`. One group per channel is instance normalisation.
+template <class Scalar>
+FARANDOLE_API std::unique_ptr<Layer<Scalar>> group_normalization(std::int64_t groups,
+                                                                 const NormalizationOptions& options = {});
+/// y = x / sqrt(mean(x^2) + epsilon) * scale, over each row of channels (Zhang, Sennrich, NeurIPS 2019).
+template <class Scalar>
+FARANDOLE_API std::unique_ptr<Layer<Scalar>> rms_normalization(const NormalizationOptions& options = {});
 
 /// The layers of a model, in order.
 template <class Scalar>
