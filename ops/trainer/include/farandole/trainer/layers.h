@@ -113,5 +113,23 @@ FARANDOLE_API std::unique_ptr<Layer<Scalar>> rms_normalization(const Normalizati
 template <class Scalar>
 using LayerList = std::vector<std::unique_ptr<Layer<Scalar>>>;
 
+/// The layers in order, as one layer. Its parameters and statistics are those of the layers, with names such as
+/// "0.conv2d.weight": the layer's index in the sequence and kind, then the layer's own name.
+template <class Scalar>
+FARANDOLE_API std::unique_ptr<Layer<Scalar>> sequence(LayerList<Scalar> layers);
+/// y = body(x) + shortcut(x); without a shortcut, y = body(x) + x (He, Zhang, Ren, Sun, CVPR 2016). Both branches must
+/// give the same shape. Parameters and statistics have names such as "body.0.conv2d.weight" and
+/// "shortcut.0.conv2d.weight". A block of a residual net:
+///
+///     LayerList<float> body, shortcut;
+///     body.push_back(conv2d<float>({.channels = 64, .stride = 2, .padding = 1}));
+///     body.push_back(batch_normalization<float>());
+///     body.push_back(relu<float>());
+///     body.push_back(conv2d<float>({.channels = 64, .padding = 1}));
+///     shortcut.push_back(conv2d<float>({.channels = 64, .kernel = 1, .stride = 2}));
+///     layers.push_back(residual<float>(std::move(body), std::move(shortcut)));
+template <class Scalar>
+FARANDOLE_API std::unique_ptr<Layer<Scalar>> residual(LayerList<Scalar> body, LayerList<Scalar> shortcut = {});
+
 }  // namespace trainer
 }  // namespace FARANDOLE_API
