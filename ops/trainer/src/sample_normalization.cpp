@@ -52,7 +52,7 @@ struct Sets {
   double count() const { return static_cast<double>(rows * width); }
 };
 
-struct Kind {
+struct NormalizationKind {
   std::string name;
   bool centred = true;      ///< subtract the mean and add a shift; false for RMS normalisation
   std::int64_t groups = 0;  ///< sets of group normalisation; 0: each row of channels is a set
@@ -61,7 +61,8 @@ struct Kind {
 template <class Scalar>
 class SampleNormalization final : public Layer<Scalar> {
  public:
-  SampleNormalization(Kind kind, const NormalizationOptions& options) : kind_(std::move(kind)), options_(options) {
+  SampleNormalization(NormalizationKind kind, const NormalizationOptions& options)
+      : kind_(std::move(kind)), options_(options) {
     if (!(options.epsilon > 0)) {
       throw InvalidArgument(fmt::format("{}: epsilon must be positive, got {}", kind_.name, options.epsilon));
     }
@@ -225,7 +226,7 @@ class SampleNormalization final : public Layer<Scalar> {
     });
   }
 
-  const Kind kind_;
+  const NormalizationKind kind_;
   const NormalizationOptions options_;
   Sets sets_;
   LayerMemory<Scalar> memory_;
@@ -239,7 +240,7 @@ class SampleNormalization final : public Layer<Scalar> {
 
 template <class Scalar>
 std::unique_ptr<Layer<Scalar>> layer_normalization(const NormalizationOptions& options) {
-  return std::make_unique<SampleNormalization<Scalar>>(Kind{"layer_normalization"}, options);
+  return std::make_unique<SampleNormalization<Scalar>>(NormalizationKind{"layer_normalization"}, options);
 }
 template <class Scalar>
 std::unique_ptr<Layer<Scalar>> group_normalization(std::int64_t groups, const NormalizationOptions& options) {
@@ -247,11 +248,11 @@ std::unique_ptr<Layer<Scalar>> group_normalization(std::int64_t groups, const No
     throw InvalidArgument(fmt::format("group_normalization: groups must be at least 1, got {}", groups));
   }
   return std::make_unique<SampleNormalization<Scalar>>(
-      Kind{fmt::format("group_normalization, {} groups", groups), true, groups}, options);
+      NormalizationKind{fmt::format("group_normalization, {} groups", groups), true, groups}, options);
 }
 template <class Scalar>
 std::unique_ptr<Layer<Scalar>> rms_normalization(const NormalizationOptions& options) {
-  return std::make_unique<SampleNormalization<Scalar>>(Kind{"rms_normalization", false}, options);
+  return std::make_unique<SampleNormalization<Scalar>>(NormalizationKind{"rms_normalization", false}, options);
 }
 template std::unique_ptr<Layer<float>> layer_normalization<float>(const NormalizationOptions&);
 template std::unique_ptr<Layer<double>> layer_normalization<double>(const NormalizationOptions&);

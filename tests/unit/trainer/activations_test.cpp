@@ -9,14 +9,14 @@ namespace farandole::trainer {
 namespace {
 
 template <class Scalar>
-struct Case {
+struct ActivationCase {
   std::unique_ptr<Layer<Scalar>> layer;
   std::function<double(double)> formula;
 };
 
 template <class Scalar>
-std::vector<Case<Scalar>> cases() {
-  std::vector<Case<Scalar>> all;
+std::vector<ActivationCase<Scalar>> activation_cases() {
+  std::vector<ActivationCase<Scalar>> all;
   const auto logistic = [](double x) { return 1 / (1 + std::exp(-x)); };
   all.push_back({relu<Scalar>(), [](double x) { return std::max(x, 0.0); }});
   all.push_back({leaky_relu<Scalar>(0.125), [](double x) { return x > 0 ? x : x / 8; }});
@@ -37,8 +37,8 @@ Tensor<Scalar> wide_tensor(std::int64_t samples) {
 }
 
 template <class Scalar>
-void check_values(double tolerance) {
-  for (Case<Scalar>& c : cases<Scalar>()) {
+void check_activations(double tolerance) {
+  for (ActivationCase<Scalar>& c : activation_cases<Scalar>()) {
     LayerHarness<Scalar> harness(std::move(c.layer), {131});
     const Tensor<Scalar> input = wide_tensor<Scalar>(3);
     const Tensor<Scalar>& output = harness.forward(input);
@@ -51,12 +51,12 @@ void check_values(double tolerance) {
   }
 }
 TEST(Activations, ValuesEqualTheFormulas) {
-  check_values<float>(1e-6);
-  check_values<double>(1e-14);
+  check_activations<float>(1e-6);
+  check_activations<double>(1e-14);
 }
 
 TEST(Activations, GradientsMatchCentralDifferences) {
-  for (Case<double>& c : cases<double>()) {
+  for (ActivationCase<double>& c : activation_cases<double>()) {
     LayerHarness<double> harness(std::move(c.layer), {5, 7, 2});
     Tensor<double> input = normal_tensor<double>(3, {5, 7, 2}, 21, 2);
     for (double& value : input.values()) value += value < 0 ? -0.01 : 0.01;  // away from kinks
@@ -65,8 +65,8 @@ TEST(Activations, GradientsMatchCentralDifferences) {
 }
 
 TEST(Activations, FloatGradientsAgreeWithDouble) {
-  std::vector<Case<float>> singles = cases<float>();
-  std::vector<Case<double>> doubles = cases<double>();
+  std::vector<ActivationCase<float>> singles = activation_cases<float>();
+  std::vector<ActivationCase<double>> doubles = activation_cases<double>();
   for (std::size_t k = 0; k < singles.size(); ++k) {
     LayerHarness<float> single(std::move(singles[k].layer), {131});
     LayerHarness<double> twice(std::move(doubles[k].layer), {131});
@@ -80,21 +80,21 @@ TEST(Activations, FloatGradientsAgreeWithDouble) {
 }
 
 template <class Scalar>
-void check_split() {
-  for (Case<Scalar>& c : cases<Scalar>()) {
+void check_activations_split() {
+  for (ActivationCase<Scalar>& c : activation_cases<Scalar>()) {
     LayerHarness<Scalar> harness(std::move(c.layer), {131});
     check_independence_of_split(harness, wide_tensor<Scalar>(11));
   }
 }
 TEST(Activations, BitsDoNotDependOnThePlaceInTheBatch) {
-  check_split<float>();
-  check_split<double>();
+  check_activations_split<float>();
+  check_activations_split<double>();
 }
 
 template <class Scalar>
-void check_extremes() {
+void check_activations_extremes() {
   constexpr Scalar kInfinity = std::numeric_limits<Scalar>::infinity();
-  for (Case<Scalar>& c : cases<Scalar>()) {
+  for (ActivationCase<Scalar>& c : activation_cases<Scalar>()) {
     LayerHarness<Scalar> harness(std::move(c.layer), {131});
     Tensor<Scalar> input = wide_tensor<Scalar>(1), gradient(1, {131});
     std::fill(gradient.values().begin(), gradient.values().end(), Scalar{1});
@@ -113,8 +113,8 @@ void check_extremes() {
   }
 }
 TEST(Activations, LargeValuesStayFiniteAndNanIsKept) {
-  check_extremes<float>();
-  check_extremes<double>();
+  check_activations_extremes<float>();
+  check_activations_extremes<double>();
 }
 
 TEST(Activations, InfiniteSlopeIsRefused) {

@@ -5,8 +5,8 @@
 namespace farandole::trainer {
 namespace {
 
-constexpr double kEpsilon = 1e-3;
-const Shape kImage{3, 2, 12};
+constexpr double kNormalizationEpsilon = 1e-3;
+const Shape kNormalizedImage{3, 2, 12};
 
 /// The normalised values of a sample, without scale and shift. Elements i and j belong to the same set if set_of(i) ==
 /// set_of(j).
@@ -24,7 +24,7 @@ std::vector<double> normalized(const std::vector<double>& sample, bool centred, 
     for (std::size_t j = 0; j < sample.size(); ++j) {
       if (set_of(i) == set_of(j)) variance += (sample[j] - mean) * (sample[j] - mean) / count;
     }
-    result[i] = (sample[i] - mean) / std::sqrt(variance + kEpsilon);
+    result[i] = (sample[i] - mean) / std::sqrt(variance + kNormalizationEpsilon);
   }
   return result;
 }
@@ -36,10 +36,10 @@ std::vector<double> sample_of(const Tensor<Scalar>& batch, std::int64_t sample) 
 }
 
 template <class Scalar, class SetOf>
-void check_values(std::unique_ptr<Layer<Scalar>> layer, bool centred, const SetOf& set_of, double tolerance) {
-  LayerHarness<Scalar> harness(std::move(layer), kImage);
-  ASSERT_EQ(harness.output_shape, kImage);
-  const Tensor<Scalar> input = normal_tensor<Scalar>(4, kImage, 30, 3);
+void check_normalized(std::unique_ptr<Layer<Scalar>> layer, bool centred, const SetOf& set_of, double tolerance) {
+  LayerHarness<Scalar> harness(std::move(layer), kNormalizedImage);
+  ASSERT_EQ(harness.output_shape, kNormalizedImage);
+  const Tensor<Scalar> input = normal_tensor<Scalar>(4, kNormalizedImage, 30, 3);
   const Tensor<Scalar>& output = harness.forward(input);
   for (std::int64_t sample = 0; sample < 4; ++sample) {
     const std::vector<double> expected = normalized(sample_of(input, sample), centred, set_of);
@@ -54,29 +54,29 @@ void check_values(std::unique_ptr<Layer<Scalar>> layer, bool centred, const SetO
 }
 
 template <class Scalar>
-void check_all_values(double tolerance) {
+void check_all_normalized(double tolerance) {
   const auto row = [](std::size_t i) { return i / 12; };
   for (const bool affine : {true, false}) {
-    const NormalizationOptions options{.epsilon = kEpsilon, .affine = affine};
-    check_values(layer_normalization<Scalar>(options), true, row, tolerance);
-    check_values(rms_normalization<Scalar>(options), false, row, tolerance);
+    const NormalizationOptions options{.epsilon = kNormalizationEpsilon, .affine = affine};
+    check_normalized(layer_normalization<Scalar>(options), true, row, tolerance);
+    check_normalized(rms_normalization<Scalar>(options), false, row, tolerance);
     for (const std::size_t groups : {1, 3, 12}) {
-      check_values(
+      check_normalized(
           group_normalization<Scalar>(static_cast<std::int64_t>(groups), options), true,
           [groups](std::size_t i) { return i % 12 / (12 / groups); }, tolerance);
     }
   }
 }
 TEST(SampleNormalization, ValuesEqualTheFormulas) {
-  check_all_values<float>(1e-5);
-  check_all_values<double>(1e-13);
+  check_all_normalized<float>(1e-5);
+  check_all_normalized<double>(1e-13);
 }
 
 template <class Scalar>
-std::vector<LayerHarness<Scalar>> harnesses(const Shape& shape) {
+std::vector<LayerHarness<Scalar>> normalization_harnesses(const Shape& shape) {
   std::vector<LayerHarness<Scalar>> all;
   for (const bool affine : {true, false}) {
-    const NormalizationOptions options{.epsilon = kEpsilon, .affine = affine};
+    const NormalizationOptions options{.epsilon = kNormalizationEpsilon, .affine = affine};
     all.emplace_back(layer_normalization<Scalar>(options), shape);
     all.emplace_back(rms_normalization<Scalar>(options), shape);
     all.emplace_back(group_normalization<Scalar>(2, options), shape);
@@ -86,14 +86,15 @@ std::vector<LayerHarness<Scalar>> harnesses(const Shape& shape) {
 
 TEST(SampleNormalization, GradientsMatchCentralDifferences) {
   for (const Shape& shape : {Shape{2, 3, 6}, Shape{38}}) {  // 38: more than two rounds of the sums' lanes
-    for (auto& harness : harnesses<double>(shape)) check_gradients(harness, normal_tensor<double>(3, shape, 31));
+    for (auto& harness : normalization_harnesses<double>(shape))
+      check_gradients(harness, normal_tensor<double>(3, shape, 31));
   }
 }
 
 TEST(SampleNormalization, FloatAgreesWithDouble) {
   const Shape shape{5, 7, 20};
-  auto singles = harnesses<float>(shape);
-  auto doubles = harnesses<double>(shape);
+  auto singles = normalization_harnesses<float>(shape);
+  auto doubles = normalization_harnesses<double>(shape);
   const auto input = normal_tensor<float>(3, shape, 32), gradient = normal_tensor<float>(3, shape, 33);
   for (std::size_t k = 0; k < singles.size(); ++k) {
     singles[k].forward(input);
@@ -110,7 +111,7 @@ TEST(SampleNormalization, FloatAgreesWithDouble) {
 }
 
 TEST(SampleNormalization, BitsDoNotDependOnThePlaceInTheBatch) {
-  for (auto& harness : harnesses<float>({3, 3, 22})) {
+  for (auto& harness : normalization_harnesses<float>({3, 3, 22})) {
     check_independence_of_split(harness, normal_tensor<float>(9, {3, 3, 22}, 34));
   }
 }
@@ -125,7 +126,8 @@ TEST(SampleNormalization, LargeMeanDoesNotDrownTheVariance) {
 }
 
 TEST(SampleNormalization, ParametersStartAsIdentityAndDoNotDecay) {
-  LayerHarness<float> centred(group_normalization<float>(3), kImage), rms(rms_normalization<float>(), kImage);
+  LayerHarness<float> centred(group_normalization<float>(3), kNormalizedImage),
+      rms(rms_normalization<float>(), kNormalizedImage);
   const std::vector<ParameterSpec> specs = centred.layer().parameters();
   ASSERT_EQ(specs.size(), 2U);
   EXPECT_EQ(specs[0].name, "scale");
@@ -142,7 +144,7 @@ TEST(SampleNormalization, ParametersStartAsIdentityAndDoNotDecay) {
 TEST(SampleNormalization, ImpossibleOptionsAndInputsAreRefused) {
   expect_invalid([] { layer_normalization<float>({.epsilon = 0}); }, {"layer_normalization", "positive", "0"});
   expect_invalid([] { group_normalization<float>(0); }, {"group_normalization", "at least 1", "0"});
-  expect_invalid([] { group_normalization<float>(5)->prepare(kImage); },
+  expect_invalid([] { group_normalization<float>(5)->prepare(kNormalizedImage); },
                  {"group_normalization, 5 groups", "multiple of 5", "3x2x12"});
   expect_invalid([] { rms_normalization<float>()->prepare({}); }, {"rms_normalization", "channels", "scalar"});
 }

@@ -32,6 +32,16 @@ struct Conv2dOptions {
 template <class Scalar>
 FARANDOLE_API std::unique_ptr<Layer<Scalar>> conv2d(const Conv2dOptions& options);
 
+struct DepthwiseConv2dOptions {
+  std::int64_t kernel = 3;  ///< height and width of the kernel
+  std::int64_t stride = 1;
+  std::int64_t padding = 0;  ///< rows and columns of zeros on each side
+};
+/// Convolution of each channel by a kernel of its own, with bias (Howard et al., arXiv:1704.04861); weights are
+/// {kernel, kernel, channels}. Followed by a 1x1 conv2d, it makes a separable convolution.
+template <class Scalar>
+FARANDOLE_API std::unique_ptr<Layer<Scalar>> depthwise_conv2d(const DepthwiseConv2dOptions& options);
+
 /// Maximum over windows of `size` x `size` that do not overlap. If several elements equal the maximum, the first in row
 /// order gets the gradient.
 template <class Scalar>
@@ -108,6 +118,37 @@ FARANDOLE_API std::unique_ptr<Layer<Scalar>> group_normalization(std::int64_t gr
 /// y = x / sqrt(mean(x^2) + epsilon) * scale, over each row of channels (Zhang, Sennrich, NeurIPS 2019).
 template <class Scalar>
 FARANDOLE_API std::unique_ptr<Layer<Scalar>> rms_normalization(const NormalizationOptions& options = {});
+
+/// Replaces each element of a sample, an index in [0, vocabulary), by a row of `weight`, which is {vocabulary, units}
+/// and starts as N(0, 1): {length} gives {length, units}. Indices are whole numbers, stored as Scalar; any other value
+/// makes the forward pass throw DataError, which names the sample and the value. Their gradient is 0. `vocabulary` is
+/// at most 2^24 in f32 and 2^53 in f64, so that all indices are exact.
+template <class Scalar>
+FARANDOLE_API std::unique_ptr<Layer<Scalar>> embedding(std::int64_t vocabulary, std::int64_t units);
+
+/// kLearned: a parameter `weight` of the shape of a sample, which starts as N(0, 1/units). kSinusoidal: sin(p / f) at
+/// position p and unit 2i, cos(p / f) at unit 2i + 1, with f = 10000^(2i / units) (Vaswani et al., NeurIPS 2017).
+enum class PositionalEncoding { kLearned, kSinusoidal };
+/// Adds a code of its position to each row of a sequence {length, units}. The length is fixed by the input's shape.
+template <class Scalar>
+FARANDOLE_API std::unique_ptr<Layer<Scalar>> positional_encoding(PositionalEncoding kind);
+
+struct AttentionOptions {
+  std::int64_t heads = 1;  ///< the number of units must be a multiple of `heads`
+  bool causal = false;     ///< true: a position attends to itself and to earlier positions only
+};
+/// Multi-head self-attention over sequences {length, units} (Vaswani et al., NeurIPS 2017). [Q K V] = x W + b, with
+/// `qkv_weight` W of shape {units, 3 * units} and `qkv_bias` b. Head h owns columns [h * d, (h + 1) * d) of each of Q,
+/// K and V, with d = units / heads, and computes softmax(Q K^T / sqrt(d)) V. The heads' results side by side, times
+/// `output_weight` {units, units}, plus `output_bias`, are the output. Weights start as kUniformFanIn, biases as 0. The
+/// first half of a transformer's block:
+///
+///     LayerList<float> mixing;
+///     mixing.push_back(layer_normalization<float>());
+///     mixing.push_back(attention<float>({.heads = 4, .causal = true}));
+///     layers.push_back(residual<float>(std::move(mixing)));
+template <class Scalar>
+FARANDOLE_API std::unique_ptr<Layer<Scalar>> attention(const AttentionOptions& options = {});
 
 /// The layers of a model, in order.
 template <class Scalar>
