@@ -31,24 +31,8 @@ class Conv2d final : public Layer<Scalar> {
   }
 
   Shape prepare(const Shape& input) override {
-    if (input.size() != 3) {
-      throw InvalidArgument(fmt::format("{}: expects images {{height, width, channels}}, the input is {}", name(),
-                                        trainer::describe(input)));
-    }
-    const std::int64_t kernel = options_.kernel, around = 2 * options_.padding;
-    if (input[0] + around < kernel || input[1] + around < kernel || input[2] < 1) {
-      throw InvalidArgument(fmt::format("{}: the kernel is larger than its input {} with {} zeros on each side", name(),
-                                        trainer::describe(input), options_.padding));
-    }
-    geometry_ = {input[0],
-                 input[1],
-                 input[2],
-                 options_.channels,
-                 kernel,
-                 options_.stride,
-                 options_.padding,
-                 (input[0] + around - kernel) / options_.stride + 1,
-                 (input[1] + around - kernel) / options_.stride + 1};
+    geometry_ = convolution_geometry(name(), input, {options_.kernel, options_.stride, options_.padding});
+    geometry_.channels = options_.channels;
     library_ = make_library();
     return {geometry_.output_height, geometry_.output_width, geometry_.channels};
   }
@@ -93,6 +77,23 @@ class Conv2d final : public Layer<Scalar> {
 };
 
 }  // namespace
+
+ConvolutionGeometry convolution_geometry(const std::string& layer, const Shape& input, const KernelWindow& window) {
+  if (input.size() != 3) {
+    throw InvalidArgument(
+        fmt::format("{}: expects images {{height, width, channels}}, the input is {}", layer, describe(input)));
+  }
+  const std::int64_t kernel = window.kernel, around = 2 * window.padding;
+  if (input[0] + around < kernel || input[1] + around < kernel || input[2] < 1) {
+    throw InvalidArgument(fmt::format("{}: the kernel is larger than its input {} with {} zeros on each side", layer,
+                                      describe(input), window.padding));
+  }
+  ConvolutionGeometry geometry{input[0], input[1], input[2]};
+  geometry.kernel = kernel, geometry.stride = window.stride, geometry.padding = window.padding;
+  geometry.output_height = (input[0] + around - kernel) / window.stride + 1;
+  geometry.output_width = (input[1] + around - kernel) / window.stride + 1;
+  return geometry;
+}
 
 template <class Scalar>
 std::unique_ptr<Layer<Scalar>> conv2d(const Conv2dOptions& options) {

@@ -7,6 +7,8 @@
 #include <memory>
 #include <string>
 
+#include "farandole/trainer/tensor.h"
+
 namespace farandole::trainer {
 
 /// Sizes, stride and padding of a convolution. The number of samples is an argument of Convolution.
@@ -20,6 +22,13 @@ struct ConvolutionGeometry {
   std::int64_t output_positions() const { return output_height * output_width; }
   std::int64_t patch_elements() const { return kernel * kernel * inputs; }
 };
+
+struct KernelWindow {
+  std::int64_t kernel = 0, stride = 0, padding = 0;
+};
+/// Returns the geometry of a convolution of `input`, with channels still 0.
+/// @throws InvalidArgument  `input` is no image, or smaller than the kernel; names the layer
+ConvolutionGeometry convolution_geometry(const std::string& layer, const Shape& input, const KernelWindow& window);
 
 /// Computes a convolution and its gradients; implemented with oneDNN and with Eigen. Weights are {kernel, kernel,
 /// inputs, channels}; `samples` must be at least 1. Not thread-safe.

@@ -47,8 +47,8 @@ class Dropout final : public Layer<Scalar> {
   /// Sets factors_ to 0 or 1/(1-rate) for each element.
   void draw_factors(const Pass& pass, const Tensor<Scalar>& input) {
     const auto size = static_cast<std::size_t>(input.size());
-    const std::uint64_t stream = random_stream(RandomPurpose::kDropout, {static_cast<std::uint64_t>(pass.training_step),
-                                                                         static_cast<std::uint64_t>(pass.layer)});
+    const std::uint64_t stream =
+        random_stream(RandomPurpose::kDropout, {static_cast<std::uint64_t>(pass.training_step), pass.layer});
     bits_.resize(size);
     factors_.resize(size);
     CounterRandom(pass.seed, stream)

@@ -5,34 +5,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 #include <utility>
 
 #include "farandole/core/error.h"
 #include "farandole/trainer/random.h"
+#include "layer_chain.h"
 
 namespace farandole::trainer {
 namespace {
-
-/// Kind of a layer, the first word of its name: "conv2d" of "conv2d 3x3, 32 channels".
-std::string kind_of(const std::string& name) {
-  return name.substr(0, name.find_first_of(" ,"));
-}
-
-/// Throws if two parameters or statistics of a layer have the same name: the names become names of tensors in a
-/// checkpoint, which must be unique.
-template <class Scalar>
-void check_names(std::size_t place, const Layer<Scalar>& layer) {
-  std::set<std::string> names;
-  const auto add = [&](const std::string& name) {
-    if (names.insert(name).second) return;
-    throw InvalidArgument(fmt::format(
-        "model: layer {} ({}) has two values named '{}'; give each parameter and statistic of a layer its own name",
-        place, layer.name(), name));
-  };
-  for (const ParameterSpec& spec : layer.parameters()) add(spec.name);
-  for (const StatisticSpec& spec : layer.statistics()) add(spec.name);
-}
 
 template <class Scalar>
 std::span<Scalar> elements_of(Buffer& buffer) {
@@ -44,32 +24,43 @@ std::span<Scalar> part(std::span<Scalar> values, const NamedSpan& where) {
   return values.subspan(where.first, where.count);
 }
 
+template <class Scalar>
+void fill_initial(const ParameterSpec& spec, const CounterRandom& random, std::span<Scalar> values) {
+  const double bound = 1 / std::sqrt(static_cast<double>(std::max<std::int64_t>(spec.fan_in, 1)));
+  switch (spec.initial) {
+    case Initial::kZero:
+      return std::fill(values.begin(), values.end(), Scalar{0});
+    case Initial::kOne:
+      return std::fill(values.begin(), values.end(), Scalar{1});
+    case Initial::kUniformFanIn: {
+      std::vector<std::uint32_t> bits(values.size());
+      random.bits(0, std::span(bits));
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        values[i] = static_cast<Scalar>(bound * ((bits[i] + 0.5) * 0x1p-31 - 1));
+      }
+      return;
+    }
+    case Initial::kNormalFanIn:
+      for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<Scalar>(bound * random.normal(i));
+  }
+}
+
 }  // namespace
 
 template <class Scalar>
 struct Model<Scalar>::State {
-  explicit State(Shape input) : input_shape(std::move(input)) {}
+  State(Shape input, LayerList<Scalar> list);
 
-  /// A layer, its ranges in the layouts, and its output.
-  struct Stage {
-    std::unique_ptr<Layer<Scalar>> layer;
-    Shape output_shape;
-    std::size_t first_parameter = 0, parameters = 0;
-    std::size_t first_statistic = 0, statistics = 0;
-    Tensor<Scalar> output;
-  };
-
-  Shape input_shape;
-  std::vector<Stage> stages;
+  Shape input_shape, output_shape;
+  LayerChain<Scalar> layers;
   std::vector<NamedSpan> parameter_layout, statistic_layout;
   std::vector<ParameterSpec> parameter_specs;
   std::vector<StatisticSpec> statistic_specs;
   std::size_t parameter_count = 0, statistic_count = 0;
   Buffer parameters, moving, reducible;
-  Tensor<Scalar> gradients[2];  ///< the gradient of layer i's input is in gradients[i % 2]
+  Tensor<Scalar> output;  ///< of the last forward pass
   bool last_pass_trains = false;
 
-  void add(std::unique_ptr<Layer<Scalar>> layer);
   void allocate();
   void bind();
   void check_input(const Tensor<Scalar>& input) const;
@@ -79,37 +70,23 @@ struct Model<Scalar>::State {
 };
 
 template <class Scalar>
-void Model<Scalar>::State::add(std::unique_ptr<Layer<Scalar>> layer) {
-  const std::size_t place = stages.size();
-  if (layer == nullptr) throw InvalidArgument(fmt::format("model: layer {} is null", place));
-  const std::string before = place == 0 ? std::string("the model's input")
-                                        : fmt::format("layer {} ({})", place - 1, stages.back().layer->name());
-  Stage stage;
-  try {
-    stage.output_shape = layer->prepare(place == 0 ? input_shape : stages.back().output_shape);
-  } catch (const InvalidArgument& error) {
-    throw InvalidArgument(fmt::format("model: layer {} does not fit {}: {}", place, before, error.message()));
-  }
-  check_names(place, *layer);
-  const std::string prefix = fmt::format("{}.{}.", place, kind_of(layer->name()));
-  stage.first_parameter = parameter_layout.size();
-  for (const ParameterSpec& spec : layer->parameters()) {
+Model<Scalar>::State::State(Shape input, LayerList<Scalar> list)
+    : input_shape(std::move(input)), layers("model", std::move(list), 0) {
+  output_shape = layers.prepare(input_shape);
+  parameter_specs = layers.parameters();
+  for (const ParameterSpec& spec : parameter_specs) {
     const auto count = static_cast<std::size_t>(elements(spec.shape));
-    parameter_layout.push_back({prefix + spec.name, spec.shape, parameter_count, count, spec.decays});
-    parameter_specs.push_back(spec);
+    parameter_layout.push_back({spec.name, spec.shape, parameter_count, count, spec.decays});
     parameter_count += count;
-    ++stage.parameters;
   }
-  stage.first_statistic = statistic_layout.size();
-  for (const StatisticSpec& spec : layer->statistics()) {
-    statistic_layout.push_back(
-        {prefix + spec.name, {spec.count}, statistic_count, static_cast<std::size_t>(spec.count), false});
-    statistic_specs.push_back(spec);
-    statistic_count += static_cast<std::size_t>(spec.count);
-    ++stage.statistics;
+  statistic_specs = layers.statistics();
+  for (const StatisticSpec& spec : statistic_specs) {
+    const auto count = static_cast<std::size_t>(spec.count);
+    statistic_layout.push_back({spec.name, {spec.count}, statistic_count, count, false});
+    statistic_count += count;
   }
-  stage.layer = std::move(layer);
-  stages.push_back(std::move(stage));
+  allocate();
+  bind();
 }
 
 template <class Scalar>
@@ -121,18 +98,16 @@ void Model<Scalar>::State::allocate() {
 
 template <class Scalar>
 void Model<Scalar>::State::bind() {
-  for (Stage& stage : stages) {
-    LayerMemory<Scalar> memory;
-    for (std::size_t k = stage.first_parameter; k < stage.first_parameter + stage.parameters; ++k) {
-      memory.parameters.push_back(part(elements_of<Scalar>(parameters), parameter_layout[k]));
-      memory.gradients.push_back(part(elements_of<Scalar>(reducible), parameter_layout[k]));
-    }
-    for (std::size_t k = stage.first_statistic; k < stage.first_statistic + stage.statistics; ++k) {
-      memory.batch_statistics.push_back(part(batch_statistics(), statistic_layout[k]));
-      memory.moving_statistics.push_back(part(elements_of<Scalar>(moving), statistic_layout[k]));
-    }
-    stage.layer->bind(memory);
+  LayerMemory<Scalar> memory;
+  for (const NamedSpan& span : parameter_layout) {
+    memory.parameters.push_back(part(elements_of<Scalar>(parameters), span));
+    memory.gradients.push_back(part(elements_of<Scalar>(reducible), span));
   }
+  for (const NamedSpan& span : statistic_layout) {
+    memory.batch_statistics.push_back(part(batch_statistics(), span));
+    memory.moving_statistics.push_back(part(elements_of<Scalar>(moving), span));
+  }
+  layers.bind(memory);
 }
 
 template <class Scalar>
@@ -143,12 +118,8 @@ void Model<Scalar>::State::check_input(const Tensor<Scalar>& input) const {
 }
 
 template <class Scalar>
-Model<Scalar>::Model(Shape input, LayerList<Scalar> layers) : state_(std::make_unique<State>(std::move(input))) {
-  if (layers.empty()) throw InvalidArgument("model: it has no layers");
-  for (auto& layer : layers) state_->add(std::move(layer));
-  state_->allocate();
-  state_->bind();
-}
+Model<Scalar>::Model(Shape input, LayerList<Scalar> layers)
+    : state_(std::make_unique<State>(std::move(input), std::move(layers))) {}
 template <class Scalar>
 typename Model<Scalar>::State& Model<Scalar>::state() const {
   if (!state_) throw InvalidArgument("this model was moved from");
@@ -169,17 +140,7 @@ void Model<Scalar>::initialize(std::uint64_t seed) {
   for (std::size_t k = 0; k < state().parameter_specs.size(); ++k) {
     const ParameterSpec& spec = state().parameter_specs[k];
     const std::span<Scalar> values = part(parameters(), state().parameter_layout[k]);
-    if (spec.initial != Initial::kUniformFanIn) {
-      std::fill(values.begin(), values.end(), Scalar(spec.initial == Initial::kOne ? 1 : 0));
-      continue;
-    }
-    const CounterRandom random(seed, random_stream(RandomPurpose::kInitialValues, {k}));
-    const double bound = 1 / std::sqrt(static_cast<double>(std::max<std::int64_t>(spec.fan_in, 1)));
-    std::vector<std::uint32_t> bits(values.size());
-    random.bits(0, std::span(bits));
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      values[i] = static_cast<Scalar>(bound * ((bits[i] + 0.5) * 0x1p-31 - 1));
-    }
+    fill_initial(spec, CounterRandom(seed, random_stream(RandomPurpose::kInitialValues, {k})), values);
   }
   for (std::size_t k = 0; k < state().statistic_specs.size(); ++k) {
     const std::span<Scalar> values = part(statistics(), state().statistic_layout[k]);
@@ -194,19 +155,17 @@ const Shape& Model<Scalar>::input_shape() const {
 }
 template <class Scalar>
 const Shape& Model<Scalar>::output_shape() const {
-  return state().stages.back().output_shape;
+  return state().output_shape;
 }
 template <class Scalar>
 std::string Model<Scalar>::describe() const {
   std::string text = fmt::format("input {}\n", trainer::describe(state().input_shape));
-  for (std::size_t place = 0; place < state().stages.size(); ++place) {
-    const auto& stage = state().stages[place];
-    std::size_t count = 0;
-    for (std::size_t k = 0; k < stage.parameters; ++k) {
-      count += state().parameter_layout[stage.first_parameter + k].count;
-    }
-    text += fmt::format("{:>2} {:<32} {:>12} {:>10} parameters\n", place, stage.layer->name(),
-                        trainer::describe(stage.output_shape), count);
+  const LayerChain<Scalar>& layers = state().layers;
+  for (std::size_t place = 0; place < layers.size(); ++place) {
+    std::int64_t count = 0;
+    for (const ParameterSpec& spec : layers.layer(place).parameters()) count += elements(spec.shape);
+    text += fmt::format("{:>2} {:<32} {:>12} {:>10} parameters\n", place, layers.layer(place).name(),
+                        trainer::describe(layers.output_shape(place)), count);
   }
   return text;
 }
@@ -214,8 +173,10 @@ std::string Model<Scalar>::describe() const {
 template <class Scalar>
 std::vector<std::string> Model<Scalar>::layer_descriptions() const {
   std::vector<std::string> texts;
-  for (const auto& stage : state().stages) {
-    texts.push_back(fmt::format("'{}', output {}", stage.layer->name(), trainer::describe(stage.output_shape)));
+  const LayerChain<Scalar>& layers = state().layers;
+  for (std::size_t place = 0; place < layers.size(); ++place) {
+    texts.push_back(
+        fmt::format("'{}', output {}", layers.layer(place).name(), trainer::describe(layers.output_shape(place))));
   }
   return texts;
 }
@@ -263,29 +224,24 @@ template <class Scalar>
 const Tensor<Scalar>& Model<Scalar>::forward(Pass pass, const Tensor<Scalar>& input) {
   state().check_input(input);
   state().last_pass_trains = pass.training;
-  const Tensor<Scalar>* current = &input;
-  pass.layer = 0;
-  for (auto& stage : state().stages) {
-    stage.output.resize(input.samples(), stage.output_shape);
-    stage.layer->forward(pass, *current, stage.output);
-    current = &stage.output;
-    ++pass.layer;
-  }
-  return *current;
+  Tensor<Scalar>& output = state().output;
+  output.resize(input.samples(), output_shape());
+  state().layers.forward(pass, input, output);
+  return output;
 }
 
 template <class Scalar>
 void Model<Scalar>::backward(Pass pass, const Tensor<Scalar>& input, const Tensor<Scalar>& output_gradient,
                              const std::function<void(std::size_t)>& on_ready) {
-  auto& stages = state().stages;
+  Tensor<Scalar>& output = state().output;
   state().check_input(input);
-  if (stages.back().output.samples() != input.samples() || output_gradient.samples() != input.samples() ||
+  if (output.samples() != input.samples() || output_gradient.samples() != input.samples() ||
       output_gradient.shape() != output_shape()) {
     throw InvalidArgument(fmt::format(
         "model: backward of {} samples with {} output gradients of shape {}, after a forward pass of {} samples with "
         "outputs of shape {}; call forward with the same input first",
-        input.samples(), output_gradient.samples(), trainer::describe(output_gradient.shape()),
-        stages.back().output.samples(), trainer::describe(output_shape())));
+        input.samples(), output_gradient.samples(), trainer::describe(output_gradient.shape()), output.samples(),
+        trainer::describe(output_shape())));
   }
   if (!pass.training || !state().last_pass_trains) {
     throw InvalidArgument(
@@ -293,18 +249,7 @@ void Model<Scalar>::backward(Pass pass, const Tensor<Scalar>& input, const Tenso
                     "forward and backward with {{.training = true}}",
                     pass.training ? "the forward pass before this backward" : "this backward pass"));
   }
-  const Tensor<Scalar>* current = &output_gradient;
-  for (std::size_t place = stages.size(); place-- > 0;) {
-    auto& stage = stages[place];
-    const Tensor<Scalar>& stage_input = place == 0 ? input : stages[place - 1].output;
-    Tensor<Scalar>* input_gradient = place == 0 ? nullptr : &state().gradients[place % 2];
-    if (input_gradient != nullptr) input_gradient->resize(input.samples(), stage_input.shape());
-    pass.layer = static_cast<int>(place);
-    stage.layer->backward(pass, stage_input, stage.output, *current, input_gradient);
-    current = input_gradient;
-    if (!on_ready) continue;
-    for (std::size_t k = stage.parameters; k-- > 0;) on_ready(stage.first_parameter + k);
-  }
+  state().layers.backward(pass, input, output, output_gradient, nullptr, on_ready);
 }
 
 template class Model<float>;

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "farandole/core/error.h"
 #include "farandole/trainer/layers.h"
 #include "farandole/trainer/random.h"
 
@@ -94,7 +95,9 @@ class LayerHarness {
 };
 
 /// Compares the gradients of sum(coefficients * output), by inputs and parameters, with central differences.
-inline void check_gradients(LayerHarness<double>& harness, Tensor<double> input, double tolerance = 1e-6) {
+/// @param by_inputs  false: by parameters only
+inline void check_gradients(LayerHarness<double>& harness, Tensor<double> input, double tolerance = 1e-6,
+                            bool by_inputs = true) {
   constexpr double kStep = 1e-5;
   const Tensor<double> coefficients = normal_tensor<double>(input.samples(), harness.output_shape, 7);
   const auto objective = [&] {
@@ -118,13 +121,56 @@ inline void check_gradients(LayerHarness<double>& harness, Tensor<double> input,
     ASSERT_NEAR(gradient, expected, tolerance * std::max(1.0, std::abs(expected)))
         << harness.layer().name() << ", " << what << ", seed " << kTestSeed;
   };
-  for (std::int64_t i = 0; i < input.size(); ++i) {
+  for (std::int64_t i = 0; i < input.size() && by_inputs; ++i) {
     check(input.data()[i], by_input.data()[i], "input " + std::to_string(i));
   }
   for (std::size_t p = 0; p < harness.parameters.size(); ++p) {
     for (std::size_t i = 0; i < harness.parameters[p].size(); ++i) {
       check(harness.parameters[p][i], by_parameter[p][i],
             "parameter " + std::to_string(p) + "[" + std::to_string(i) + "]");
+    }
+  }
+}
+
+/// Samples [first, first + count) of a batch.
+template <class Scalar>
+Tensor<Scalar> samples_of(const Tensor<Scalar>& batch, std::int64_t first, std::int64_t count) {
+  Tensor<Scalar> part(count, batch.shape());
+  std::copy_n(batch.data() + first * batch.sample_elements(), part.size(), part.data());
+  return part;
+}
+
+/// Checks that a sample's output and input gradient have the same bits whether the sample comes in the whole batch or
+/// in a part of it. Parts of 1, 2, 3, … samples begin at different alignments.
+template <class Scalar>
+void check_independence_of_split(LayerHarness<Scalar>& harness, const Tensor<Scalar>& input) {
+  const std::int64_t samples = input.samples();
+  const Tensor<Scalar> gradient = normal_tensor<Scalar>(samples, harness.output_shape, 8);
+  const Tensor<Scalar> output = converted<Scalar>(harness.forward(input));
+  const Tensor<Scalar> by_input = converted<Scalar>(harness.backward(input, gradient));
+  const auto same = [](const Tensor<Scalar>& part, const Tensor<Scalar>& whole, std::int64_t first) {
+    return std::equal(part.values().begin(), part.values().end(), whole.data() + first * whole.sample_elements());
+  };
+  for (std::int64_t first = 0, count = 1; first < samples; first += count, ++count) {
+    count = std::min(count, samples - first);
+    const Tensor<Scalar> part = samples_of(input, first, count);
+    harness.pass.first_sample = first;
+    EXPECT_TRUE(same(harness.forward(part), output, first)) << harness.layer().name() << ", sample " << first;
+    EXPECT_TRUE(same(harness.backward(part, samples_of(gradient, first, count)), by_input, first))
+        << harness.layer().name() << ", sample " << first;
+  }
+  harness.pass.first_sample = 0;
+}
+
+/// Checks that a call throws InvalidArgument, whose message contains all `parts`.
+template <class Call>
+void expect_invalid(const Call& call, const std::vector<std::string>& parts) {
+  try {
+    call();
+    ADD_FAILURE() << "expected InvalidArgument";
+  } catch (const InvalidArgument& error) {
+    for (const std::string& part : parts) {
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what() << "\nlacks " << part;
     }
   }
 }

@@ -136,6 +136,16 @@ TEST(LayersGradient, NoSamplesGiveZeroGradients) {
   harnesses.emplace_back(relu<float>(), image);
   harnesses.emplace_back(dropout<float>(0.5), image);
   harnesses.emplace_back(batch_normalization<float>(), image);
+  harnesses.emplace_back(gelu<float>(), image);
+  harnesses.emplace_back(layer_normalization<float>(), image);
+  harnesses.emplace_back(group_normalization<float>(4), image);
+  harnesses.emplace_back(rms_normalization<float>(), image);
+  harnesses.emplace_back(global_average_pool<float>(), image);
+  harnesses.emplace_back(reshape<float>({64, 16}), image);
+  harnesses.emplace_back(depthwise_conv2d<float>({}), image);
+  harnesses.emplace_back(embedding<float>(5, 3), image);
+  harnesses.emplace_back(positional_encoding<float>(PositionalEncoding::kLearned), Shape{8, 16});
+  harnesses.emplace_back(attention<float>({.heads = 2}), Shape{8, 16});
   for (LayerHarness<float>& harness : harnesses) {
     const Tensor<float> input(0, image), gradient(0, harness.output_shape);
     EXPECT_EQ(harness.forward(input).size(), 0);

@@ -23,12 +23,15 @@ struct Pass {
   /// Position of this batch's first sample in the global batch. Layers derive random numbers from the positions of
   /// samples.
   std::int64_t first_sample = 0;
-  int layer = 0;                     ///< index of the layer in the model; set by Model
+  /// Number of the layer, for random_stream; set by Model. A layer of the model has its index. A layer inside another
+  /// layer has a hash of its path, so that no two layers draw the same random numbers.
+  std::uint64_t layer = 0;
   Communicator* replicas = nullptr;  ///< for layers that synchronise across replicas; null: this replica only
 };
 
-/// Initial values of a parameter. kUniformFanIn: U(-b, b) with b = 1/sqrt(fan_in), as PyTorch's default.
-enum class Initial { kZero, kOne, kUniformFanIn };
+/// Initial values of a parameter. kUniformFanIn: U(-b, b) with b = 1/sqrt(fan_in), as PyTorch's default. kNormalFanIn:
+/// normal with mean 0 and standard deviation 1/sqrt(fan_in).
+enum class Initial { kZero, kOne, kUniformFanIn, kNormalFanIn };
 
 /// Description of a parameter, for which the model provides memory.
 struct ParameterSpec {

@@ -33,7 +33,13 @@ class CounterRandom {
 };
 
 /// Purposes of random numbers; different purposes have different streams.
-enum class RandomPurpose : std::uint64_t { kInitialValues = 1, kDropout = 2, kShuffle = 3, kOther = 4 };
+enum class RandomPurpose : std::uint64_t {
+  kInitialValues = 1,
+  kDropout = 2,
+  kShuffle = 3,
+  kOther = 4,
+  kInnerLayer = 5
+};
 
 /// Returns the stream for a purpose and indices such as training step and layer: a 64-bit hash.
 std::uint64_t random_stream(RandomPurpose purpose, std::initializer_list<std::uint64_t> indices);

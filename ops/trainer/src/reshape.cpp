@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layers that change the shape of samples: a copy with another shape, and the mean over positions.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "farandole/core/error.h"
+#include "farandole/trainer/layers.h"
+#include "vectorized.h"
+
+namespace farandole::trainer {
+namespace {
+
+template <class Scalar>
+class Reshape final : public Layer<Scalar> {
+ public:
+  /// @param shape  empty: a vector of all elements
+  explicit Reshape(std::optional<Shape> shape) : shape_(std::move(shape)) {}
+
+  std::string name() const override {
+    return shape_ ? fmt::format("reshape {}", trainer::describe(*shape_)) : std::string("flatten");
+  }
+  Shape prepare(const Shape& input) override {
+    if (!shape_) return {elements(input)};
+    if (elements(*shape_) != elements(input)) {
+      throw InvalidArgument(fmt::format("{}: expects samples of {} elements, the input {} has {}", name(),
+                                        elements(*shape_), trainer::describe(input), elements(input)));
+    }
+    return *shape_;
+  }
+  void forward(const Pass&, const Tensor<Scalar>& input, Tensor<Scalar>& output) override {
+    std::copy_n(input.data(), input.size(), output.data());
+  }
+  void backward(const Pass&, const Tensor<Scalar>&, const Tensor<Scalar>&, const Tensor<Scalar>& output_gradient,
+                Tensor<Scalar>* input_gradient) override {
+    if (input_gradient == nullptr) return;
+    std::copy_n(output_gradient.data(), output_gradient.size(), input_gradient->data());
+  }
+
+ private:
+  const std::optional<Shape> shape_;
+};
+
+template <class Scalar>
+class GlobalAveragePool final : public Layer<Scalar> {
+ public:
+  std::string name() const override { return "global_average_pool"; }
+  Shape prepare(const Shape& input) override {
+    if (input.size() < 2 || elements(input) < 1) {
+      throw InvalidArgument(
+          fmt::format("{}: expects samples of positions and channels, such as {{height, width, "
+                      "channels}} or {{length, channels}}, the input is {}",
+                      name(), trainer::describe(input)));
+    }
+    channels_ = input.back();
+    positions_ = elements(input) / channels_;
+    sums_.resize(static_cast<std::size_t>(channels_));
+    return {channels_};
+  }
+
+  void forward(const Pass&, const Tensor<Scalar>& input, Tensor<Scalar>& output) override {
+    const std::int64_t samples = input.samples(), positions = positions_, channels = channels_;
+    const Scalar* from = input.data();
+    double* scratch = sums_.data();
+    Scalar* to = output.data();
+    vectorized([=]() FARANDOLE_INLINED {
+      double* __restrict sums = scratch;
+      for (std::int64_t sample = 0; sample < samples; ++sample) {
+        for (std::int64_t c = 0; c < channels; ++c) sums[c] = 0;
+        for (std::int64_t position = 0; position < positions; ++position) {
+          const Scalar* __restrict x = from + (sample * positions + position) * channels;
+          for (std::int64_t c = 0; c < channels; ++c) sums[c] += static_cast<double>(x[c]);
+        }
+        Scalar* __restrict y = to + sample * channels;
+        for (std::int64_t c = 0; c < channels; ++c)
+          y[c] = static_cast<Scalar>(sums[c] / static_cast<double>(positions));
+      }
+    });
+  }
+
+  void backward(const Pass&, const Tensor<Scalar>& input, const Tensor<Scalar>&, const Tensor<Scalar>& output_gradient,
+                Tensor<Scalar>* input_gradient) override {
+    if (input_gradient == nullptr) return;
+    const std::int64_t rows = input.samples() * positions_, positions = positions_, channels = channels_;
+    const auto divisor = static_cast<Scalar>(positions_);
+    const Scalar* gradient = output_gradient.data();
+    Scalar* to = input_gradient->data();
+    vectorized([=]() FARANDOLE_INLINED {
+      for (std::int64_t row = 0; row < rows; ++row) {
+        const Scalar* __restrict dy = gradient + row / positions * channels;
+        Scalar* __restrict dx = to + row * channels;
+        for (std::int64_t c = 0; c < channels; ++c) dx[c] = dy[c] / divisor;
+      }
+    });
+  }
+
+ private:
+  std::int64_t positions_ = 0, channels_ = 0;
+  std::vector<double> sums_;  ///< scratch memory
+};
+
+}  // namespace
+
+template <class Scalar>
+std::unique_ptr<Layer<Scalar>> global_average_pool() {
+  return std::make_unique<GlobalAveragePool<Scalar>>();
+}
+template <class Scalar>
+std::unique_ptr<Layer<Scalar>> flatten() {
+  return std::make_unique<Reshape<Scalar>>(std::nullopt);
+}
+template <class Scalar>
+std::unique_ptr<Layer<Scalar>> reshape(const Shape& shape) {
+  if (std::any_of(shape.begin(), shape.end(), [](std::int64_t extent) { return extent < 1; })) {
+    throw InvalidArgument(fmt::format("reshape: every extent must be at least 1, got {}", trainer::describe(shape)));
+  }
+  return std::make_unique<Reshape<Scalar>>(shape);
+}
+template std::unique_ptr<Layer<float>> global_average_pool<float>();
+template std::unique_ptr<Layer<double>> global_average_pool<double>();
+template std::unique_ptr<Layer<float>> flatten<float>();
+template std::unique_ptr<Layer<double>> flatten<double>();
+template std::unique_ptr<Layer<float>> reshape<float>(const Shape&);
+template std::unique_ptr<Layer<double>> reshape<double>(const Shape&);
+
+}  // namespace farandole::trainer
