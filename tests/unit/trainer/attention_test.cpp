@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Multi-head self-attention against the formula written element by element, and against central differences.
+#include "farandole/trainer/loss.h"
 #include "farandole/trainer/model.h"
 #include "layer_harness.h"
 
