@@ -23,6 +23,7 @@
 #include "shared_facts.h"
 #include "trainer_options.h"
 #include "training_checkpoints.h"
+#include "training_rate.h"
 #include "training_step.h"
 
 namespace farandole::trainer {
@@ -94,8 +95,11 @@ struct Trainer<Scalar>::State {
   void update(const StepResult& result);
   void report_step(const StepResult& result, const Totals& epoch, Seconds taken) const;
   void finish_epoch(const Totals& epoch);
+  void finish_stopped_epoch(const Totals& epoch) {
+    rate.end_epoch_unevaluated(epoch.loss(), steps_done / loader.batches_per_epoch());
+  }
   EpochReport make_report(const Totals& totals);
-  Evaluation evaluate_test() { return trainer::evaluate(communicator, model, *test, options.evaluation_batch); }
+  Evaluation evaluate(const Dataset& data);
   void save(const Totals& epoch);
   std::uint32_t check_replicas();
 
@@ -105,11 +109,30 @@ struct Trainer<Scalar>::State {
   const TrainerOptions options;
   Loader loader;
   Optimizer<Scalar> optimizer;
+  TrainingRate rate;
   TrainingCheckpoints<Scalar> checkpoints;
   TrainingStep<Scalar> step;
   std::int64_t steps_done = 0;
+  double last_rate = 0;                       // of the last training step
   Totals resumed;                             // sums of the epoch that a checkpoint interrupted
   std::optional<Evaluation> last_evaluation;  // with the current parameters; empty after an update
+};
+
+/// Exchanges the values of the parameters with their average; the destructor exchanges them back.
+template <class Scalar>
+class ParameterSwap {
+ public:
+  /// @param average  empty: exchange nothing
+  ParameterSwap(std::span<Scalar> parameters, std::span<Scalar> average) : parameters_(parameters), average_(average) {
+    exchange();
+  }
+  ~ParameterSwap() { exchange(); }
+  ParameterSwap(const ParameterSwap&) = delete;
+  ParameterSwap& operator=(const ParameterSwap&) = delete;
+
+ private:
+  void exchange() { std::swap_ranges(average_.begin(), average_.end(), parameters_.begin()); }
+  const std::span<Scalar> parameters_, average_;
 };
 
 /// Moves the gradients to a window (memory that all ranks of the host have mapped), so that collectives need no copies.
@@ -129,6 +152,7 @@ Trainer<Scalar>::State::State(Communicator world, Model<Scalar> network, std::sh
       options(std::move(wanted)),
       loader(training->size(), options.global_batch, options.seed),
       optimizer(options.optimizer, model.parameter_layout(), model.parameters().size()),
+      rate(communicator, options, test != nullptr, loader.batches_per_epoch(), total_steps(), last_step()),
       checkpoints(communicator, model, optimizer, options, *training),
       step(communicator, model, *training, options) {
   const KernelThreads threads(kernel_threads(options, communicator));
@@ -138,6 +162,7 @@ Trainer<Scalar>::State::State(Communicator world, Model<Scalar> network, std::sh
   resumed.loss_sum = state.loss_sum;
   resumed.correct = state.correct;
   resumed.samples = state.position;
+  rate.restore(state.plateau);
 }
 
 template <class Scalar>
@@ -171,11 +196,10 @@ void Trainer<Scalar>::State::update(const StepResult& result) {
   }
   double scale = 1;
   if (options.clip_norm > 0) {
-    scale = clipping_factor(global_norm<Scalar>(model.gradients()), options.clip_norm);
+    scale = clipping_factor(optimizer.gradient_norm(model.gradients()), options.clip_norm);
   }
-  const double rate =
-      learning_rate(options.learning_rate, communicator.size(), steps_done, loader.batches_per_epoch(), total_steps());
-  optimizer.update(model.parameters(), model.gradients(), rate, scale, steps_done);
+  last_rate = rate.at(steps_done);
+  optimizer.update(model.parameters(), model.gradients(), last_rate, scale, steps_done);
   model.move_statistics();
 }
 
@@ -190,7 +214,8 @@ void Trainer<Scalar>::State::report_step(const StepResult& result, const Totals&
                    .loss = result.loss_sum / static_cast<double>(result.samples),
                    .epoch_loss = epoch.loss(),
                    .epoch_accuracy = epoch.accuracy(),
-                   .seconds = taken.count()});
+                   .seconds = taken.count(),
+                   .learning_rate = last_rate});
 }
 
 template <class Scalar>
@@ -216,9 +241,17 @@ EpochReport Trainer<Scalar>::State::make_report(const Totals& totals) {
 }
 
 template <class Scalar>
+Evaluation Trainer<Scalar>::State::evaluate(const Dataset& data) {
+  const std::span<Scalar> average = optimizer.average();
+  const bool swaps = options.evaluate_with_ema && steps_done > 0;
+  const ParameterSwap<Scalar> swap(model.parameters(), swaps ? average : std::span<Scalar>{});
+  return trainer::evaluate(communicator, model, data, options.evaluation_batch);
+}
+
+template <class Scalar>
 void Trainer<Scalar>::State::save(const Totals& epoch) {
   const std::int64_t per_epoch = loader.batches_per_epoch();
-  CheckpointState state{.training_step = steps_done, .epoch = steps_done / per_epoch};
+  CheckpointState state{.training_step = steps_done, .epoch = steps_done / per_epoch, .plateau = rate.state()};
   if (steps_done % per_epoch != 0) {
     state.position = epoch.samples;
     state.loss_sum = epoch.loss_sum;
@@ -231,8 +264,9 @@ template <class Scalar>
 void Trainer<Scalar>::State::finish_epoch(const Totals& epoch) {
   const std::int64_t done = steps_done / loader.batches_per_epoch();
   if (test && options.evaluate_every > 0 && done % options.evaluate_every == 0) {
-    last_evaluation = evaluate_test();
+    last_evaluation = evaluate(*test);
   }
+  rate.end_epoch(epoch.loss(), last_evaluation);
   const EpochReport report = make_report(epoch);
   if (options.on_epoch) options.on_epoch(report);
   if (done % options.checkpoints.every_epochs == 0) save(epoch);
@@ -250,12 +284,13 @@ Trainer<Scalar>::Trainer(Communicator communicator, Model<Scalar> model, std::sh
     facts = facts_of(options);
     append(facts, facts_of(training.get(), "the training data"));
     append(facts, facts_of(test.get(), "the test data"));
+    append(facts, facts_of_rule<Scalar>(options.optimizer));
     append(facts, facts_of(model));
   });
   require_same(communicator, facts);
   agree(communicator, [&] {
     check(options, {communicator.size(), *training, test.get(), model.input_shape(), model.output_shape()});
-    const Optimizer<Scalar> checked(options.optimizer, {}, 0);
+    const Optimizer<Scalar> checked(options.optimizer, model.parameter_layout(), 0);
   });
   state_ = std::make_unique<State>(std::move(communicator), std::move(model), std::move(training), std::move(test),
                                    std::move(options));
@@ -279,6 +314,10 @@ EpochReport Trainer<Scalar>::fit() {
   const KernelThreads threads(kernel_threads(state.options, state.communicator));
   const std::int64_t per_epoch = state.loader.batches_per_epoch();
   Totals epoch = std::exchange(state.resumed, {}), all;
+  if (state.rate.needs_test_loss()) {
+    state.last_evaluation = state.evaluate(*state.test);
+    state.rate.end_epoch(epoch.loss(), state.last_evaluation);
+  }
   bool stopped = false;
   while (state.steps_done < state.last_step() && !stopped) {
     if (state.steps_done % per_epoch == 0) epoch = {};
@@ -287,10 +326,10 @@ EpochReport Trainer<Scalar>::fit() {
     all.training += epoch.training;
     all.exposed += epoch.exposed;
     all.trained += epoch.trained;
-    if (state.steps_done % per_epoch == 0 && !stopped) state.finish_epoch(epoch);
+    if (state.steps_done % per_epoch == 0) stopped ? state.finish_stopped_epoch(epoch) : state.finish_epoch(epoch);
   }
   state.save(epoch);
-  if (state.test && !state.last_evaluation && !stopped) state.last_evaluation = state.evaluate_test();
+  if (state.test && !state.last_evaluation && !stopped) state.last_evaluation = state.evaluate(*state.test);
   all.loss_sum = epoch.loss_sum;
   all.correct = epoch.correct;
   all.samples = epoch.samples;
@@ -309,12 +348,17 @@ Evaluation Trainer<Scalar>::evaluate(const Dataset& dataset) {
         [&] { check_data(dataset, "evaluated", state.model.input_shape(), state.model.output_shape()); });
   require_same(state.communicator, facts_of(&dataset, "the data to evaluate"));
   const KernelThreads threads(kernel_threads(state.options, state.communicator));
-  return trainer::evaluate(state.communicator, state.model, dataset, state.options.evaluation_batch);
+  return state.evaluate(dataset);
 }
 
 template <class Scalar>
 Model<Scalar>& Trainer<Scalar>::model() {
   return state().model;
+}
+
+template <class Scalar>
+std::span<const Scalar> Trainer<Scalar>::averaged_parameters() const {
+  return state().optimizer.average();
 }
 
 template <class Scalar>
