@@ -149,39 +149,40 @@ TEST(Average, IsResumedWithTheSameBits) {
   EXPECT_EQ(parts.report.test->loss, whole.report.test->loss);
 }
 
+/// Test loss of parameters, evaluated by a trainer that has no average.
+double test_loss(const std::vector<double>& parameters) {
+  double loss = 0;
+  run_replicas(1, [&](Communicator& replica) {
+    const test::Data data;
+    Model<double> model(test::kImage, test::mlp<double>());
+    std::copy(parameters.begin(), parameters.end(), model.parameters().begin());
+    TrainerOptions plain = options_for(1);
+    plain.initialize = false;
+    Trainer<double> trainer(replica, std::move(model), data.training, data.test, plain);
+    loss = trainer.evaluate(*data.test).loss;
+  });
+  return loss;
+}
+
 TEST(Average, IsEvaluatedWhereAsked) {
   const Course with = follow(2, averaging_options(20))[0];
   TrainerOptions options = averaging_options(20);
   options.evaluate_with_ema = false;
   const Course without = follow(2, options)[0];
-  // Losses of these parameters in a trainer that has no average.
-  const auto loss_of = [](const std::vector<double>& parameters) {
-    double loss = 0;
-    run_replicas(1, [&](Communicator& replica) {
-      const test::Data data;
-      Model<double> model(test::kImage, test::mlp<double>());
-      std::copy(parameters.begin(), parameters.end(), model.parameters().begin());
-      TrainerOptions plain = options_for(1);
-      plain.initialize = false;
-      Trainer<double> trainer(replica, std::move(model), data.training, data.test, plain);
-      loss = trainer.evaluate(*data.test).loss;
-    });
-    return loss;
-  };
-  EXPECT_EQ(with.report.test->loss, loss_of(with.averages));
-  EXPECT_EQ(without.report.test->loss, loss_of(with.parameters));
+  EXPECT_EQ(with.report.test->loss, test_loss(with.averages));
+  EXPECT_EQ(without.report.test->loss, test_loss(with.parameters));
   EXPECT_NE(with.report.test->loss, without.report.test->loss);
 }
 
 TEST(Average, EvaluateUsesTheAverageAndRestoresTheParameters) {
+  const std::vector<double> initial = initial_parameters();
+  const double initial_loss = test_loss(initial);
   run_replicas(2, [&](Communicator& replica) {
     const test::Data data;
     Trainer<double> trainer(replica, Model<double>(test::kImage, test::mlp<double>()), data.training, data.test,
                             averaging_options(10));
-    const std::vector<double> initial = initial_parameters();
-    const double before = trainer.evaluate(*data.test).loss;
+    EXPECT_EQ(trainer.evaluate(*data.test).loss, initial_loss) << "no average before the first training step";
     EXPECT_TRUE(std::equal(initial.begin(), initial.end(), trainer.model().parameters().begin()));
-    EXPECT_LT(before, 10) << "before the first training step the parameters themselves are evaluated";
     const EpochReport report = trainer.fit();
     const std::span<double> parameters = trainer.model().parameters();
     const std::vector<double> after(parameters.begin(), parameters.end());

@@ -33,11 +33,13 @@ struct ParameterGroup {
   /// Weight decay of every parameter of the group, also of those whose NamedSpan::decays is false. Empty:
   /// OptimizerOptions::weight_decay, where the parameter decays.
   std::optional<double> weight_decay = {};
-  /// False: frozen. The values keep their bits, and the gradients do not count for Optimizer::gradient_norm.
+  /// False: frozen. The values keep their bits, and the gradients do not count for Optimizer::gradient_norm. The moving
+  /// statistics of a frozen layer still follow the batches.
   bool trainable = true;
 };
 
-/// Makers of an update rule of your own. Only the maker for the model's precision is needed.
+/// Makers of an update rule of your own. Only the maker for the model's precision is needed. It is called more than
+/// once, and each call returns a new rule.
 struct OwnUpdateRule {
   std::function<std::unique_ptr<UpdateRule<float>>()> f32 = {};
   std::function<std::unique_ptr<UpdateRule<double>>()> f64 = {};
