@@ -28,6 +28,16 @@ refused 2 'replicas is 0; it must be from 1 to 64' "$train" --replicas 0
 refused 2 "'resnet'; choose one of mlp, cnn" "$train" --model resnet
 refused 2 'micro-batches has no effect without --deterministic' "$train" --micro-batches 4
 refused 2 'momentum has no effect without --optimizer sgd' "$train" --optimizer adam --momentum 0.5
+refused 2 "'ploynomial'; choose one of constant, step, cosine, polynomial, one-cycle, plateau .did you mean polynomial" \
+  "$train" --lr-schedule ploynomial
+refused 2 'lr-power has no effect without --lr-schedule polynomial' "$train" --lr-power 2
+refused 2 'lr-pct-start has no effect without --lr-schedule one-cycle' "$train" --lr-schedule cosine --lr-pct-start 0.5
+refused 2 'lr-plateau-patience has no effect without --lr-schedule plateau' "$train" --lr-plateau-patience 2
+refused 2 'lr-minimum has no effect without --lr-schedule cosine, polynomial or plateau' "$train" --lr-minimum 0.01
+refused 2 'lr-minimum is 1; it must be at least 0 and at most the learning rate' "$train" --lr-schedule cosine --lr-minimum 1
+refused 2 'lr-plateau-factor is 1; it must be greater than 0 and less than 1' "$train" --lr-schedule plateau --lr-plateau-factor 1
+refused 2 'ema-decay is 1; it must be at least 0 and less than 1' "$train" --ema-decay 1
+refused 2 'evaluate-with-ema has no effect without --ema-decay' "$train" --evaluate-with-ema
 refused 2 'sync-batch-norm has no effect without --model cnn_bn' "$train" --sync-batch-norm
 refused 2 'resume has no effect without --checkpoint-dir' "$train" --resume
 refused 2 'keep-checkpoints has no effect without --checkpoint-dir' "$train" --keep-checkpoints 5

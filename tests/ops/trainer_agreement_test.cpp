@@ -95,6 +95,29 @@ const std::vector<OptionCase>& option_cases() {
       {"learning_rate.step_factor", [](Options& o) { o.learning_rate.step_factor = 0.5; }, "0.1", "0.5"},
       {"learning_rate.step_epochs", [](Options& o) { o.learning_rate.step_epochs = 5; }, "10", "5"},
       {"learning_rate.scale_by_replicas", [](Options& o) { o.learning_rate.scale_by_replicas = true; }, "no", "yes"},
+      {"learning_rate.minimum", [](Options& o) { o.learning_rate.minimum = 0.001; }, "0", "0.001"},
+      {"learning_rate.power", [](Options& o) { o.learning_rate.power = 2; }, "1", "2"},
+      {"learning_rate.one_cycle.pct_start", [](Options& o) { o.learning_rate.one_cycle.pct_start = 0.5; }, "0.3",
+       "0.5"},
+      {"learning_rate.one_cycle.div_factor", [](Options& o) { o.learning_rate.one_cycle.div_factor = 5; }, "25", "5"},
+      {"learning_rate.one_cycle.final_div_factor", [](Options& o) { o.learning_rate.one_cycle.final_div_factor = 10; },
+       "10000", "10"},
+      {"learning_rate.plateau.factor", [](Options& o) { o.learning_rate.plateau.factor = 0.5; }, "0.1", "0.5"},
+      {"learning_rate.plateau.patience", [](Options& o) { o.learning_rate.plateau.patience = 3; }, "10", "3"},
+      {"learning_rate.plateau.threshold", [](Options& o) { o.learning_rate.plateau.threshold = 0.5; }, "0.0001", "0.5"},
+      {"learning_rate.schedule",
+       [](Options& o) {
+         o.learning_rate.schedule = LearningRateSchedule::kOwn;
+         o.learning_rate.own = [](std::int64_t, std::int64_t, std::int64_t) { return 0.1; };
+       },
+       "constant", "own"},
+      {"optimizer.groups",
+       [](Options& o) {
+         o.optimizer.groups = {{.pattern = "0.*", .trainable = false}, {.pattern = "2.dense.bias", .weight_decay = 1}};
+       },
+       "none", "'0.*': rate factor 1, frozen; '2.dense.bias': rate factor 1, weight decay 1"},
+      {"optimizer.ema_decay", [](Options& o) { o.optimizer.ema_decay = 0.99; }, "0", "0.99"},
+      {"evaluate_with_ema", [](Options& o) { o.evaluate_with_ema = true; }, "no", "yes"},
       {"clip_norm", [](Options& o) { o.clip_norm = 1; }, "0", "1"},
       {"accumulate", [](Options& o) { o.accumulate = 2; }, "1", "2"},
       {"seed", [](Options& o) { o.seed = 6; }, "5", "6"},

@@ -90,7 +90,7 @@ void compare_options(const fs::path& checkpoint, const Options& stored, const Op
   for (const auto& [option, value] : expected) {
     const auto entry = std::find_if(stored.begin(), stored.end(),
                                     [&wanted = option](const auto& each) { return each.first == wanted; });
-    const std::string found = entry == stored.end() ? "nothing" : entry->second;
+    const std::string found = entry == stored.end() ? "none" : entry->second;
     if (found != value) {
       throw InvalidArgument(fmt::format(
           "{} was written with {} {}, but this training has {}; resume with the same, or without a checkpoint",

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "checksum.h"
@@ -44,6 +45,24 @@ std::vector<Manifest::Tensor> read_tensors(const Json& list) {
   return tensors;
 }
 
+// JSON has no infinity: `best` is null until the first loss.
+Json describe_plateau(const PlateauState& plateau) {
+  return {{"best", std::isfinite(plateau.best) ? Json(plateau.best) : Json()},
+          {"bad_losses", plateau.bad_losses},
+          {"factor", plateau.factor},
+          {"pending", plateau.pending}};
+}
+
+PlateauState read_plateau(const Json& plateau) {
+  const Json& best = plateau.at("best");
+  const auto factor = plateau.at("factor").get<double>();
+  if (!(factor >= 0 && factor <= 1)) throw DataError(fmt::format("{} is no factor of a learning rate", factor));
+  return {.best = best.is_null() ? std::numeric_limits<double>::infinity() : best.get<double>(),
+          .bad_losses = count_from(plateau.at("bad_losses")),
+          .factor = factor,
+          .pending = plateau.at("pending").get<bool>()};
+}
+
 Manifest read(Json& manifest) {
   if (manifest.at("format") != kFormat) throw DataError("not the manifest of a checkpoint");
   const auto own_checksum = manifest.at(kOwnChecksum).get<std::string>();
@@ -61,6 +80,10 @@ Manifest read(Json& manifest) {
                   .correct = count_from(manifest.at("epoch_correct"))};
   for (const auto& [option, value] : manifest.at("options").items()) {
     result.state.options.emplace_back(option, value.get<std::string>());
+  }
+  // Manifests of other schedules, and of programs that did not have this schedule, have no such field.
+  if (const auto plateau = manifest.find("plateau"); plateau != manifest.end()) {
+    result.state.plateau = read_plateau(*plateau);
   }
   result.model = read_tensors(manifest.at("model"));
   result.optimizer = read_tensors(manifest.at("optimizer"));
@@ -90,6 +113,7 @@ std::string write_manifest(const CheckpointState& state, Tensors model, Tensors 
                 {"options", options},
                 {"model", describe_tensors(model)},
                 {"optimizer", describe_tensors(optimizer)}};
+  if (state.plateau) manifest["plateau"] = describe_plateau(*state.plateau);
   manifest[kOwnChecksum] = checksum_of_text(manifest);
   return manifest.dump(2) + "\n";
 }

@@ -3,8 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <set>
 #include <utility>
 
 #include "farandole/core/error.h"
@@ -12,61 +14,42 @@
 namespace farandole::trainer {
 namespace {
 
-constexpr std::array kKinds{OptimizerKind::kSgd, OptimizerKind::kAdam, OptimizerKind::kAdamW};
+constexpr std::array kBuiltInOptimizers{OptimizerKind::kSgd, OptimizerKind::kAdam, OptimizerKind::kAdamW};
+constexpr const char* kAverage = "ema";
 
-void check_range(const char* what, double value, double low, double high, const char* range) {
-  if (!(value >= low && value < high))
-    throw InvalidArgument(fmt::format("{} is {}; it must be in {}", what, value, range));
+bool fits(const ParameterGroup& group, const std::string& parameter) {
+  const std::string& pattern = group.pattern;
+  if (pattern.ends_with('*')) return parameter.starts_with(std::string_view(pattern).substr(0, pattern.size() - 1));
+  return parameter == pattern;
 }
 
-void check(const OptimizerOptions& options) {
-  check_range("momentum", options.momentum, 0, 1, "[0, 1)");
-  check_range("beta1", options.beta1, 0, 1, "[0, 1)");
-  check_range("beta2", options.beta2, 0, 1, "[0, 1)");
-  check_range("weight decay", options.weight_decay, 0, 1e30, "[0, 1e30)");
-  check_range("epsilon", options.epsilon, 1e-300, 1, "(0, 1)");
-  if (options.nesterov && options.momentum == 0)
-    throw InvalidArgument("Nesterov's form needs a momentum greater than 0");
-}
-
-// The loops below are memory-bound. Their pointers do not alias, so the compiler can vectorise the loops.
-
-template <class Scalar>
-struct SgdFactors {
-  Scalar rate, momentum, decay, scale;
-};
-
-template <class Scalar, bool kNesterov>
-void sgd(Scalar* __restrict parameter, const Scalar* __restrict gradient, Scalar* __restrict velocity,
-         std::size_t count, SgdFactors<Scalar> f) {
-  for (std::size_t i = 0; i < count; ++i) {
-    const Scalar g = gradient[i] * f.scale + f.decay * parameter[i];
-    const Scalar v = f.momentum * velocity[i] + g;
-    velocity[i] = v;
-    parameter[i] -= f.rate * (kNesterov ? g + f.momentum * v : v);
+void check(const ParameterGroup& group, const std::vector<NamedSpan>& layout) {
+  if (!(group.rate_factor >= 0) || !std::isfinite(group.rate_factor)) {
+    throw InvalidArgument(
+        fmt::format("the factor of the learning rate of the parameters '{}' is {}; it must be at "
+                    "least 0",
+                    group.pattern, group.rate_factor));
   }
+  if (group.weight_decay && !(*group.weight_decay >= 0 && *group.weight_decay < 1e30)) {
+    throw InvalidArgument(fmt::format("the weight decay of the parameters '{}' is {}; it must be in [0, 1e30)",
+                                      group.pattern, *group.weight_decay));
+  }
+  if (std::any_of(layout.begin(), layout.end(), [&](const NamedSpan& span) { return fits(group, span.name); })) return;
+  std::vector<std::string> names;
+  for (const NamedSpan& span : layout) names.push_back(span.name);
+  throw InvalidArgument(
+      fmt::format("no parameter fits the pattern '{}' of a parameter group, which must be a name, or the beginning of "
+                  "names followed by '*'; the parameters are {}",
+                  group.pattern, fmt::join(names, ", ")));
 }
 
-template <class Scalar>
-struct AdamFactors {
-  Scalar rate;  // lr / (1 - beta1^t)
-  Scalar beta1, beta2, epsilon;
-  Scalar correction;  // 1 / sqrt(1 - beta2^t)
-  Scalar decay;       // added to the gradient, times the parameter
-  Scalar shrink;      // factor on the parameter
-  Scalar scale;       // factor on the gradient
-};
-
-template <class Scalar>
-void adam(Scalar* __restrict parameter, const Scalar* __restrict gradient, Scalar* __restrict first,
-          Scalar* __restrict second, std::size_t count, AdamFactors<Scalar> f) {
-  for (std::size_t i = 0; i < count; ++i) {
-    const Scalar g = gradient[i] * f.scale + f.decay * parameter[i];
-    const Scalar m1 = f.beta1 * first[i] + (1 - f.beta1) * g;
-    const Scalar m2 = f.beta2 * second[i] + (1 - f.beta2) * g * g;
-    first[i] = m1;
-    second[i] = m2;
-    parameter[i] = f.shrink * parameter[i] - f.rate * m1 / (std::sqrt(m2) * f.correction + f.epsilon);
+void check_states(const std::string& rule, const std::vector<std::string>& states) {
+  std::set<std::string> names{kAverage};
+  for (const std::string& state : states) {
+    if (!state.empty() && names.insert(state).second) continue;
+    throw InvalidArgument(
+        fmt::format("the optimizer '{}' has a state named '{}'; states need different names other than '' and '{}'",
+                    rule, state, kAverage));
   }
 }
 
@@ -80,12 +63,14 @@ std::string_view name(OptimizerKind kind) {
       return "adam";
     case OptimizerKind::kAdamW:
       return "adamw";
+    case OptimizerKind::kOwn:
+      return "own";
   }
   throw InternalError("an optimizer without a name");
 }
 
 OptimizerKind parse_optimizer(std::string_view text) {
-  for (const OptimizerKind kind : kKinds) {
+  for (const OptimizerKind kind : kBuiltInOptimizers) {
     if (text == name(kind)) return kind;
   }
   throw InvalidArgument(fmt::format("there is no optimizer '{}'; choose sgd, adam or adamw", text));
@@ -94,45 +79,76 @@ OptimizerKind parse_optimizer(std::string_view text) {
 template <class Scalar>
 Optimizer<Scalar>::Optimizer(const OptimizerOptions& options, std::vector<NamedSpan> layout,
                              std::size_t parameter_count)
-    : options_(options), layout_(std::move(layout)) {
-  check(options_);
-  if (options_.kind == OptimizerKind::kSgd) {
-    states_.push_back({"momentum", std::vector<Scalar>(parameter_count)});
-  } else {
-    states_.push_back({"first_moment", std::vector<Scalar>(parameter_count)});
-    states_.push_back({"second_moment", std::vector<Scalar>(parameter_count)});
+    : options_(options), rule_(make_update_rule<Scalar>(options)) {
+  if (!(options_.ema_decay >= 0 && options_.ema_decay < 1)) {
+    throw InvalidArgument(
+        fmt::format("the decay of the parameters' average is {}; it must be in [0, 1)", options_.ema_decay));
   }
+  for (const ParameterGroup& group : options_.groups) check(group, layout);
+  const std::vector<std::string> of_rule = rule_->states();
+  check_states(rule_->name(), of_rule);
+  for (const std::string& state : of_rule) states_.push_back({state, std::vector<Scalar>(parameter_count)});
+  if (options_.ema_decay > 0) states_.push_back({kAverage, std::vector<Scalar>(parameter_count)});
+  for (NamedSpan& span : layout) add_member(std::move(span));
+}
+
+template <class Scalar>
+void Optimizer<Scalar>::add_member(NamedSpan span) {
+  double rate_factor = 1, weight_decay = span.decays ? options_.weight_decay : 0;
+  bool trainable = true;
+  const auto group = std::find_if(options_.groups.begin(), options_.groups.end(),
+                                  [&](const ParameterGroup& each) { return fits(each, span.name); });
+  if (group != options_.groups.end()) {
+    rate_factor = group->rate_factor;
+    weight_decay = group->weight_decay.value_or(weight_decay);
+    trainable = group->trainable;
+  }
+  members_.push_back({std::move(span), rate_factor, weight_decay, trainable});
 }
 
 template <class Scalar>
 void Optimizer<Scalar>::update(std::span<Scalar> parameters, std::span<const Scalar> gradients, double learning_rate,
                                double gradient_scale, std::int64_t training_step) {
-  const auto number = [](double value) { return static_cast<Scalar>(value); };
-  const double t = static_cast<double>(training_step) + 1;
-  for (const NamedSpan& span : layout_) {
-    Scalar* parameter = parameters.data() + span.first;
-    const Scalar* gradient = gradients.data() + span.first;
-    const double decay = span.decays ? options_.weight_decay : 0;
-    if (options_.kind == OptimizerKind::kSgd) {
-      const SgdFactors<Scalar> f{number(learning_rate), number(options_.momentum), number(decay),
-                                 number(gradient_scale)};
-      Scalar* velocity = states_[0].values.data() + span.first;
-      options_.nesterov ? sgd<Scalar, true>(parameter, gradient, velocity, span.count, f)
-                        : sgd<Scalar, false>(parameter, gradient, velocity, span.count, f);
-      continue;
-    }
-    const bool apart = options_.kind == OptimizerKind::kAdamW;
-    const AdamFactors<Scalar> f{.rate = number(learning_rate / (1 - std::pow(options_.beta1, t))),
-                                .beta1 = number(options_.beta1),
-                                .beta2 = number(options_.beta2),
-                                .epsilon = number(options_.epsilon),
-                                .correction = number(1 / std::sqrt(1 - std::pow(options_.beta2, t))),
-                                .decay = number(apart ? 0 : decay),
-                                .shrink = number(apart ? 1 - learning_rate * decay : 1),
-                                .scale = number(gradient_scale)};
-    adam(parameter, gradient, states_[0].values.data() + span.first, states_[1].values.data() + span.first, span.count,
-         f);
+  const std::span<Scalar> averages = average();
+  if (!averages.empty() && training_step == 0) std::copy(parameters.begin(), parameters.end(), averages.begin());
+  const std::size_t states_of_rule = states_.size() - (averages.empty() ? 0 : 1);
+  std::vector<std::span<Scalar>> states(states_of_rule);
+  for (const Member& member : members_) {
+    if (!member.trainable) continue;
+    const auto part = [&member](auto values) { return values.subspan(member.span.first, member.span.count); };
+    for (std::size_t i = 0; i < states_of_rule; ++i) states[i] = part(std::span(states_[i].values));
+    rule_->update(part(parameters), part(gradients), states,
+                  {.parameter = member.span,
+                   .learning_rate = learning_rate * member.rate_factor,
+                   .weight_decay = member.weight_decay,
+                   .gradient_scale = gradient_scale,
+                   .training_step = training_step});
+    if (!averages.empty()) move_average(part(averages), part(parameters));
   }
+}
+
+template <class Scalar>
+void Optimizer<Scalar>::move_average(std::span<Scalar> average, std::span<const Scalar> parameters) const {
+  const auto keep = static_cast<Scalar>(options_.ema_decay), add = static_cast<Scalar>(1 - options_.ema_decay);
+  for (std::size_t i = 0; i < average.size(); ++i) average[i] = keep * average[i] + add * parameters[i];
+}
+
+template <class Scalar>
+double Optimizer<Scalar>::gradient_norm(std::span<const Scalar> gradients) const {
+  const auto is_trainable = [](const Member& member) { return member.trainable; };
+  if (std::all_of(members_.begin(), members_.end(), is_trainable)) return global_norm<Scalar>(gradients);
+  double squares = 0;
+  for (const Member& member : members_) {
+    if (!member.trainable) continue;
+    const double norm = global_norm<Scalar>(gradients.subspan(member.span.first, member.span.count));
+    squares += norm * norm;
+  }
+  return std::sqrt(squares);
+}
+
+template <class Scalar>
+std::span<Scalar> Optimizer<Scalar>::average() {
+  return options_.ema_decay > 0 ? std::span(states_.back().values) : std::span<Scalar>{};
 }
 
 template <class Scalar>

@@ -35,6 +35,17 @@ std::string text(const std::filesystem::path& path) {
   return fmt::format("'{}'", path.string());
 }
 
+std::string text(const ParameterGroup& group) {
+  const auto& [pattern, rate_factor, weight_decay, trainable] = group;
+  const std::string decay = weight_decay ? fmt::format(", weight decay {}", *weight_decay) : "";
+  return fmt::format("'{}': rate factor {}{}{}", pattern, rate_factor, decay, trainable ? "" : ", frozen");
+}
+std::string text(const std::vector<ParameterGroup>& groups) {
+  std::vector<std::string> texts;
+  for (const ParameterGroup& group : groups) texts.push_back(text(group));
+  return groups.empty() ? "none" : fmt::format("{}", fmt::join(texts, "; "));
+}
+
 /// Adds the options of a structure, each by its name.
 class OptionFacts {
  public:
@@ -54,7 +65,8 @@ class OptionFacts {
 // here: as an option that the ranks compare, or as an option that may differ from rank to rank.
 
 void add_options(std::vector<SharedFact>& facts, const OptimizerOptions& options) {
-  const auto& [kind, weight_decay, momentum, nesterov, beta1, beta2, epsilon] = options;
+  const auto& [kind, weight_decay, momentum, nesterov, beta1, beta2, epsilon, groups, ema_decay, own] = options;
+  (void)own;  // see facts_of_rule
   OptionFacts group(facts, "optimizer.");
   group.add("kind", kind);
   group.add("weight_decay", weight_decay);
@@ -63,10 +75,14 @@ void add_options(std::vector<SharedFact>& facts, const OptimizerOptions& options
   group.add("beta1", beta1);
   group.add("beta2", beta2);
   group.add("epsilon", epsilon);
+  group.add("groups", groups);
+  group.add("ema_decay", ema_decay);
 }
 
 void add_options(std::vector<SharedFact>& facts, const LearningRateOptions& options) {
-  const auto& [base, schedule, warmup_steps, step_factor, step_epochs, scale_by_replicas] = options;
+  const auto& [base, schedule, warmup_steps, step_factor, step_epochs, scale_by_replicas, minimum, power, one_cycle,
+               plateau, own] = options;
+  (void)own;  // `schedule` tells whether there is a function; TrainingRate compares the rates that it returns
   OptionFacts group(facts, "learning_rate.");
   group.add("base", base);
   group.add("schedule", schedule);
@@ -74,6 +90,16 @@ void add_options(std::vector<SharedFact>& facts, const LearningRateOptions& opti
   group.add("step_factor", step_factor);
   group.add("step_epochs", step_epochs);
   group.add("scale_by_replicas", scale_by_replicas);
+  group.add("minimum", minimum);
+  group.add("power", power);
+  const auto& [pct_start, div_factor, final_div_factor] = one_cycle;
+  group.add("one_cycle.pct_start", pct_start);
+  group.add("one_cycle.div_factor", div_factor);
+  group.add("one_cycle.final_div_factor", final_div_factor);
+  const auto& [factor, patience, threshold] = plateau;
+  group.add("plateau.factor", factor);
+  group.add("plateau.patience", patience);
+  group.add("plateau.threshold", threshold);
 }
 
 void add_options(std::vector<SharedFact>& facts, const CheckpointOptions& options) {
@@ -97,7 +123,7 @@ void add_layout(std::vector<SharedFact>& facts, const char* kind, const std::vec
 std::vector<SharedFact> facts_of(const TrainerOptions& options) {
   const auto& [global_batch, epochs, max_steps, optimizer, learning_rate, clip_norm, accumulate, seed, initialize,
                deterministic, micro_batches, synchronized_layers, averaging, kernel_threads, evaluate_every,
-               evaluation_batch, checkpoints, on_step, on_epoch, stop_requested] = options;
+               evaluation_batch, evaluate_with_ema, checkpoints, on_step, on_epoch, stop_requested] = options;
   // Options that may differ from rank to rank: the machine's cores, and the program's callbacks.
   (void)kernel_threads, (void)on_step, (void)on_epoch, (void)stop_requested;
   std::vector<SharedFact> facts;
@@ -117,9 +143,20 @@ std::vector<SharedFact> facts_of(const TrainerOptions& options) {
   group.add("averaging", averaging);
   group.add("evaluate_every", evaluate_every);
   group.add("evaluation_batch", evaluation_batch);
+  group.add("evaluate_with_ema", evaluate_with_ema);
   add_options(facts, checkpoints);
   return facts;
 }
+
+template <class Scalar>
+std::vector<SharedFact> facts_of_rule(const OptimizerOptions& options) {
+  if (options.kind != OptimizerKind::kOwn) return {};
+  const auto rule = make_update_rule<Scalar>(options);
+  return {{"the name of the own optimizer", rule->name()},
+          {"the states of the own optimizer", fmt::format("{}", fmt::join(rule->states(), ", "))}};
+}
+template std::vector<SharedFact> facts_of_rule<float>(const OptimizerOptions&);
+template std::vector<SharedFact> facts_of_rule<double>(const OptimizerOptions&);
 
 std::vector<SharedFact> facts_of(const Dataset* data, const std::string& what) {
   if (data == nullptr) return {};

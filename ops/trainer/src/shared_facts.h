@@ -12,6 +12,10 @@ namespace farandole::trainer {
 
 /// All options, except those that may differ from rank to rank.
 std::vector<SharedFact> facts_of(const TrainerOptions& options);
+/// Name and states of the program's own update rule; none for a built-in rule.
+/// @throws InvalidArgument  as make_update_rule
+template <class Scalar>
+std::vector<SharedFact> facts_of_rule(const OptimizerOptions& options);
 /// Size, shape, classes and checksum of a data set.
 /// @param data  null: there is no data set   @param what  name of the data set, such as "training"
 std::vector<SharedFact> facts_of(const Dataset* data, const std::string& what);

@@ -3,10 +3,8 @@
 #include "farandole/internal/communicator_access.h"
 
 #include <fmt/format.h>
-#include <omp.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -16,14 +14,14 @@
 #include "farandole/collectives/agreement.h"
 #include "farandole/internal/deadline.h"
 #include "farandole/internal/endpoint.h"
-#include "farandole/internal/library_thread.h"
-#include "farandole/internal/limits.h"
 #include "farandole/trainer/loader.h"
+#include "kernel_threads.h"
 #include "mirror.h"
 #include "program_code.h"
 #include "shared_facts.h"
 #include "trainer_options.h"
 #include "training_checkpoints.h"
+#include "training_rate.h"
 #include "training_step.h"
 
 namespace farandole::trainer {
@@ -49,35 +47,26 @@ struct Totals {
   }
 };
 
-int kernel_threads(const TrainerOptions& options, const Communicator& communicator) {
-  if (options.kernel_threads > 0) return options.kernel_threads;
-  return options.deterministic ? 1 : std::max(1, usable_cores() / communicator.placement().local_size);
-}
-
-/// Sets the number of OpenMP threads of the calling thread; the destructor restores the old number.
-class KernelThreads {
- public:
-  explicit KernelThreads(int threads) : former_(omp_get_max_threads()) {
-    omp_set_num_threads(threads);
-    // OpenMP starts its threads in the first parallel region and keeps them: start them here, with signals blocked.
-    const SignalsBlocked for_threads_of_openmp;
-    std::atomic<int> started{0};
-#pragma omp parallel
-    started.fetch_add(1, std::memory_order_relaxed);
-  }
-  ~KernelThreads() {
-    omp_set_num_threads(former_);
-  }
-  KernelThreads(const KernelThreads&) = delete;
-  KernelThreads& operator=(const KernelThreads&) = delete;
-
- private:
-  const int former_;
-};
-
 void append(std::vector<SharedFact>& facts, const std::vector<SharedFact>& more) {
   facts.insert(facts.end(), more.begin(), more.end());
 }
+
+/// Exchanges the values of the parameters with their average; the destructor exchanges them back.
+template <class Scalar>
+class ParameterSwap {
+ public:
+  /// @param average  empty: exchange nothing
+  ParameterSwap(std::span<Scalar> parameters, std::span<Scalar> average) : parameters_(parameters), average_(average) {
+    exchange();
+  }
+  ~ParameterSwap() { exchange(); }
+  ParameterSwap(const ParameterSwap&) = delete;
+  ParameterSwap& operator=(const ParameterSwap&) = delete;
+
+ private:
+  void exchange() { std::swap_ranges(average_.begin(), average_.end(), parameters_.begin()); }
+  const std::span<Scalar> parameters_, average_;
+};
 
 }  // namespace
 
@@ -97,8 +86,12 @@ struct Trainer<Scalar>::State {
   void update();
   void report_step(const StepResult& result, const Totals& epoch, Seconds taken) const;
   void finish_epoch(const Totals& epoch);
+  void finish_stopped_epoch(const Totals& epoch) {
+    rate.end_epoch_unevaluated(epoch.loss(), steps_done / loader.batches_per_epoch());
+  }
   EpochReport make_report(const Totals& totals);
-  Evaluation evaluate_test() { return trainer::evaluate(communicator, model, *loss, *test, options.evaluation_batch); }
+  ParameterSwap<Scalar> parameters_to_evaluate();
+  Evaluation evaluate(const Dataset& data);
   /// The accuracy in training; NaN if the samples have no classes.
   double accuracy(const Totals& totals) const {
     return training->classes() > 0 ? totals.accuracy() : std::numeric_limits<double>::quiet_NaN();
@@ -113,9 +106,11 @@ struct Trainer<Scalar>::State {
   const LossPointer<Scalar> loss;
   Loader loader;
   Optimizer<Scalar> optimizer;
+  TrainingRate rate;
   TrainingCheckpoints<Scalar> checkpoints;
   TrainingStep<Scalar> step;
   std::int64_t steps_done = 0;
+  double last_rate = 0;                       // of the last training step
   Totals resumed;                             // sums of the epoch that a checkpoint interrupted
   std::optional<Evaluation> last_evaluation;  // with the current parameters; empty after an update
 };
@@ -139,6 +134,7 @@ Trainer<Scalar>::State::State(Communicator world, Model<Scalar> network, std::sh
       loss(std::move(wanted_loss)),
       loader(training->size(), options.global_batch, options.seed),
       optimizer(options.optimizer, model.parameter_layout(), model.parameters().size()),
+      rate(communicator, options, test != nullptr, loader.batches_per_epoch(), total_steps(), last_step()),
       checkpoints(communicator, model, optimizer, options, *training),
       step(communicator, model, *loss, *training, options) {
   const KernelThreads threads(kernel_threads(options, communicator));
@@ -148,6 +144,7 @@ Trainer<Scalar>::State::State(Communicator world, Model<Scalar> network, std::sh
   resumed.loss_sum = state.loss_sum;
   resumed.correct = state.correct;
   resumed.samples = state.position;
+  rate.restore(state.plateau);
 }
 
 template <class Scalar>
@@ -189,11 +186,10 @@ template <class Scalar>
 void Trainer<Scalar>::State::update() {
   double scale = 1;
   if (options.clip_norm > 0) {
-    scale = clipping_factor(global_norm<Scalar>(model.gradients()), options.clip_norm);
+    scale = clipping_factor(optimizer.gradient_norm(model.gradients()), options.clip_norm);
   }
-  const double rate =
-      learning_rate(options.learning_rate, communicator.size(), steps_done, loader.batches_per_epoch(), total_steps());
-  optimizer.update(model.parameters(), model.gradients(), rate, scale, steps_done);
+  last_rate = rate.at(steps_done);
+  optimizer.update(model.parameters(), model.gradients(), last_rate, scale, steps_done);
   model.move_statistics();
 }
 
@@ -208,7 +204,8 @@ void Trainer<Scalar>::State::report_step(const StepResult& result, const Totals&
                           .loss = result.loss_sum / static_cast<double>(result.samples),
                           .epoch_loss = epoch.loss(),
                           .epoch_accuracy = accuracy(epoch),
-                          .seconds = taken.count()};
+                          .seconds = taken.count(),
+                          .learning_rate = last_rate};
   call_program(communicator, "TrainerOptions::on_step", [&] { options.on_step(report); });
 }
 
@@ -235,9 +232,21 @@ EpochReport Trainer<Scalar>::State::make_report(const Totals& totals) {
 }
 
 template <class Scalar>
+ParameterSwap<Scalar> Trainer<Scalar>::State::parameters_to_evaluate() {
+  const bool swaps = options.evaluate_with_ema && steps_done > 0;
+  return {model.parameters(), swaps ? optimizer.average() : std::span<Scalar>{}};
+}
+
+template <class Scalar>
+Evaluation Trainer<Scalar>::State::evaluate(const Dataset& data) {
+  const ParameterSwap<Scalar> swap = parameters_to_evaluate();
+  return trainer::evaluate(communicator, model, *loss, data, options.evaluation_batch);
+}
+
+template <class Scalar>
 void Trainer<Scalar>::State::save(const Totals& epoch) {
   const std::int64_t per_epoch = loader.batches_per_epoch();
-  CheckpointState state{.training_step = steps_done, .epoch = steps_done / per_epoch};
+  CheckpointState state{.training_step = steps_done, .epoch = steps_done / per_epoch, .plateau = rate.state()};
   if (steps_done % per_epoch != 0) {
     state.position = epoch.samples;
     state.loss_sum = epoch.loss_sum;
@@ -250,8 +259,9 @@ template <class Scalar>
 void Trainer<Scalar>::State::finish_epoch(const Totals& epoch) {
   const std::int64_t done = steps_done / loader.batches_per_epoch();
   if (test && options.evaluate_every > 0 && done % options.evaluate_every == 0) {
-    last_evaluation = evaluate_test();
+    last_evaluation = evaluate(*test);
   }
+  rate.end_epoch(epoch.loss(), last_evaluation);
   const EpochReport report = make_report(epoch);
   if (options.on_epoch) {
     call_program(communicator, "TrainerOptions::on_epoch", [&] { options.on_epoch(report); });
@@ -272,6 +282,7 @@ Trainer<Scalar>::Trainer(Communicator communicator, Model<Scalar> model, std::sh
     facts = facts_of(options);
     append(facts, facts_of(training.get(), kTrainingData));
     append(facts, facts_of(test.get(), kTestData));
+    append(facts, facts_of_rule<Scalar>(options.optimizer));
     append(facts, facts_of(model));
     facts.push_back({"the loss", loss->name()});
   });
@@ -280,7 +291,7 @@ Trainer<Scalar>::Trainer(Communicator communicator, Model<Scalar> model, std::sh
     check(options, {communicator.size(), *training, test.get(), model.input_shape()});
     loss->check(model.output_shape(), *training, kTrainingData);
     if (test) loss->check(model.output_shape(), *test, kTestData);
-    const Optimizer<Scalar> checked(options.optimizer, {}, 0);
+    const Optimizer<Scalar> checked(options.optimizer, model.parameter_layout(), 0);
   });
   state_ = std::make_unique<State>(std::move(communicator), std::move(model), std::move(training), std::move(test),
                                    std::move(options), std::move(loss));
@@ -304,6 +315,10 @@ EpochReport Trainer<Scalar>::fit() {
   const KernelThreads threads(kernel_threads(state.options, state.communicator));
   const std::int64_t per_epoch = state.loader.batches_per_epoch();
   Totals epoch = std::exchange(state.resumed, {}), all;
+  if (state.rate.needs_test_loss()) {
+    state.last_evaluation = state.evaluate(*state.test);
+    state.rate.end_epoch(epoch.loss(), state.last_evaluation);
+  }
   bool stopped = false;
   while (state.steps_done < state.last_step() && !stopped) {
     if (state.steps_done % per_epoch == 0) epoch = {};
@@ -312,10 +327,10 @@ EpochReport Trainer<Scalar>::fit() {
     all.training += epoch.training;
     all.exposed += epoch.exposed;
     all.trained += epoch.trained;
-    if (state.steps_done % per_epoch == 0 && !stopped) state.finish_epoch(epoch);
+    if (state.steps_done % per_epoch == 0) stopped ? state.finish_stopped_epoch(epoch) : state.finish_epoch(epoch);
   }
   state.save(epoch);
-  if (state.test && !state.last_evaluation && !stopped) state.last_evaluation = state.evaluate_test();
+  if (state.test && !state.last_evaluation && !stopped) state.last_evaluation = state.evaluate(*state.test);
   all.loss_sum = epoch.loss_sum;
   all.correct = epoch.correct;
   all.samples = epoch.samples;
@@ -337,7 +352,7 @@ Evaluation Trainer<Scalar>::evaluate(const Dataset& dataset) {
   });
   require_same(state.communicator, facts_of(&dataset, what));
   const KernelThreads threads(kernel_threads(state.options, state.communicator));
-  return trainer::evaluate(state.communicator, state.model, *state.loss, dataset, state.options.evaluation_batch);
+  return state.evaluate(dataset);
 }
 
 template <class Scalar>
@@ -348,12 +363,18 @@ Tensor<Scalar> Trainer<Scalar>::predict(const Dataset& dataset) {
   agree(state.communicator, [&] { check_data(dataset, what, state.model.input_shape()); });
   require_same(state.communicator, facts_of(&dataset, what));
   const KernelThreads threads(kernel_threads(state.options, state.communicator));
+  const ParameterSwap<Scalar> swap = state.parameters_to_evaluate();
   return trainer::predict(state.communicator, state.model, dataset, state.options.evaluation_batch);
 }
 
 template <class Scalar>
 Model<Scalar>& Trainer<Scalar>::model() {
   return state().model;
+}
+
+template <class Scalar>
+std::span<const Scalar> Trainer<Scalar>::averaged_parameters() const {
+  return state().optimizer.average();
 }
 
 template <class Scalar>

@@ -95,6 +95,9 @@ void check(const TrainerOptions& options, const TrainingFacts& facts) {
     throw InvalidArgument(fmt::format("a clipping norm of {}; it must be at least 0", options.clip_norm));
   }
   check(options.learning_rate);
+  if (options.evaluate_with_ema && options.optimizer.ema_decay == 0) {
+    throw InvalidArgument("evaluate_with_ema needs an average of the parameters; ema_decay is 0");
+  }
   check_batches(options, facts);
   if (options.deterministic) check_deterministic(options, facts.replicas);
   check_data(facts.training, kTrainingData, facts.model_input);

@@ -13,9 +13,11 @@ namespace {
 
 /// Options that must be the same after a resume: they determine the samples and random numbers of the next training
 /// step, and the optimizer's state.
+/// @param rule  name of the update rule
 std::vector<std::pair<std::string, std::string>> options_to_match(const TrainerOptions& options,
-                                                                  const Dataset& training) {
-  return {{"optimizer", std::string(name(options.optimizer.kind))},
+                                                                  const std::string& rule, const Dataset& training) {
+  return {{"optimizer", rule},
+          {"parameter average", options.optimizer.ema_decay > 0 ? "exponential" : "none"},
           {"seed", std::to_string(options.seed)},
           {"global batch", std::to_string(options.global_batch)},
           {"training samples", std::to_string(training.size())},
@@ -33,7 +35,7 @@ TrainingCheckpoints<Scalar>::TrainingCheckpoints(Communicator& communicator, Mod
       model_(model),
       optimizer_(optimizer),
       resume_(options.checkpoints.resume),
-      must_match_(options_to_match(options, training)) {
+      must_match_(options_to_match(options, optimizer.rule_name(), training)) {
   if (!options.checkpoints.directory.empty()) store_.emplace(options.checkpoints.directory, options.checkpoints.keep);
   model_tensors_ = tensors_of(model);
   for (OptimizerState<Scalar>& state : optimizer.states()) {
@@ -47,9 +49,12 @@ CheckpointState TrainingCheckpoints<Scalar>::open() {
   agree(communicator_, [&] {
     if (store_ && communicator_.rank() == 0) read(state);
   });
-  std::array<std::int64_t, 4> numbers{state.training_step, state.epoch, state.position, state.correct};
+  PlateauState plateau = state.plateau.value_or(PlateauState{});
+  std::array<std::int64_t, 7> numbers{state.training_step,       state.epoch,        state.position, state.correct,
+                                      state.plateau.has_value(), plateau.bad_losses, plateau.pending};
+  std::array<double, 3> sums{state.loss_sum, plateau.best, plateau.factor};
   communicator_.broadcast(numbers, 0);
-  communicator_.broadcast(BufferView(&state.loss_sum, 1, DType::kF64), 0);
+  communicator_.broadcast(sums, 0);
   communicator_.broadcast(model_.parameters(), 0);
   if (!model_.statistics().empty()) communicator_.broadcast(model_.statistics(), 0);
   for (OptimizerState<Scalar>& values : optimizer_.states()) communicator_.broadcast(values.values, 0);
@@ -57,6 +62,10 @@ CheckpointState TrainingCheckpoints<Scalar>::open() {
   state.epoch = numbers[1];
   state.position = numbers[2];
   state.correct = numbers[3];
+  state.loss_sum = sums[0];
+  if (numbers[4] != 0) {
+    state.plateau = {.best = sums[1], .bad_losses = numbers[5], .factor = sums[2], .pending = numbers[6] != 0};
+  }
   return state;
 }
 

@@ -28,14 +28,18 @@ using std::int64_t;
 constexpr std::array<std::string_view, 9> kOfOneProcess{"replicas",  "expect-ranks", "threads", "data-dir", "json",
                                                         "log-steps", "quiet",        "help",    "version"};
 
+constexpr std::array<std::string_view, 6> kSchedules{"constant",   "step",      "cosine",
+                                                     "polynomial", "one-cycle", "plateau"};
+
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
 /// Values as Boost parses them, before checks and translation. More than 15 members: one for each option.
 struct Raw {
   std::string optimizer, schedule, precision, data_directory, json_file, checkpoint_directory;
   int64_t replicas, ranks, threads, keep, epochs, max_steps, batch, accumulate, seed, micro_batches, warmup,
-      step_epochs, evaluate_every, checkpoint_every;
-  double rate, momentum, decay, clip, step_factor;
+      step_epochs, plateau_patience, evaluate_every, checkpoint_every;
+  double rate, momentum, decay, clip, step_factor, minimum, power, pct_start, div_factor, final_div_factor,
+      plateau_factor, plateau_threshold, ema_decay;
   bool alone;
 };
 
@@ -68,18 +72,40 @@ void add_training_options(po::options_description_easy_init add, Raw& raw, Train
       ("global-batch", count(&raw.batch, 128), "samples per training step, all replicas together")                  //
       ("accumulate", count(&raw.accumulate, 1), "micro-batches that each replica computes its part in")             //
       ("optimizer", word(&raw.optimizer, "sgd", "sgd|adam|adamw"), "update rule")                                   //
-      ("learning-rate", number(&raw.rate, 0.05, "0.05"), "learning rate")                                           //
       ("momentum", number(&raw.momentum, 0.9, "0.9"), "momentum of sgd, in [0, 1)")                                 //
       ("nesterov", po::bool_switch(&training.optimizer.nesterov), "Nesterov's form of momentum")                    //
       ("weight-decay", number(&raw.decay, 0, "0"), "weight decay; not of biases and normalisation")                 //
-      ("lr-schedule", word(&raw.schedule, "constant", "constant|step|cosine"), "course of the learning rate")       //
-      ("lr-step-epochs", count(&raw.step_epochs, 10), "step: epochs between drops")                                 //
-      ("lr-step-factor", number(&raw.step_factor, 0.1, "0.1"), "step: factor of each drop, in (0, 1]")              //
-      ("warmup-steps", count(&raw.warmup, 0), "training steps in which the rate rises linearly")                    //
-      ("scale-learning-rate", po::bool_switch(&training.learning_rate.scale_by_replicas),
-       "multiply the learning rate by the number of replicas")                                  //
+      ("ema-decay", number(&raw.ema_decay, 0, "0"),
+       "decay of the parameters' moving average, in [0, 1), such as 0.999; 0: no average")  //
+      ("evaluate-with-ema", po::bool_switch(&training.evaluate_with_ema),
+       "evaluate with the average instead of the parameters")                                   //
       ("clip-norm", number(&raw.clip, 0, "0"), "limit of the gradients' global norm; 0: none")  //
       ("seed", count(&raw.seed, 1), "of initial values, shuffling and dropout");
+}
+
+void add_schedule_options(po::options_description_easy_init add, Raw& raw, LearningRateOptions& rate) {
+  add                                                                                             //
+      ("learning-rate", number(&raw.rate, 0.05, "0.05"), "learning rate")                         //
+      ("warmup-steps", count(&raw.warmup, 0), "training steps in which the rate rises linearly")  //
+      ("scale-learning-rate", po::bool_switch(&rate.scale_by_replicas),
+       "multiply the learning rate by the number of replicas")  //
+      ("lr-schedule", word(&raw.schedule, "constant", "NAME"),
+       fmt::format("course of the learning rate: {}", fmt::join(kSchedules, ", ")).c_str())                          //
+      ("lr-minimum", number(&raw.minimum, 0, "0"), "cosine, polynomial, plateau: lowest rate")                       //
+      ("lr-step-epochs", count(&raw.step_epochs, 10), "step: epochs between drops")                                  //
+      ("lr-step-factor", number(&raw.step_factor, 0.1, "0.1"), "step: factor of each drop, in (0, 1]")               //
+      ("lr-power", number(&raw.power, 1, "1"), "polynomial: power of the remaining fraction of the training steps")  //
+      ("lr-pct-start", number(&raw.pct_start, 0.3, "0.3"),
+       "one-cycle: fraction of the training steps in which the rate rises, in [0, 1)")                            //
+      ("lr-div-factor", number(&raw.div_factor, 25, "25"), "one-cycle: the first rate is the learning rate / X")  //
+      ("lr-final-div-factor", number(&raw.final_div_factor, 1e4, "1e4"),
+       "one-cycle: the last rate is the first rate / X")  //
+      ("lr-plateau-factor", number(&raw.plateau_factor, 0.1, "0.1"),
+       "plateau: factor of each drop, in (0, 1)")  //
+      ("lr-plateau-patience", count(&raw.plateau_patience, 10),
+       "plateau: losses without progress that are tolerated; test losses, or training losses without evaluations")  //
+      ("lr-plateau-threshold", number(&raw.plateau_threshold, 1e-4, "1e-4"),
+       "plateau: progress is a loss below the best one * (1 - X), in [0, 1)");
 }
 
 void add_job_options(po::options_description_easy_init add, Raw& raw, TrainCommand& command) {
@@ -131,6 +157,19 @@ void check_choice(const char* option, const std::string& value, std::span<const 
                                     close ? fmt::format(" (did you mean {}?)", *close) : ""));
 }
 
+void check_schedule_ranges(const Raw& raw) {
+  check_number("lr-minimum", raw.minimum, raw.minimum >= 0 && raw.minimum <= raw.rate,
+               "at least 0 and at most the learning rate");
+  check_number("lr-power", raw.power, raw.power > 0, "greater than 0");
+  check_number("lr-pct-start", raw.pct_start, raw.pct_start >= 0 && raw.pct_start < 1, "at least 0 and less than 1");
+  check_number("lr-div-factor", raw.div_factor, raw.div_factor >= 1, "at least 1");
+  check_number("lr-final-div-factor", raw.final_div_factor, raw.final_div_factor >= 1, "at least 1");
+  check_number("lr-plateau-factor", raw.plateau_factor, raw.plateau_factor > 0 && raw.plateau_factor < 1,
+               "greater than 0 and less than 1");
+  check_number("lr-plateau-threshold", raw.plateau_threshold, raw.plateau_threshold >= 0 && raw.plateau_threshold < 1,
+               "at least 0 and less than 1");
+}
+
 void check_ranges(const Raw& raw) {
   check_range("replicas", raw.replicas, 1, kMaxReplicas);
   check_range("expect-ranks", raw.ranks, 0, 1'000'000);
@@ -141,6 +180,7 @@ void check_ranges(const Raw& raw) {
   check_range("accumulate", raw.accumulate, 1, 1'000'000);
   check_range("micro-batches", raw.micro_batches, 1, 1024);
   check_range("lr-step-epochs", raw.step_epochs, 1);
+  check_range("lr-plateau-patience", raw.plateau_patience, 0);
   check_range("warmup-steps", raw.warmup, 0);
   check_range("seed", raw.seed, 0);
   check_range("checkpoint-every", raw.checkpoint_every, 1);
@@ -152,6 +192,8 @@ void check_ranges(const Raw& raw) {
   check_number("lr-step-factor", raw.step_factor, raw.step_factor > 0 && raw.step_factor <= 1,
                "greater than 0 and at most 1");
   check_number("clip-norm", raw.clip, raw.clip >= 0, "at least 0");
+  check_number("ema-decay", raw.ema_decay, raw.ema_decay >= 0 && raw.ema_decay < 1, "at least 0 and less than 1");
+  check_schedule_ranges(raw);
 }
 
 /// Throws if an option was given that would have no effect.
@@ -168,11 +210,31 @@ void check_effect(const po::variables_map& values, const Raw& raw, const TrainCo
   need({"micro-batches"}, command.training.deterministic, "--deterministic");
   need({"momentum", "nesterov"}, raw.optimizer == "sgd", "--optimizer sgd");
   need({"lr-step-epochs", "lr-step-factor"}, raw.schedule == "step", "--lr-schedule step");
+  need({"lr-power"}, raw.schedule == "polynomial", "--lr-schedule polynomial");
+  need({"lr-pct-start", "lr-div-factor", "lr-final-div-factor"}, raw.schedule == "one-cycle",
+       "--lr-schedule one-cycle");
+  need({"lr-plateau-factor", "lr-plateau-patience", "lr-plateau-threshold"}, raw.schedule == "plateau",
+       "--lr-schedule plateau");
+  need({"lr-minimum"}, raw.schedule == "cosine" || raw.schedule == "polynomial" || raw.schedule == "plateau",
+       "--lr-schedule cosine, polynomial or plateau");
+  need({"evaluate-with-ema"}, raw.ema_decay > 0, "--ema-decay");
   need({"sync-batch-norm"}, command.model == "cnn_bn", "--model cnn_bn, which alone has batch normalisation");
   need({"resume", "checkpoint-every", "keep-checkpoints"}, !raw.checkpoint_directory.empty(), "--checkpoint-dir DIR");
   if (values.contains("checkpoint-dir") && raw.checkpoint_directory.empty()) {
     throw InvalidArgument("--checkpoint-dir is empty; it must name a directory");
   }
+}
+
+void translate(const Raw& raw, LearningRateOptions& rate) {
+  rate.base = raw.rate;
+  rate.schedule = parse_learning_rate_schedule(raw.schedule);
+  rate.warmup_steps = raw.warmup;
+  rate.step_epochs = raw.step_epochs;
+  rate.step_factor = raw.step_factor;
+  rate.minimum = raw.minimum;
+  rate.power = raw.power;
+  rate.one_cycle = {.pct_start = raw.pct_start, .div_factor = raw.div_factor, .final_div_factor = raw.final_div_factor};
+  rate.plateau = {.factor = raw.plateau_factor, .patience = raw.plateau_patience, .threshold = raw.plateau_threshold};
 }
 
 void translate(const Raw& raw, TrainCommand& command) {
@@ -181,7 +243,7 @@ void translate(const Raw& raw, TrainCommand& command) {
   check_choice("model", command.model, std::vector<std::string_view>(names.begin(), names.end()));
   check_choice("precision", raw.precision, std::vector<std::string_view>{"f32", "f64"});
   check_choice("optimizer", raw.optimizer, std::vector<std::string_view>{"sgd", "adam", "adamw"});
-  check_choice("lr-schedule", raw.schedule, std::vector<std::string_view>{"constant", "step", "cosine"});
+  check_choice("lr-schedule", raw.schedule, kSchedules);
   command.data_directory = raw.data_directory;
   command.json_file = raw.json_file;
   command.double_precision = raw.precision == "f64";
@@ -202,11 +264,8 @@ void translate(const Raw& raw, TrainCommand& command) {
   training.optimizer.kind = parse_optimizer(raw.optimizer);
   training.optimizer.momentum = raw.momentum;
   training.optimizer.weight_decay = raw.decay;
-  training.learning_rate.base = raw.rate;
-  training.learning_rate.schedule = parse_learning_rate_schedule(raw.schedule);
-  training.learning_rate.step_epochs = raw.step_epochs;
-  training.learning_rate.step_factor = raw.step_factor;
-  training.learning_rate.warmup_steps = raw.warmup;
+  training.optimizer.ema_decay = raw.ema_decay;
+  translate(raw, training.learning_rate);
   training.synchronized_layers = command.synchronized_batch_normalization;
   training.checkpoints.directory = raw.checkpoint_directory;
   training.checkpoints.every_epochs = raw.checkpoint_every;
@@ -252,6 +311,7 @@ tools::Program describe_program(Raw& raw, TrainCommand& command) {
   };
   add_model_options(add_group("Model and data").options.add_options(), raw, command);
   add_training_options(add_group("Training").options.add_options(), raw, command.training);
+  add_schedule_options(add_group("Learning rate").options.add_options(), raw, command.training.learning_rate);
   add_job_options(add_group("Replicas").options.add_options(), raw, command);
   add_output_options(add_group("Checkpoints and output").options.add_options(), raw, command);
   tools::add_common_options(program.options.back());

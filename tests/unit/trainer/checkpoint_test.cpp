@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <limits>
 #include <numeric>
 #include <set>
 
@@ -87,6 +88,29 @@ TEST_F(Checkpoints, LoadsTheSavedState) {
   EXPECT_EQ(state.position, 256);
   EXPECT_EQ(state.loss_sum, 1.0 / 3);
   EXPECT_EQ(state.correct, 77);
+}
+
+TEST_F(Checkpoints, StateOfThePlateauIsOptional) {
+  Content content(0);
+  save(1, 5);
+  EXPECT_FALSE(load(content).plateau);
+  for (const double best : {0.1, std::numeric_limits<double>::infinity()}) {
+    const PlateauState plateau{.best = best, .bad_losses = 3, .factor = 1.0 / 3, .pending = true};
+    const std::int64_t step = best < 1 ? 2 : 3;
+    store_.save({.training_step = step, .options = kOptions, .plateau = plateau}, content.model(), content.optimizer());
+    EXPECT_EQ(load(content).plateau, plateau);
+  }
+}
+
+TEST_F(Checkpoints, AnOptionThatTheCheckpointLacksIsNone) {
+  Content content(0);
+  save(1, 5);
+  auto options = kOptions;
+  options.emplace_back("parameter average", "none");
+  EXPECT_EQ(load(content, options).training_step, 1);
+  options.back().second = "exponential";
+  EXPECT_TRUE(contains(message_of<InvalidArgument>([&] { load(content, options); }),
+                       "was written with parameter average none, but this training has exponential"));
 }
 
 TEST_F(Checkpoints, TheNewestAreKeptByTrainingStep) {

@@ -14,6 +14,7 @@
 
 #include "farandole/core/buffer.h"
 #include "farandole/core/export.h"
+#include "farandole/trainer/learning_rate.h"
 #include "farandole/trainer/tensor.h"
 
 namespace farandole FARANDOLE_API {
@@ -36,6 +37,7 @@ struct CheckpointState {
   std::int64_t correct = 0;
   /// Options that must be the same when training is resumed, as text: {"seed", "1"}, {"global batch", "128"}, …
   std::vector<std::pair<std::string, std::string>> options = {};
+  std::optional<PlateauState> plateau = {};  ///< state of the schedule kPlateau; empty with other schedules
 };
 
 class CheckpointLock;
@@ -92,7 +94,8 @@ class CheckpointStore {
             std::span<const CheckpointTensor> optimizer);
 
   /// Reads a checkpoint into the given tensors, which stay unchanged if `load` throws.
-  /// @param options  each must equal the checkpoint's option of that name
+  /// @param options  each must equal the checkpoint's option of that name; an option that the checkpoint lacks counts
+  /// as "none"
   /// @throws InvalidArgument  the checkpoint belongs to another model (the text names the first tensor that differs),
   /// or was written with other options
   /// @throws DataError  the checkpoint is truncated or altered; the text names the tensor

@@ -3,6 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -10,15 +13,37 @@
 
 #include "farandole/core/export.h"
 #include "farandole/trainer/model.h"
+#include "farandole/trainer/update_rule.h"
 
 namespace farandole FARANDOLE_API {
 namespace trainer {
 
-enum class OptimizerKind { kSgd, kAdam, kAdamW };
-/// The optimizer's name: "sgd", "adam", "adamw".
+/// Update rule of an optimizer; kOwn takes OptimizerOptions::own.
+enum class OptimizerKind { kSgd, kAdam, kAdamW, kOwn };
+/// The optimizer's name: "sgd", "adam", "adamw", "own".
 std::string_view name(OptimizerKind kind);
-/// Parses the name of an optimizer. @throws InvalidArgument  the name is unknown; lists the valid names
+/// Parses the name of a built-in optimizer. @throws InvalidArgument  the name is unknown; lists the valid names
 OptimizerKind parse_optimizer(std::string_view text);
+
+/// Options of the parameters whose names fit a pattern.
+struct ParameterGroup {
+  /// Name of a parameter ("3.conv2d.weight"), or the beginning of names followed by '*' ("3.*"); see NamedSpan::name.
+  std::string pattern;
+  double rate_factor = 1;  ///< factor on the learning rate
+  /// Weight decay of every parameter of the group, also of those whose NamedSpan::decays is false. Empty:
+  /// OptimizerOptions::weight_decay, where the parameter decays.
+  std::optional<double> weight_decay = {};
+  /// False: frozen. The values keep their bits, and the gradients do not count for Optimizer::gradient_norm. The moving
+  /// statistics of a frozen layer still follow the batches.
+  bool trainable = true;
+};
+
+/// Makers of an update rule of your own. Only the maker for the model's precision is needed. It is called more than
+/// once, and each call returns a new rule.
+struct OwnUpdateRule {
+  std::function<std::unique_ptr<UpdateRule<float>>()> f32 = {};
+  std::function<std::unique_ptr<UpdateRule<double>>()> f64 = {};
+};
 
 struct OptimizerOptions {
   OptimizerKind kind = OptimizerKind::kSgd;
@@ -30,14 +55,27 @@ struct OptimizerOptions {
   double beta1 = 0.9;     ///< Adam, AdamW: decay of the first moment
   double beta2 = 0.999;   ///< Adam, AdamW: decay of the second moment
   double epsilon = 1e-8;  ///< Adam, AdamW
+  /// Groups of parameters. A parameter belongs to the first group whose pattern fits; parameters of no group are
+  /// trained with the options above.
+  std::vector<ParameterGroup> groups = {};
+  /// Decay of the exponential moving average of the parameters, for example 0.999; 0: no average. After each update:
+  /// average = ema_decay * average + (1 - ema_decay) * parameter. The average starts with the initial parameters.
+  double ema_decay = 0;
+  OwnUpdateRule own = {};  ///< kOwn
 };
 
 /// State vector of an optimizer, laid out like the parameters.
 template <class Scalar>
 struct OptimizerState {
-  std::string name;  ///< "momentum", "first_moment", "second_moment"
+  std::string name;  ///< "momentum", "first_moment", "second_moment", "ema"
   std::vector<Scalar> values;
 };
+
+/// Returns the update rule of the options: SGD, Adam, AdamW, or a new rule of `options.own`. A rule of your own can use
+/// a built-in rule.
+/// @throws InvalidArgument  an option is out of range, or there is no own rule for this precision
+template <class Scalar>
+FARANDOLE_API std::unique_ptr<UpdateRule<Scalar>> make_update_rule(const OptimizerOptions& options);
 
 /// Updates parameters from their gradients, by PyTorch's formulas:
 ///   SGD    g += w p;  v = m v + g;  p -= lr v      (nesterov: p -= lr (g + m v))
@@ -52,23 +90,42 @@ struct OptimizerState {
 template <class Scalar>
 class Optimizer {
  public:
-  /// @param layout  layout of the parameters   @throws InvalidArgument  an option is out of range
+  /// @param layout  layout of the parameters
+  /// @throws InvalidArgument  an option is out of range; a group's pattern fits no parameter (lists the names); or as
+  /// make_update_rule
   Optimizer(const OptimizerOptions& options, std::vector<NamedSpan> layout, std::size_t parameter_count);
 
   /// Updates `parameters` in place.
   /// @param gradient_scale  factor on every gradient, for example for clipping
-  /// @param training_step   0-based; Adam's bias correction needs it
+  /// @param training_step   0-based; Adam's bias correction needs it, and step 0 starts the average
   void update(std::span<Scalar> parameters, std::span<const Scalar> gradients, double learning_rate,
               double gradient_scale, std::int64_t training_step);
 
+  /// Euclidean norm of the gradients of all parameters that are not frozen.
+  double gradient_norm(std::span<const Scalar> gradients) const;
+
   /// The state that a checkpoint must store.
   std::vector<OptimizerState<Scalar>>& states() { return states_; }
+  /// Moving average of the parameters, which is one of `states()`; defined after the first update. Empty without
+  /// `ema_decay`.
+  std::span<Scalar> average();
   const OptimizerOptions& options() const { return options_; }
+  std::string rule_name() const { return rule_->name(); }
 
  private:
+  /// A parameter with the options of its group.
+  struct Member {
+    NamedSpan span;
+    double rate_factor, weight_decay;
+    bool trainable;
+  };
+  void add_member(NamedSpan span);
+  void move_average(std::span<Scalar> average, std::span<const Scalar> parameters) const;
+
   OptimizerOptions options_;
-  std::vector<NamedSpan> layout_;
-  std::vector<OptimizerState<Scalar>> states_;
+  std::unique_ptr<UpdateRule<Scalar>> rule_;
+  std::vector<Member> members_;
+  std::vector<OptimizerState<Scalar>> states_;  // the rule's, then the average
 };
 
 /// Euclidean norm of `values`, summed in double in a fixed order.

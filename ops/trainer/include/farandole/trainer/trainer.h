@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 
 #include "farandole/collectives/communicator.h"
 #include "farandole/core/export.h"
@@ -29,6 +30,7 @@ struct StepReport {
   double epoch_loss = 0;      ///< mean over the epoch so far
   double epoch_accuracy = 0;  ///< fraction of right answers in the epoch so far; NaN if the samples have no classes
   double seconds = 0;         ///< duration of this training step on this replica, including waiting
+  double learning_rate = 0;   ///< of this training step
 };
 
 /// Result of an evaluation over a data set.
@@ -86,6 +88,8 @@ struct TrainerOptions {
   int kernel_threads = 0;
   std::int64_t evaluate_every = 1;      ///< number of epochs between evaluations; 0: only at the end
   std::int64_t evaluation_batch = 250;  ///< samples per batch of an evaluation
+  /// True: evaluate with the parameters' moving average (OptimizerOptions::ema_decay) instead of the parameters.
+  bool evaluate_with_ema = false;
   CheckpointOptions checkpoints;
   std::function<void(const StepReport&)> on_step;    ///< called on this replica after each training step
   std::function<void(const EpochReport&)> on_epoch;  ///< called on this replica after each epoch
@@ -137,9 +141,11 @@ class Trainer {
   /// Trains until the last epoch, `max_steps` or `stop_requested`. Returns a report over all training steps of this
   /// call.
   /// @throws DataError  the loss is not a number, or a checkpoint could not be written
+  /// @throws Mismatch   the rates of LearningRateOptions::own differ
   /// @throws InternalError  replicas have different parameters
   EpochReport fit();
-  /// Evaluates with moving statistics, each sample once, whatever the number of replicas.
+  /// Evaluates with moving statistics, each sample once, whatever the number of replicas. With `evaluate_with_ema`
+  /// uses the averaged parameters.
   /// @param dataset  the complete data set, the same on all ranks
   /// @throws Mismatch  the ranks' data differ   @throws InvalidArgument  the samples do not fit the model
   Evaluation evaluate(const Dataset& dataset);
@@ -151,6 +157,9 @@ class Trainer {
   Tensor<Scalar> predict(const Dataset& dataset);
 
   Model<Scalar>& model();
+  /// Moving average of the parameters, laid out like model().parameters(); empty without `ema_decay`. Defined after the
+  /// first training step.
+  std::span<const Scalar> averaged_parameters() const;
   std::int64_t training_steps() const;  ///< number of training steps done, including those before a resume
   /// Returns the checkpoint from which training was resumed. Empty on ranks other than 0, and if training was not
   /// resumed.

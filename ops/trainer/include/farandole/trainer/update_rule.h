@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// The interface of update rules. Implement UpdateRule to add an optimizer of your own.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "farandole/core/export.h"
+#include "farandole/trainer/model.h"
+
+namespace farandole FARANDOLE_API {
+namespace trainer {
+
+/// Circumstances of an update of a parameter.
+struct UpdateFacts {
+  const NamedSpan& parameter;      ///< name and shape of the parameter
+  double learning_rate = 0;        ///< with the factor of the parameter's group
+  double weight_decay = 0;         ///< 0 for a parameter that does not decay
+  double gradient_scale = 1;       ///< factor on every gradient, for example for clipping
+  std::int64_t training_step = 0;  ///< 0-based
+};
+
+/// Computes new values of a parameter from its gradient. An Optimizer calls the rule once per training step for each
+/// trainable parameter, and keeps the rule's states:
+///
+///     class Sign : public UpdateRule<float> {
+///       std::string name() const override { return "sign"; }
+///       std::vector<std::string> states() const override { return {}; }
+///       void update(std::span<float> values, std::span<const float> gradients, std::span<const std::span<float>>,
+///                   const UpdateFacts& facts) override {
+///         const auto rate = static_cast<float>(facts.learning_rate);
+///         for (std::size_t i = 0; i < values.size(); ++i) values[i] -= std::copysign(rate, gradients[i]);
+///       }
+///     };
+///
+/// All ranks must compute the same values from the same arguments, and everything that a rule remembers from step to
+/// step must be in its states, so that checkpoints hold it. Not thread-safe.
+template <class Scalar>
+class UpdateRule {
+ public:
+  virtual ~UpdateRule() = default;
+  /// Name of the rule: "sgd". Ranks compare it, and a checkpoint can only be resumed with a rule of the same name.
+  virtual std::string name() const = 0;
+  /// Names of the states: {"first_moment", "second_moment"}. A state has an element for each element of the
+  /// parameters, and is 0 before the first update.
+  virtual std::vector<std::string> states() const = 0;
+  /// Updates the values of a parameter in place.
+  /// @param gradients  as many as values   @param states  in the order of `states()`, each as long as `values`
+  virtual void update(std::span<Scalar> values, std::span<const Scalar> gradients,
+                      std::span<const std::span<Scalar>> states, const UpdateFacts& facts) = 0;
+};
+
+}  // namespace trainer
+}  // namespace FARANDOLE_API

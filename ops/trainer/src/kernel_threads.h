@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Threads that compute a replica's layers.
+#pragma once
+
+#include <omp.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "farandole/internal/library_thread.h"
+#include "farandole/internal/limits.h"
+#include "farandole/trainer/trainer.h"
+
+namespace farandole::trainer {
+
+/// Number of threads per replica.
+inline int kernel_threads(const TrainerOptions& options, const Communicator& communicator) {
+  if (options.kernel_threads > 0) return options.kernel_threads;
+  return options.deterministic ? 1 : std::max(1, usable_cores() / communicator.placement().local_size);
+}
+
+/// Sets the number of OpenMP threads of the calling thread; the destructor restores the old number.
+class KernelThreads {
+ public:
+  explicit KernelThreads(int threads) : former_(omp_get_max_threads()) {
+    omp_set_num_threads(threads);
+    // OpenMP starts its threads in the first parallel region and keeps them: start them here, with signals blocked.
+    const SignalsBlocked for_threads_of_openmp;
+    std::atomic<int> started{0};
+#pragma omp parallel
+    started.fetch_add(1, std::memory_order_relaxed);
+  }
+  ~KernelThreads() {
+    omp_set_num_threads(former_);
+  }
+  KernelThreads(const KernelThreads&) = delete;
+  KernelThreads& operator=(const KernelThreads&) = delete;
+
+ private:
+  const int former_;
+};
+
+}  // namespace farandole::trainer
