@@ -41,6 +41,26 @@ LayerList<Scalar> normalized(bool synchronized, double dropped) {
                          [] { return dense<Scalar>(kClasses); }});
 }
 
+/// Convolutions with a residual block, whose pixels then attend to each other.
+template <class Scalar>
+LayerList<Scalar> mixed() {
+  const auto block = [] {
+    return residual<Scalar>(layers<Scalar>({[] { return depthwise_conv2d<Scalar>({.padding = 1}); },
+                                            [] { return group_normalization<Scalar>(2); }, gelu<Scalar>,
+                                            [] { return dropout<Scalar>(0.1); }}));
+  };
+  const auto attending = [] {
+    return residual<Scalar>(
+        layers<Scalar>({[] { return layer_normalization<Scalar>(); }, [] { return attention<Scalar>({.heads = 2}); }}));
+  };
+  return layers<Scalar>({[] { return conv2d<Scalar>({.channels = 8}); }, block, [] { return max_pool2d<Scalar>(2); },
+                         [] {
+                           return reshape<Scalar>({9, 8});
+                         },
+                         [] { return positional_encoding<Scalar>(PositionalEncoding::kLearned); }, attending,
+                         global_average_pool<Scalar>, [] { return dense<Scalar>(kClasses); }});
+}
+
 /// Results of a training, as seen by rank 0.
 template <class Scalar>
 struct Outcome {
@@ -112,6 +132,10 @@ TEST(Equivalence, Mlp) {
 
 TEST(Equivalence, Cnn) {
   expect_equivalent(cnn<double>, options_for(30));
+}
+
+TEST(Equivalence, ResidualBlocksAndAttention) {
+  expect_equivalent(mixed<double>, options_for(30));
 }
 
 TEST(Equivalence, SynchronizedBatchNormalization) {
@@ -193,6 +217,16 @@ TEST(Deterministic, SameBitsOnAnyNumberOfReplicas) {
   EXPECT_LT(one.losses.back(), one.losses.front());
   for (const int replicas : {2, 4, 8}) {
     expect_same_bits(train<float>(replicas, make, options), one, std::to_string(replicas) + " replicas");
+  }
+}
+
+TEST(Deterministic, SameBitsOfResidualBlocksAndAttention) {
+  TrainerOptions options = options_for(15);
+  options.deterministic = true;
+  const Outcome<float> one = train<float>(1, mixed<float>, options);
+  EXPECT_LT(one.losses.back(), one.losses.front());
+  for (const int replicas : {2, 4, 8}) {
+    expect_same_bits(train<float>(replicas, mixed<float>, options), one, std::to_string(replicas) + " replicas");
   }
 }
 

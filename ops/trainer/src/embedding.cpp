@@ -143,9 +143,9 @@ class PositionCode final : public Layer<Scalar> {
     const std::int64_t units = shape_[1];
     waves_.resize(static_cast<std::size_t>(elements(shape_)));
     for (std::int64_t i = 0; i < elements(shape_); ++i) {
-      const std::int64_t unit = i % units, pair = unit / 2;
-      const double angle = static_cast<double>(i / units) /
-                           std::pow(10000.0, static_cast<double>(2 * pair) / static_cast<double>(units));
+      const std::int64_t position = i / units, unit = i % units, pair = unit / 2;
+      const double exponent = static_cast<double>(2 * pair) / static_cast<double>(units);
+      const double angle = static_cast<double>(position) / std::pow(10000.0, exponent);
       waves_[static_cast<std::size_t>(i)] = static_cast<Scalar>(unit % 2 == 0 ? std::sin(angle) : std::cos(angle));
     }
   }

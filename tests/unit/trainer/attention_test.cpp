@@ -114,34 +114,34 @@ TEST(Attention, LargeScoresStayFinite) {
 }
 
 TEST(Attention, BlockOfATransformerLearns) {
-  LayerList<float> mixing;
-  mixing.push_back(layer_normalization<float>());
-  mixing.push_back(attention<float>({.heads = 2}));
-  LayerList<float> layers;
-  layers.push_back(embedding<float>(4, 8));
-  layers.push_back(positional_encoding<float>(PositionalEncoding::kLearned));
-  layers.push_back(residual<float>(std::move(mixing)));
-  layers.push_back(global_average_pool<float>());
-  layers.push_back(dense<float>(2));
-  Model<float> model({6}, std::move(layers));
+  LayerList<double> mixing;
+  mixing.push_back(layer_normalization<double>());
+  mixing.push_back(attention<double>({.heads = 2}));
+  LayerList<double> layers;
+  layers.push_back(embedding<double>(4, 8));
+  layers.push_back(positional_encoding<double>(PositionalEncoding::kLearned));
+  layers.push_back(residual<double>(std::move(mixing)));
+  layers.push_back(global_average_pool<double>());
+  layers.push_back(dense<double>(2));
+  Model<double> model({6}, std::move(layers));
   model.initialize(1);
   // The class is the parity of the number of zeros before the first one.
-  Tensor<float> input(64, {6});
+  Tensor<double> input(64, {6});
   std::vector<std::int32_t> labels(64);
   const CounterRandom random(kTestSeed, 96);
   for (std::size_t sample = 0; sample < 64; ++sample) {
-    float* tokens = input.data() + sample * 6;
-    for (std::size_t i = 0; i < 6; ++i) tokens[i] = static_cast<float>(random.below(sample * 6 + i, 4));
-    labels[sample] = static_cast<std::int32_t>((std::find(tokens, tokens + 6, 1.0F) - tokens) % 2);
+    double* tokens = input.data() + sample * 6;
+    for (std::size_t i = 0; i < 6; ++i) tokens[i] = static_cast<double>(random.below(sample * 6 + i, 4));
+    labels[sample] = static_cast<std::int32_t>((std::find(tokens, tokens + 6, 1.0) - tokens) % 2);
   }
   double first = 0, last = 0;
   for (int step = 0; step < 300; ++step) {
-    Tensor<float> gradient;
+    Tensor<double> gradient;
     const Pass pass{.training = true};
-    last = softmax_cross_entropy<float>(model.forward(pass, input), labels, 1.0 / 64, &gradient).loss_sum / 64;
+    last = softmax_cross_entropy<double>(model.forward(pass, input), labels, 1.0 / 64, &gradient).loss_sum / 64;
     if (step == 0) first = last;
     model.backward(pass, input, gradient);
-    for (std::size_t i = 0; i < model.parameters().size(); ++i) model.parameters()[i] -= 0.2F * model.gradients()[i];
+    for (std::size_t i = 0; i < model.parameters().size(); ++i) model.parameters()[i] -= 0.2 * model.gradients()[i];
   }
   EXPECT_LT(last, first / 4);
 }
