@@ -37,9 +37,12 @@ std::string meant_option(const std::string& word, const OptionTable& known, cons
   if (translated != foreign.end()) return did_you_mean(translated->ours, {translated->ours});
   std::vector<std::string> names;
   for (const OptionGroup& group : known) {
-    for (const auto& option : group.options.options()) names.push_back("--" + option->long_name());
+    for (const auto& option : group.options.options()) names.push_back(option->long_name());
   }
-  return did_you_mean(word, {names.begin(), names.end()});
+  // Without the dashes, which all options have in common.
+  const std::string_view name = std::string_view(word).substr(std::min(word.find_first_not_of('-'), word.size()));
+  const auto meant = nearest(name, std::vector<std::string_view>(names.begin(), names.end()));
+  return meant ? fmt::format(" Did you mean '--{}'?", *meant) : std::string();
 }
 
 }  // namespace

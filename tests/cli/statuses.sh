@@ -76,6 +76,12 @@ for program in "${programs[@]}"; do
   has "^$program: DataError: "
 done
 
+# Nothing resembles this option.
+for program in "${programs[@]}"; do
+  [ "$program" != farandole-run ] || continue
+  refused "no option '--wrong'; --help lists all\.$" "$program" --wrong
+done
+
 # What other tools call the options.
 while read -r program theirs ours; do
   [ ! -x "$bin/$program" ] || refused "no option '$theirs'.*Did you mean '$ours'\\?" "$program" "$theirs" 1

@@ -209,6 +209,9 @@ class HorovodNamesTest(support.RankedTest):
             as_horovod.main([])
         self.assertEqual(ended.exception.code, 2)
         self.assertRegex(said.getvalue(), r"^farandole\.as_horovod: the program is missing\nusage: ")
+        with self.assertRaises(SystemExit) as ended, contextlib.redirect_stderr(io.StringIO()) as said:
+            as_horovod.main(["nowhere.py"])
+        self.assertEqual((ended.exception.code, said.getvalue()), (2, "farandole.as_horovod: there is no program nowhere.py\n"))
 
 
 class ElasticTest(support.RankedTest):

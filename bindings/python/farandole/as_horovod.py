@@ -8,7 +8,7 @@ mpirun -np 2 python -m farandole.as_horovod -m package.module arguments
 import os
 import runpy
 import sys
-from typing import List
+from typing import List, NoReturn
 
 from . import _built, _frames, _quiet
 from ._horovod import names
@@ -27,6 +27,12 @@ example:
   mpirun -np 2 python -m farandole.as_horovod train.py --epochs 2"""
 
 
+def _refuse(text: str) -> NoReturn:
+    """Ends with status 2. Writes once, so that the texts of several ranks do not mix."""
+    sys.stderr.write(f"farandole.as_horovod: {text}\n")
+    sys.exit(2)
+
+
 def main(arguments: List[str]) -> None:
     if arguments[:1] in (["-h"], ["--help"]):
         print(_HELP)
@@ -37,8 +43,9 @@ def main(arguments: List[str]) -> None:
     as_module = bool(arguments) and arguments[0] == "-m"
     program = arguments[1:] if as_module else arguments
     if not program or program[0].startswith("-"):
-        print(f"farandole.as_horovod: the program is missing\n{_USAGE}", file=sys.stderr)
-        sys.exit(2)
+        _refuse(f"the program is missing\n{_USAGE}")
+    if not as_module and not os.path.exists(program[0]):
+        _refuse(f"there is no program {program[0]}")
     _quiet.before_import()
     install_as_horovod()
     _frames.hide_starters()

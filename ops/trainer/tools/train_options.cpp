@@ -297,6 +297,7 @@ tools::Program describe_program(Raw& raw, TrainCommand& command) {
   tools::Program program;
   program.name = "farandole-train";
   program.purpose = "train a model on Fashion-MNIST on many replicas";
+  program.ends_on_signals = true;
   program.description = {
       "Each rank is a replica: it computes the gradients of its part of the global batch, and all replicas take the "
       "same training step with their average. The result does not depend on how the replicas are spread over processes "
