@@ -7,9 +7,10 @@ usage() {
   cat <<'TEXT'
 usage: scripts/setup.sh [--dev] [--python DIR [--tensorflow VERSION]] [--print] [--os-release FILE]
 
-Installs what is missing on Debian and Ubuntu, with sudo when not root. Says and does nothing when nothing is missing.
-The data set, a second MPI, PMIx and, with --dev, Slurm are left out where they cannot be had. Where the system's CMake or g++ is too old, as on
-Ubuntu 22.04, CMake comes by pip, into DIR or build/tools, and g++-12 is installed; the last line says how to use them.
+Installs what is missing on Debian and Ubuntu, with sudo when not root. Says so when nothing is missing.
+The data set, a second MPI, PMIx and, with --dev, Slurm are left out where they cannot be had. Where the system's CMake
+or g++ is too old, as on Ubuntu 22.04, CMake comes by pip, into DIR or build/tools, and g++-12 is installed; the last
+line says how to use them.
 On another system it prints what is needed and fails.
 
   --dev              also what checks of the code and the two-host test need
@@ -263,7 +264,10 @@ install_missing() {
   read_states
   want_newer_tools
   find_missing
-  [ $((${#missing[@]} + ${#spare[@]})) -gt 0 ] || return 0
+  if [ $((${#missing[@]} + ${#spare[@]})) = 0 ]; then
+    say "all packages are installed"
+    return
+  fi
   read_offers
   want_newer_tools
   find_missing

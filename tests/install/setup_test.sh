@@ -216,7 +216,8 @@ has "^$install g\+\+ cmake " system/calls
 has_no 'g\+\+-12|python3' system/calls
 name='nothing is missing'
 setup 0
-has_no .
+has_lines 1 .
+has '^setup.sh: all packages are installed$'
 has_no . system/calls
 name='one package is missing'
 remove libfmt-dev
@@ -306,7 +307,8 @@ echo 0 >system/uid
 ends 0 bash named.sh
 user
 setup 0
-has_no .
+has_lines 1 .
+has '^setup.sh: all packages are installed$'
 debian_12 'sudo wants a password'
 with_sudo
 touch system/password
@@ -343,13 +345,15 @@ has "export PATH=\"$work/source/build/tools/bin:\\\$PATH\" CXX=g\+\+-12$"
 [ ! -e source/build/tools/bin/python3 ] || fail 'a python3 would hide that of the system'
 name='Ubuntu 22.04, again'
 setup 0
-has_lines 1 .
+has_lines 2 .
+has '^setup.sh: all packages are installed$'
 has_no . system/calls
 name='Ubuntu 22.04, in a shell that uses them'
 sed -n 's/.*by hand: //p' out >exports
 echo 'source/scripts/setup.sh --os-release system/os-release' >>exports
 ends 0 bash -e exports
-has_no .
+has_lines 1 .
+has '^setup.sh: all packages are installed$'
 name='Ubuntu 22.04, a compiler that went'
 remove 'g\+\+-12'; rm bin/g++-12
 setup 0
