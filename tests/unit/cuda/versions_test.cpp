@@ -43,7 +43,7 @@ TEST(Versions, TheDriverDecidesWhichKernelsAreLoaded) {
   EXPECT_EQ(image_for(by_cuda12, 11080), nullptr);
 }
 
-TEST(Versions, KernelsForManyTasksNeedAToolkitWhoseDriversAllRunThem) {
+TEST(Versions, ManyTasksNeedAToolkitThatAllItsDriversRun) {
   EXPECT_TRUE(kernel_image("13", 1, 13000).has_large_variants);
   EXPECT_FALSE(kernel_image("12", 1, 12090).has_large_variants) << "drivers of CUDA 12.0 load it, too";
 }
