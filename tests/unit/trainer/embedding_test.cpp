@@ -103,8 +103,9 @@ TEST(PositionalEncoding, SinusoidalEqualsTheFormula) {
     const Tensor<double> input = normal_tensor<double>(2, {4, units}, 72);
     const Tensor<double>& output = harness.forward(input);
     for (std::int64_t i = 0; i < output.size(); ++i) {
-      const auto position = static_cast<double>(i / units % 4), pair = static_cast<double>(i % units / 2);
-      const double angle = position * std::exp(-std::log(10000.0) * 2 * pair / static_cast<double>(units));
+      const std::int64_t position = i / units % 4, pair = i % units / 2;
+      const double exponent = 2.0 * static_cast<double>(pair) / static_cast<double>(units);
+      const double angle = static_cast<double>(position) * std::exp(-std::log(10000.0) * exponent);
       const double code = i % units % 2 == 0 ? std::sin(angle) : std::cos(angle);
       EXPECT_NEAR(output.data()[i], input.data()[i] + code, 1e-14) << i;
     }

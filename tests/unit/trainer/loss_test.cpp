@@ -5,6 +5,7 @@
 #include "farandole/core/error.h"
 #include "farandole/trainer/loss.h"
 #include "layer_harness.h"
+#include "message_of.h"
 
 namespace farandole::trainer {
 namespace {

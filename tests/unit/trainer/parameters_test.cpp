@@ -49,7 +49,7 @@ class Parameters : public testing::Test {
   template <class Kind>
   static std::string refusal(const std::filesystem::path& from, Model<float> model) {
     const std::vector<float> before = values_of(model);
-    const std::string message = message_of<Kind>([&] { load_parameters(from, model); });
+    std::string message = message_of<Kind>([&] { load_parameters(from, model); });
     EXPECT_EQ(values_of(model), before);
     return message;
   }
