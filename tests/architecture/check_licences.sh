@@ -6,13 +6,12 @@
 set -euo pipefail
 cd "$1"
 failures=0
-# The files of the project: in a clone those that git knows, else all that lie here, but for what users and tools make.
+# The sources: in a clone the files that git knows, else all that lie here, but for what users and tools make.
 sources() {
-  local names=('*.h' '*.cpp' '*.c' '*.py' '*.sh' '*.cmake' '*.cmake.in' '*.map' CMakeLists.txt '*/CMakeLists.txt' .ci/run)
-  git ls-files -- "${names[@]}" 2>/dev/null && return
-  find . \( -path ./build -o -path ./.git -o -path ./.gpu -o -path ./.cache -o -path ./env -o -name __pycache__ \) -prune \
-    -o -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.c' -o -name '*.py' -o -name '*.sh' -o -name '*.cmake' \
-       -o -name '*.cmake.in' -o -name '*.map' -o -name CMakeLists.txt -o -path './.ci/run' \) -print
+  { git ls-files 2>/dev/null ||
+    find . \( -path ./build -o -path ./.git -o -path ./.gpu -o -path ./.cache -o -path ./env -o -name __pycache__ \) \
+      -prune -o -type f -print; } |
+    grep -E '(\.(h|cpp|c|py|sh|cmake|cmake\.in|map)|(^|/)CMakeLists\.txt|^(\./)?\.ci/run)$'
 }
 while IFS= read -r file; do
   grep -q 'SPDX-License-Identifier: Apache-2.0' <<<"$(head -n 3 "$file")" && continue

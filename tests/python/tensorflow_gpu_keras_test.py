@@ -69,32 +69,39 @@ class KerasOnGpuTest(support.RankedTest):
         self.assertGreater(counted.device_kernels, 0)
         self.assertEqual(counted.host_waits, 0)
 
+    def check_optimizer(self, make, rtol=1e-5):
+        """DistributedOptimizer trains on the GPU as on the CPU. Returns the counts on the GPU."""
+        def train(counts):
+            model = classifier(farandole.keras.DistributedOptimizer(make()))
+            own = slice(hvd.rank(), None, hvd.size())
+            broadcast = farandole.keras.callbacks.BroadcastGlobalVariablesCallback(0)
+            return model, fit(model, X[own], Y[own], 4, [broadcast, counts])
+
+        on_cpu, on_gpu, counted = self.both(train)
+        self.check_alike(on_cpu, on_gpu, rtol)
+        self.check_on_gpu(counted)
+        return counted
+
+    def check_strategy(self, make, rtol):
+        """The strategy trains on the GPUs as one process on the CPU. Returns the model."""
+        with tf.device("/CPU:0"):
+            alone = fit(classifier(make(), jit_compile=False)).history
+        counts = CountsAfterFirstEpoch()
+        with hvd.MirroredStrategy().scope():
+            model = classifier(make())
+        history = fit(model, callbacks=[counts]).history
+        self.assertRegex(model.trainable_variables[0].value.device, "GPU:0$")
+        np.testing.assert_allclose(history["loss"], alone["loss"], rtol=rtol)
+        self.check_on_gpu(counts.counted)
+        return model
+
     def test_distributed_optimizer(self):
         for make in (lambda: keras.optimizers.SGD(0.1, momentum=0.9), lambda: keras.optimizers.Adam(0.01)):
-            def train(counts, make=make):
-                model = classifier(farandole.keras.DistributedOptimizer(make()))
-                own = slice(hvd.rank(), None, hvd.size())
-                broadcast = farandole.keras.callbacks.BroadcastGlobalVariablesCallback(0)
-                return model, fit(model, X[own], Y[own], 4, [broadcast, counts])
-
-            on_cpu, on_gpu, counted = self.both(train)
-            self.check_alike(on_cpu, on_gpu)
-            self.check_on_gpu(counted)
+            counted = self.check_optimizer(make)
             self.assertGreaterEqual(counted.device_buckets, 48 // hvd.size() // 4)
 
     def test_strategy(self):
-        def train(counts):
-            with hvd.MirroredStrategy().scope():
-                model = classifier(keras.optimizers.SGD(0.1))
-            return model, fit(model, callbacks=[counts])
-
-        with tf.device("/CPU:0"):
-            alone = fit(classifier(keras.optimizers.SGD(0.1), jit_compile=False)).history
-        counts = CountsAfterFirstEpoch()
-        model, history = train(counts)
-        self.assertRegex(model.trainable_variables[0].value.device, "GPU:0$")
-        np.testing.assert_allclose(history.history["loss"], alone["loss"], rtol=1e-5)
-        self.check_on_gpu(counts.counted)
+        self.check_strategy(lambda: keras.optimizers.SGD(0.1), rtol=1e-5)
 
     def test_mixed_precision(self):
         self.addCleanup(keras.config.set_dtype_policy, keras.config.dtype_policy())
@@ -103,26 +110,9 @@ class KerasOnGpuTest(support.RankedTest):
         def scaled():  # the first steps overflow
             return keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1), initial_scale=2.0**20)
 
-        with tf.device("/CPU:0"):
-            alone = fit(classifier(scaled(), jit_compile=False)).history
-        counts = CountsAfterFirstEpoch()
-        with hvd.MirroredStrategy().scope():
-            model = classifier(scaled())
-        history = fit(model, callbacks=[counts]).history
-        self.assertRegex(model.trainable_variables[0].value.device, "GPU:0$")
+        model = self.check_strategy(scaled, rtol=2e-4)
         self.assertLess(float(model.optimizer.dynamic_scale), 2.0**20)
-        np.testing.assert_allclose(history["loss"], alone["loss"], rtol=2e-4)
-        self.check_on_gpu(counts.counted)
-
-        def train(counts):
-            model = classifier(farandole.keras.DistributedOptimizer(scaled()))
-            own = slice(hvd.rank(), None, hvd.size())
-            broadcast = farandole.keras.callbacks.BroadcastGlobalVariablesCallback(0)
-            return model, fit(model, X[own], Y[own], 4, [broadcast, counts])
-
-        on_cpu, on_gpu, counted = self.both(train)
-        self.check_alike(on_cpu, on_gpu, rtol=2e-4)
-        self.check_on_gpu(counted)
+        self.check_optimizer(scaled, rtol=2e-4)
 
     def test_warning_about_a_gpu_of_several_ranks(self):
         with mock.patch.object(_extended, "_own_gpu", lambda device: "the GPU"):

@@ -65,13 +65,15 @@ class Residual final : public Layer<Scalar> {
   }
 
   std::vector<ParameterSpec> parameters() const override {
-    std::vector<ParameterSpec> specs = named("body.", body_.parameters());
-    if (shortcut_) append(specs, named("shortcut.", shortcut_->parameters()));
+    std::vector<ParameterSpec> specs;
+    append_specs(specs, "body.", body_.parameters());
+    if (shortcut_) append_specs(specs, "shortcut.", shortcut_->parameters());
     return specs;
   }
   std::vector<StatisticSpec> statistics() const override {
-    std::vector<StatisticSpec> specs = named("body.", body_.statistics());
-    if (shortcut_) append(specs, named("shortcut.", shortcut_->statistics()));
+    std::vector<StatisticSpec> specs;
+    append_specs(specs, "body.", body_.statistics());
+    if (shortcut_) append_specs(specs, "shortcut.", shortcut_->statistics());
     return specs;
   }
 
@@ -114,15 +116,6 @@ class Residual final : public Layer<Scalar> {
   }
 
  private:
-  template <class Spec>
-  static std::vector<Spec> named(const std::string& prefix, std::vector<Spec> specs) {
-    for (Spec& spec : specs) spec.name = prefix + spec.name;
-    return specs;
-  }
-  template <class Spec>
-  static void append(std::vector<Spec>& specs, const std::vector<Spec>& more) {
-    specs.insert(specs.end(), more.begin(), more.end());
-  }
   template <class Span>
   static void drop(std::vector<Span>& spans, std::size_t count) {
     spans.erase(spans.begin(), spans.begin() + static_cast<std::ptrdiff_t>(count));

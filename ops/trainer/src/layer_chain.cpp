@@ -83,10 +83,8 @@ template <class Scalar>
 std::vector<ParameterSpec> LayerChain<Scalar>::parameters() const {
   std::vector<ParameterSpec> all;
   for (std::size_t place = 0; place < stages_.size(); ++place) {
-    for (ParameterSpec& spec : stages_[place].layer->parameters()) {
-      spec.name = prefix_of(place, *stages_[place].layer) + spec.name;
-      all.push_back(std::move(spec));
-    }
+    const Layer<Scalar>& layer = *stages_[place].layer;
+    append_specs(all, prefix_of(place, layer), layer.parameters());
   }
   return all;
 }
@@ -95,10 +93,8 @@ template <class Scalar>
 std::vector<StatisticSpec> LayerChain<Scalar>::statistics() const {
   std::vector<StatisticSpec> all;
   for (std::size_t place = 0; place < stages_.size(); ++place) {
-    for (StatisticSpec& spec : stages_[place].layer->statistics()) {
-      spec.name = prefix_of(place, *stages_[place].layer) + spec.name;
-      all.push_back(std::move(spec));
-    }
+    const Layer<Scalar>& layer = *stages_[place].layer;
+    append_specs(all, prefix_of(place, layer), layer.statistics());
   }
   return all;
 }

@@ -6,11 +6,21 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "farandole/trainer/layers.h"
 
 namespace farandole::trainer {
+
+/// Appends the specs of parameters or statistics, with `prefix` before their names.
+template <class Spec>
+void append_specs(std::vector<Spec>& all, const std::string& prefix, std::vector<Spec> specs) {
+  for (Spec& spec : specs) {
+    spec.name = prefix + spec.name;
+    all.push_back(std::move(spec));
+  }
+}
 
 /// Layers in order, the outputs between them, and their parameters and statistics in one list. A name in the list is
 /// the layer's index and kind, then the layer's own name: "0.conv2d.weight". Calls come in the order of Layer's.

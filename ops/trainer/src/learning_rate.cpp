@@ -33,7 +33,7 @@ double anneal(double from, double to, double share) {
 
 double cosine(const LearningRateOptions& options, double base, Position position) {
   if (position.is_after_end()) return options.minimum;
-  return options.minimum + (base - options.minimum) * 0.5 * (1 + std::cos(std::numbers::pi * position.share()));
+  return anneal(base, options.minimum, position.share());
 }
 
 double polynomial(const LearningRateOptions& options, double base, Position position) {

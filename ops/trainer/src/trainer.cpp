@@ -90,6 +90,19 @@ struct Trainer<Scalar>::State {
     rate.end_epoch_unevaluated(epoch.loss(), steps_done / loader.batches_per_epoch());
   }
   EpochReport make_report(const Totals& totals);
+  /// Throws in a forked child, which would wait for kernel threads that it does not have.
+  void check_process() const { internals(communicator).endpoint().faults().check_process(); }
+  /// Checks that the model can take the data, and that all ranks have the same. Collective.
+  /// @param check_more  further checks of this rank
+  template <class Check>
+  void check_to_use(const Dataset& data, const std::string& what, const Check& check_more) {
+    check_process();
+    agree(communicator, [&] {
+      check_data(data, what, model.input_shape());
+      check_more();
+    });
+    require_same(communicator, facts_of(&data, what));
+  }
   ParameterSwap<Scalar> parameters_to_evaluate();
   Evaluation evaluate(const Dataset& data);
   /// The accuracy in training; NaN if the samples have no classes.
@@ -310,8 +323,7 @@ typename Trainer<Scalar>::State& Trainer<Scalar>::state() const {
 template <class Scalar>
 EpochReport Trainer<Scalar>::fit() {
   State& state = this->state();
-  // A forked child would wait for kernel threads that it does not have.
-  internals(state.communicator).endpoint().faults().check_process();
+  state.check_process();
   const KernelThreads threads(kernel_threads(state.options, state.communicator));
   const std::int64_t per_epoch = state.loader.batches_per_epoch();
   Totals epoch = std::exchange(state.resumed, {}), all;
@@ -344,13 +356,8 @@ EpochReport Trainer<Scalar>::fit() {
 template <class Scalar>
 Evaluation Trainer<Scalar>::evaluate(const Dataset& dataset) {
   State& state = this->state();
-  internals(state.communicator).endpoint().faults().check_process();
   const std::string what = "the data to evaluate";
-  agree(state.communicator, [&] {
-    check_data(dataset, what, state.model.input_shape());
-    state.loss->check(state.model.output_shape(), dataset, what);
-  });
-  require_same(state.communicator, facts_of(&dataset, what));
+  state.check_to_use(dataset, what, [&] { state.loss->check(state.model.output_shape(), dataset, what); });
   const KernelThreads threads(kernel_threads(state.options, state.communicator));
   return state.evaluate(dataset);
 }
@@ -358,10 +365,7 @@ Evaluation Trainer<Scalar>::evaluate(const Dataset& dataset) {
 template <class Scalar>
 Tensor<Scalar> Trainer<Scalar>::predict(const Dataset& dataset) {
   State& state = this->state();
-  internals(state.communicator).endpoint().faults().check_process();
-  const std::string what = "the data to predict";
-  agree(state.communicator, [&] { check_data(dataset, what, state.model.input_shape()); });
-  require_same(state.communicator, facts_of(&dataset, what));
+  state.check_to_use(dataset, "the data to predict", [] {});
   const KernelThreads threads(kernel_threads(state.options, state.communicator));
   const ParameterSwap<Scalar> swap = state.parameters_to_evaluate();
   return trainer::predict(state.communicator, state.model, dataset, state.options.evaluation_batch);

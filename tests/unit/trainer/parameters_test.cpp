@@ -8,6 +8,7 @@
 
 #include "farandole/core/error.h"
 #include "farandole/trainer/checkpoint.h"
+#include "model_tensors.h"
 #include "trainer_files.h"
 
 namespace farandole::trainer {
@@ -79,7 +80,6 @@ TEST_F(Parameters, OfAnotherModelAreRefused) {
   LayerList<float> layers;
   layers.push_back(dense<float>(4));
   EXPECT_TRUE(contains(refusal<InvalidArgument>(file(), Model<float>({3}, std::move(layers))), "this model has no '"));
-  Model<float> longer = model_with<float>(4);
   LayerList<float> more;
   more.push_back(dense<float>(4));
   more.push_back(batch_normalization<float>());
@@ -96,15 +96,8 @@ TEST_F(Parameters, OfACheckpointNeedNoOptimizer) {
   {
     CheckpointStore store(checkpoints, 3);
     store.prepare();
-    std::vector<CheckpointTensor> tensors;
-    for (const auto& span : model.parameter_layout()) {
-      tensors.push_back({span.name, span.shape, model.parameters().subspan(span.first, span.count)});
-    }
-    for (const auto& span : model.statistic_layout()) {
-      tensors.push_back({span.name, span.shape, model.statistics().subspan(span.first, span.count)});
-    }
     const std::vector<CheckpointTensor> optimizer{{"momentum", {3}, std::span(momentum)}};
-    store.save({.training_step = 5}, tensors, optimizer);
+    store.save({.training_step = 5}, tensors_of(model), optimizer);
   }
   load_parameters(checkpoints, same);
   EXPECT_EQ(values_of(same), values_of(model));
