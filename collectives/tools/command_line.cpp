@@ -78,6 +78,12 @@ po::variables_map parse_options(const std::vector<std::string>& arguments, const
     throw InvalidArgument(fmt::format("The word '{}' belongs to no option; --help lists the options.",
                                       options[kStrayWords].as<std::vector<std::string>>().front()));
   }
+  for (const auto& [name, value] : options) {
+    const auto* const text = boost::any_cast<std::string>(&value.value());
+    if (text != nullptr && text->empty() && !value.defaulted()) {
+      throw InvalidArgument(fmt::format("--{} is empty; it needs a value.", name));
+    }
+  }
   return options;
 }
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # usage: interrupted.sh BUILD_DIRECTORY [LAUNCHER...]
 # Sends signals to farandole-train. Checks that all ranks end after the same training step, with a checkpoint and the status
-# 128 + signal, even if only one rank gets the signal. Without a launcher the two processes are a job without MPI.
+# 128 + signal (75 for SIGUSR1), even if only one rank gets the signal. Without a launcher the two processes are a job without MPI.
 set -u
 build=$(cd "$1" && pwd); shift
 launcher=("$@")
@@ -69,7 +69,7 @@ stopped_at_a_checkpoint() {
 }
 
 if [ ${#launcher[@]} = 0 ]; then
-  for signal in INT:130 TERM:143; do
+  for signal in INT:130 TERM:143 USR1:75; do
     begin 1 --model mlp --global-batch 64 --checkpoint-dir "one.$signal"
     kill -${signal%:*} "$(cat pid.0)"
     ended ${signal#*:}

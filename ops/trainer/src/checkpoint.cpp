@@ -29,6 +29,7 @@ constexpr const char* kManifest = "manifest.json";
 constexpr std::uintmax_t kMaxManifestBytes = 64 << 20;
 constexpr const char* kModelFile = "model.safetensors";
 constexpr const char* kOptimizerFile = "optimizer.safetensors";
+constexpr const char* kBestLink = "best";
 
 /// The training step of "step-000123"; -1 for other names.
 std::int64_t step_of(const fs::path& checkpoint) {
@@ -247,15 +248,19 @@ void CheckpointStore::check_owner() const {
                   directory_.string()));
 }
 
+fs::path CheckpointStore::path_of(std::int64_t training_step) const {
+  return directory_ / fmt::format("{}{:06}", kPrefix, training_step);
+}
+
 void CheckpointStore::save(const CheckpointState& state, Tensors model, Tensors optimizer) {
   check_owner();
   check_names(model);
   check_names(optimizer);
-  const std::string step = fmt::format("{}{:06}", kPrefix, state.training_step);
-  const fs::path target = directory_ / step;
+  const fs::path target = path_of(state.training_step);
   if (fs::exists(target)) throw DataError(target.string() + " exists already; checkpoints are never overwritten");
   try {
-    TemporaryDirectory temporary(directory_ / fmt::format("{}{}-{}", kTemporaryPrefix, step, ::getpid()));
+    TemporaryDirectory temporary(directory_ /
+                                 fmt::format("{}{}-{}", kTemporaryPrefix, target.filename().string(), ::getpid()));
     write_safetensors(temporary.path() / kModelFile, model);
     write_safetensors(temporary.path() / kOptimizerFile, optimizer);
     DurableFile manifest(temporary.path() / kManifest);
@@ -271,8 +276,27 @@ void CheckpointStore::save(const CheckpointState& state, Tensors model, Tensors 
   remove_old();
 }
 
+void CheckpointStore::mark_best(std::int64_t training_step) {
+  check_owner();
+  const fs::path link = directory_ / kBestLink;
+  try {
+    // A rename replaces the link, so that a reader always finds one.
+    const fs::path temporary = directory_ / fmt::format("{}{}-{}", kTemporaryPrefix, kBestLink, ::getpid());
+    fs::remove(temporary);
+    fs::create_directory_symlink(path_of(training_step).filename(), temporary);
+    fs::rename(temporary, link);
+    synchronize_directory(directory_);
+  } catch (const std::exception& error) {
+    throw DataError(fmt::format("the link {} could not be written: {}", link.string(), message_of(error)));
+  }
+  remove_old();
+}
+
 void CheckpointStore::remove_old() {
-  const std::vector<fs::path> found = list(directory_);
+  std::vector<fs::path> found = list(directory_);
+  std::error_code no_link;
+  const fs::path best = fs::read_symlink(directory_ / kBestLink, no_link);
+  if (!no_link) std::erase_if(found, [&](const fs::path& checkpoint) { return checkpoint.filename() == best; });
   for (std::size_t i = 0; i + static_cast<std::size_t>(keep_) < found.size(); ++i) {
     // Rename the checkpoint before removing it, so that no reader finds a checkpoint that is partly removed.
     const fs::path temporary = directory_ / fmt::format("{}removed-{}", kTemporaryPrefix, found[i].filename().string());

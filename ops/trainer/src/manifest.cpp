@@ -63,6 +63,33 @@ PlateauState read_plateau(const Json& plateau) {
           .pending = plateau.at("pending").get<bool>()};
 }
 
+Json describe_monitor(const MonitorState& monitor) {
+  return {{"best", std::isfinite(monitor.best) ? Json(monitor.best) : Json()},
+          {"best_step", monitor.best_step},
+          {"bad_results", monitor.bad_results},
+          {"pending", monitor.pending}};
+}
+
+MonitorState read_monitor(const Json& monitor) {
+  const Json &best = monitor.at("best"), &best_step = monitor.at("best_step");
+  return {.best = best.is_null() ? std::numeric_limits<double>::quiet_NaN() : best.get<double>(),
+          .best_step = best_step == -1 ? -1 : count_from(best_step),
+          .bad_results = count_from(monitor.at("bad_results")),
+          .pending = monitor.at("pending").get<bool>()};
+}
+
+std::vector<std::pair<std::string, std::string>> read_options(const Json& options) {
+  std::vector<std::pair<std::string, std::string>> result;
+  for (const auto& [option, value] : options.items()) result.emplace_back(option, value.get<std::string>());
+  return result;
+}
+
+Json describe_options(const std::vector<std::pair<std::string, std::string>>& options) {
+  Json object = Json::object();
+  for (const auto& [option, value] : options) object[option] = value;
+  return object;
+}
+
 Manifest read(Json& manifest) {
   if (manifest.at("format") != kFormat) throw DataError("not the manifest of a checkpoint");
   const auto own_checksum = manifest.at(kOwnChecksum).get<std::string>();
@@ -78,12 +105,16 @@ Manifest read(Json& manifest) {
                   .position = count_from(manifest.at("position")),
                   .loss_sum = manifest.at("epoch_loss_sum").get<double>(),
                   .correct = count_from(manifest.at("epoch_correct"))};
-  for (const auto& [option, value] : manifest.at("options").items()) {
-    result.state.options.emplace_back(option, value.get<std::string>());
-  }
-  // Manifests of other schedules, and of programs that did not have this schedule, have no such field.
+  result.state.options = read_options(manifest.at("options"));
+  // Manifests of trainings without such a state, and of older programs, do not have these fields.
   if (const auto plateau = manifest.find("plateau"); plateau != manifest.end()) {
     result.state.plateau = read_plateau(*plateau);
+  }
+  if (const auto monitor = manifest.find("monitor"); monitor != manifest.end()) {
+    result.state.monitor = read_monitor(*monitor);
+  }
+  if (const auto other = manifest.find("other_options"); other != manifest.end()) {
+    result.state.other_options = read_options(*other);
   }
   result.model = read_tensors(manifest.at("model"));
   result.optimizer = read_tensors(manifest.at("optimizer"));
@@ -101,8 +132,6 @@ std::string crc32_text(const BufferView& values) {
 }
 
 std::string write_manifest(const CheckpointState& state, Tensors model, Tensors optimizer) {
-  Json options = Json::object();
-  for (const auto& [option, value] : state.options) options[option] = value;
   Json manifest{{"format", kFormat},
                 {"version", kVersion},
                 {"training_step", state.training_step},
@@ -110,10 +139,12 @@ std::string write_manifest(const CheckpointState& state, Tensors model, Tensors 
                 {"position", state.position},
                 {"epoch_loss_sum", state.loss_sum},
                 {"epoch_correct", state.correct},
-                {"options", options},
+                {"options", describe_options(state.options)},
                 {"model", describe_tensors(model)},
                 {"optimizer", describe_tensors(optimizer)}};
   if (state.plateau) manifest["plateau"] = describe_plateau(*state.plateau);
+  if (state.monitor) manifest["monitor"] = describe_monitor(*state.monitor);
+  if (!state.other_options.empty()) manifest["other_options"] = describe_options(state.other_options);
   manifest[kOwnChecksum] = checksum_of_text(manifest);
   return manifest.dump(2) + "\n";
 }

@@ -25,6 +25,9 @@ std::string text(int value) {
 std::string text(double value) {
   return fmt::format("{}", value);
 }
+std::string text(const std::string& value) {
+  return value;
+}
 std::string text(OptimizerKind kind) {
   return std::string(name(kind));
 }
@@ -103,12 +106,24 @@ void add_options(std::vector<SharedFact>& facts, const LearningRateOptions& opti
 }
 
 void add_options(std::vector<SharedFact>& facts, const CheckpointOptions& options) {
-  const auto& [directory, every_epochs, keep, resume] = options;
+  const auto& [directory, every_epochs, every_steps, every_minutes, keep, keep_best, resume] = options;
   OptionFacts group(facts, "checkpoints.");
   group.add("directory", directory);
   group.add("every_epochs", every_epochs);
+  group.add("every_steps", every_steps);
+  group.add("every_minutes", every_minutes);
   group.add("keep", keep);
+  group.add("keep_best", keep_best);
   group.add("resume", resume);
+}
+
+void add_options(std::vector<SharedFact>& facts, const MonitorOptions& options) {
+  const auto& [value, higher_is_better, min_delta, patience] = options;
+  OptionFacts group(facts, "monitor.");
+  group.add("value", value);
+  group.add("higher_is_better", higher_is_better);
+  group.add("min_delta", min_delta);
+  group.add("patience", patience);
 }
 
 void add_layout(std::vector<SharedFact>& facts, const char* kind, const std::vector<NamedSpan>& layout) {
@@ -123,9 +138,11 @@ void add_layout(std::vector<SharedFact>& facts, const char* kind, const std::vec
 std::vector<SharedFact> facts_of(const TrainerOptions& options) {
   const auto& [global_batch, epochs, max_steps, optimizer, learning_rate, clip_norm, accumulate, seed, initialize,
                deterministic, micro_batches, synchronized_layers, averaging, kernel_threads, evaluate_every,
-               evaluation_batch, evaluate_with_ema, checkpoints, on_step, on_epoch, stop_requested] = options;
+               evaluation_batch, evaluate_with_ema, checkpoints, monitor, before_epoch, before_step, on_step, on_epoch,
+               before_checkpoint, on_checkpoint, stop_requested] = options;
   // Options that may differ from rank to rank: the machine's cores, and the program's callbacks.
-  (void)kernel_threads, (void)on_step, (void)on_epoch, (void)stop_requested;
+  (void)kernel_threads, (void)before_epoch, (void)before_step, (void)on_step, (void)on_epoch, (void)before_checkpoint,
+      (void)on_checkpoint, (void)stop_requested;
   std::vector<SharedFact> facts;
   OptionFacts group(facts, "");
   group.add("global_batch", global_batch);
@@ -145,6 +162,7 @@ std::vector<SharedFact> facts_of(const TrainerOptions& options) {
   group.add("evaluation_batch", evaluation_batch);
   group.add("evaluate_with_ema", evaluate_with_ema);
   add_options(facts, checkpoints);
+  add_options(facts, monitor);
   return facts;
 }
 

@@ -78,6 +78,18 @@ void check_batches(const TrainerOptions& options, const TrainingFacts& facts) {
   at_least("the evaluation batch", options.evaluation_batch, 1);
 }
 
+void check_monitor(const MonitorOptions& monitor, const Dataset& training) {
+  at_least("the monitor's patience", monitor.patience, 0);
+  if (!(monitor.min_delta >= 0) || !std::isfinite(monitor.min_delta)) {
+    throw InvalidArgument(
+        fmt::format("the monitor's smallest change is {}; it must be finite and at least 0", monitor.min_delta));
+  }
+  if (monitor.value == "loss" || (monitor.value == "accuracy" && training.classes() > 0)) return;
+  throw InvalidArgument(
+      fmt::format("the monitor watches '{}', which this training does not compute; it computes loss{}", monitor.value,
+                  training.classes() > 0 ? ", accuracy" : ""));
+}
+
 }  // namespace
 
 void check_data(const Dataset& data, const std::string& what, const Shape& model_input) {
@@ -92,7 +104,7 @@ void check(const TrainerOptions& options, const TrainingFacts& facts) {
   at_least("the distance between evaluations", options.evaluate_every, 0);
   at_least("the number of kernel threads", options.kernel_threads, 0);
   if (!(options.clip_norm >= 0) || !std::isfinite(options.clip_norm)) {
-    throw InvalidArgument(fmt::format("a clipping norm of {}; it must be at least 0", options.clip_norm));
+    throw InvalidArgument(fmt::format("a clipping norm of {}; it must be finite and at least 0", options.clip_norm));
   }
   check(options.learning_rate);
   if (options.evaluate_with_ema && options.optimizer.ema_decay == 0) {
@@ -103,11 +115,20 @@ void check(const TrainerOptions& options, const TrainingFacts& facts) {
   check_data(facts.training, kTrainingData, facts.model_input);
   if (facts.test != nullptr) check_data(*facts.test, kTestData, facts.model_input);
   const CheckpointOptions& checkpoints = options.checkpoints;
-  at_least("the distance between checkpoints in epochs", checkpoints.every_epochs, 1);
+  at_least("the distance between checkpoints in epochs", checkpoints.every_epochs, 0);
+  at_least("the distance between checkpoints in training steps", checkpoints.every_steps, 0);
+  if (!(checkpoints.every_minutes >= 0) || !std::isfinite(checkpoints.every_minutes)) {
+    throw InvalidArgument(fmt::format("checkpoints every {} minutes; the number must be finite and at least 0",
+                                      checkpoints.every_minutes));
+  }
   at_least("the number of checkpoints to keep", checkpoints.keep, 1);
   if (checkpoints.resume && checkpoints.directory.empty()) {
     throw InvalidArgument("resuming needs a checkpoint directory");
   }
+  if (checkpoints.keep_best && checkpoints.directory.empty()) {
+    throw InvalidArgument("keeping the best checkpoint needs a checkpoint directory");
+  }
+  check_monitor(options.monitor, facts.training);
   if (!options.averaging && facts.replicas > 1 && options.stop_requested) {
     throw InvalidArgument(
         "without averaging the replicas share nothing in a training step, so they cannot stop together; "

@@ -3,10 +3,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <cmath>
+#include <limits>
 
 #include "farandole/collectives/agreement.h"
 #include "model_tensors.h"
+#include "shared_facts.h"
 
 namespace farandole::trainer {
 namespace {
@@ -25,6 +29,36 @@ std::vector<std::pair<std::string, std::string>> options_to_match(const TrainerO
           {"micro-batches", options.deterministic ? std::to_string(options.micro_batches) : "any"}};
 }
 
+/// Options that a resume may change, and the number of replicas.
+std::vector<std::pair<std::string, std::string>> options_that_may_change(const TrainerOptions& options, int replicas) {
+  constexpr std::string_view kPrefix = "TrainerOptions::";
+  // They must match, or say only how this run begins and where it writes.
+  constexpr std::array<std::string_view, 5> kOthers{"seed", "global_batch", "deterministic", "micro_batches",
+                                                    "initialize"};
+  std::vector<std::pair<std::string, std::string>> result{{"replicas", std::to_string(replicas)}};
+  for (const SharedFact& fact : facts_of(options)) {
+    const std::string name = fact.what.substr(kPrefix.size());
+    if (std::find(kOthers.begin(), kOthers.end(), name) == kOthers.end() && !name.starts_with("checkpoints.")) {
+      result.emplace_back(name, fact.value);
+    }
+  }
+  return result;
+}
+
+/// Returns a text for each option that has another value now. Checkpoints of older programs have no such options.
+std::vector<std::string> compare(const std::vector<std::pair<std::string, std::string>>& before,
+                                 const std::vector<std::pair<std::string, std::string>>& now) {
+  std::vector<std::string> changes;
+  for (const auto& [option, value] : now) {
+    const auto old =
+        std::find_if(before.begin(), before.end(), [&name = option](const auto& each) { return each.first == name; });
+    if (old != before.end() && old->second != value) {
+      changes.push_back(fmt::format("{}: {}, now {}", option, old->second, value));
+    }
+  }
+  return changes;
+}
+
 }  // namespace
 
 template <class Scalar>
@@ -35,7 +69,9 @@ TrainingCheckpoints<Scalar>::TrainingCheckpoints(Communicator& communicator, Mod
       model_(model),
       optimizer_(optimizer),
       resume_(options.checkpoints.resume),
-      must_match_(options_to_match(options, optimizer.rule_name(), training)) {
+      keeps_best_(options.checkpoints.keep_best),
+      must_match_(options_to_match(options, optimizer.rule_name(), training)),
+      may_change_(options_that_may_change(options, communicator.size())) {
   if (!options.checkpoints.directory.empty()) store_.emplace(options.checkpoints.directory, options.checkpoints.keep);
   model_tensors_ = tensors_of(model);
   for (OptimizerState<Scalar>& state : optimizer.states()) {
@@ -49,10 +85,13 @@ CheckpointState TrainingCheckpoints<Scalar>::open() {
   agree(communicator_, [&] {
     if (store_ && communicator_.rank() == 0) read(state);
   });
-  PlateauState plateau = state.plateau.value_or(PlateauState{});
-  std::array<std::int64_t, 7> numbers{state.training_step,       state.epoch,        state.position, state.correct,
-                                      state.plateau.has_value(), plateau.bad_losses, plateau.pending};
-  std::array<double, 3> sums{state.loss_sum, plateau.best, plateau.factor};
+  const PlateauState plateau = state.plateau.value_or(PlateauState{});
+  const MonitorState monitor = state.monitor.value_or(MonitorState{});
+  std::array<std::int64_t, 11> numbers{
+      state.training_step,       state.epoch,         state.position,  state.correct,
+      state.plateau.has_value(), plateau.bad_losses,  plateau.pending, state.monitor.has_value(),
+      monitor.best_step,         monitor.bad_results, monitor.pending};
+  std::array<double, 4> sums{state.loss_sum, plateau.best, plateau.factor, monitor.best};
   communicator_.broadcast(numbers, 0);
   communicator_.broadcast(sums, 0);
   communicator_.broadcast(model_.parameters(), 0);
@@ -66,6 +105,10 @@ CheckpointState TrainingCheckpoints<Scalar>::open() {
   if (numbers[4] != 0) {
     state.plateau = {.best = sums[1], .bad_losses = numbers[5], .factor = sums[2], .pending = numbers[6] != 0};
   }
+  if (numbers[7] != 0) {
+    state.monitor = {.best = sums[3], .best_step = numbers[8], .bad_results = numbers[9], .pending = numbers[10] != 0};
+  }
+  if (resume_) last_saved_ = state.training_step;
   return state;
 }
 
@@ -78,7 +121,9 @@ void TrainingCheckpoints<Scalar>::read(CheckpointState& state) {
     LoadedCheckpoint loaded = store_->load_newest(must_match_, model_tensors_, optimizer_tensors_);
     state = std::move(loaded.state);
     resumed_from_ = std::move(loaded.path);
-    last_saved_ = state.training_step;
+    changed_options_ = compare(state.other_options, may_change_);
+    // The former run may have ended between writing the checkpoint and the link.
+    if (is_best(state)) store_->mark_best(state.training_step);
     return;
   }
   if (const auto newest = store_->latest_with_incomplete()) {
@@ -91,13 +136,14 @@ void TrainingCheckpoints<Scalar>::read(CheckpointState& state) {
 
 template <class Scalar>
 void TrainingCheckpoints<Scalar>::save(CheckpointState state) {
-  if (!store_) return;
   state.options = must_match_;
+  state.other_options = may_change_;
   agree(communicator_, [&] {
-    if (communicator_.rank() != 0 || last_saved_ == state.training_step) return;
+    if (communicator_.rank() != 0) return;
     store_->save(state, model_tensors_, optimizer_tensors_);
-    last_saved_ = state.training_step;
+    if (is_best(state)) store_->mark_best(state.training_step);
   });
+  last_saved_ = state.training_step;
 }
 
 template class TrainingCheckpoints<float>;

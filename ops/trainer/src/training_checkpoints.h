@@ -21,20 +21,29 @@ class TrainingCheckpoints {
   /// Prepares the directory, resumes if the options ask for that, and copies rank 0's state to all replicas.
   /// Collective; blocks. Returns the position in training. @throws InvalidArgument, DataError  on all ranks
   CheckpointState open();
-  /// Writes a checkpoint. No-op without a directory, and if this training step has been saved. Collective; blocks.
-  /// @throws DataError  on all ranks
+  /// Returns false without a directory, and if this training step has been saved; the same on all ranks.
+  bool is_needed(std::int64_t training_step) const { return store_ && last_saved_ != training_step; }
+  /// Writes a checkpoint, which `is_needed`. Collective; blocks. @throws DataError  on all ranks
   void save(CheckpointState state);
+  /// Path of the checkpoint of a training step.
+  std::filesystem::path path_of(std::int64_t training_step) const { return store_->path_of(training_step); }
   const std::filesystem::path& resumed_from() const { return resumed_from_; }
+  /// The options that the resume has changed; empty on ranks other than 0.
+  const std::vector<std::string>& changed_options() const { return changed_options_; }
 
  private:
   void read(CheckpointState& state);
+  bool is_best(const CheckpointState& state) const {
+    return keeps_best_ && state.monitor && state.monitor->best_step == state.training_step;
+  }
 
   Communicator& communicator_;
   Model<Scalar>& model_;
   Optimizer<Scalar>& optimizer_;
   std::optional<CheckpointStore> store_;
-  const bool resume_;
-  std::vector<std::pair<std::string, std::string>> must_match_;
+  const bool resume_, keeps_best_;
+  std::vector<std::pair<std::string, std::string>> must_match_, may_change_;
+  std::vector<std::string> changed_options_;
   std::vector<CheckpointTensor> model_tensors_, optimizer_tensors_;
   std::filesystem::path resumed_from_;
   std::int64_t last_saved_ = -1;  // training step

@@ -42,12 +42,6 @@ TrainingStep<Scalar>::TrainingStep(Communicator& communicator, Model<Scalar>& mo
 }
 
 template <class Scalar>
-double TrainingStep<Scalar>::stop_vote() const {
-  if (!options_.stop_requested) return 0;
-  return call_program(communicator_, "TrainerOptions::stop_requested", options_.stop_requested) ? 1 : 0;
-}
-
-template <class Scalar>
 void TrainingStep<Scalar>::make_averager() {
   std::vector<GradientSpan> spans;
   for (const NamedSpan& parameter : model_.parameter_layout()) {
@@ -60,19 +54,21 @@ void TrainingStep<Scalar>::make_averager() {
 }
 
 template <class Scalar>
-StepResult TrainingStep<Scalar>::run(std::span<const std::uint32_t> batch, std::int64_t training_step) {
+StepResult TrainingStep<Scalar>::run(std::span<const std::uint32_t> batch, std::int64_t training_step,
+                                     const std::function<StepVotes()>& vote) {
   pass_.training_step = training_step;
   exposed_ = Seconds{0};
-  return options_.deterministic ? run_deterministic(batch) : run_overlapped(batch);
+  return options_.deterministic ? run_deterministic(batch, vote) : run_overlapped(batch, vote);
 }
 
 template <class Scalar>
-StepResult TrainingStep<Scalar>::run_overlapped(std::span<const std::uint32_t> batch) {
+StepResult TrainingStep<Scalar>::run_overlapped(std::span<const std::uint32_t> batch,
+                                                const std::function<StepVotes()>& vote) {
   const auto all = static_cast<std::int64_t>(batch.size());
   const Range own = part_of(all, communicator_.size(), communicator_.rank());
   const double scale = 1.0 / static_cast<double>(options_.averaging ? all : std::max<std::int64_t>(own.count, 1));
-  // Sums of loss, right answers, samples, votes to stop.
-  std::array<double, 4> result{0, 0, static_cast<double>(own.count), 0};
+  // Sums of loss, right answers, samples, votes to stop, votes for a checkpoint.
+  std::array<double, 5> result{0, 0, static_cast<double>(own.count), 0, 0};
   bool accumulated = false;
   for (std::int64_t index = 0; index < options_.accumulate; ++index) {
     Range part = part_of(own.count, options_.accumulate, index);
@@ -97,9 +93,14 @@ StepResult TrainingStep<Scalar>::run_overlapped(std::span<const std::uint32_t> b
     averager_->wait();
     exposed_ = averager_->exposed();
   }
-  result[3] = stop_vote();
+  const StepVotes votes = vote();
+  result[3] = votes.stop ? 1 : 0;
+  result[4] = votes.checkpoint ? 1 : 0;
   if (averager_) communicator_.allreduce(result, ReduceOp::kSum);
-  return {result[0], static_cast<std::int64_t>(result[1]), static_cast<std::int64_t>(result[2]), result[3] > 0};
+  return {result[0],
+          static_cast<std::int64_t>(result[1]),
+          static_cast<std::int64_t>(result[2]),
+          {.stop = result[3] > 0, .checkpoint = result[4] > 0}};
 }
 
 template <class Scalar>
@@ -146,7 +147,8 @@ void TrainingStep<Scalar>::accumulate(bool first) {
 }
 
 template <class Scalar>
-StepResult TrainingStep<Scalar>::run_deterministic(std::span<const std::uint32_t> batch) {
+StepResult TrainingStep<Scalar>::run_deterministic(std::span<const std::uint32_t> batch,
+                                                   const std::function<StepVotes()>& vote) {
   const auto all = static_cast<std::int64_t>(batch.size());
   const std::int64_t own = options_.micro_batches / communicator_.size();
   std::array<double, 2> result{};  // loss, right answers
@@ -165,7 +167,8 @@ StepResult TrainingStep<Scalar>::run_deterministic(std::span<const std::uint32_t
     gradient_tree_.add(model_.reducible());
     result_tree_.add(result);
   }
-  std::array<double, 3> total{result[0], result[1], stop_vote()};
+  const StepVotes votes = vote();
+  std::array<double, 4> total{result[0], result[1], votes.stop ? 1.0 : 0.0, votes.checkpoint ? 1.0 : 0.0};
   if (reducing_) {
     const auto start = Clock::now();
     const CallOptions tree{.algorithm = "recursive_doubling"};
@@ -173,7 +176,7 @@ StepResult TrainingStep<Scalar>::run_deterministic(std::span<const std::uint32_t
     communicator_.allreduce(total, ReduceOp::kSum, tree);
     exposed_ = Clock::now() - start;
   }
-  return {total[0], static_cast<std::int64_t>(total[1]), all, total[2] > 0};
+  return {total[0], static_cast<std::int64_t>(total[1]), all, {.stop = total[2] > 0, .checkpoint = total[3] > 0}};
 }
 
 template <class Scalar>

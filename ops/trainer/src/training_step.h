@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -15,12 +16,18 @@
 
 namespace farandole::trainer {
 
+/// Requests of a replica that all replicas follow; they travel in the allreduce of the loss.
+struct StepVotes {
+  bool stop = false;        ///< end the training after this training step
+  bool checkpoint = false;  ///< write a checkpoint after this training step
+};
+
 /// Sums over a global batch, over all replicas; if averaging is off, over this replica's part only.
 struct StepResult {
   double loss_sum = 0;
   std::int64_t correct = 0;
   std::int64_t samples = 0;
-  bool stop_requested = false;  ///< on any replica
+  StepVotes votes;  ///< of any replica
 };
 
 /// Runs forward and backward on this replica's part of each global batch, and sums gradients and batch statistics over
@@ -45,7 +52,9 @@ class TrainingStep {
 
   /// Computes the gradients of a global batch. Collective; blocks.
   /// @param batch  samples of the global batch   @param training_step  0-based
-  StepResult run(std::span<const std::uint32_t> batch, std::int64_t training_step);
+  /// @param vote  called once, after backward
+  StepResult run(std::span<const std::uint32_t> batch, std::int64_t training_step,
+                 const std::function<StepVotes()>& vote);
   /// Returns the first sample of the batch's samples, by its index in the data, that has an input, target or weight
   /// that is not a finite number. Collective; blocks.
   std::optional<std::uint32_t> find_not_finite(std::span<const std::uint32_t> batch);
@@ -57,8 +66,8 @@ class TrainingStep {
     Range samples;     // within the global batch
     double scale = 1;  // 1 / samples of the global batch
   };
-  StepResult run_overlapped(std::span<const std::uint32_t> batch);
-  StepResult run_deterministic(std::span<const std::uint32_t> batch);
+  StepResult run_overlapped(std::span<const std::uint32_t> batch, const std::function<StepVotes()>& vote);
+  StepResult run_deterministic(std::span<const std::uint32_t> batch, const std::function<StepVotes()>& vote);
   /// Computes forward pass, loss and loss gradient of a micro-batch, and scales the batch statistics by the
   /// micro-batch's share of the samples.
   BatchResult forward(std::span<const std::uint32_t> batch, const MicroBatch& part);
@@ -67,8 +76,6 @@ class TrainingStep {
   /// Adds `reducible` to `accumulated_`. @param first  overwrite `accumulated_` instead
   void accumulate(bool first);
   void make_averager();
-  /// 1 if this replica asks to stop, else 0; summed over the replicas with the result.
-  double stop_vote() const;
 
   Communicator& communicator_;
   Model<Scalar>& model_;

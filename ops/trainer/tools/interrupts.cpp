@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <ctime>
 #include <string_view>
-#include <utility>
 
 namespace farandole::trainer {
 namespace {
@@ -19,6 +18,8 @@ std::atomic<int> first_signal{0};
 std::atomic<std::int64_t> first_signal_ns{0};
 std::atomic<bool> announces_signals{false};
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<std::int64_t>::is_always_lock_free);
+
+constexpr std::array<int, 3> kHandled{SIGINT, SIGTERM, SIGUSR1};
 
 constexpr std::int64_t kPassedOnNs = 500'000'000;
 
@@ -56,11 +57,10 @@ void Interrupts::watch(bool announces) {
   action.sa_handler = farandole_train_on_signal;
   action.sa_flags = SA_RESTART | SA_ONSTACK;
   sigemptyset(&action.sa_mask);
-  for (const auto& [signal, former] :
-       {std::pair(SIGINT, &former_interrupt_), std::pair(SIGTERM, &former_termination_)}) {
-    sigaction(signal, nullptr, former);
+  for (std::size_t i = 0; i < kHandled.size(); ++i) {
+    sigaction(kHandled[i], nullptr, &former_[i]);
     // Shells let background programs of scripts ignore Ctrl-C.
-    if (former->sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);
+    if (former_[i].sa_handler != SIG_IGN) sigaction(kHandled[i], &action, nullptr);
   }
 }
 
@@ -70,8 +70,7 @@ int Interrupts::received() {
 
 Interrupts::~Interrupts() {
   if (!watches_) return;
-  sigaction(SIGINT, &former_interrupt_, nullptr);
-  sigaction(SIGTERM, &former_termination_, nullptr);
+  for (std::size_t i = 0; i < kHandled.size(); ++i) sigaction(kHandled[i], &former_[i], nullptr);
 }
 
 SignalStack::SignalStack() : memory_(static_cast<std::size_t>(std::max<long>(sysconf(_SC_SIGSTKSZ), 64 << 10))) {

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Turns SIGINT and SIGTERM into a request to end a training cleanly.
+// Turns SIGINT, SIGTERM and SIGUSR1 into a request to end a training cleanly.
 #pragma once
 
+#include <array>
 #include <csignal>
 #include <mutex>
 #include <vector>
 
 namespace farandole::trainer {
 
-/// Turns the first SIGINT or SIGTERM of this process into a request to end after the current training step. A second
-/// signal ends the process immediately, as without a handler. A signal less than half a second after the first is
-/// ignored, because launchers forward signals that the terminal has also sent to the process directly.
+/// Turns the first SIGINT, SIGTERM or SIGUSR1 of this process into a request to end after the current training step. A
+/// second signal ends the process immediately, as without a handler. A signal less than half a second after the first
+/// is ignored, because launchers forward signals that the terminal has also sent to the process directly.
 ///
 /// A signal that the process ignores stays ignored.
 ///
@@ -31,9 +32,8 @@ class Interrupts {
 
  private:
   std::mutex mutex_;
-  bool watches_ = false;  // guarded by mutex_
-  struct sigaction former_interrupt_ {
-  }, former_termination_{};
+  bool watches_ = false;                      // guarded by mutex_
+  std::array<struct sigaction, 3> former_{};  // in the order of the handled signals
 };
 
 /// Alternate stack for signal handlers of the calling thread, until the destructor. Every thread that computes needs a

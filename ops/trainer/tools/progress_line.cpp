@@ -68,7 +68,8 @@ ProgressLine::ProgressLine(const TrainerOptions& options, bool shows_steps, Prog
       shows_steps_(shows_steps),
       global_batch_(options.global_batch),
       epochs_(options.epochs),
-      max_steps_(options.max_steps) {}
+      max_steps_(options.max_steps),
+      patience_(options.monitor.patience) {}
 
 void ProgressLine::print_line(const std::string& text) {
   const std::string lines = is_moving() ? kToStartAndErase + wrapped(text, tools::columns_of(output_.terminal)) : text;
@@ -92,6 +93,7 @@ std::string ProgressLine::step_text(const StepReport& report, Clock::time_point 
   if (done > 0 && elapsed > 0) {
     parts.push_back(duration(elapsed / done * static_cast<double>(last - report.training_step)) + " left");
     parts.push_back(fmt::format("{:.0f} images/s", done * static_cast<double>(global_batch_) / elapsed));
+    parts.push_back(fmt::format("{:.0f} % waiting", 100 * exposed_ / elapsed));
   } else {
     parts.emplace_back("--:-- left");
   }
@@ -103,6 +105,8 @@ void ProgressLine::step(const StepReport& report, Clock::time_point now) {
   if (is_first) {
     first_step_ = report.training_step;
     begin_ = last_shown_ = now;
+  } else {
+    exposed_ += report.exposed_communication_seconds;
   }
   if (!shows_steps_) return;
   if (is_moving()) {
@@ -131,6 +135,10 @@ void ProgressLine::interrupted(const EpochReport& report, const std::filesystem:
 }
 
 void ProgressLine::finish(const EpochReport& report) {
+  if (report.stopped_early) {
+    print_line(
+        fmt::format("no better result for {} epochs, so the training ends after epoch {}", patience_, report.epoch));
+  }
   if (first_step_ < 0) {
     print_line(fmt::format(
         "nothing left to train; raise --epochs or --max-steps to go on: {} training steps{}, checksum {:08x}",

@@ -42,9 +42,10 @@ class ProgressLine {
 
   const ProgressOutput output_;
   const bool shows_steps_;
-  const std::int64_t global_batch_, epochs_, max_steps_;
+  const std::int64_t global_batch_, epochs_, max_steps_, patience_;
   Clock::time_point begin_{}, last_shown_{};
   std::int64_t first_step_ = -1;  // -1 before the first training step of this run
+  double exposed_ = 0;            // seconds of waiting for communication since the first step
 };
 
 }  // namespace farandole::trainer

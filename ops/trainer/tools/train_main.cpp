@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // farandole-train: trains a model on Fashion-MNIST on many replicas.
 #include <fmt/format.h>
+#include <sysexits.h>
 
 #include <atomic>
+#include <csignal>
 #include <cstdint>
 #include <exception>
 #include <mutex>
 #include <optional>
 
+#include "csv_log.h"
 #include "farandole/collectives/agreement.h"
 #include "farandole/core/error.h"
 #include "farandole/internal/communicator_access.h"
@@ -22,11 +25,12 @@
 namespace farandole::trainer {
 namespace {
 
+template <class Scalar>
 std::string describe_start(const TrainCommand& command, const World& world, const Communicator& replica,
-                           std::size_t parameters, const std::filesystem::path& resumed_from, std::int64_t steps) {
+                           Trainer<Scalar>& trainer) {
   std::string text = fmt::format(
       "model {}, {} parameters in {}, {} replica{} on {} host{}, global batch {}, transport {}, backend {}",
-      command.model, parameters, command.double_precision ? "f64" : "f32", replica.size(),
+      command.model, trainer.model().parameters().size(), command.double_precision ? "f64" : "f32", replica.size(),
       replica.size() == 1 ? "" : "s", replica.placement().host_count, replica.placement().host_count == 1 ? "" : "s",
       command.training.global_batch, internals(replica).transport(), world.backend_description());
   if (command.training.deterministic) {
@@ -37,16 +41,23 @@ std::string describe_start(const TrainCommand& command, const World& world, cons
         "\nWITHOUT AVERAGING: each replica trains a model of its own; loss and accuracy are rank 0's, use the times "
         "only";
   }
-  if (!resumed_from.empty())
-    text += fmt::format("\nresumed from {} after {} training steps", resumed_from.string(), steps);
+  if (!trainer.resumed_from().empty()) {
+    text += fmt::format("\nresumed from {} after {} training steps", trainer.resumed_from().string(),
+                        trainer.training_steps());
+  }
+  if (!trainer.changed_options().empty()) {
+    text += fmt::format("\nchanged since then: {}", fmt::join(trainer.changed_options(), "; "));
+  }
   return text;
 }
 
-/// Returns 128 + the signal that ended the training, as shells do; the same on all ranks. Collective.
+/// Returns the status of a training that a signal has ended; the same on all ranks. Collective. The status is 128 + the
+/// signal, as shells do, but 75 (EX_TEMPFAIL: try again) for SIGUSR1, by which job schedulers announce the end of the
+/// job's time.
 int interrupted_status(Communicator& replica) {
   std::int64_t signal = Interrupts::received();
   replica.allreduce(BufferView(&signal, 1, DType::kI64), ReduceOp::kMax);
-  return 128 + static_cast<int>(signal);
+  return signal == SIGUSR1 ? EX_TEMPFAIL : 128 + static_cast<int>(signal);
 }
 
 /// Trains a replica. Returns the exit status.
@@ -56,11 +67,13 @@ int train(const TrainCommand& command, const TrainingData& data, const World& wo
   const bool speaks = replica.rank() == 0;
   std::optional<ProgressLine> progress;
   std::optional<JsonLog> json;
+  std::optional<CsvLog> csv;
   agree(replica, [&] {
     if (!speaks) return;
     if (!command.json_file.empty() || command.log_steps) {
       json.emplace(command.json_file, command.training.checkpoints.resume);
     }
+    if (!command.csv_file.empty()) csv.emplace(command.csv_file, command.training.checkpoints.resume);
     if (!command.quiet) {
       // With JSON lines on standard output, no progress line is rewritten between them.
       const bool shows_steps = !command.log_steps || !command.json_file.empty();
@@ -77,17 +90,16 @@ int train(const TrainCommand& command, const TrainingData& data, const World& wo
   options.on_epoch = [&](const EpochReport& report) {
     if (progress) progress->epoch(report);
     if (json && !command.json_file.empty()) json->epoch(report, false);
+    if (csv) csv->epoch(report);
   };
   // Replicas without averaging share nothing in a training step and could not stop together.
   const bool stops_on_signals = options.averaging || replica.size() == 1;
   if (stops_on_signals) options.stop_requested = [] { return Interrupts::received() != 0; };
   Model<Scalar> model(data.training->shape(),
                       layers_of<Scalar>(command.model, command.synchronized_batch_normalization));
-  const std::size_t parameters = model.parameters().size();
   Trainer<Scalar> trainer(replica, std::move(model), data.training, data.test, std::move(options));
   if (progress) {
-    progress->start(
-        describe_start(command, world, replica, parameters, trainer.resumed_from(), trainer.training_steps()));
+    progress->start(describe_start(command, world, replica, trainer));
   }
   const SignalStack for_handlers;
   if (stops_on_signals) interrupts.watch(speaks);

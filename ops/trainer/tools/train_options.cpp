@@ -25,8 +25,8 @@ using std::int64_t;
 
 /// Options that may differ from process to process, because they depend on the machine or only rank 0 uses them. The
 /// ranks compare all other options.
-constexpr std::array<std::string_view, 9> kOfOneProcess{"replicas",  "expect-ranks", "threads", "data-dir", "json",
-                                                        "log-steps", "quiet",        "help",    "version"};
+constexpr std::array<std::string_view, 10> kOfOneProcess{"replicas", "expect-ranks", "threads", "data-dir", "json",
+                                                         "csv",      "log-steps",    "quiet",   "help",     "version"};
 
 constexpr std::array<std::string_view, 6> kSchedules{"constant",   "step",      "cosine",
                                                      "polynomial", "one-cycle", "plateau"};
@@ -35,11 +35,11 @@ constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
 /// Values as Boost parses them, before checks and translation. More than 15 members: one for each option.
 struct Raw {
-  std::string optimizer, schedule, precision, data_directory, json_file, checkpoint_directory;
+  std::string optimizer, schedule, precision, data_directory, json_file, csv_file, checkpoint_directory;
   int64_t replicas, ranks, threads, keep, epochs, max_steps, batch, accumulate, seed, micro_batches, warmup,
-      step_epochs, plateau_patience, evaluate_every, checkpoint_every;
+      step_epochs, plateau_patience, evaluate_every, checkpoint_every, checkpoint_every_steps;
   double rate, momentum, decay, clip, step_factor, minimum, power, pct_start, div_factor, final_div_factor,
-      plateau_factor, plateau_threshold, ema_decay;
+      plateau_factor, plateau_threshold, ema_decay, checkpoint_every_minutes;
   bool alone;
 };
 
@@ -122,14 +122,28 @@ void add_job_options(po::options_description_easy_init add, Raw& raw, TrainComma
 }
 
 void add_output_options(po::options_description_easy_init add, Raw& raw, TrainCommand& command) {
+  MonitorOptions& monitor = command.training.monitor;
   add                                                                                                           //
       ("checkpoint-dir", po::value(&raw.checkpoint_directory)->value_name("DIR"), "where to keep checkpoints")  //
-      ("checkpoint-every", count(&raw.checkpoint_every, 1), "epochs between checkpoints; one more at the end")  //
-      ("keep-checkpoints", count(&raw.keep, 3), "newest checkpoints that are kept")                             //
+      ("checkpoint-every", count(&raw.checkpoint_every, 1),
+       "epochs between checkpoints, 0: none of epochs; one more at the end")  //
+      ("checkpoint-every-steps", count(&raw.checkpoint_every_steps, 0),
+       "training steps between further checkpoints; 0: none")  //
+      ("checkpoint-every-minutes", number(&raw.checkpoint_every_minutes, 0, "0"),
+       "minutes after which there is a new checkpoint at the latest; 0: any time")   //
+      ("keep-checkpoints", count(&raw.keep, 3), "newest checkpoints that are kept")  //
+      ("keep-best", po::bool_switch(&command.training.checkpoints.keep_best),
+       "also keep the checkpoint of the best epoch; the link DIR/best names it")  //
       ("resume", po::bool_switch(&command.training.checkpoints.resume),
-       "go on from the newest whole checkpoint, with any number of replicas")                                    //
-      ("evaluate-every", count(&raw.evaluate_every, 1), "epochs between evaluations; 0: only at the end")        //
+       "go on from the newest whole checkpoint, with any number of replicas")                              //
+      ("evaluate-every", count(&raw.evaluate_every, 1), "epochs between evaluations; 0: only at the end")  //
+      ("monitor", po::value(&monitor.value)->default_value("loss")->value_name("NAME"),
+       "result that tells which epoch is the best: loss, or accuracy; of the test set")  //
+      ("patience", count(&monitor.patience, 0),
+       "end the training after so many epochs in a row that are not better than the best one; 0: never")         //
+      ("min-delta", number(&monitor.min_delta, 0, "0"), "smallest change of the result that counts as better")   //
       ("json", po::value(&raw.json_file)->value_name("FILE"), "write a JSON line per epoch and one at the end")  //
+      ("csv", po::value(&raw.csv_file)->value_name("FILE"), "write a row per epoch, comma-separated")            //
       ("log-steps", po::bool_switch(&command.log_steps),
        "also a JSON line per training step, to FILE or standard output")  //
       ("quiet", po::bool_switch(&command.quiet), "print nothing but errors");
@@ -183,7 +197,10 @@ void check_ranges(const Raw& raw) {
   check_range("lr-plateau-patience", raw.plateau_patience, 0);
   check_range("warmup-steps", raw.warmup, 0);
   check_range("seed", raw.seed, 0);
-  check_range("checkpoint-every", raw.checkpoint_every, 1);
+  check_range("checkpoint-every", raw.checkpoint_every, 0);
+  check_range("checkpoint-every-steps", raw.checkpoint_every_steps, 0);
+  check_number("checkpoint-every-minutes", raw.checkpoint_every_minutes, raw.checkpoint_every_minutes >= 0,
+               "at least 0");
   check_range("keep-checkpoints", raw.keep, 1, 1'000'000);
   check_range("evaluate-every", raw.evaluate_every, 0);
   check_number("learning-rate", raw.rate, raw.rate > 0, "greater than 0");
@@ -219,10 +236,11 @@ void check_effect(const po::variables_map& values, const Raw& raw, const TrainCo
        "--lr-schedule cosine, polynomial or plateau");
   need({"evaluate-with-ema"}, raw.ema_decay > 0, "--ema-decay");
   need({"sync-batch-norm"}, command.model == "cnn_bn", "--model cnn_bn, which alone has batch normalisation");
-  need({"resume", "checkpoint-every", "keep-checkpoints"}, !raw.checkpoint_directory.empty(), "--checkpoint-dir DIR");
-  if (values.contains("checkpoint-dir") && raw.checkpoint_directory.empty()) {
-    throw InvalidArgument("--checkpoint-dir is empty; it must name a directory");
-  }
+  need({"resume", "checkpoint-every", "checkpoint-every-steps", "checkpoint-every-minutes", "keep-checkpoints",
+        "keep-best"},
+       !raw.checkpoint_directory.empty(), "--checkpoint-dir DIR");
+  need({"monitor", "min-delta"}, command.training.checkpoints.keep_best || command.training.monitor.patience > 0,
+       "--keep-best or --patience");
 }
 
 void translate(const Raw& raw, LearningRateOptions& rate) {
@@ -246,6 +264,7 @@ void translate(const Raw& raw, TrainCommand& command) {
   check_choice("lr-schedule", raw.schedule, kSchedules);
   command.data_directory = raw.data_directory;
   command.json_file = raw.json_file;
+  command.csv_file = raw.csv_file;
   command.double_precision = raw.precision == "f64";
   command.replicas = static_cast<int>(raw.replicas);
   command.expected_ranks = static_cast<int>(raw.ranks);
@@ -269,6 +288,9 @@ void translate(const Raw& raw, TrainCommand& command) {
   training.synchronized_layers = command.synchronized_batch_normalization;
   training.checkpoints.directory = raw.checkpoint_directory;
   training.checkpoints.every_epochs = raw.checkpoint_every;
+  training.checkpoints.every_steps = raw.checkpoint_every_steps;
+  training.checkpoints.every_minutes = raw.checkpoint_every_minutes;
+  training.monitor.higher_is_better = training.monitor.value == "accuracy";
   training.checkpoints.keep = static_cast<int>(raw.keep);
 }
 
@@ -304,9 +326,10 @@ tools::Program describe_program(Raw& raw, TrainCommand& command) {
       "and threads.",
       "Checkpoints are written whole or not at all, and training goes on from the newest with --resume, on any number "
       "of replicas.",
-      "SIGINT (Ctrl-C) and SIGTERM end training after the training step at hand, on all ranks: with a checkpoint if "
-      "--checkpoint-dir is given, and with the exit status 130 or 143. A second signal ends the process at once. With "
-      "--no-averaging the first signal does."};
+      "SIGINT (Ctrl-C), SIGTERM and SIGUSR1 end training after the training step at hand, on all ranks: with a "
+      "checkpoint if --checkpoint-dir is given, and with the exit status 130, 143 or 75 (put the job into the queue "
+      "again, and it goes on with --resume). A second signal ends the process at once. With --no-averaging the first "
+      "signal does."};
   const auto add_group = [&program](const char* title) -> tools::OptionGroup& {
     return program.options.emplace_back(title);
   };

@@ -21,7 +21,7 @@ struct TrainCommand {
   int replicas = 1;
   int expected_ranks = 0;
   TrainerOptions training;
-  std::filesystem::path json_file;
+  std::filesystem::path json_file, csv_file;
   bool log_steps = false;
   bool quiet = false;
   /// Options that must be the same on all ranks, with given or default values.

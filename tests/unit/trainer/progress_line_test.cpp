@@ -83,7 +83,8 @@ TEST_F(ProgressLineTest, FirstStepHasNoRateAndNoTime) {
   progress.step(step_of(1), start_);
   EXPECT_EQ(printed(), "\r\x1b[Kepoch 1/2 [1/1000]  loss 1.2500  accuracy 50.00 %  --:-- left");
   progress.step(step_of(2), start_ + seconds(1));
-  EXPECT_EQ(printed(), "\r\x1b[Kepoch 1/2 [2/1000]  loss 1.2500  accuracy 50.00 %  33:18 left  100 images/s");
+  EXPECT_EQ(printed(),
+            "\r\x1b[Kepoch 1/2 [2/1000]  loss 1.2500  accuracy 50.00 %  33:18 left  100 images/s  0 % waiting");
 }
 
 TEST_F(ProgressLineTest, LeavesOutWhatANarrowTerminalHasNoRoomFor) {
@@ -120,7 +121,7 @@ TEST_F(ProgressLineTest, FileGetsALineEvery30Seconds) {
   progress.step(step_of(2), start_ + milliseconds(29'999));
   EXPECT_EQ(printed(), "");
   progress.step(step_of(31), start_ + seconds(30));
-  EXPECT_EQ(printed(), "epoch 1/2 [31/1000]  loss 1.2500  accuracy 50.00 %  32:49 left  100 images/s\n");
+  EXPECT_EQ(printed(), "epoch 1/2 [31/1000]  loss 1.2500  accuracy 50.00 %  32:49 left  100 images/s  0 % waiting\n");
   progress.step(step_of(32), start_ + seconds(59));
   EXPECT_EQ(printed(), "");
   progress.step(step_of(33), start_ + seconds(60));

@@ -27,6 +27,16 @@ struct CheckpointTensor {
   BufferView values;
 };
 
+/// State of a training's monitor, which watches for the best epoch.
+struct MonitorState {
+  double best = 0;               ///< the best result
+  std::int64_t best_step = -1;   ///< training step at the end of the best epoch; -1: there was no result yet
+  std::int64_t bad_results = 0;  ///< number of results since that were not better
+  bool pending = false;          ///< training was stopped before the result of its last epoch was computed
+
+  friend bool operator==(const MonitorState&, const MonitorState&) = default;
+};
+
 /// Position in training, and the options on which the position depends.
 struct CheckpointState {
   std::int64_t training_step = 0;  ///< number of training steps done
@@ -38,6 +48,9 @@ struct CheckpointState {
   /// Options that must be the same when training is resumed, as text: {"seed", "1"}, {"global batch", "128"}, …
   std::vector<std::pair<std::string, std::string>> options = {};
   std::optional<PlateauState> plateau = {};  ///< state of the schedule kPlateau; empty with other schedules
+  std::optional<MonitorState> monitor = {};  ///< empty without a monitor
+  /// Options that may change when training is resumed, as text, so that the program can tell what changed.
+  std::vector<std::pair<std::string, std::string>> other_options = {};
 };
 
 class CheckpointLock;
@@ -50,7 +63,8 @@ struct LoadedCheckpoint {
 
 /// A directory of checkpoints. Each checkpoint is a directory `step-000123/` with `model.safetensors`,
 /// `optimizer.safetensors` and `manifest.json` (state, options, and name, shape, type and CRC-32 of each tensor). Files
-/// have mode 0600 and directories mode 0700, further restricted by the umask.
+/// have mode 0600 and directories mode 0700, further restricted by the umask. The symbolic link `best`, if there is
+/// one, names the checkpoint of the best epoch.
 ///
 /// Use a store directly for training loops of your own; Trainer writes checkpoints by itself.
 ///
@@ -83,15 +97,22 @@ class CheckpointStore {
   std::optional<std::filesystem::path> latest_with_incomplete() const;
   const std::filesystem::path& directory() const { return directory_; }
 
+  /// Returns the path of the checkpoint of a training step, whether it exists or not.
+  std::filesystem::path path_of(std::int64_t training_step) const;
+
   /// Writes a checkpoint to a temporary directory, synchronises that directory with the disk, and renames it to its
-  /// final name. Then removes all but the newest `keep` checkpoints; a checkpoint that cannot be removed causes only a
-  /// warning. Call `prepare` first. Blocks.
+  /// final name. Then removes all but the newest `keep` checkpoints and the one that `best` names; a checkpoint that
+  /// cannot be removed causes only a warning. Call `prepare` first. Blocks.
   /// @throws DataError  the disk is full or not writable, or a checkpoint of that training step exists; older
   /// checkpoints stay untouched
   /// @throws InvalidArgument  this process has not called `prepare` (the lock of a parent process does not count), or
   /// two tensors have the same name
   void save(const CheckpointState& state, std::span<const CheckpointTensor> model,
             std::span<const CheckpointTensor> optimizer);
+
+  /// Lets the link `best` name a checkpoint that exists, instead of the one before, which is removed unless it is among
+  /// the newest. @throws DataError  the link cannot be written
+  void mark_best(std::int64_t training_step);
 
   /// Reads a checkpoint into the given tensors, which stay unchanged if `load` throws.
   /// @param options  each must equal the checkpoint's option of that name; an option that the checkpoint lacks counts

@@ -8,6 +8,8 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "farandole/collectives/communicator.h"
 #include "farandole/core/export.h"
@@ -30,7 +32,8 @@ struct StepReport {
   double epoch_loss = 0;      ///< mean over the epoch so far
   double epoch_accuracy = 0;  ///< fraction of right answers in the epoch so far; NaN if the samples have no classes
   double seconds = 0;         ///< duration of this training step on this replica, including waiting
-  double learning_rate = 0;   ///< of this training step
+  double exposed_communication_seconds = 0;  ///< part of `seconds` in which this replica waited for communication
+  double learning_rate = 0;                  ///< of this training step
 };
 
 /// Result of an evaluation over a data set.
@@ -51,15 +54,40 @@ struct EpochReport {
   double exposed_communication_share = 0;  ///< fraction of `seconds` that this replica waited for communication
   std::uint32_t parameters_checksum = 0;   ///< CRC-32 of this replica's parameters; equal on all with averaging
   int replicas = 0;
-  bool stopped = false;  ///< `TrainerOptions::stop_requested` ended the call before its last training step
+  bool stopped = false;  ///< `Trainer::stop` or `TrainerOptions::stop_requested` ended the call before its last step
+  bool stopped_early = false;  ///< the training ended because of `MonitorOptions::patience`
+};
+
+/// Report of a checkpoint that was written.
+struct CheckpointReport {
+  std::int64_t training_step = 0;
+  std::filesystem::path path;
+  bool best = false;   ///< its epoch is the best so far (MonitorOptions)
+  double seconds = 0;  ///< duration of the writing, for which all replicas waited
+};
+
+/// Which result tells whether an epoch was better than all epochs before: for early stopping and for the best
+/// checkpoint. The result is the test set's where `fit` evaluates one between epochs; epochs without an evaluation do
+/// not count then. Else it is the training's.
+struct MonitorOptions {
+  std::string value = "loss";     ///< "loss", or the name of a metric
+  bool higher_is_better = false;  ///< true for an accuracy
+  double min_delta = 0;           ///< the smallest change that counts as better
+  /// The training ends after this number of results that are not better than the best one; 0: never.
+  std::int64_t patience = 0;
 };
 
 /// When and where the trainer writes checkpoints.
 struct CheckpointOptions {
   std::filesystem::path directory;  ///< empty: no checkpoints
-  std::int64_t every_epochs = 1;    ///< also at the end of training
+  std::int64_t every_epochs = 1;    ///< 0: none at the end of an epoch. There is always one at the end of training.
+  std::int64_t every_steps = 0;     ///< also after this number of training steps; 0: no
+  double every_minutes = 0;         ///< also when this time has passed since the last one; 0: no
   int keep = 3;                     ///< number of checkpoints to keep, the newest
-  bool resume = false;              ///< start from the newest complete checkpoint; there must be one
+  /// True: write a checkpoint after each epoch that is better than all before (MonitorOptions), and keep the best one
+  /// beside the newest. The link `best` in the directory names it.
+  bool keep_best = false;
+  bool resume = false;  ///< start from the newest complete checkpoint; there must be one
 };
 
 /// Options of a training. More than 15 members: each is a choice of the program. Choices on the same subject are
@@ -91,12 +119,18 @@ struct TrainerOptions {
   /// True: evaluate with the parameters' moving average (OptimizerOptions::ema_decay) instead of the parameters.
   bool evaluate_with_ema = false;
   CheckpointOptions checkpoints;
-  std::function<void(const StepReport&)> on_step;    ///< called on this replica after each training step
-  std::function<void(const EpochReport&)> on_epoch;  ///< called on this replica after each epoch
-  /// Called on this replica once in each training step. After a step in which the function returned true on any
-  /// replica, `fit` ends on all replicas: it writes a checkpoint if there is a directory, and evaluates nothing more.
-  /// Use the function to end on a signal. The replicas agree through the allreduce of the loss, at no further cost.
-  /// Needs `averaging` if there are several replicas.
+  MonitorOptions monitor;
+
+  // Callbacks, each called on this replica. docs/trainer.md says in which order. Numbers of epochs and training steps
+  // begin with 1.
+  std::function<void(std::int64_t epoch)> before_epoch;  ///< also when `fit` begins within an epoch
+  std::function<void(std::int64_t training_step)> before_step;
+  std::function<void(const StepReport&)> on_step;    ///< after each training step
+  std::function<void(const EpochReport&)> on_epoch;  ///< after each epoch, its evaluation and its checkpoint
+  std::function<void(std::int64_t training_step)> before_checkpoint;
+  std::function<void(const CheckpointReport&)> on_checkpoint;
+  /// Called on this replica once in each training step; true asks all replicas to stop, as Trainer::stop does. Use the
+  /// function to end on a signal. Needs `averaging` if there are several replicas.
   std::function<bool()> stop_requested;
 };
 
@@ -138,12 +172,19 @@ class Trainer {
   ~Trainer();
   Trainer(Trainer&&) noexcept;
 
-  /// Trains until the last epoch, `max_steps` or `stop_requested`. Returns a report over all training steps of this
-  /// call.
+  /// Trains until the last epoch, `max_steps`, a request to stop, or the end of the monitor's patience. Returns a
+  /// report over all training steps of this call. A later call goes on where this one has ended.
   /// @throws DataError  the loss is not a number, or a checkpoint could not be written
   /// @throws Mismatch   the rates of LearningRateOptions::own differ
   /// @throws InternalError  replicas have different parameters
   EpochReport fit();
+  /// Asks all replicas to stop. Callable from any callback on any rank, and from other threads and signal handlers of
+  /// its process. `fit` ends on all ranks after the training step at hand, or, if called from `on_step`, after the
+  /// next one; from `on_epoch`, after that epoch. It writes a checkpoint if there is a directory, and evaluates nothing
+  /// more. If no `fit` is running, the next one ends after its first training step. The replicas agree through the
+  /// allreduce of the loss, at no further cost. Not collective.
+  /// @throws InvalidArgument  there are several replicas without `averaging`, which cannot stop together
+  void stop();
   /// Evaluates with moving statistics, each sample once, whatever the number of replicas. With `evaluate_with_ema`
   /// uses the averaged parameters.
   /// @param dataset  the complete data set, the same on all ranks
@@ -164,6 +205,9 @@ class Trainer {
   /// Returns the checkpoint from which training was resumed. Empty on ranks other than 0, and if training was not
   /// resumed.
   std::filesystem::path resumed_from() const;
+  /// Returns the options that were changed by the resume, as texts: "epochs: 5, now 8". Empty on ranks other than 0.
+  /// docs/trainer.md lists the options that may change.
+  const std::vector<std::string>& changed_options() const;
 
  private:
   struct State;

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "training.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "checksum.h"
+#include "evaluation.h"
+#include "farandole/internal/communicator_access.h"
+#include "farandole/internal/endpoint.h"
+#include "kernel_threads.h"
+#include "mirror.h"
+#include "program_code.h"
+
+namespace farandole::trainer {
+namespace {
+
+/// Moves the gradients to a window (memory that all ranks of the host have mapped), so that collectives need no copies.
+template <class Scalar>
+Model<Scalar> with_gradients_in_windows(Model<Scalar> model, Communicator& communicator) {
+  model.place_reducible([&](std::size_t count, DType dtype) { return communicator.allocate(count, dtype); });
+  return model;
+}
+
+}  // namespace
+
+template <class Scalar>
+Training<Scalar>::Training(Communicator world, Model<Scalar> network, std::shared_ptr<const Dataset> training_data,
+                           std::shared_ptr<const Dataset> test_data, TrainerOptions wanted,
+                           LossPointer<Scalar> wanted_loss)
+    : communicator(std::move(world)),
+      model(with_gradients_in_windows(std::move(network), communicator)),
+      training(std::move(training_data)),
+      test(std::move(test_data)),
+      options(std::move(wanted)),
+      loss(std::move(wanted_loss)),
+      loader(training->size(), options.global_batch, options.seed),
+      optimizer(options.optimizer, model.parameter_layout(), model.parameters().size()),
+      rate(communicator, options, test != nullptr, loader.batches_per_epoch(), total_steps(), last_step()),
+      monitor(options, test != nullptr),
+      checkpoints(communicator, model, optimizer, options, *training),
+      checkpoint_schedule(options.checkpoints),
+      step(communicator, model, *loss, *training, options) {
+  const KernelThreads threads(kernel_threads(options, communicator));
+  if (options.initialize) model.initialize(options.seed);
+  const CheckpointState state = checkpoints.open();
+  steps_done = state.training_step;
+  resumed.loss_sum = state.loss_sum;
+  resumed.correct = state.correct;
+  resumed.samples = state.position;
+  rate.restore(state.plateau);
+  monitor.restore(state.monitor);
+}
+
+template <class Scalar>
+void Training<Scalar>::check_process() const {
+  internals(communicator).endpoint().faults().check_process();
+}
+
+template <class Scalar>
+double Training<Scalar>::accuracy(const Totals& totals) const {
+  return training->classes() > 0 ? totals.accuracy() : std::numeric_limits<double>::quiet_NaN();
+}
+
+template <class Scalar>
+EpochReport Training<Scalar>::fit() {
+  const KernelThreads threads(kernel_threads(options, communicator));
+  const std::int64_t per_epoch = loader.batches_per_epoch();
+  Totals epoch = std::exchange(resumed, {}), all;
+  catch_up_evaluation(epoch);
+  checkpoint_schedule.written();  // the time between two calls does not count
+  bool stopped = false, begins = true;
+  while (!is_finished() && !stopped && !monitor.is_exhausted()) {
+    if (steps_done % per_epoch == 0) epoch = {};
+    if (begins || steps_done % per_epoch == 0) begin_epoch();
+    begins = false;
+    const StepVotes votes = train_one_step(epoch);
+    stopped = votes.stop && !is_finished();
+    const bool wants_checkpoint = votes.checkpoint || checkpoint_schedule.is_due_after_step(steps_done);
+    if (steps_done % per_epoch == 0) {
+      all.add_time_of(epoch);
+      if (stopped) {
+        finish_stopped_epoch(epoch);
+      } else {
+        stopped = finish_epoch(epoch, wants_checkpoint) && !is_finished();
+      }
+    } else if (stopped || is_finished()) {
+      all.add_time_of(epoch);
+    } else if (wants_checkpoint) {
+      save(epoch);
+    }
+  }
+  save(epoch);
+  if (test && !last_evaluation && !stopped) last_evaluation = evaluate(*test);
+  all.set_results_of(epoch);
+  // If this epoch is not complete, a later `fit` of this object continues the epoch from these sums.
+  resumed.set_results_of(epoch);
+  stop_asked = false;
+  EpochReport report = make_report(all);
+  report.stopped = stopped;
+  report.stopped_early = monitor.is_exhausted() && !is_finished();
+  return report;
+}
+
+template <class Scalar>
+void Training<Scalar>::begin_epoch() const {
+  if (!options.before_epoch) return;
+  const std::int64_t epoch = steps_done / loader.batches_per_epoch() + 1;
+  call_program(communicator, "TrainerOptions::before_epoch", [&] { options.before_epoch(epoch); });
+}
+
+template <class Scalar>
+StepVotes Training<Scalar>::train_one_step(Totals& epoch) {
+  const auto start = Clock::now();
+  if (options.before_step) {
+    call_program(communicator, "TrainerOptions::before_step", [&] { options.before_step(steps_done + 1); });
+  }
+  loader.start_epoch(steps_done / loader.batches_per_epoch());
+  const auto batch = loader.batch(steps_done % loader.batches_per_epoch());
+  const StepResult result = step.run(batch, steps_done, [this] { return vote(); });
+  check_loss(result, batch);
+  update();
+  ++steps_done;
+  last_evaluation.reset();
+  const Seconds taken = Clock::now() - start;
+  epoch.training += taken;
+  epoch.exposed += step.exposed();
+  epoch.loss_sum += result.loss_sum;
+  epoch.correct += result.correct;
+  epoch.samples += result.samples;
+  epoch.trained += static_cast<std::int64_t>(batch.size());
+  report_step(result, epoch, taken);
+  return result.votes;
+}
+
+template <class Scalar>
+StepVotes Training<Scalar>::vote() const {
+  const bool stop =
+      stop_asked || (options.stop_requested && call_program(communicator, "TrainerOptions::stop_requested",
+                                                            [&] { return options.stop_requested(); }));
+  // Clocks differ from rank to rank, so rank 0's decides.
+  return {.stop = stop, .checkpoint = communicator.rank() == 0 && checkpoint_schedule.time_has_passed()};
+}
+
+template <class Scalar>
+void Training<Scalar>::check_loss(const StepResult& result, std::span<const std::uint32_t> batch) {
+  if (std::isfinite(result.loss_sum)) return;
+  const std::optional<std::uint32_t> sample = step.find_not_finite(batch);
+  const std::string reason =
+      sample ? fmt::format("Sample {} of the training data has a number that is NaN or infinite", *sample)
+             : "What to try: a lower --learning-rate, --warmup-steps, --clip-norm 1";
+  raise_on_all(ErrorKind::kDataError,
+               fmt::format("training step {}, epoch {}: the loss is not a number ({}). Parameters are as they were "
+                           "before it. {}",
+                           steps_done + 1, steps_done / loader.batches_per_epoch() + 1,
+                           std::isnan(result.loss_sum) ? "NaN" : "infinite", reason));
+}
+
+template <class Scalar>
+void Training<Scalar>::update() {
+  double scale = 1;
+  if (options.clip_norm > 0) {
+    scale = clipping_factor(optimizer.gradient_norm(model.gradients()), options.clip_norm);
+  }
+  last_rate = rate.at(steps_done);
+  optimizer.update(model.parameters(), model.gradients(), last_rate, scale, steps_done);
+  model.move_statistics();
+}
+
+template <class Scalar>
+void Training<Scalar>::report_step(const StepResult& result, const Totals& epoch, Seconds taken) const {
+  if (!options.on_step) return;
+  const std::int64_t per_epoch = loader.batches_per_epoch();
+  const StepReport report{.training_step = steps_done,
+                          .epoch = (steps_done - 1) / per_epoch + 1,
+                          .step_of_epoch = (steps_done - 1) % per_epoch + 1,
+                          .steps_per_epoch = per_epoch,
+                          .loss = result.loss_sum / static_cast<double>(result.samples),
+                          .epoch_loss = epoch.loss(),
+                          .epoch_accuracy = accuracy(epoch),
+                          .seconds = taken.count(),
+                          .exposed_communication_seconds = step.exposed().count(),
+                          .learning_rate = last_rate};
+  call_program(communicator, "TrainerOptions::on_step", [&] { options.on_step(report); });
+}
+
+template <class Scalar>
+void Training<Scalar>::catch_up_evaluation(const Totals& epoch) {
+  if (!rate.needs_test_loss() && !monitor.needs_test_result()) return;
+  last_evaluation = evaluate(*test);
+  if (rate.needs_test_loss()) rate.end_epoch(epoch.loss(), last_evaluation);
+  if (monitor.needs_test_result()) monitor.end_epoch(make_report(epoch));
+}
+
+template <class Scalar>
+bool Training<Scalar>::finish_epoch(const Totals& epoch, bool wants_checkpoint) {
+  const std::int64_t done = steps_done / loader.batches_per_epoch();
+  if (test && options.evaluate_every > 0 && done % options.evaluate_every == 0) {
+    last_evaluation = evaluate(*test);
+  }
+  rate.end_epoch(epoch.loss(), last_evaluation);
+  const EpochReport report = make_report(epoch);
+  const bool is_best = monitor.end_epoch(report) && options.checkpoints.keep_best;
+  if (wants_checkpoint || is_best || checkpoint_schedule.is_due_after_epoch(done)) save(epoch);
+  if (options.on_epoch) {
+    call_program(communicator, "TrainerOptions::on_epoch", [&] { options.on_epoch(report); });
+  }
+  return agree_to_stop();
+}
+
+template <class Scalar>
+void Training<Scalar>::finish_stopped_epoch(const Totals& epoch) {
+  const std::int64_t done = steps_done / loader.batches_per_epoch();
+  rate.end_epoch_unevaluated(epoch.loss(), done);
+  monitor.end_epoch_unevaluated(make_report(epoch), done);
+}
+
+template <class Scalar>
+bool Training<Scalar>::agree_to_stop() {
+  std::int64_t asked = stop_asked ? 1 : 0;
+  if (options.averaging && communicator.size() > 1) {
+    communicator.allreduce(BufferView(&asked, 1, DType::kI64), ReduceOp::kMax);
+  }
+  return asked != 0;
+}
+
+template <class Scalar>
+std::uint32_t Training<Scalar>::check_replicas() {
+  const std::uint32_t parameters = checksum(std::as_bytes(model.parameters()));
+  if (options.averaging) check_mirrored(communicator, parameters, checksum(std::as_bytes(model.statistics())));
+  return parameters;
+}
+
+template <class Scalar>
+EpochReport Training<Scalar>::make_report(const Totals& totals) {
+  const std::int64_t per_epoch = loader.batches_per_epoch();
+  return {.epoch = (steps_done + per_epoch - 1) / per_epoch,
+          .training_steps = steps_done,
+          .loss = totals.loss(),
+          .accuracy = accuracy(totals),
+          .test = last_evaluation,
+          .images_per_second = totals.images_per_second(),
+          .seconds = totals.training.count(),
+          .exposed_communication_share = totals.exposed_share(),
+          .parameters_checksum = check_replicas(),
+          .replicas = communicator.size()};
+}
+
+template <class Scalar>
+ParameterSwap<Scalar> Training<Scalar>::parameters_to_evaluate() {
+  const bool swaps = options.evaluate_with_ema && steps_done > 0;
+  return {model.parameters(), swaps ? optimizer.average() : std::span<Scalar>{}};
+}
+
+template <class Scalar>
+Evaluation Training<Scalar>::evaluate(const Dataset& data) {
+  const ParameterSwap<Scalar> swap = parameters_to_evaluate();
+  return trainer::evaluate(communicator, model, *loss, data, options.evaluation_batch);
+}
+
+template <class Scalar>
+Tensor<Scalar> Training<Scalar>::predict(const Dataset& data) {
+  const ParameterSwap<Scalar> swap = parameters_to_evaluate();
+  return trainer::predict(communicator, model, data, options.evaluation_batch);
+}
+
+template <class Scalar>
+void Training<Scalar>::save(const Totals& epoch) {
+  if (!checkpoints.is_needed(steps_done)) return;
+  if (options.before_checkpoint) {
+    call_program(communicator, "TrainerOptions::before_checkpoint", [&] { options.before_checkpoint(steps_done); });
+  }
+  const auto start = Clock::now();
+  const std::int64_t per_epoch = loader.batches_per_epoch();
+  CheckpointState state{.training_step = steps_done,
+                        .epoch = steps_done / per_epoch,
+                        .plateau = rate.state(),
+                        .monitor = monitor.state()};
+  if (steps_done % per_epoch != 0) {
+    state.position = epoch.samples;
+    state.loss_sum = epoch.loss_sum;
+    state.correct = epoch.correct;
+  }
+  checkpoints.save(std::move(state));
+  checkpoint_schedule.written();
+  if (!options.on_checkpoint) return;
+  const CheckpointReport report{.training_step = steps_done,
+                                .path = checkpoints.path_of(steps_done),
+                                .best = monitor.is_best(steps_done),
+                                .seconds = Seconds(Clock::now() - start).count()};
+  call_program(communicator, "TrainerOptions::on_checkpoint", [&] { options.on_checkpoint(report); });
+}
+
+template struct Training<float>;
+template struct Training<double>;
+
+}  // namespace farandole::trainer

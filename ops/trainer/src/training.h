@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// A training: what a Trainer holds, and the course of `fit`.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "checkpoint_schedule.h"
+#include "farandole/collectives/agreement.h"
+#include "farandole/trainer/loader.h"
+#include "farandole/trainer/trainer.h"
+#include "parameter_swap.h"
+#include "shared_facts.h"
+#include "totals.h"
+#include "trainer_options.h"
+#include "training_checkpoints.h"
+#include "training_monitor.h"
+#include "training_rate.h"
+#include "training_step.h"
+
+namespace farandole::trainer {
+
+/// Functions are collective, unless they are const.
+template <class Scalar>
+struct Training {
+  Training(Communicator world, Model<Scalar> network, std::shared_ptr<const Dataset> training_data,
+           std::shared_ptr<const Dataset> test_data, TrainerOptions wanted, LossPointer<Scalar> wanted_loss);
+
+  EpochReport fit();
+  Evaluation evaluate(const Dataset& data);
+  Tensor<Scalar> predict(const Dataset& data);
+  /// Checks that the model can take the data, and that all ranks have the same.
+  /// @param check_more  further checks of this rank
+  template <class Check>
+  void check_to_use(const Dataset& data, const std::string& what, const Check& check_more) {
+    check_process();
+    agree(communicator, [&] {
+      check_data(data, what, model.input_shape());
+      check_more();
+    });
+    require_same(communicator, facts_of(&data, what));
+  }
+  /// Throws in a forked child, which would wait for kernel threads that it does not have.
+  void check_process() const;
+
+  std::int64_t total_steps() const { return options.epochs * loader.batches_per_epoch(); }
+  std::int64_t last_step() const {
+    return options.max_steps > 0 ? std::min(options.max_steps, total_steps()) : total_steps();
+  }
+  bool is_finished() const { return steps_done >= last_step(); }
+
+  void begin_epoch() const;
+  /// Returns the requests of all replicas.
+  StepVotes train_one_step(Totals& epoch);
+  StepVotes vote() const;
+  /// Raises DataError on all ranks if the loss is not a finite number. Says whether the data are the reason.
+  void check_loss(const StepResult& result, std::span<const std::uint32_t> batch);
+  void update();
+  void report_step(const StepResult& result, const Totals& epoch, Seconds taken) const;
+  /// Evaluates if an epoch ended without the evaluation that the learning rate or the monitor needs.
+  void catch_up_evaluation(const Totals& epoch);
+  /// @param wants_checkpoint  a replica has asked for a checkpoint. Returns true if a replica has asked to stop.
+  bool finish_epoch(const Totals& epoch, bool wants_checkpoint);
+  /// Ends an epoch whose last step was followed by a request to stop.
+  void finish_stopped_epoch(const Totals& epoch);
+  /// Returns true if `stop` was called on any replica.
+  bool agree_to_stop();
+  EpochReport make_report(const Totals& totals);
+  ParameterSwap<Scalar> parameters_to_evaluate();
+  /// The accuracy in training; NaN if the samples have no classes.
+  double accuracy(const Totals& totals) const;
+  /// Writes a checkpoint, unless there is one of this training step or no directory.
+  void save(const Totals& epoch);
+  std::uint32_t check_replicas();
+
+  Communicator communicator;
+  Model<Scalar> model;
+  std::shared_ptr<const Dataset> training, test;
+  const TrainerOptions options;
+  const LossPointer<Scalar> loss;
+  Loader loader;
+  Optimizer<Scalar> optimizer;
+  TrainingRate rate;
+  TrainingMonitor monitor;
+  TrainingCheckpoints<Scalar> checkpoints;
+  CheckpointSchedule checkpoint_schedule;
+  TrainingStep<Scalar> step;
+  std::int64_t steps_done = 0;
+  double last_rate = 0;                       // of the last training step
+  Totals resumed;                             // sums of the epoch that a checkpoint interrupted
+  std::optional<Evaluation> last_evaluation;  // with the current parameters; empty after an update
+  std::atomic<bool> stop_asked{false};        // by Trainer::stop, on this replica
+  static_assert(std::atomic<bool>::is_always_lock_free, "Trainer::stop may be called in a signal handler");
+};
+
+}  // namespace farandole::trainer
