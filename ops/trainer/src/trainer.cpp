@@ -6,16 +6,17 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <utility>
 
 #include "checksum.h"
+#include "epoch_totals.h"
 #include "evaluation.h"
 #include "farandole/collectives/agreement.h"
 #include "farandole/internal/deadline.h"
 #include "farandole/internal/endpoint.h"
 #include "farandole/trainer/loader.h"
 #include "kernel_threads.h"
+#include "metric_sums.h"
 #include "mirror.h"
 #include "program_code.h"
 #include "shared_facts.h"
@@ -26,26 +27,6 @@
 
 namespace farandole::trainer {
 namespace {
-
-/// Sums over training steps.
-struct Totals {
-  double loss_sum = 0;
-  std::int64_t correct = 0, samples = 0;  // in the epoch, including the part before a resume
-  std::int64_t trained = 0;               // number of samples in this call
-  Seconds training{0}, exposed{0};        // time in this call
-
-  double loss() const { return per_sample(loss_sum); }
-  double accuracy() const { return per_sample(static_cast<double>(correct)); }
-  double images_per_second() const {
-    return training.count() > 0 ? static_cast<double>(trained) / training.count() : 0;
-  }
-  double exposed_share() const { return training.count() > 0 ? exposed / training : 0; }
-
- private:
-  double per_sample(double sum) const {
-    return samples > 0 ? sum / static_cast<double>(samples) : std::numeric_limits<double>::quiet_NaN();
-  }
-};
 
 void append(std::vector<SharedFact>& facts, const std::vector<SharedFact>& more) {
   facts.insert(facts.end(), more.begin(), more.end());
@@ -70,26 +51,28 @@ class ParameterSwap {
 
 }  // namespace
 
+/// More than 15 members: the parts of a training, and its position.
 template <class Scalar>
 struct Trainer<Scalar>::State {
   State(Communicator world, Model<Scalar> network, std::shared_ptr<const Dataset> training_data,
-        std::shared_ptr<const Dataset> test_data, TrainerOptions wanted, LossPointer<Scalar> wanted_loss);
+        std::shared_ptr<const Dataset> test_data, TrainerOptions wanted, LossPointer<Scalar> wanted_loss,
+        std::vector<MetricPointer<Scalar>> wanted_metrics);
 
   std::int64_t total_steps() const { return options.epochs * loader.batches_per_epoch(); }
   std::int64_t last_step() const {
     return options.max_steps > 0 ? std::min(options.max_steps, total_steps()) : total_steps();
   }
   /// Returns true if a replica asks to stop.
-  bool train_one_step(Totals& epoch);
+  bool train_one_step(EpochTotals& epoch);
   /// Raises DataError on all ranks if the loss is not a finite number. Says whether the data are the reason.
   void check_loss(const StepResult& result, std::span<const std::uint32_t> batch);
   void update();
-  void report_step(const StepResult& result, const Totals& epoch, Seconds taken) const;
-  void finish_epoch(const Totals& epoch);
-  void finish_stopped_epoch(const Totals& epoch) {
+  void report_step(const StepResult& result, const EpochTotals& epoch, Seconds taken) const;
+  void finish_epoch(const EpochTotals& epoch);
+  void finish_stopped_epoch(const EpochTotals& epoch) {
     rate.end_epoch_unevaluated(epoch.loss(), steps_done / loader.batches_per_epoch());
   }
-  EpochReport make_report(const Totals& totals);
+  EpochReport make_report(const EpochTotals& totals);
   /// Throws in a forked child, which would wait for kernel threads that it does not have.
   void check_process() const { internals(communicator).endpoint().faults().check_process(); }
   /// Checks that the model can take the data, and that all ranks have the same. Collective.
@@ -105,11 +88,10 @@ struct Trainer<Scalar>::State {
   }
   ParameterSwap<Scalar> parameters_to_evaluate();
   Evaluation evaluate(const Dataset& data);
-  /// The accuracy in training; NaN if the samples have no classes.
-  double accuracy(const Totals& totals) const {
-    return training->classes() > 0 ? totals.accuracy() : std::numeric_limits<double>::quiet_NaN();
+  std::vector<MetricResult> metrics_in(const EpochTotals& totals) const {
+    return call_program(communicator, "Metric::value", [&] { return metrics.results(totals.metrics); });
   }
-  void save(const Totals& epoch);
+  void save(const EpochTotals& epoch);
   std::uint32_t check_replicas();
 
   Communicator communicator;
@@ -117,6 +99,7 @@ struct Trainer<Scalar>::State {
   std::shared_ptr<const Dataset> training, test;
   const TrainerOptions options;
   const LossPointer<Scalar> loss;
+  const MetricSums<Scalar> metrics;
   Loader loader;
   Optimizer<Scalar> optimizer;
   TrainingRate rate;
@@ -124,7 +107,7 @@ struct Trainer<Scalar>::State {
   TrainingStep<Scalar> step;
   std::int64_t steps_done = 0;
   double last_rate = 0;                       // of the last training step
-  Totals resumed;                             // sums of the epoch that a checkpoint interrupted
+  EpochTotals resumed;                        // sums of the epoch that a checkpoint interrupted
   std::optional<Evaluation> last_evaluation;  // with the current parameters; empty after an update
 };
 
@@ -138,30 +121,31 @@ Model<Scalar> with_gradients_in_windows(Model<Scalar> model, Communicator& commu
 template <class Scalar>
 Trainer<Scalar>::State::State(Communicator world, Model<Scalar> network, std::shared_ptr<const Dataset> training_data,
                               std::shared_ptr<const Dataset> test_data, TrainerOptions wanted,
-                              LossPointer<Scalar> wanted_loss)
+                              LossPointer<Scalar> wanted_loss, std::vector<MetricPointer<Scalar>> wanted_metrics)
     : communicator(std::move(world)),
       model(with_gradients_in_windows(std::move(network), communicator)),
       training(std::move(training_data)),
       test(std::move(test_data)),
       options(std::move(wanted)),
       loss(std::move(wanted_loss)),
+      metrics(std::move(wanted_metrics), model.output_shape()),
       loader(training->size(), options.global_batch, options.seed),
       optimizer(options.optimizer, model.parameter_layout(), model.parameters().size()),
       rate(communicator, options, test != nullptr, loader.batches_per_epoch(), total_steps(), last_step()),
       checkpoints(communicator, model, optimizer, options, *training),
-      step(communicator, model, *loss, *training, options) {
+      step(communicator, model, *loss, metrics, *training, options) {
   const KernelThreads threads(kernel_threads(options, communicator));
   if (options.initialize) model.initialize(options.seed);
   const CheckpointState state = checkpoints.open();
   steps_done = state.training_step;
   resumed.loss_sum = state.loss_sum;
-  resumed.correct = state.correct;
+  resumed.metrics = metrics.restored(communicator, state.metrics);
   resumed.samples = state.position;
   rate.restore(state.plateau);
 }
 
 template <class Scalar>
-bool Trainer<Scalar>::State::train_one_step(Totals& epoch) {
+bool Trainer<Scalar>::State::train_one_step(EpochTotals& epoch) {
   const auto start = Clock::now();
   loader.start_epoch(steps_done / loader.batches_per_epoch());
   const auto batch = loader.batch(steps_done % loader.batches_per_epoch());
@@ -173,9 +157,7 @@ bool Trainer<Scalar>::State::train_one_step(Totals& epoch) {
   const Seconds taken = Clock::now() - start;
   epoch.training += taken;
   epoch.exposed += step.exposed();
-  epoch.loss_sum += result.loss_sum;
-  epoch.correct += result.correct;
-  epoch.samples += result.samples;
+  epoch.add(result);
   epoch.trained += static_cast<std::int64_t>(batch.size());
   report_step(result, epoch, taken);
   return result.stop_requested;
@@ -207,7 +189,7 @@ void Trainer<Scalar>::State::update() {
 }
 
 template <class Scalar>
-void Trainer<Scalar>::State::report_step(const StepResult& result, const Totals& epoch, Seconds taken) const {
+void Trainer<Scalar>::State::report_step(const StepResult& result, const EpochTotals& epoch, Seconds taken) const {
   if (!options.on_step) return;
   const std::int64_t per_epoch = loader.batches_per_epoch();
   const StepReport report{.training_step = steps_done,
@@ -216,7 +198,7 @@ void Trainer<Scalar>::State::report_step(const StepResult& result, const Totals&
                           .steps_per_epoch = per_epoch,
                           .loss = result.loss_sum / static_cast<double>(result.samples),
                           .epoch_loss = epoch.loss(),
-                          .epoch_accuracy = accuracy(epoch),
+                          .metrics = metrics_in(epoch),
                           .seconds = taken.count(),
                           .learning_rate = last_rate};
   call_program(communicator, "TrainerOptions::on_step", [&] { options.on_step(report); });
@@ -230,12 +212,12 @@ std::uint32_t Trainer<Scalar>::State::check_replicas() {
 }
 
 template <class Scalar>
-EpochReport Trainer<Scalar>::State::make_report(const Totals& totals) {
+EpochReport Trainer<Scalar>::State::make_report(const EpochTotals& totals) {
   const std::int64_t per_epoch = loader.batches_per_epoch();
   return {.epoch = (steps_done + per_epoch - 1) / per_epoch,
           .training_steps = steps_done,
           .loss = totals.loss(),
-          .accuracy = accuracy(totals),
+          .metrics = metrics_in(totals),
           .test = last_evaluation,
           .images_per_second = totals.images_per_second(),
           .seconds = totals.training.count(),
@@ -253,23 +235,23 @@ ParameterSwap<Scalar> Trainer<Scalar>::State::parameters_to_evaluate() {
 template <class Scalar>
 Evaluation Trainer<Scalar>::State::evaluate(const Dataset& data) {
   const ParameterSwap<Scalar> swap = parameters_to_evaluate();
-  return trainer::evaluate(communicator, model, *loss, data, options.evaluation_batch);
+  return trainer::evaluate(communicator, model, *loss, metrics, data, options.evaluation_batch);
 }
 
 template <class Scalar>
-void Trainer<Scalar>::State::save(const Totals& epoch) {
+void Trainer<Scalar>::State::save(const EpochTotals& epoch) {
   const std::int64_t per_epoch = loader.batches_per_epoch();
   CheckpointState state{.training_step = steps_done, .epoch = steps_done / per_epoch, .plateau = rate.state()};
   if (steps_done % per_epoch != 0) {
     state.position = epoch.samples;
     state.loss_sum = epoch.loss_sum;
-    state.correct = epoch.correct;
+    state.metrics = metrics.saved(epoch.metrics);
   }
   checkpoints.save(std::move(state));
 }
 
 template <class Scalar>
-void Trainer<Scalar>::State::finish_epoch(const Totals& epoch) {
+void Trainer<Scalar>::State::finish_epoch(const EpochTotals& epoch) {
   const std::int64_t done = steps_done / loader.batches_per_epoch();
   if (test && options.evaluate_every > 0 && done % options.evaluate_every == 0) {
     last_evaluation = evaluate(*test);
@@ -284,7 +266,8 @@ void Trainer<Scalar>::State::finish_epoch(const Totals& epoch) {
 
 template <class Scalar>
 Trainer<Scalar>::Trainer(Communicator communicator, Model<Scalar> model, std::shared_ptr<const Dataset> training,
-                         std::shared_ptr<const Dataset> test, TrainerOptions options, LossPointer<Scalar> loss) {
+                         std::shared_ptr<const Dataset> test, TrainerOptions options, LossPointer<Scalar> loss,
+                         std::vector<MetricPointer<Scalar>> metrics) {
   if (!communicator.valid()) {
     throw InvalidArgument("a trainer needs a communicator; this one is empty: never assigned, or moved from");
   }
@@ -298,16 +281,19 @@ Trainer<Scalar>::Trainer(Communicator communicator, Model<Scalar> model, std::sh
     append(facts, facts_of_rule<Scalar>(options.optimizer));
     append(facts, facts_of(model));
     facts.push_back({"the loss", loss->name()});
+    if (metrics.empty()) metrics = default_metrics<Scalar>(model.output_shape(), *training);
+    append(facts, facts_of(metrics));
   });
   require_same(communicator, facts);
   agree(communicator, [&] {
     check(options, {communicator.size(), *training, test.get(), model.input_shape()});
     loss->check(model.output_shape(), *training, kTrainingData);
     if (test) loss->check(model.output_shape(), *test, kTestData);
+    check_metrics(metrics, model.output_shape(), *training, test.get());
     const Optimizer<Scalar> checked(options.optimizer, model.parameter_layout(), 0);
   });
   state_ = std::make_unique<State>(std::move(communicator), std::move(model), std::move(training), std::move(test),
-                                   std::move(options), std::move(loss));
+                                   std::move(options), std::move(loss), std::move(metrics));
 }
 template <class Scalar>
 Trainer<Scalar>::~Trainer() = default;
@@ -326,7 +312,7 @@ EpochReport Trainer<Scalar>::fit() {
   state.check_process();
   const KernelThreads threads(kernel_threads(state.options, state.communicator));
   const std::int64_t per_epoch = state.loader.batches_per_epoch();
-  Totals epoch = std::exchange(state.resumed, {}), all;
+  EpochTotals epoch = std::exchange(state.resumed, {}), all;
   if (state.rate.needs_test_loss()) {
     state.last_evaluation = state.evaluate(*state.test);
     state.rate.end_epoch(epoch.loss(), state.last_evaluation);
@@ -344,10 +330,10 @@ EpochReport Trainer<Scalar>::fit() {
   state.save(epoch);
   if (state.test && !state.last_evaluation && !stopped) state.last_evaluation = state.evaluate(*state.test);
   all.loss_sum = epoch.loss_sum;
-  all.correct = epoch.correct;
+  all.metrics = epoch.metrics;
   all.samples = epoch.samples;
   // If this epoch is not complete, a later `fit` of this object continues the epoch from these sums.
-  state.resumed = {.loss_sum = epoch.loss_sum, .correct = epoch.correct, .samples = epoch.samples};
+  state.resumed = {.loss_sum = epoch.loss_sum, .metrics = epoch.metrics, .samples = epoch.samples};
   EpochReport report = state.make_report(all);
   report.stopped = stopped;
   return report;
@@ -357,7 +343,10 @@ template <class Scalar>
 Evaluation Trainer<Scalar>::evaluate(const Dataset& dataset) {
   State& state = this->state();
   const std::string what = "the data to evaluate";
-  state.check_to_use(dataset, what, [&] { state.loss->check(state.model.output_shape(), dataset, what); });
+  state.check_to_use(dataset, what, [&] {
+    state.loss->check(state.model.output_shape(), dataset, what);
+    state.metrics.check(state.model.output_shape(), dataset, what);
+  });
   const KernelThreads threads(kernel_threads(state.options, state.communicator));
   return state.evaluate(dataset);
 }

@@ -50,7 +50,7 @@ CheckpointState TrainingCheckpoints<Scalar>::open() {
     if (store_ && communicator_.rank() == 0) read(state);
   });
   PlateauState plateau = state.plateau.value_or(PlateauState{});
-  std::array<std::int64_t, 7> numbers{state.training_step,       state.epoch,        state.position, state.correct,
+  std::array<std::int64_t, 6> numbers{state.training_step,       state.epoch,        state.position,
                                       state.plateau.has_value(), plateau.bad_losses, plateau.pending};
   std::array<double, 3> sums{state.loss_sum, plateau.best, plateau.factor};
   communicator_.broadcast(numbers, 0);
@@ -61,10 +61,9 @@ CheckpointState TrainingCheckpoints<Scalar>::open() {
   state.training_step = numbers[0];
   state.epoch = numbers[1];
   state.position = numbers[2];
-  state.correct = numbers[3];
   state.loss_sum = sums[0];
-  if (numbers[4] != 0) {
-    state.plateau = {.best = sums[1], .bad_losses = numbers[5], .factor = sums[2], .pending = numbers[6] != 0};
+  if (numbers[3] != 0) {
+    state.plateau = {.best = sums[1], .bad_losses = numbers[4], .factor = sums[2], .pending = numbers[5] != 0};
   }
   return state;
 }

@@ -39,8 +39,8 @@ class Loss {
   virtual void check(const Shape& output, const Dataset& data, const std::string& what) const {
     (void)output, (void)data, (void)what;
   }
-  /// Returns the sum of the samples' losses. If `gradient` is not null, also resizes `*gradient` to `outputs` and writes
-  /// `scale` times the derivative of the loss sum by each output to it.
+  /// Returns the sum of the samples' losses. If `gradient` is not null, also resizes `*gradient` to `outputs` and
+  /// writes `scale` times the derivative of the loss sum by each output to it.
   virtual double evaluate(const Tensor<Scalar>& outputs, const Batch<Scalar>& batch, double scale,
                           Tensor<Scalar>* gradient) const = 0;
 };
@@ -48,8 +48,8 @@ class Loss {
 template <class Scalar>
 using LossPointer = std::shared_ptr<const Loss<Scalar>>;
 
-/// Returns the sum of the softmax cross-entropies of a batch. Stores scale * d(sum of losses)/d(logits) in `gradient`, unless
-/// `gradient` is null.
+/// Returns the sum of the softmax cross-entropies of a batch. Stores scale * d(sum of losses)/d(logits) in `gradient`,
+/// unless `gradient` is null.
 /// @param labels  a class per sample, in [0, classes)
 template <class Scalar>
 FARANDOLE_API double softmax_cross_entropy(const Tensor<Scalar>& logits, std::span<const std::int32_t> labels,

@@ -28,8 +28,8 @@ const MetricResult* find_metric(const std::vector<MetricResult>& metrics, std::s
 double metric_value(const std::vector<MetricResult>& metrics, std::string_view name);
 
 /// A number that is computed from sums over samples, such as right answers / answers. The trainer adds the sums of all
-/// replicas, so the value counts every sample once: it is not a mean of the batches' means. A maximum or a median cannot
-/// be a Metric.
+/// replicas, so the value counts every sample once: it is not a mean of the batches' means. A maximum or a median
+/// cannot be a Metric.
 ///
 ///     /// Fraction of the predictions that are at most 0.1 away from the target.
 ///     class Close final : public Metric<float> {
@@ -105,8 +105,8 @@ FARANDOLE_API MetricPointer<Scalar> mean_absolute_error_metric();
 /// "mean_squared_error": the mean of (output - target)^2. Sums: as mean_absolute_error_metric.
 template <class Scalar>
 FARANDOLE_API MetricPointer<Scalar> mean_squared_error_metric();
-/// "binary_accuracy", or "binary_accuracy, threshold 0.5": the fraction of targets that are on the outputs' side: output
-/// above `threshold` and target above 1/2, or neither. Sums: right targets, targets.
+/// "binary_accuracy", or "binary_accuracy, threshold 0.5": the fraction of targets that are on the outputs' side:
+/// output above `threshold` and target above 1/2, or neither. Sums: right targets, targets.
 /// @param threshold  0 for logits, as binary_cross_entropy_loss takes; 0.5 for a model that ends in a sigmoid
 /// @throws InvalidArgument  `threshold` is NaN
 template <class Scalar>

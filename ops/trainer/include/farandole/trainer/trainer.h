@@ -29,11 +29,11 @@ struct StepReport {
   std::int64_t epoch = 0;          ///< 1 for the first
   std::int64_t step_of_epoch = 0;  ///< 1 for the first
   std::int64_t steps_per_epoch = 0;
-  double loss = 0;                     ///< mean over the global batch
-  double epoch_loss = 0;               ///< mean over the epoch so far
-  std::vector<MetricResult> metrics = {};   ///< over the epoch so far
-  double seconds = 0;                  ///< duration of this training step on this replica, including waiting
-  double learning_rate = 0;            ///< of this training step
+  double loss = 0;                         ///< mean over the global batch
+  double epoch_loss = 0;                   ///< mean over the epoch so far
+  std::vector<MetricResult> metrics = {};  ///< over the epoch so far
+  double seconds = 0;                      ///< duration of this training step on this replica, including waiting
+  double learning_rate = 0;                ///< of this training step
 
   /// @throws InvalidArgument  there is no metric of this name (lists the metrics)
   double metric(std::string_view name) const { return metric_value(metrics, name); }
@@ -53,7 +53,7 @@ struct EpochReport {
   std::int64_t epoch = 0;                  ///< number of epochs begun
   std::int64_t training_steps = 0;         ///< number of training steps since the first epoch
   double loss = 0;                         ///< mean over the epoch's training samples; NaN if there were none
-  std::vector<MetricResult> metrics = {};       ///< over the epoch's training samples
+  std::vector<MetricResult> metrics = {};  ///< over the epoch's training samples
   std::optional<Evaluation> test;          ///< result on the test set, if it was evaluated
   double images_per_second = 0;            ///< in training, all replicas together
   double seconds = 0;                      ///< duration of the training steps, without evaluation and checkpoints
@@ -132,9 +132,9 @@ struct TrainerOptions {
 template <class Scalar>
 class Trainer {
  public:
-  /// Compares options, data (by size, shapes, classes and checksum), model, loss, metrics and precision across ranks; only
-  /// `kernel_threads` and the callbacks may differ. Every rank needs the complete data, because the trainer gives each
-  /// rank its part of each global batch. Then copies rank 0's parameters to all ranks; rank 0 reads them from a
+  /// Compares options, data (by size, shapes, classes and checksum), model, loss, metrics and precision across ranks;
+  /// only `kernel_threads` and the callbacks may differ. Every rank needs the complete data, because the trainer gives
+  /// each rank its part of each global batch. Then copies rank 0's parameters to all ranks; rank 0 reads them from a
   /// checkpoint (`resume`), draws them from the seed (`initialize`), or takes them from its model. Only rank 0 reads
   /// and writes checkpoints.
   ///
