@@ -80,7 +80,8 @@ po::variables_map parse_options(const std::vector<std::string>& arguments, const
   }
   for (const auto& [name, value] : options) {
     const auto* const text = boost::any_cast<std::string>(&value.value());
-    if (text != nullptr && text->empty() && !value.defaulted()) {
+    const bool takes_value = all.find(name, /*approx=*/false).semantic()->max_tokens() > 0;
+    if (takes_value && text != nullptr && text->empty() && !value.defaulted()) {
       throw InvalidArgument(fmt::format("--{} is empty; it needs a value.", name));
     }
   }

@@ -105,7 +105,7 @@ int main(int argc, char** argv) try {
     if (replica.rank() != 0) return;
     std::printf("%s%lld training steps on %d replicas: loss %.3f -> %.3f, test accuracy %.1f %%\n",
                 trainer.model().describe().c_str(), static_cast<long long>(report.training_steps),
-                strategy.num_replicas_in_sync(), first_loss, last_loss, 100 * report.test->accuracy);
+                strategy.num_replicas_in_sync(), first_loss, last_loss, 100 * report.test->metric("accuracy"));
   });
   return learned ? 0 : 1;
 } catch (const std::exception& error) {

@@ -203,7 +203,7 @@ TEST(Equivalence, EvaluationIsExactForAnyNumberOfReplicas) {
     });
     for (const Evaluation& evaluation : found) {
       EXPECT_EQ(evaluation.loss, one.report.test->loss);
-      EXPECT_EQ(evaluation.accuracy, one.report.test->accuracy);
+      EXPECT_EQ(evaluation.metric("accuracy"), one.report.test->metric("accuracy"));
     }
   }
 }

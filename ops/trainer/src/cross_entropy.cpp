@@ -44,15 +44,13 @@ struct Targets {
 };
 
 template <class Scalar>
-BatchResult cross_entropy(const Tensor<Scalar>& logits, const Targets& targets, double scale,
-                          Tensor<Scalar>* gradient) {
+double cross_entropy(const Tensor<Scalar>& logits, const Targets& targets, double scale, Tensor<Scalar>* gradient) {
   const std::int64_t samples = logits.samples(), classes = logits.sample_elements();
   check(samples, logits.shape(), targets.labels);
   if (gradient != nullptr) gradient->resize(samples, logits.shape());
 
   const double others = targets.smoothing / static_cast<double>(classes);
-  BatchResult result;
-  result.samples = samples;
+  double loss_sum = 0;
   std::vector<double> exponentials(static_cast<std::size_t>(classes));
   for (std::int64_t sample = 0; sample < samples; ++sample) {
     const Scalar* row = logits.data() + sample * classes;
@@ -68,8 +66,7 @@ BatchResult cross_entropy(const Tensor<Scalar>& logits, const Targets& targets, 
       expected *= 1 - targets.smoothing;
       for (std::int64_t c = 0; c < classes; ++c) expected += others * (static_cast<double>(row[c]) - *largest);
     }
-    result.loss_sum += weight * (std::log(sum) - expected);
-    if (largest - row == label) ++result.correct;
+    loss_sum += weight * (std::log(sum) - expected);
     if (gradient == nullptr) continue;
     Scalar* out = gradient->data() + sample * classes;
     for (std::int64_t c = 0; c < classes; ++c) {
@@ -77,7 +74,7 @@ BatchResult cross_entropy(const Tensor<Scalar>& logits, const Targets& targets, 
       out[c] = static_cast<Scalar>(weight * scale * (exponentials[static_cast<std::size_t>(c)] / sum - target));
     }
   }
-  return result;
+  return loss_sum;
 }
 
 template <class Scalar>
@@ -119,8 +116,8 @@ class CrossEntropy final : public Loss<Scalar> {
     }
   }
 
-  BatchResult evaluate(const Tensor<Scalar>& outputs, const Batch<Scalar>& batch, double scale,
-                       Tensor<Scalar>* gradient) const override {
+  double evaluate(const Tensor<Scalar>& outputs, const Batch<Scalar>& batch, double scale,
+                  Tensor<Scalar>* gradient) const override {
     return cross_entropy(outputs, {batch.labels, options_.label_smoothing, options_.class_weights, batch.weights},
                          scale, gradient);
   }
@@ -132,14 +129,14 @@ class CrossEntropy final : public Loss<Scalar> {
 }  // namespace
 
 template <class Scalar>
-BatchResult softmax_cross_entropy(const Tensor<Scalar>& logits, std::span<const std::int32_t> labels, double scale,
-                                  Tensor<Scalar>* gradient) {
+double softmax_cross_entropy(const Tensor<Scalar>& logits, std::span<const std::int32_t> labels, double scale,
+                             Tensor<Scalar>* gradient) {
   return cross_entropy(logits, {labels}, scale, gradient);
 }
-template BatchResult softmax_cross_entropy<float>(const Tensor<float>&, std::span<const std::int32_t>, double,
-                                                  Tensor<float>*);
-template BatchResult softmax_cross_entropy<double>(const Tensor<double>&, std::span<const std::int32_t>, double,
-                                                   Tensor<double>*);
+template double softmax_cross_entropy<float>(const Tensor<float>&, std::span<const std::int32_t>, double,
+                                             Tensor<float>*);
+template double softmax_cross_entropy<double>(const Tensor<double>&, std::span<const std::int32_t>, double,
+                                              Tensor<double>*);
 
 template <class Scalar>
 LossPointer<Scalar> cross_entropy_loss(CrossEntropyOptions options) {

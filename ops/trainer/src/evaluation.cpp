@@ -2,8 +2,8 @@
 #include "evaluation.h"
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "farandole/trainer/loader.h"
@@ -26,35 +26,82 @@ void for_each_batch(const Dataset& data, Range range, std::int64_t batch, Batch<
   }
 }
 
+/// Sums of loss and metrics over a data set, which do not depend on the number of replicas. Counts are added in any
+/// order, because their sums are exact. All other sums are kept apart for each batch until all batches are done.
+template <class Scalar>
+class EvaluationSums {
+ public:
+  EvaluationSums(const MetricSums<Scalar>& metrics, std::int64_t batches)
+      : metrics_(metrics), of_batch_(metrics.size()), batches_(static_cast<std::size_t>(batches)) {
+    std::size_t counts = 0;
+    for (const auto& part : metrics.parts()) (part.counts ? counts : row_) += part.count;
+    values_.resize(batches_ * row_ + counts);
+  }
+
+  void add(std::int64_t batch, double loss_sum, const Tensor<Scalar>& outputs, const Batch<Scalar>& gathered) {
+    std::fill(of_batch_.begin(), of_batch_.end(), 0.0);
+    metrics_.add(outputs, gathered, of_batch_);
+    double* row = values_.data() + static_cast<std::size_t>(batch) * row_;
+    double* counts = values_.data() + batches_ * row_;
+    *row++ = loss_sum;
+    for (const auto& part : metrics_.parts()) {
+      double*& to = part.counts ? counts : row;
+      for (std::size_t i = 0; i < part.count; ++i) *to++ += of_batch_[part.first + i];
+    }
+  }
+
+  /// Returns the sum of the losses, and the sums of all metrics, of all replicas. Collective; blocks.
+  std::pair<double, std::vector<double>> reduce(Communicator& communicator) {
+    // Each entry of a row is computed by a single replica; the other replicas add zero, which is exact.
+    if (communicator.size() > 1 && !values_.empty()) communicator.allreduce(values_, ReduceOp::kSum);
+    double loss_sum = 0;
+    std::vector<double> sums(metrics_.size());
+    const double* from = values_.data();
+    for (std::size_t batch = 0; batch < batches_; ++batch) {
+      loss_sum += *from++;
+      from = add_parts(/*counts=*/false, from, sums);
+    }
+    add_parts(/*counts=*/true, from, sums);
+    return {loss_sum, std::move(sums)};
+  }
+
+ private:
+  /// Adds the values of the metrics with these `counts` to `sums`. Returns the end of the values.
+  const double* add_parts(bool counts, const double* from, std::vector<double>& sums) const {
+    for (const auto& part : metrics_.parts()) {
+      if (part.counts != counts) continue;
+      for (std::size_t i = 0; i < part.count; ++i) sums[part.first + i] += *from++;
+    }
+    return from;
+  }
+
+  const MetricSums<Scalar>& metrics_;
+  std::vector<double> of_batch_;  // sums of all metrics of a batch
+  const std::size_t batches_;
+  std::size_t row_ = 1;         // values per batch: loss, and sums that are no counts
+  std::vector<double> values_;  // a row for each batch, then the counts
+};
+
 }  // namespace
 
 template <class Scalar>
-Evaluation evaluate(Communicator& communicator, Model<Scalar>& model, const Loss<Scalar>& loss, const Dataset& data,
-                    std::int64_t batch) {
-  if (data.size() == 0) return {};
+Evaluation evaluate(Communicator& communicator, Model<Scalar>& model, const Loss<Scalar>& loss,
+                    const MetricSums<Scalar>& metrics, const Dataset& data, std::int64_t batch) {
   const std::int64_t batches = (data.size() + batch - 1) / batch;
-  std::vector<double> sums(static_cast<std::size_t>(2 * batches));  // loss sum and right answers of each batch
   const Range own = part_of(batches, communicator.size(), communicator.rank());
   const std::int64_t begin = own.first * batch, end = std::min(data.size(), (own.first + own.count) * batch);
+  EvaluationSums<Scalar> sums(metrics, batches);
   Batch<Scalar> gathered;
   call_program(communicator, "an evaluation", [&] {
     for_each_batch(data, {begin, std::max<std::int64_t>(end - begin, 0)}, batch, gathered, [&](std::int64_t first) {
-      const auto entry = static_cast<std::size_t>(2 * (first / batch));
-      const BatchResult result = loss.evaluate(model.forward({}, gathered.inputs), gathered, 1.0, nullptr);
-      sums[entry] = result.loss_sum;
-      sums[entry + 1] = static_cast<double>(result.correct);
+      const Tensor<Scalar>& outputs = model.forward({}, gathered.inputs);
+      sums.add(first / batch, loss.evaluate(outputs, gathered, 1.0, nullptr), outputs, gathered);
     });
   });
-  // Each entry is computed by a single replica; the other replicas add zero, which is exact.
-  if (communicator.size() > 1) communicator.allreduce(sums, ReduceOp::kSum);
-  double loss_sum = 0, correct = 0;
-  for (std::size_t index = 0; index < sums.size(); index += 2) {
-    loss_sum += sums[index];
-    correct += sums[index + 1];
-  }
-  const auto count = static_cast<double>(data.size());
-  return {.loss = loss_sum / count,
-          .accuracy = data.classes() > 0 ? correct / count : std::numeric_limits<double>::quiet_NaN()};
+  const auto [loss_sum, of_metrics] = sums.reduce(communicator);
+  const std::span<const double> metric_sums(of_metrics);
+  return {.loss = data.size() > 0 ? loss_sum / static_cast<double>(data.size()) : 0,
+          .metrics = call_program(communicator, "Metric::value", [&] { return metrics.results(metric_sums); })};
 }
 
 template <class Scalar>
@@ -80,8 +127,10 @@ Tensor<Scalar> predict(Communicator& communicator, Model<Scalar>& model, const D
   return outputs;
 }
 
-template Evaluation evaluate(Communicator&, Model<float>&, const Loss<float>&, const Dataset&, std::int64_t);
-template Evaluation evaluate(Communicator&, Model<double>&, const Loss<double>&, const Dataset&, std::int64_t);
+template Evaluation evaluate(Communicator&, Model<float>&, const Loss<float>&, const MetricSums<float>&, const Dataset&,
+                             std::int64_t);
+template Evaluation evaluate(Communicator&, Model<double>&, const Loss<double>&, const MetricSums<double>&,
+                             const Dataset&, std::int64_t);
 template Tensor<float> predict(Communicator&, Model<float>&, const Dataset&, std::int64_t);
 template Tensor<double> predict(Communicator&, Model<double>&, const Dataset&, std::int64_t);
 

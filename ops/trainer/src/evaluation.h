@@ -3,15 +3,16 @@
 #pragma once
 
 #include "farandole/trainer/trainer.h"
+#include "metric_sums.h"
 
 namespace farandole::trainer {
 
-/// Computes mean loss and, if the samples have classes, accuracy over a data set, with moving statistics. The replicas
-/// share the batches; the sums of each batch are kept apart until all batches are done, so the result does not depend
-/// on the number of replicas. Collective; blocks. @param batch  samples per batch
+/// Computes mean loss and metrics over a data set, with moving statistics. The replicas share the batches; the sums of
+/// each batch are kept apart until all batches are done, so the result does not depend on the number of replicas.
+/// Collective; blocks. @param batch  samples per batch
 template <class Scalar>
-Evaluation evaluate(Communicator& communicator, Model<Scalar>& model, const Loss<Scalar>& loss, const Dataset& data,
-                    std::int64_t batch);
+Evaluation evaluate(Communicator& communicator, Model<Scalar>& model, const Loss<Scalar>& loss,
+                    const MetricSums<Scalar>& metrics, const Dataset& data, std::int64_t batch);
 
 /// Computes the outputs of all samples, with moving statistics, on every rank. Collective; blocks.
 /// @param batch  samples per forward pass

@@ -16,7 +16,8 @@ namespace {
 using Tensors = std::span<const CheckpointTensor>;
 
 constexpr const char* kFormat = "farandole checkpoint";
-constexpr int kVersion = 1;
+// Version 1 has the epoch's right answers ("epoch_correct") instead of the metrics.
+constexpr int kVersion = 2;
 constexpr const char* kOwnChecksum = "manifest_crc32";
 
 /// Checksum of the manifest's text. The caller has left out the field that holds this checksum.
@@ -90,21 +91,43 @@ Json describe_options(const std::vector<std::pair<std::string, std::string>>& op
   return object;
 }
 
+// JSON has neither infinity nor NaN: both are written as null, and read as NaN.
+Json describe_metrics(const std::vector<EpochMetric>& metrics) {
+  Json list = Json::array();
+  for (const EpochMetric& metric : metrics) list.push_back({{"name", metric.name}, {"sums", metric.sums}});
+  return list;
+}
+
+std::vector<EpochMetric> read_metrics(const Json& manifest, const CheckpointState& state) {
+  if (manifest.at("version") == 1) {
+    const auto correct = static_cast<double>(count_from(manifest.at("epoch_correct")));
+    return {{"accuracy", {correct, static_cast<double>(state.position)}}};
+  }
+  std::vector<EpochMetric> metrics;
+  for (const Json& each : manifest.at("epoch_metrics")) {
+    EpochMetric& metric = metrics.emplace_back(EpochMetric{each.at("name").get<std::string>(), {}});
+    for (const Json& sum : each.at("sums")) {
+      metric.sums.push_back(sum.is_null() ? std::numeric_limits<double>::quiet_NaN() : sum.get<double>());
+    }
+  }
+  return metrics;
+}
+
 Manifest read(Json& manifest) {
   if (manifest.at("format") != kFormat) throw DataError("not the manifest of a checkpoint");
   const auto own_checksum = manifest.at(kOwnChecksum).get<std::string>();
   manifest.erase(kOwnChecksum);
   if (own_checksum != checksum_of_text(manifest)) throw DataError("altered: its checksum differs");
-  if (manifest.at("version") != kVersion) {
-    throw Unsupported(fmt::format("version {} of the format; this program reads version {}",
+  if (manifest.at("version") != 1 && manifest.at("version") != kVersion) {
+    throw Unsupported(fmt::format("version {} of the format; this program reads versions 1 to {}",
                                   manifest.at("version").dump(), kVersion));
   }
   Manifest result;
   result.state = {.training_step = count_from(manifest.at("training_step")),
                   .epoch = count_from(manifest.at("epoch")),
                   .position = count_from(manifest.at("position")),
-                  .loss_sum = manifest.at("epoch_loss_sum").get<double>(),
-                  .correct = count_from(manifest.at("epoch_correct"))};
+                  .loss_sum = manifest.at("epoch_loss_sum").get<double>()};
+  result.state.metrics = read_metrics(manifest, result.state);
   result.state.options = read_options(manifest.at("options"));
   // Manifests of trainings without such a state, and of older programs, do not have these fields.
   if (const auto plateau = manifest.find("plateau"); plateau != manifest.end()) {
@@ -138,7 +161,7 @@ std::string write_manifest(const CheckpointState& state, Tensors model, Tensors 
                 {"epoch", state.epoch},
                 {"position", state.position},
                 {"epoch_loss_sum", state.loss_sum},
-                {"epoch_correct", state.correct},
+                {"epoch_metrics", describe_metrics(state.metrics)},
                 {"options", describe_options(state.options)},
                 {"model", describe_tensors(model)},
                 {"optimizer", describe_tensors(optimizer)}};

@@ -69,15 +69,15 @@ class TargetLoss final : public Loss<Scalar> {
                                       name(), describe(output), what, found));
   }
 
-  BatchResult evaluate(const Tensor<Scalar>& outputs, const Batch<Scalar>& batch, double scale,
-                       Tensor<Scalar>* gradient) const override {
+  double evaluate(const Tensor<Scalar>& outputs, const Batch<Scalar>& batch, double scale,
+                  Tensor<Scalar>* gradient) const override {
     if (batch.targets.size() != outputs.size()) {
       throw InvalidArgument(
           fmt::format("the loss {}: {} outputs, but {} targets", name(), outputs.size(), batch.targets.size()));
     }
     if (gradient != nullptr) gradient->resize(outputs.samples(), outputs.shape());
     const std::int64_t count = outputs.sample_elements();
-    BatchResult result{.samples = outputs.samples()};
+    double loss_sum = 0;
     for (std::int64_t sample = 0; sample < outputs.samples(); ++sample) {
       const double factor = batch.weight(sample) / static_cast<double>(count);
       double sum = 0;
@@ -86,9 +86,9 @@ class TargetLoss final : public Loss<Scalar> {
         sum += point.loss;
         if (gradient != nullptr) gradient->data()[i] = static_cast<Scalar>(scale * factor * point.slope);
       }
-      result.loss_sum += factor * sum;
+      loss_sum += factor * sum;
     }
-    return result;
+    return loss_sum;
   }
 
  private:

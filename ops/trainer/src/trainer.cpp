@@ -5,6 +5,7 @@
 
 #include "farandole/collectives/agreement.h"
 #include "kernel_threads.h"
+#include "metric_sums.h"
 #include "shared_facts.h"
 #include "trainer_options.h"
 #include "training.h"
@@ -16,6 +17,13 @@ void append(std::vector<SharedFact>& facts, const std::vector<SharedFact>& more)
   facts.insert(facts.end(), more.begin(), more.end());
 }
 
+template <class Scalar>
+std::vector<std::string> names_of(const std::vector<MetricPointer<Scalar>>& metrics) {
+  std::vector<std::string> names;
+  for (const MetricPointer<Scalar>& metric : metrics) names.push_back(metric->name());
+  return names;
+}
+
 }  // namespace
 
 template <class Scalar>
@@ -25,7 +33,8 @@ struct Trainer<Scalar>::State final : Training<Scalar> {
 
 template <class Scalar>
 Trainer<Scalar>::Trainer(Communicator communicator, Model<Scalar> model, std::shared_ptr<const Dataset> training,
-                         std::shared_ptr<const Dataset> test, TrainerOptions options, LossPointer<Scalar> loss) {
+                         std::shared_ptr<const Dataset> test, TrainerOptions options, LossPointer<Scalar> loss,
+                         std::vector<MetricPointer<Scalar>> metrics) {
   if (!communicator.valid()) {
     throw InvalidArgument("a trainer needs a communicator; this one is empty: never assigned, or moved from");
   }
@@ -39,16 +48,19 @@ Trainer<Scalar>::Trainer(Communicator communicator, Model<Scalar> model, std::sh
     append(facts, facts_of_rule<Scalar>(options.optimizer));
     append(facts, facts_of(model));
     facts.push_back({"the loss", loss->name()});
+    if (metrics.empty()) metrics = default_metrics<Scalar>(model.output_shape(), *training);
+    append(facts, facts_of(metrics));
   });
   require_same(communicator, facts);
   agree(communicator, [&] {
-    check(options, {communicator.size(), *training, test.get(), model.input_shape()});
+    check(options, {communicator.size(), *training, test.get(), model.input_shape(), names_of(metrics)});
     loss->check(model.output_shape(), *training, kTrainingData);
     if (test) loss->check(model.output_shape(), *test, kTestData);
+    check_metrics(metrics, model.output_shape(), *training, test.get());
     const Optimizer<Scalar> checked(options.optimizer, model.parameter_layout(), 0);
   });
   state_ = std::make_unique<State>(std::move(communicator), std::move(model), std::move(training), std::move(test),
-                                   std::move(options), std::move(loss));
+                                   std::move(options), std::move(loss), std::move(metrics));
 }
 template <class Scalar>
 Trainer<Scalar>::~Trainer() = default;
@@ -80,7 +92,10 @@ template <class Scalar>
 Evaluation Trainer<Scalar>::evaluate(const Dataset& dataset) {
   State& state = this->state();
   const std::string what = "the data to evaluate";
-  state.check_to_use(dataset, what, [&] { state.loss->check(state.model.output_shape(), dataset, what); });
+  state.check_to_use(dataset, what, [&] {
+    state.loss->check(state.model.output_shape(), dataset, what);
+    state.metrics.check(state.model.output_shape(), dataset, what);
+  });
   const KernelThreads threads(kernel_threads(state.options, state.communicator));
   return state.evaluate(dataset);
 }

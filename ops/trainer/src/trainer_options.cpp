@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <string>
@@ -78,16 +79,17 @@ void check_batches(const TrainerOptions& options, const TrainingFacts& facts) {
   at_least("the evaluation batch", options.evaluation_batch, 1);
 }
 
-void check_monitor(const MonitorOptions& monitor, const Dataset& training) {
+void check_monitor(const MonitorOptions& monitor, const std::vector<std::string>& metrics) {
   at_least("the monitor's patience", monitor.patience, 0);
   if (!(monitor.min_delta >= 0) || !std::isfinite(monitor.min_delta)) {
     throw InvalidArgument(
         fmt::format("the monitor's smallest change is {}; it must be finite and at least 0", monitor.min_delta));
   }
-  if (monitor.value == "loss" || (monitor.value == "accuracy" && training.classes() > 0)) return;
-  throw InvalidArgument(
-      fmt::format("the monitor watches '{}', which this training does not compute; it computes loss{}", monitor.value,
-                  training.classes() > 0 ? ", accuracy" : ""));
+  std::vector<std::string> known{"loss"};
+  known.insert(known.end(), metrics.begin(), metrics.end());
+  if (std::find(known.begin(), known.end(), monitor.value) != known.end()) return;
+  throw InvalidArgument(fmt::format("the monitor watches '{}', which this training does not compute; it computes {}",
+                                    monitor.value, fmt::join(known, ", ")));
 }
 
 }  // namespace
@@ -128,7 +130,7 @@ void check(const TrainerOptions& options, const TrainingFacts& facts) {
   if (checkpoints.keep_best && checkpoints.directory.empty()) {
     throw InvalidArgument("keeping the best checkpoint needs a checkpoint directory");
   }
-  check_monitor(options.monitor, facts.training);
+  check_monitor(options.monitor, facts.metrics);
   if (!options.averaging && facts.replicas > 1 && options.stop_requested) {
     throw InvalidArgument(
         "without averaging the replicas share nothing in a training step, so they cannot stop together; "

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "farandole/trainer/trainer.h"
 
@@ -18,6 +19,7 @@ struct TrainingFacts {
   const Dataset& training;
   const Dataset* test = nullptr;
   const Shape& model_input;
+  std::vector<std::string> metrics = {};  ///< names of the metrics
 };
 
 /// Checks that the model can take the samples of a data set. @param what  name of the data set for messages, such as

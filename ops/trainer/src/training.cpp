@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <limits>
 #include <utility>
 
 #include "checksum.h"
@@ -13,7 +12,6 @@
 #include "farandole/internal/endpoint.h"
 #include "kernel_threads.h"
 #include "mirror.h"
-#include "program_code.h"
 
 namespace farandole::trainer {
 namespace {
@@ -30,26 +28,27 @@ Model<Scalar> with_gradients_in_windows(Model<Scalar> model, Communicator& commu
 template <class Scalar>
 Training<Scalar>::Training(Communicator world, Model<Scalar> network, std::shared_ptr<const Dataset> training_data,
                            std::shared_ptr<const Dataset> test_data, TrainerOptions wanted,
-                           LossPointer<Scalar> wanted_loss)
+                           LossPointer<Scalar> wanted_loss, std::vector<MetricPointer<Scalar>> wanted_metrics)
     : communicator(std::move(world)),
       model(with_gradients_in_windows(std::move(network), communicator)),
       training(std::move(training_data)),
       test(std::move(test_data)),
       options(std::move(wanted)),
       loss(std::move(wanted_loss)),
+      metrics(std::move(wanted_metrics), model.output_shape()),
       loader(training->size(), options.global_batch, options.seed),
       optimizer(options.optimizer, model.parameter_layout(), model.parameters().size()),
       rate(communicator, options, test != nullptr, loader.batches_per_epoch(), total_steps(), last_step()),
       monitor(options, test != nullptr),
       checkpoints(communicator, model, optimizer, options, *training),
       checkpoint_schedule(options.checkpoints),
-      step(communicator, model, *loss, *training, options) {
+      step(communicator, model, *loss, metrics, *training, options) {
   const KernelThreads threads(kernel_threads(options, communicator));
   if (options.initialize) model.initialize(options.seed);
   const CheckpointState state = checkpoints.open();
   steps_done = state.training_step;
   resumed.loss_sum = state.loss_sum;
-  resumed.correct = state.correct;
+  resumed.metrics = metrics.restored(communicator, state.metrics);
   resumed.samples = state.position;
   rate.restore(state.plateau);
   monitor.restore(state.monitor);
@@ -61,15 +60,10 @@ void Training<Scalar>::check_process() const {
 }
 
 template <class Scalar>
-double Training<Scalar>::accuracy(const Totals& totals) const {
-  return training->classes() > 0 ? totals.accuracy() : std::numeric_limits<double>::quiet_NaN();
-}
-
-template <class Scalar>
 EpochReport Training<Scalar>::fit() {
   const KernelThreads threads(kernel_threads(options, communicator));
   const std::int64_t per_epoch = loader.batches_per_epoch();
-  Totals epoch = std::exchange(resumed, {}), all;
+  EpochTotals epoch = std::exchange(resumed, {}), all;
   catch_up_evaluation(epoch);
   checkpoint_schedule.written();  // the time between two calls does not count
   bool stopped = false, begins = true;
@@ -113,7 +107,7 @@ void Training<Scalar>::begin_epoch() const {
 }
 
 template <class Scalar>
-StepVotes Training<Scalar>::train_one_step(Totals& epoch) {
+StepVotes Training<Scalar>::train_one_step(EpochTotals& epoch) {
   const auto start = Clock::now();
   if (options.before_step) {
     call_program(communicator, "TrainerOptions::before_step", [&] { options.before_step(steps_done + 1); });
@@ -128,9 +122,7 @@ StepVotes Training<Scalar>::train_one_step(Totals& epoch) {
   const Seconds taken = Clock::now() - start;
   epoch.training += taken;
   epoch.exposed += step.exposed();
-  epoch.loss_sum += result.loss_sum;
-  epoch.correct += result.correct;
-  epoch.samples += result.samples;
+  epoch.add(result);
   epoch.trained += static_cast<std::int64_t>(batch.size());
   report_step(result, epoch, taken);
   return result.votes;
@@ -171,7 +163,7 @@ void Training<Scalar>::update() {
 }
 
 template <class Scalar>
-void Training<Scalar>::report_step(const StepResult& result, const Totals& epoch, Seconds taken) const {
+void Training<Scalar>::report_step(const StepResult& result, const EpochTotals& epoch, Seconds taken) const {
   if (!options.on_step) return;
   const std::int64_t per_epoch = loader.batches_per_epoch();
   const StepReport report{.training_step = steps_done,
@@ -180,7 +172,7 @@ void Training<Scalar>::report_step(const StepResult& result, const Totals& epoch
                           .steps_per_epoch = per_epoch,
                           .loss = result.loss_sum / static_cast<double>(result.samples),
                           .epoch_loss = epoch.loss(),
-                          .epoch_accuracy = accuracy(epoch),
+                          .metrics = metrics_in(epoch),
                           .seconds = taken.count(),
                           .exposed_communication_seconds = step.exposed().count(),
                           .learning_rate = last_rate};
@@ -188,7 +180,7 @@ void Training<Scalar>::report_step(const StepResult& result, const Totals& epoch
 }
 
 template <class Scalar>
-void Training<Scalar>::catch_up_evaluation(const Totals& epoch) {
+void Training<Scalar>::catch_up_evaluation(const EpochTotals& epoch) {
   if (!rate.needs_test_loss() && !monitor.needs_test_result()) return;
   last_evaluation = evaluate(*test);
   if (rate.needs_test_loss()) rate.end_epoch(epoch.loss(), last_evaluation);
@@ -196,7 +188,7 @@ void Training<Scalar>::catch_up_evaluation(const Totals& epoch) {
 }
 
 template <class Scalar>
-bool Training<Scalar>::finish_epoch(const Totals& epoch, bool wants_checkpoint) {
+bool Training<Scalar>::finish_epoch(const EpochTotals& epoch, bool wants_checkpoint) {
   const std::int64_t done = steps_done / loader.batches_per_epoch();
   if (test && options.evaluate_every > 0 && done % options.evaluate_every == 0) {
     last_evaluation = evaluate(*test);
@@ -212,7 +204,7 @@ bool Training<Scalar>::finish_epoch(const Totals& epoch, bool wants_checkpoint) 
 }
 
 template <class Scalar>
-void Training<Scalar>::finish_stopped_epoch(const Totals& epoch) {
+void Training<Scalar>::finish_stopped_epoch(const EpochTotals& epoch) {
   const std::int64_t done = steps_done / loader.batches_per_epoch();
   rate.end_epoch_unevaluated(epoch.loss(), done);
   monitor.end_epoch_unevaluated(make_report(epoch), done);
@@ -235,12 +227,12 @@ std::uint32_t Training<Scalar>::check_replicas() {
 }
 
 template <class Scalar>
-EpochReport Training<Scalar>::make_report(const Totals& totals) {
+EpochReport Training<Scalar>::make_report(const EpochTotals& totals) {
   const std::int64_t per_epoch = loader.batches_per_epoch();
   return {.epoch = (steps_done + per_epoch - 1) / per_epoch,
           .training_steps = steps_done,
           .loss = totals.loss(),
-          .accuracy = accuracy(totals),
+          .metrics = metrics_in(totals),
           .test = last_evaluation,
           .images_per_second = totals.images_per_second(),
           .seconds = totals.training.count(),
@@ -258,7 +250,7 @@ ParameterSwap<Scalar> Training<Scalar>::parameters_to_evaluate() {
 template <class Scalar>
 Evaluation Training<Scalar>::evaluate(const Dataset& data) {
   const ParameterSwap<Scalar> swap = parameters_to_evaluate();
-  return trainer::evaluate(communicator, model, *loss, data, options.evaluation_batch);
+  return trainer::evaluate(communicator, model, *loss, metrics, data, options.evaluation_batch);
 }
 
 template <class Scalar>
@@ -268,7 +260,7 @@ Tensor<Scalar> Training<Scalar>::predict(const Dataset& data) {
 }
 
 template <class Scalar>
-void Training<Scalar>::save(const Totals& epoch) {
+void Training<Scalar>::save(const EpochTotals& epoch) {
   if (!checkpoints.is_needed(steps_done)) return;
   if (options.before_checkpoint) {
     call_program(communicator, "TrainerOptions::before_checkpoint", [&] { options.before_checkpoint(steps_done); });
@@ -282,7 +274,7 @@ void Training<Scalar>::save(const Totals& epoch) {
   if (steps_done % per_epoch != 0) {
     state.position = epoch.samples;
     state.loss_sum = epoch.loss_sum;
-    state.correct = epoch.correct;
+    state.metrics = metrics.saved(epoch.metrics);
   }
   checkpoints.save(std::move(state));
   checkpoint_schedule.written();

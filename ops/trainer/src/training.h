@@ -11,12 +11,14 @@
 #include <string>
 
 #include "checkpoint_schedule.h"
+#include "epoch_totals.h"
 #include "farandole/collectives/agreement.h"
 #include "farandole/trainer/loader.h"
 #include "farandole/trainer/trainer.h"
+#include "metric_sums.h"
 #include "parameter_swap.h"
+#include "program_code.h"
 #include "shared_facts.h"
-#include "totals.h"
 #include "trainer_options.h"
 #include "training_checkpoints.h"
 #include "training_monitor.h"
@@ -25,11 +27,12 @@
 
 namespace farandole::trainer {
 
-/// Functions are collective, unless they are const.
+/// Functions are collective, unless they are const. More than 15 members: the parts of a training, and its position.
 template <class Scalar>
 struct Training {
   Training(Communicator world, Model<Scalar> network, std::shared_ptr<const Dataset> training_data,
-           std::shared_ptr<const Dataset> test_data, TrainerOptions wanted, LossPointer<Scalar> wanted_loss);
+           std::shared_ptr<const Dataset> test_data, TrainerOptions wanted, LossPointer<Scalar> wanted_loss,
+           std::vector<MetricPointer<Scalar>> wanted_metrics);
 
   EpochReport fit();
   Evaluation evaluate(const Dataset& data);
@@ -56,26 +59,27 @@ struct Training {
 
   void begin_epoch() const;
   /// Returns the requests of all replicas.
-  StepVotes train_one_step(Totals& epoch);
+  StepVotes train_one_step(EpochTotals& epoch);
   StepVotes vote() const;
   /// Raises DataError on all ranks if the loss is not a finite number. Says whether the data are the reason.
   void check_loss(const StepResult& result, std::span<const std::uint32_t> batch);
   void update();
-  void report_step(const StepResult& result, const Totals& epoch, Seconds taken) const;
+  void report_step(const StepResult& result, const EpochTotals& epoch, Seconds taken) const;
   /// Evaluates if an epoch ended without the evaluation that the learning rate or the monitor needs.
-  void catch_up_evaluation(const Totals& epoch);
+  void catch_up_evaluation(const EpochTotals& epoch);
   /// @param wants_checkpoint  a replica has asked for a checkpoint. Returns true if a replica has asked to stop.
-  bool finish_epoch(const Totals& epoch, bool wants_checkpoint);
+  bool finish_epoch(const EpochTotals& epoch, bool wants_checkpoint);
   /// Ends an epoch whose last step was followed by a request to stop.
-  void finish_stopped_epoch(const Totals& epoch);
+  void finish_stopped_epoch(const EpochTotals& epoch);
   /// Returns true if `stop` was called on any replica.
   bool agree_to_stop();
-  EpochReport make_report(const Totals& totals);
+  EpochReport make_report(const EpochTotals& totals);
   ParameterSwap<Scalar> parameters_to_evaluate();
-  /// The accuracy in training; NaN if the samples have no classes.
-  double accuracy(const Totals& totals) const;
+  std::vector<MetricResult> metrics_in(const EpochTotals& totals) const {
+    return call_program(communicator, "Metric::value", [&] { return metrics.results(totals.metrics); });
+  }
   /// Writes a checkpoint, unless there is one of this training step or no directory.
-  void save(const Totals& epoch);
+  void save(const EpochTotals& epoch);
   std::uint32_t check_replicas();
 
   Communicator communicator;
@@ -83,6 +87,7 @@ struct Training {
   std::shared_ptr<const Dataset> training, test;
   const TrainerOptions options;
   const LossPointer<Scalar> loss;
+  const MetricSums<Scalar> metrics;
   Loader loader;
   Optimizer<Scalar> optimizer;
   TrainingRate rate;
@@ -92,7 +97,7 @@ struct Training {
   TrainingStep<Scalar> step;
   std::int64_t steps_done = 0;
   double last_rate = 0;                       // of the last training step
-  Totals resumed;                             // sums of the epoch that a checkpoint interrupted
+  EpochTotals resumed;                        // sums of the epoch that a checkpoint interrupted
   std::optional<Evaluation> last_evaluation;  // with the current parameters; empty after an update
   std::atomic<bool> stop_asked{false};        // by Trainer::stop, on this replica
   static_assert(std::atomic<bool>::is_always_lock_free, "Trainer::stop may be called in a signal handler");

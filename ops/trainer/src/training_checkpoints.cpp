@@ -87,10 +87,16 @@ CheckpointState TrainingCheckpoints<Scalar>::open() {
   });
   const PlateauState plateau = state.plateau.value_or(PlateauState{});
   const MonitorState monitor = state.monitor.value_or(MonitorState{});
-  std::array<std::int64_t, 11> numbers{
-      state.training_step,       state.epoch,         state.position,  state.correct,
-      state.plateau.has_value(), plateau.bad_losses,  plateau.pending, state.monitor.has_value(),
-      monitor.best_step,         monitor.bad_results, monitor.pending};
+  std::array<std::int64_t, 10> numbers{state.training_step,
+                                       state.epoch,
+                                       state.position,
+                                       state.plateau.has_value(),
+                                       plateau.bad_losses,
+                                       plateau.pending,
+                                       state.monitor.has_value(),
+                                       monitor.best_step,
+                                       monitor.bad_results,
+                                       monitor.pending};
   std::array<double, 4> sums{state.loss_sum, plateau.best, plateau.factor, monitor.best};
   communicator_.broadcast(numbers, 0);
   communicator_.broadcast(sums, 0);
@@ -100,13 +106,12 @@ CheckpointState TrainingCheckpoints<Scalar>::open() {
   state.training_step = numbers[0];
   state.epoch = numbers[1];
   state.position = numbers[2];
-  state.correct = numbers[3];
   state.loss_sum = sums[0];
-  if (numbers[4] != 0) {
-    state.plateau = {.best = sums[1], .bad_losses = numbers[5], .factor = sums[2], .pending = numbers[6] != 0};
+  if (numbers[3] != 0) {
+    state.plateau = {.best = sums[1], .bad_losses = numbers[4], .factor = sums[2], .pending = numbers[5] != 0};
   }
-  if (numbers[7] != 0) {
-    state.monitor = {.best = sums[3], .best_step = numbers[8], .bad_results = numbers[9], .pending = numbers[10] != 0};
+  if (numbers[6] != 0) {
+    state.monitor = {.best = sums[3], .best_step = numbers[7], .bad_results = numbers[8], .pending = numbers[9] != 0};
   }
   if (resume_) last_saved_ = state.training_step;
   return state;

@@ -19,7 +19,8 @@ class TrainingCheckpoints {
                       const TrainerOptions& options, const Dataset& training);
 
   /// Prepares the directory, resumes if the options ask for that, and copies rank 0's state to all replicas.
-  /// Collective; blocks. Returns the position in training. @throws InvalidArgument, DataError  on all ranks
+  /// Collective; blocks. Returns the position in training; `metrics` and `options` on rank 0 only. @throws
+  /// InvalidArgument, DataError  on all ranks
   CheckpointState open();
   /// Returns false without a directory, and if this training step has been saved; the same on all ranks.
   bool is_needed(std::int64_t training_step) const { return store_ && last_saved_ != training_step; }

@@ -9,7 +9,7 @@ namespace {
 /// The value of a report with this name. @param results  an EpochReport or an Evaluation
 template <class Results>
 double value_of(const Results& results, const std::string& name) {
-  return name == "loss" ? results.loss : results.accuracy;
+  return name == "loss" ? results.loss : results.metric(name);
 }
 
 }  // namespace

@@ -12,6 +12,9 @@
 namespace farandole::trainer {
 namespace {
 
+// Layout of the sums of a training step.
+constexpr std::size_t kLoss = 0, kSamples = 1, kStopVotes = 2, kCheckpointVotes = 3, kMetrics = 4;
+
 template <class Scalar>
 void add(std::span<Scalar> sum, std::span<const Scalar> more) {
   Scalar* to = sum.data();
@@ -29,10 +32,12 @@ bool is_finite(const Tensor<Scalar>& tensor, std::int64_t sample) {
 
 template <class Scalar>
 TrainingStep<Scalar>::TrainingStep(Communicator& communicator, Model<Scalar>& model, const Loss<Scalar>& loss,
-                                   const Dataset& data, const TrainerOptions& options)
+                                   const MetricSums<Scalar>& metrics, const Dataset& data,
+                                   const TrainerOptions& options)
     : communicator_(communicator),
       model_(model),
       loss_(loss),
+      metrics_(metrics),
       data_(data),
       options_(options),
       reducing_(options.averaging && communicator.size() > 1) {
@@ -58,25 +63,33 @@ StepResult TrainingStep<Scalar>::run(std::span<const std::uint32_t> batch, std::
                                      const std::function<StepVotes()>& vote) {
   pass_.training_step = training_step;
   exposed_ = Seconds{0};
-  return options_.deterministic ? run_deterministic(batch, vote) : run_overlapped(batch, vote);
+  sums_.assign(kMetrics + metrics_.size(), 0);
+  options_.deterministic ? run_deterministic(batch, vote) : run_overlapped(batch, vote);
+  return {.loss_sum = sums_[kLoss],
+          .samples = static_cast<std::int64_t>(sums_[kSamples]),
+          .votes = {.stop = sums_[kStopVotes] > 0, .checkpoint = sums_[kCheckpointVotes] > 0},
+          .metrics = std::span(sums_).subspan(kMetrics)};
 }
 
 template <class Scalar>
-StepResult TrainingStep<Scalar>::run_overlapped(std::span<const std::uint32_t> batch,
-                                                const std::function<StepVotes()>& vote) {
+void TrainingStep<Scalar>::take_votes(const std::function<StepVotes()>& vote) {
+  const StepVotes votes = vote();
+  sums_[kStopVotes] = votes.stop ? 1 : 0;
+  sums_[kCheckpointVotes] = votes.checkpoint ? 1 : 0;
+}
+
+template <class Scalar>
+void TrainingStep<Scalar>::run_overlapped(std::span<const std::uint32_t> batch,
+                                          const std::function<StepVotes()>& vote) {
   const auto all = static_cast<std::int64_t>(batch.size());
   const Range own = part_of(all, communicator_.size(), communicator_.rank());
   const double scale = 1.0 / static_cast<double>(options_.averaging ? all : std::max<std::int64_t>(own.count, 1));
-  // Sums of loss, right answers, samples, votes to stop, votes for a checkpoint.
-  std::array<double, 5> result{0, 0, static_cast<double>(own.count), 0, 0};
   bool accumulated = false;
   for (std::int64_t index = 0; index < options_.accumulate; ++index) {
     Range part = part_of(own.count, options_.accumulate, index);
     if (part.count == 0) continue;  // the last micro-batch is empty only if all are empty
     part.first += own.first;
-    const BatchResult partial = forward(batch, {part, scale});
-    result[0] += partial.loss_sum;
-    result[1] += static_cast<double>(partial.correct);
+    forward(batch, {part, scale});
     if (index + 1 == options_.accumulate) {
       backward_and_average(accumulated);
     } else {
@@ -93,14 +106,8 @@ StepResult TrainingStep<Scalar>::run_overlapped(std::span<const std::uint32_t> b
     averager_->wait();
     exposed_ = averager_->exposed();
   }
-  const StepVotes votes = vote();
-  result[3] = votes.stop ? 1 : 0;
-  result[4] = votes.checkpoint ? 1 : 0;
-  if (averager_) communicator_.allreduce(result, ReduceOp::kSum);
-  return {result[0],
-          static_cast<std::int64_t>(result[1]),
-          static_cast<std::int64_t>(result[2]),
-          {.stop = result[3] > 0, .checkpoint = result[4] > 0}};
+  take_votes(vote);
+  if (averager_) communicator_.allreduce(sums_, ReduceOp::kSum);
 }
 
 template <class Scalar>
@@ -147,51 +154,50 @@ void TrainingStep<Scalar>::accumulate(bool first) {
 }
 
 template <class Scalar>
-StepResult TrainingStep<Scalar>::run_deterministic(std::span<const std::uint32_t> batch,
-                                                   const std::function<StepVotes()>& vote) {
+void TrainingStep<Scalar>::run_deterministic(std::span<const std::uint32_t> batch,
+                                             const std::function<StepVotes()>& vote) {
   const auto all = static_cast<std::int64_t>(batch.size());
   const std::int64_t own = options_.micro_batches / communicator_.size();
-  std::array<double, 2> result{};  // loss, right answers
   gradient_tree_.start();
-  result_tree_.start();
+  sum_tree_.start();
   for (std::int64_t index = 0; index < own; ++index) {
     const Range part = part_of(all, options_.micro_batches, communicator_.rank() * own + index);
-    result = {0, 0};
+    std::fill(sums_.begin(), sums_.end(), 0.0);
     if (part.count > 0) {
-      const BatchResult partial = forward(batch, {part, 1.0 / static_cast<double>(all)});
-      result = {partial.loss_sum, static_cast<double>(partial.correct)};
+      forward(batch, {part, 1.0 / static_cast<double>(all)});
       model_.backward(pass_, micro_batch_.inputs, output_gradient_);
     } else {
       std::fill(model_.reducible().begin(), model_.reducible().end(), Scalar{0});
     }
     gradient_tree_.add(model_.reducible());
-    result_tree_.add(result);
+    sum_tree_.add(sums_);
   }
-  const StepVotes votes = vote();
-  std::array<double, 4> total{result[0], result[1], votes.stop ? 1.0 : 0.0, votes.checkpoint ? 1.0 : 0.0};
+  take_votes(vote);
   if (reducing_) {
     const auto start = Clock::now();
     const CallOptions tree{.algorithm = "recursive_doubling"};
     communicator_.allreduce(model_.reducible(), ReduceOp::kSum, tree);
-    communicator_.allreduce(total, ReduceOp::kSum, tree);
+    communicator_.allreduce(sums_, ReduceOp::kSum, tree);
     exposed_ = Clock::now() - start;
   }
-  return {total[0], static_cast<std::int64_t>(total[1]), all, {.stop = total[2] > 0, .checkpoint = total[3] > 0}};
 }
 
 template <class Scalar>
-BatchResult TrainingStep<Scalar>::forward(std::span<const std::uint32_t> batch, const MicroBatch& part) {
+void TrainingStep<Scalar>::forward(std::span<const std::uint32_t> batch, const MicroBatch& part) {
   const auto samples =
       batch.subspan(static_cast<std::size_t>(part.samples.first), static_cast<std::size_t>(part.samples.count));
   call_program(communicator_, "Dataset::gather", [&] { data_.gather(samples, micro_batch_); });
   pass_.first_sample = part.samples.first;
-  const BatchResult result = call_program(communicator_, "a forward pass", [&] {
-    const Tensor<Scalar>& outputs = model_.forward(pass_, micro_batch_.inputs);
-    return loss_.evaluate(outputs, micro_batch_, part.scale, &output_gradient_);
+  const Tensor<Scalar>* outputs = nullptr;
+  call_program(communicator_, "a forward pass", [&] {
+    outputs = &model_.forward(pass_, micro_batch_.inputs);
+    sums_[kLoss] += loss_.evaluate(*outputs, micro_batch_, part.scale, &output_gradient_);
   });
+  call_program(communicator_, "Metric::add",
+               [&] { metrics_.add(*outputs, micro_batch_, std::span(sums_).subspan(kMetrics)); });
+  sums_[kSamples] += static_cast<double>(part.samples.count);
   const auto weight = static_cast<Scalar>(static_cast<double>(part.samples.count) * part.scale);
   for (Scalar& statistic : model_.batch_statistics()) statistic *= weight;
-  return result;
 }
 
 template class TrainingStep<float>;

@@ -2,7 +2,6 @@
 // A replica's part of a training step: from the samples of a global batch to reduced gradients in the model.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -12,6 +11,7 @@
 #include "farandole/gradients/gradient_averager.h"
 #include "farandole/trainer/loader.h"
 #include "farandole/trainer/trainer.h"
+#include "metric_sums.h"
 #include "tree_sum.h"
 
 namespace farandole::trainer {
@@ -25,9 +25,9 @@ struct StepVotes {
 /// Sums over a global batch, over all replicas; if averaging is off, over this replica's part only.
 struct StepResult {
   double loss_sum = 0;
-  std::int64_t correct = 0;
   std::int64_t samples = 0;
-  StepVotes votes;  ///< of any replica
+  StepVotes votes;                       ///< of any replica
+  std::span<const double> metrics = {};  ///< sums of all metrics; valid until the next training step
 };
 
 /// Runs forward and backward on this replica's part of each global batch, and sums gradients and batch statistics over
@@ -42,13 +42,16 @@ struct StepResult {
 /// Deterministic: the global batch is cut into M = `micro_batches` micro-batches, whatever the number R of replicas.
 /// Replica r computes the M/R adjacent micro-batches from number r*M/R on, and sums their gradients pairwise in a
 /// binary tree. R and M are powers of two, so the replica's sum is a complete subtree, and the allreduce by recursive
-/// doubling continues the same tree over the replicas: the association of the additions does not depend on R.
+/// doubling continues the same tree over the replicas: the association of the additions does not depend on R. The sums
+/// of loss and metrics follow the same tree.
+///
+/// More than 15 members: references to the parts of a training, and memory that every training step uses again.
 template <class Scalar>
 class TrainingStep {
  public:
   /// All references must outlive this object. Collective: makes a communicator for the averager.
-  TrainingStep(Communicator& communicator, Model<Scalar>& model, const Loss<Scalar>& loss, const Dataset& data,
-               const TrainerOptions& options);
+  TrainingStep(Communicator& communicator, Model<Scalar>& model, const Loss<Scalar>& loss,
+               const MetricSums<Scalar>& metrics, const Dataset& data, const TrainerOptions& options);
 
   /// Computes the gradients of a global batch. Collective; blocks.
   /// @param batch  samples of the global batch   @param training_step  0-based
@@ -66,11 +69,14 @@ class TrainingStep {
     Range samples;     // within the global batch
     double scale = 1;  // 1 / samples of the global batch
   };
-  StepResult run_overlapped(std::span<const std::uint32_t> batch, const std::function<StepVotes()>& vote);
-  StepResult run_deterministic(std::span<const std::uint32_t> batch, const std::function<StepVotes()>& vote);
-  /// Computes forward pass, loss and loss gradient of a micro-batch, and scales the batch statistics by the
-  /// micro-batch's share of the samples.
-  BatchResult forward(std::span<const std::uint32_t> batch, const MicroBatch& part);
+  // Both leave the sums over the replicas in `sums_`.
+  void run_overlapped(std::span<const std::uint32_t> batch, const std::function<StepVotes()>& vote);
+  void run_deterministic(std::span<const std::uint32_t> batch, const std::function<StepVotes()>& vote);
+  /// Writes this replica's requests to `sums_`.
+  void take_votes(const std::function<StepVotes()>& vote);
+  /// Computes forward pass, loss and loss gradient of a micro-batch, adds loss, samples and metrics to `sums_`, and
+  /// scales the batch statistics by the micro-batch's share of the samples.
+  void forward(std::span<const std::uint32_t> batch, const MicroBatch& part);
   /// Runs backward, and passes each gradient to the averager when it is final.
   void backward_and_average(bool add_accumulated);
   /// Adds `reducible` to `accumulated_`. @param first  overwrite `accumulated_` instead
@@ -80,17 +86,19 @@ class TrainingStep {
   Communicator& communicator_;
   Model<Scalar>& model_;
   const Loss<Scalar>& loss_;
+  const MetricSums<Scalar>& metrics_;
   const Dataset& data_;
   const TrainerOptions& options_;
   const bool reducing_;  // false if there is one replica or averaging is off
   std::optional<GradientAverager> averager_;
   TreeSum<Scalar> gradient_tree_;
-  TreeSum<double> result_tree_;
+  TreeSum<double> sum_tree_;
 
   Pass pass_{.training = true};
   Batch<Scalar> micro_batch_;
   Tensor<Scalar> output_gradient_;
   std::vector<Scalar> accumulated_;  // laid out like model_.reducible()
+  std::vector<double> sums_;         // loss, samples, votes, metrics
   Seconds exposed_{0};
 };
 

@@ -17,22 +17,38 @@ std::string cell(double value) {
   return std::isnan(value) ? "" : fmt::format("{}", value);
 }
 
+/// A name may have a comma or a quote.
+std::string quoted(const std::string& name) {
+  if (name.find_first_of(",\"") == std::string::npos) return name;
+  std::string text = "\"";
+  for (const char letter : name) text += letter == '"' ? "\"\"" : std::string(1, letter);
+  return text + '"';
+}
+
 }  // namespace
 
 CsvLog::CsvLog(std::filesystem::path file, bool append)
     : path_(std::move(file)), file_(std::fopen(path_.c_str(), append ? "ae" : "we")) {
   if (!file_) throw DataError(fmt::format("--csv {}: cannot be opened: {}", path_.string(), std::strerror(errno)));
-  if (std::ftell(file_.get()) > 0) return;  // the names stand in its first row
-  write(
-      "epoch,training_steps,loss,accuracy,test_loss,test_accuracy,images_per_second,seconds,"
-      "exposed_communication_share");
+  if (std::fseek(file_.get(), 0, SEEK_END) == 0 && std::ftell(file_.get()) > 0) has_names_ = true;
 }
 
 void CsvLog::epoch(const EpochReport& report) {
-  write(fmt::format("{},{},{},{},{},{},{},{},{}", report.epoch, report.training_steps, cell(report.loss),
-                    cell(report.accuracy), report.test ? cell(report.test->loss) : "",
-                    report.test ? cell(report.test->accuracy) : "", report.images_per_second, report.seconds,
-                    report.exposed_communication_share));
+  if (!has_names_) {
+    std::string names = "epoch,training_steps,loss";
+    for (const MetricResult& metric : report.metrics) names += "," + quoted(metric.name);
+    names += ",test_loss";
+    for (const MetricResult& metric : report.metrics) names += "," + quoted("test_" + metric.name);
+    write(names + ",images_per_second,seconds,exposed_communication_share");
+    has_names_ = true;
+  }
+  std::string row = fmt::format("{},{},{}", report.epoch, report.training_steps, cell(report.loss));
+  for (const MetricResult& metric : report.metrics) row += "," + cell(metric.value);
+  row += "," + (report.test ? cell(report.test->loss) : "");
+  for (const MetricResult& metric : report.metrics) {
+    row += "," + (report.test ? cell(report.test->metric(metric.name)) : "");
+  }
+  write(fmt::format("{},{},{},{}", row, report.images_per_second, report.seconds, report.exposed_communication_share));
 }
 
 void CsvLog::write(const std::string& line) {

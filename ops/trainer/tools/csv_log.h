@@ -26,6 +26,7 @@ class CsvLog {
 
   const std::filesystem::path path_;
   std::unique_ptr<std::FILE, Close> file_;
+  bool has_names_ = false;  // the row of names is written
 };
 
 }  // namespace farandole::trainer

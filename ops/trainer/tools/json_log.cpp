@@ -8,10 +8,23 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <utility>
+#include <vector>
 
 #include "farandole/core/error.h"
 
 namespace farandole::trainer {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// The values by name; JSON writes NaN as null.
+Json values_of(const std::vector<MetricResult>& metrics) {
+  Json values = Json::object();
+  for (const MetricResult& metric : metrics) values[metric.name] = metric.value;
+  return values;
+}
+
+}  // namespace
 
 JsonLog::JsonLog(std::filesystem::path file, bool append) : path_(std::move(file)) {
   if (path_.empty()) return;
@@ -25,10 +38,12 @@ void JsonLog::step(const StepReport& report) {
 }
 
 void JsonLog::epoch(const EpochReport& report, bool last) {
-  nlohmann::ordered_json line{
-      {"epoch", report.epoch}, {"training_steps", report.training_steps}, {"loss", report.loss}};
-  line["test_loss"] = report.test ? nlohmann::ordered_json(report.test->loss) : nullptr;
-  line["test_accuracy"] = report.test ? nlohmann::ordered_json(report.test->accuracy) : nullptr;
+  Json line{{"epoch", report.epoch}, {"training_steps", report.training_steps}, {"loss", report.loss}};
+  line["metrics"] = values_of(report.metrics);
+  line["test_loss"] = report.test ? Json(report.test->loss) : nullptr;
+  const MetricResult* accuracy = report.test ? find_metric(report.test->metrics, "accuracy") : nullptr;
+  line["test_accuracy"] = accuracy != nullptr ? Json(accuracy->value) : nullptr;
+  line["test_metrics"] = report.test ? values_of(report.test->metrics) : nullptr;
   line["images_per_second"] = report.images_per_second;
   line["seconds"] = report.seconds;
   line["exposed_communication_share"] = report.exposed_communication_share;

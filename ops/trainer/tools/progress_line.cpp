@@ -26,9 +26,22 @@ std::string duration(double seconds) {
   return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
 }
 
+/// "accuracy 85.24 %", "mean_absolute_error 0.1234"
+std::string metric_text(const MetricResult& metric) {
+  if (metric.name.ends_with("accuracy")) return fmt::format("{} {:.2f} %", metric.name, 100 * metric.value);
+  return fmt::format("{} {:.4f}", metric.name, metric.value);
+}
+
+/// Each metric with `before` in front.
+std::string metrics_text(const std::vector<MetricResult>& metrics, const char* before) {
+  std::string text;
+  for (const MetricResult& metric : metrics) text += before + metric_text(metric);
+  return text;
+}
+
 std::string test_text(const EpochReport& report) {
   if (!report.test) return "";
-  return fmt::format(", test loss {:.4f}, test accuracy {:.2f} %", report.test->loss, 100 * report.test->accuracy);
+  return fmt::format(", test loss {:.4f}{}", report.test->loss, metrics_text(report.test->metrics, ", test "));
 }
 
 /// The text in lines of at most `columns` characters, broken at blanks; continued lines are indented.
@@ -88,7 +101,8 @@ std::string ProgressLine::step_text(const StepReport& report, Clock::time_point 
   const std::int64_t last = max_steps_ > 0 ? std::min(max_steps_, total) : total;
   std::vector<std::string> parts{
       fmt::format("epoch {}/{} [{}/{}]", report.epoch, epochs_, report.step_of_epoch, report.steps_per_epoch),
-      fmt::format("loss {:.4f}", report.epoch_loss), fmt::format("accuracy {:.2f} %", 100 * report.epoch_accuracy)};
+      fmt::format("loss {:.4f}", report.epoch_loss)};
+  for (const MetricResult& metric : report.metrics) parts.push_back(metric_text(metric));
   // The duration of the first step is unknown here; the first step also takes longer than later steps.
   if (done > 0 && elapsed > 0) {
     parts.push_back(duration(elapsed / done * static_cast<double>(last - report.training_step)) + " left");
@@ -123,8 +137,8 @@ void ProgressLine::step(const StepReport& report, Clock::time_point now) {
 }
 
 void ProgressLine::epoch(const EpochReport& report) {
-  print_line(fmt::format("epoch {}/{}: loss {:.4f}, accuracy {:.2f} %{}, {:.0f} images/s, {:.1f} s", report.epoch,
-                         epochs_, report.loss, 100 * report.accuracy, test_text(report), report.images_per_second,
+  print_line(fmt::format("epoch {}/{}: loss {:.4f}{}{}, {:.0f} images/s, {:.1f} s", report.epoch, epochs_, report.loss,
+                         metrics_text(report.metrics, ", "), test_text(report), report.images_per_second,
                          report.seconds));
 }
 

@@ -18,7 +18,7 @@ int main() {
   logits.data()[0] = 1;
   logits.data()[1] = 2;
   const std::vector<std::int32_t> label{1};
-  const double loss = farandole::trainer::softmax_cross_entropy<double>(logits, label, 1.0, &gradient).loss_sum;
+  const double loss = farandole::trainer::softmax_cross_entropy<double>(logits, label, 1.0, &gradient);
   const double norm = farandole::trainer::global_norm<double>(gradient.values());
   std::printf("loss %.6f, norm of its gradient %.6f\n", loss, norm);
   const double wrong = 1 / (1 + std::exp(1.0));  // the probability of the other class

@@ -138,7 +138,7 @@ TEST(Attention, BlockOfATransformerLearns) {
   for (int step = 0; step < 300; ++step) {
     Tensor<double> gradient;
     const Pass pass{.training = true};
-    last = softmax_cross_entropy<double>(model.forward(pass, input), labels, 1.0 / 64, &gradient).loss_sum / 64;
+    last = softmax_cross_entropy<double>(model.forward(pass, input), labels, 1.0 / 64, &gradient) / 64;
     if (step == 0) first = last;
     model.backward(pass, input, gradient);
     for (std::size_t i = 0; i < model.parameters().size(); ++i) model.parameters()[i] -= 0.2 * model.gradients()[i];

@@ -8,12 +8,17 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <csignal>
+#include <functional>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
+#include <span>
 
 #include "farandole/core/error.h"
+#include "manifest.h"
 #include "trainer_files.h"
 
 namespace farandole::trainer {
@@ -41,15 +46,21 @@ struct Content {
 
 const std::vector<std::pair<std::string, std::string>> kOptions{{"seed", "1"}, {"global batch", "128"}};
 
+const std::vector<EpochMetric> kMetrics{{"accuracy", {77, 256}}, {"mean_absolute_error", {1.0 / 7, 256}}, {"none", {}}};
+
 class Checkpoints : public testing::Test {
  protected:
   void SetUp() override { store_.prepare(); }
 
   void save(std::int64_t step, float first) {
     Content content(first);
-    store_.save(
-        {.training_step = step, .epoch = 1, .position = 256, .loss_sum = 1.0 / 3, .correct = 77, .options = kOptions},
-        content.model(), content.optimizer());
+    store_.save({.training_step = step,
+                 .epoch = 1,
+                 .position = 256,
+                 .loss_sum = 1.0 / 3,
+                 .metrics = kMetrics,
+                 .options = kOptions},
+                content.model(), content.optimizer());
   }
   CheckpointState load(Content& into, const std::vector<std::pair<std::string, std::string>>& options = kOptions) {
     return store_.load(store_.latest().value(), options, into.model(), into.optimizer());
@@ -87,7 +98,47 @@ TEST_F(Checkpoints, LoadsTheSavedState) {
   EXPECT_EQ(state.epoch, 1);
   EXPECT_EQ(state.position, 256);
   EXPECT_EQ(state.loss_sum, 1.0 / 3);
-  EXPECT_EQ(state.correct, 77);
+  EXPECT_EQ(state.metrics, kMetrics);
+}
+
+/// Writes the manifest of the newest checkpoint again, after a change.
+void change_manifest(const fs::path& checkpoint, const std::function<void(nlohmann::ordered_json&)>& change) {
+  nlohmann::ordered_json manifest = nlohmann::ordered_json::parse(read_bytes(checkpoint / "manifest.json"));
+  manifest.erase("manifest_crc32");
+  change(manifest);
+  const std::string text = manifest.dump();
+  manifest["manifest_crc32"] = crc32_text(std::as_bytes(std::span(text)));
+  write_bytes(checkpoint / "manifest.json", manifest.dump());
+}
+
+TEST_F(Checkpoints, RightAnswersOfAnOldManifestAreTheAccuracy) {
+  save(1, 5);
+  change_manifest(store_.latest().value(), [](nlohmann::ordered_json& manifest) {
+    manifest["version"] = 1;
+    manifest.erase("epoch_metrics");
+    manifest["epoch_correct"] = 77;
+  });
+  Content content(0);
+  EXPECT_EQ(load(content).metrics, (std::vector<EpochMetric>{{"accuracy", {77, 256}}}));
+  EXPECT_EQ(content, Content(5));
+}
+
+TEST_F(Checkpoints, ANewerManifestIsRefusedByItsVersion) {
+  save(1, 5);
+  change_manifest(store_.latest().value(), [](nlohmann::ordered_json& manifest) { manifest["version"] = 3; });
+  EXPECT_TRUE(contains(refusal<Unsupported>(), "version 3 of the format; this program reads versions 1 to 2"));
+}
+
+TEST_F(Checkpoints, SumsThatAreNotFiniteAreReadAsNaN) {
+  Content content(5);
+  const std::vector<double> sums{std::numeric_limits<double>::infinity(), std::nan(""), 3};
+  store_.save({.training_step = 1, .metrics = {{"own", sums}}, .options = kOptions}, content.model(),
+              content.optimizer());
+  const std::vector<EpochMetric> metrics = load(content).metrics;
+  ASSERT_EQ(metrics.size(), 1U);
+  ASSERT_EQ(metrics[0].sums.size(), 3U);
+  EXPECT_TRUE(std::isnan(metrics[0].sums[0]) && std::isnan(metrics[0].sums[1]));
+  EXPECT_EQ(metrics[0].sums[2], 3);
 }
 
 TEST_F(Checkpoints, StateOfThePlateauIsOptional) {

@@ -34,7 +34,7 @@ StepReport step_of(std::int64_t number) {
           .steps_per_epoch = 1000,
           .loss = 1,
           .epoch_loss = 1.25,
-          .epoch_accuracy = 0.5};
+          .metrics = {{"accuracy", 0.5}, {"mean_squared_error", 0.125}}};
 }
 
 EpochReport report_after(std::int64_t steps) {
@@ -79,12 +79,14 @@ class ProgressLineTest : public testing::Test {
 };
 
 TEST_F(ProgressLineTest, FirstStepHasNoRateAndNoTime) {
-  ProgressLine progress(two_epochs(), true, terminal(100));
+  ProgressLine progress(two_epochs(), true, terminal(130));
   progress.step(step_of(1), start_);
-  EXPECT_EQ(printed(), "\r\x1b[Kepoch 1/2 [1/1000]  loss 1.2500  accuracy 50.00 %  --:-- left");
+  EXPECT_EQ(printed(),
+            "\r\x1b[Kepoch 1/2 [1/1000]  loss 1.2500  accuracy 50.00 %  mean_squared_error 0.1250  --:-- left");
   progress.step(step_of(2), start_ + seconds(1));
   EXPECT_EQ(printed(),
-            "\r\x1b[Kepoch 1/2 [2/1000]  loss 1.2500  accuracy 50.00 %  33:18 left  100 images/s  0 % waiting");
+            "\r\x1b[Kepoch 1/2 [2/1000]  loss 1.2500  accuracy 50.00 %  mean_squared_error 0.1250  33:18 left  "
+            "100 images/s  0 % waiting");
 }
 
 TEST_F(ProgressLineTest, LeavesOutWhatANarrowTerminalHasNoRoomFor) {
@@ -121,7 +123,9 @@ TEST_F(ProgressLineTest, FileGetsALineEvery30Seconds) {
   progress.step(step_of(2), start_ + milliseconds(29'999));
   EXPECT_EQ(printed(), "");
   progress.step(step_of(31), start_ + seconds(30));
-  EXPECT_EQ(printed(), "epoch 1/2 [31/1000]  loss 1.2500  accuracy 50.00 %  32:49 left  100 images/s  0 % waiting\n");
+  EXPECT_EQ(printed(),
+            "epoch 1/2 [31/1000]  loss 1.2500  accuracy 50.00 %  mean_squared_error 0.1250  32:49 left  100 images/s  "
+            "0 % waiting\n");
   progress.step(step_of(32), start_ + seconds(59));
   EXPECT_EQ(printed(), "");
   progress.step(step_of(33), start_ + seconds(60));

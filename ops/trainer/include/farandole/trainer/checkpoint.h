@@ -37,14 +37,21 @@ struct MonitorState {
   friend bool operator==(const MonitorState&, const MonitorState&) = default;
 };
 
+/// Sums of a metric over the current epoch so far, over all replicas.
+struct EpochMetric {
+  std::string name;
+  std::vector<double> sums;
+  friend bool operator==(const EpochMetric&, const EpochMetric&) = default;
+};
+
 /// Position in training, and the options on which the position depends.
 struct CheckpointState {
   std::int64_t training_step = 0;  ///< number of training steps done
   std::int64_t epoch = 0;          ///< number of epochs completed
   std::int64_t position = 0;       ///< number of samples of the current epoch already used
-  // Sums over the current epoch so far, over all replicas.
-  double loss_sum = 0;
-  std::int64_t correct = 0;
+  double loss_sum = 0;             ///< sum over the current epoch so far, over all replicas
+  /// From a manifest of version 1: right answers and samples, as the metric "accuracy".
+  std::vector<EpochMetric> metrics = {};
   /// Options that must be the same when training is resumed, as text: {"seed", "1"}, {"global batch", "128"}, …
   std::vector<std::pair<std::string, std::string>> options = {};
   std::optional<PlateauState> plateau = {};  ///< state of the schedule kPlateau; empty with other schedules

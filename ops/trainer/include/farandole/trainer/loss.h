@@ -14,21 +14,14 @@
 namespace farandole FARANDOLE_API {
 namespace trainer {
 
-/// Sums over a batch.
-struct BatchResult {
-  double loss_sum = 0;
-  std::int64_t correct = 0;  ///< number of right answers; 0 if the samples have no classes
-  std::int64_t samples = 0;
-};
-
 /// A loss of each sample, and its gradient. The trainer minimises the mean over the samples of a global batch. With
 /// weights it minimises the sum of weight * loss, divided by the number of samples, as Keras does.
 ///
 ///     class LogCosh final : public Loss<float> {
 ///      public:
 ///       std::string name() const override { return "log_cosh"; }
-///       BatchResult evaluate(const Tensor<float>& outputs, const Batch<float>& batch, double scale,
-///                            Tensor<float>* gradient) const override;
+///       double evaluate(const Tensor<float>& outputs, const Batch<float>& batch, double scale,
+///                       Tensor<float>* gradient) const override;
 ///     };
 ///
 /// All replicas of a process may share an object, so `evaluate` must be thread-safe. The result must not depend on how
@@ -46,21 +39,21 @@ class Loss {
   virtual void check(const Shape& output, const Dataset& data, const std::string& what) const {
     (void)output, (void)data, (void)what;
   }
-  /// Returns the sums over the batch. If `gradient` is not null, also resizes `*gradient` to `outputs` and writes
-  /// `scale` times the derivative of the loss sum by each output to it.
-  virtual BatchResult evaluate(const Tensor<Scalar>& outputs, const Batch<Scalar>& batch, double scale,
-                               Tensor<Scalar>* gradient) const = 0;
+  /// Returns the sum of the samples' losses. If `gradient` is not null, also resizes `*gradient` to `outputs` and
+  /// writes `scale` times the derivative of the loss sum by each output to it.
+  virtual double evaluate(const Tensor<Scalar>& outputs, const Batch<Scalar>& batch, double scale,
+                          Tensor<Scalar>* gradient) const = 0;
 };
 
 template <class Scalar>
 using LossPointer = std::shared_ptr<const Loss<Scalar>>;
 
-/// Computes the softmax cross-entropy of a batch. Stores scale * d(sum of losses)/d(logits) in `gradient`, unless
-/// `gradient` is null.
+/// Returns the sum of the softmax cross-entropies of a batch. Stores scale * d(sum of losses)/d(logits) in `gradient`,
+/// unless `gradient` is null.
 /// @param labels  a class per sample, in [0, classes)
 template <class Scalar>
-FARANDOLE_API BatchResult softmax_cross_entropy(const Tensor<Scalar>& logits, std::span<const std::int32_t> labels,
-                                                double scale, Tensor<Scalar>* gradient);
+FARANDOLE_API double softmax_cross_entropy(const Tensor<Scalar>& logits, std::span<const std::int32_t> labels,
+                                           double scale, Tensor<Scalar>* gradient);
 
 struct CrossEntropyOptions {
   /// The target is 1 - smoothing + smoothing / classes for the sample's class, and smoothing / classes for every other

@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "farandole/collectives/communicator.h"
@@ -16,6 +17,7 @@
 #include "farandole/trainer/dataset.h"
 #include "farandole/trainer/learning_rate.h"
 #include "farandole/trainer/loss.h"
+#include "farandole/trainer/metric.h"
 #include "farandole/trainer/model.h"
 #include "farandole/trainer/optimizer.h"
 
@@ -28,18 +30,24 @@ struct StepReport {
   std::int64_t epoch = 0;          ///< 1 for the first
   std::int64_t step_of_epoch = 0;  ///< 1 for the first
   std::int64_t steps_per_epoch = 0;
-  double loss = 0;            ///< mean over the global batch
-  double epoch_loss = 0;      ///< mean over the epoch so far
-  double epoch_accuracy = 0;  ///< fraction of right answers in the epoch so far; NaN if the samples have no classes
-  double seconds = 0;         ///< duration of this training step on this replica, including waiting
+  double loss = 0;                           ///< mean over the global batch
+  double epoch_loss = 0;                     ///< mean over the epoch so far
+  std::vector<MetricResult> metrics = {};    ///< over the epoch so far
+  double seconds = 0;                        ///< duration of this training step on this replica, including waiting
   double exposed_communication_seconds = 0;  ///< part of `seconds` in which this replica waited for communication
   double learning_rate = 0;                  ///< of this training step
+
+  /// @throws InvalidArgument  there is no metric of this name (lists the metrics)
+  double metric(std::string_view name) const { return metric_value(metrics, name); }
 };
 
 /// Result of an evaluation over a data set.
 struct Evaluation {
-  double loss = 0;      ///< mean
-  double accuracy = 0;  ///< fraction of right answers; NaN if the samples have no classes
+  double loss = 0;  ///< mean
+  std::vector<MetricResult> metrics = {};
+
+  /// @throws InvalidArgument  there is no metric of this name (lists the metrics)
+  double metric(std::string_view name) const { return metric_value(metrics, name); }
 };
 
 /// Report of an epoch, or of all epochs of a call.
@@ -47,7 +55,7 @@ struct EpochReport {
   std::int64_t epoch = 0;                  ///< number of epochs begun
   std::int64_t training_steps = 0;         ///< number of training steps since the first epoch
   double loss = 0;                         ///< mean over the epoch's training samples; NaN if there were none
-  double accuracy = 0;                     ///< fraction of right answers in the epoch; NaN without classes
+  std::vector<MetricResult> metrics = {};  ///< over the epoch's training samples
   std::optional<Evaluation> test;          ///< result on the test set, if it was evaluated
   double images_per_second = 0;            ///< in training, all replicas together
   double seconds = 0;                      ///< duration of the training steps, without evaluation and checkpoints
@@ -56,6 +64,10 @@ struct EpochReport {
   int replicas = 0;
   bool stopped = false;  ///< `Trainer::stop` or `TrainerOptions::stop_requested` ended the call before its last step
   bool stopped_early = false;  ///< the training ended because of `MonitorOptions::patience`
+
+  /// The metric in training; `test->metric` is the metric on the test set.
+  /// @throws InvalidArgument  there is no metric of this name (lists the metrics)
+  double metric(std::string_view name) const { return metric_value(metrics, name); }
 };
 
 /// Report of a checkpoint that was written.
@@ -143,8 +155,9 @@ struct TrainerOptions {
 ///     const EpochReport report = trainer.fit();
 ///
 /// Data of your own: implement Dataset, or use `memory_dataset`. Numbers instead of classes: pass a loss such as
-/// `mean_squared_error<float>()`, or implement Loss. If code of the program (a data set, layer, loss or callback)
-/// throws on a rank, that rank rethrows the exception, and every other rank raises PeerLost with its text.
+/// `mean_squared_error<float>()`, or implement Loss. Other numbers in the reports: pass metrics. If code of the program
+/// (a data set, layer, loss, metric or callback) throws on a rank, that rank rethrows the exception, and every other
+/// rank raises PeerLost with its text.
 ///
 /// One object per rank, used by a single thread. Every function is collective and blocks, except the accessors. The
 /// World must outlive the trainer. After a move the source throws InvalidArgument from every function. An error that
@@ -152,23 +165,25 @@ struct TrainerOptions {
 template <class Scalar>
 class Trainer {
  public:
-  /// Compares options, data (by size, shapes, classes and checksum), model, loss and precision across ranks; only
-  /// `kernel_threads` and the callbacks may differ. Every rank needs the complete data, because the trainer gives each
-  /// rank its part of each global batch. Then copies rank 0's parameters to all ranks; rank 0 reads them from a
+  /// Compares options, data (by size, shapes, classes and checksum), model, loss, metrics and precision across ranks;
+  /// only `kernel_threads` and the callbacks may differ. Every rank needs the complete data, because the trainer gives
+  /// each rank its part of each global batch. Then copies rank 0's parameters to all ranks; rank 0 reads them from a
   /// checkpoint (`resume`), draws them from the seed (`initialize`), or takes them from its model. Only rank 0 reads
   /// and writes checkpoints.
   ///
   /// While a function of the trainer runs, the calling thread's number of OpenMP threads is `kernel_threads`;
   /// afterwards the old number is restored.
   /// @param test  may be null   @param loss  null: cross_entropy_loss(), for samples with classes
+  /// @param metrics  empty: accuracy() if the samples have classes and the model has an output for each class
   /// @throws InvalidArgument  another process writes to the checkpoint directory (names its host and process); there is
-  /// no checkpoint to resume from; the directory has checkpoints and `resume` is false; or the options do not fit each
-  /// other, the data or the number of replicas (lists valid choices)
+  /// no checkpoint to resume from; the directory has checkpoints and `resume` is false; or the options, the loss
+  /// or the metrics do not fit each other, the data, the model or the number of replicas (lists valid choices)
   /// @throws Mismatch         a compared property differs between ranks; names the property, both values and both ranks
   /// @throws Unsupported      synchronised layers in deterministic mode
   /// @throws DataError        no checkpoint is complete, or the checkpoint directory cannot be used
   Trainer(Communicator communicator, Model<Scalar> model, std::shared_ptr<const Dataset> training,
-          std::shared_ptr<const Dataset> test, TrainerOptions options, LossPointer<Scalar> loss = {});
+          std::shared_ptr<const Dataset> test, TrainerOptions options, LossPointer<Scalar> loss = {},
+          std::vector<MetricPointer<Scalar>> metrics = {});
   ~Trainer();
   Trainer(Trainer&&) noexcept;
 

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sums over training steps.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "farandole/internal/deadline.h"
+#include "training_step.h"
+
+namespace farandole::trainer {
+
+struct EpochTotals {
+  // In the epoch, including the part before a resume.
+  double loss_sum = 0;
+  std::vector<double> metrics;  // of all metrics; empty before the first training step
+  std::int64_t samples = 0;
+  // In this call.
+  std::int64_t trained = 0;  // number of samples
+  Seconds training{0}, exposed{0};
+
+  void add(const StepResult& result) {
+    loss_sum += result.loss_sum;
+    metrics.resize(result.metrics.size());
+    for (std::size_t i = 0; i < metrics.size(); ++i) metrics[i] += result.metrics[i];
+    samples += result.samples;
+  }
+  /// Mean loss of a sample; NaN if there were none.
+  double loss() const {
+    return samples > 0 ? loss_sum / static_cast<double>(samples) : std::numeric_limits<double>::quiet_NaN();
+  }
+  double images_per_second() const {
+    return training.count() > 0 ? static_cast<double>(trained) / training.count() : 0;
+  }
+  double exposed_share() const { return training.count() > 0 ? exposed / training : 0; }
+
+  /// Adds the times and the number of samples of this call.
+  void add_time_of(const EpochTotals& other) {
+    training += other.training;
+    exposed += other.exposed;
+    trained += other.trained;
+  }
+  /// Replaces the sums over the epoch.
+  void set_results_of(const EpochTotals& other) {
+    loss_sum = other.loss_sum;
+    metrics = other.metrics;
+    samples = other.samples;
+  }
+};
+
+}  // namespace farandole::trainer

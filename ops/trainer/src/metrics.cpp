@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+// The built-in metrics.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "farandole/core/error.h"
+#include "farandole/trainer/metric.h"
+#include "metric_sums.h"
+
+namespace farandole::trainer {
+namespace {
+
+/// Returns sum / count; NaN if `count` is 0.
+double mean_of(double sum, double count) {
+  return count > 0 ? sum / count : std::numeric_limits<double>::quiet_NaN();
+}
+
+/// Base of the metrics that compare each label with the outputs of its classes.
+template <class Scalar>
+class ClassMetric : public Metric<Scalar> {
+ public:
+  bool counts() const final { return true; }
+
+  void check(const Shape& output, const Dataset& data, const std::string& what) const override {
+    if (data.classes() == 0) {
+      throw InvalidArgument(
+          fmt::format("the metric {} needs samples with classes, and {} have none", this->name(), what));
+    }
+    if (output.empty() || output.back() < data.classes()) {
+      throw InvalidArgument(
+          fmt::format("the metric {} needs one output per class: the model's output is {}, but {} have {} classes",
+                      this->name(), describe(output), what, data.classes()));
+    }
+  }
+
+  void add(const Tensor<Scalar>& outputs, const Batch<Scalar>& batch, std::span<double> sums) const override {
+    const std::int64_t classes = outputs.shape().empty() ? 0 : outputs.shape().back();
+    const auto labels = static_cast<std::int64_t>(batch.labels.size());
+    if (labels * classes != outputs.size()) {
+      throw InvalidArgument(fmt::format("the metric {}: {} labels, but {} samples with outputs of shape {}",
+                                        this->name(), labels, outputs.samples(), describe(outputs.shape())));
+    }
+    for (std::int64_t i = 0; i < labels; ++i) {
+      const std::span<const Scalar> row(outputs.data() + i * classes, static_cast<std::size_t>(classes));
+      const std::int32_t label = batch.labels[static_cast<std::size_t>(i)];
+      if (label < 0 || label >= classes) {
+        throw InvalidArgument(
+            fmt::format("the metric {}: label {} is {}, expected 0 to {}", this->name(), i, label, classes - 1));
+      }
+      add_label(row, static_cast<std::size_t>(label), sums);
+    }
+  }
+
+ private:
+  /// @param outputs  one for each class
+  virtual void add_label(std::span<const Scalar> outputs, std::size_t label, std::span<double> sums) const = 0;
+};
+
+template <class Scalar>
+class TopK : public ClassMetric<Scalar> {
+ public:
+  explicit TopK(int k) : k_(k) {}
+
+  std::string name() const override { return fmt::format("top_{}_accuracy", k_); }
+  std::size_t sums(const Shape&) const final { return 2; }
+  double value(std::span<const double> sums) const final { return mean_of(sums[0], sums[1]); }
+
+  void check(const Shape& output, const Dataset& data, const std::string& what) const override {
+    ClassMetric<Scalar>::check(output, data, what);
+    if (output.back() >= k_) return;
+    throw InvalidArgument(fmt::format("the metric {} needs at least {} outputs per label; the model's output is {}",
+                                      this->name(), k_, describe(output)));
+  }
+
+ private:
+  void add_label(std::span<const Scalar> outputs, std::size_t label, std::span<double> sums) const final {
+    const Scalar own = outputs[label];
+    std::int64_t larger = 0;  // counts every class if the label's output is NaN
+    for (std::size_t c = 0; c < label; ++c) larger += !(outputs[c] < own);
+    for (std::size_t c = label + 1; c < outputs.size(); ++c) larger += !(outputs[c] <= own);
+    sums[0] += larger < k_;
+    sums[1] += 1;
+  }
+
+  const int k_;
+};
+
+template <class Scalar>
+class Accuracy : public TopK<Scalar> {
+ public:
+  Accuracy() : TopK<Scalar>(1) {}
+  std::string name() const final { return "accuracy"; }
+};
+
+/// The accuracy that a trainer reports without being asked: ignores samples whose labels do not fit the outputs.
+template <class Scalar>
+class DefaultAccuracy final : public Accuracy<Scalar> {
+ public:
+  void check(const Shape&, const Dataset&, const std::string&) const override {}
+  void add(const Tensor<Scalar>& outputs, const Batch<Scalar>& batch, std::span<double> sums) const override {
+    if (static_cast<std::int64_t>(batch.labels.size()) * outputs.shape().back() != outputs.size()) return;
+    Accuracy<Scalar>::add(outputs, batch, sums);
+  }
+};
+
+template <class Scalar>
+class ConfusionMatrix final : public ClassMetric<Scalar> {
+ public:
+  std::string name() const override { return "confusion_matrix"; }
+  std::size_t sums(const Shape& output) const override {
+    const auto classes = static_cast<std::size_t>(output.empty() ? 0 : output.back());
+    return classes * classes;
+  }
+  double value(std::span<const double> sums) const override {
+    const auto classes = static_cast<std::size_t>(std::llround(std::sqrt(static_cast<double>(sums.size()))));
+    double recall = 0, with_samples = 0;
+    for (std::size_t label = 0; label < classes; ++label) {
+      double labels = 0;
+      for (const double count : sums.subspan(label * classes, classes)) labels += count;
+      if (labels == 0) continue;
+      recall += sums[label * classes + label] / labels;
+      with_samples += 1;
+    }
+    return mean_of(recall, with_samples);
+  }
+
+ private:
+  void add_label(std::span<const Scalar> outputs, std::size_t label, std::span<double> sums) const override {
+    const auto predicted = std::max_element(outputs.begin(), outputs.end()) - outputs.begin();
+    sums[label * outputs.size() + static_cast<std::size_t>(predicted)] += 1;
+  }
+};
+
+/// Base of the metrics that compare outputs with targets.
+template <class Scalar>
+class TargetMetric : public Metric<Scalar> {
+ public:
+  std::size_t sums(const Shape&) const final { return 2; }
+  double value(std::span<const double> sums) const final { return mean_of(sums[0], sums[1]); }
+
+  void check(const Shape& output, const Dataset& data, const std::string& what) const final {
+    if (data.target_shape() == output) return;
+    const std::string found =
+        data.target_shape().empty() ? "no targets" : fmt::format("targets of shape {}", describe(data.target_shape()));
+    throw InvalidArgument(fmt::format("the metric {} needs targets of shape {}, as the model's output, but {} have {}",
+                                      this->name(), describe(output), what, found));
+  }
+
+  void add(const Tensor<Scalar>& outputs, const Batch<Scalar>& batch, std::span<double> sums) const final {
+    if (batch.targets.size() != outputs.size()) {
+      throw InvalidArgument(
+          fmt::format("the metric {}: {} outputs, but {} targets", this->name(), outputs.size(), batch.targets.size()));
+    }
+    const auto count = static_cast<std::size_t>(outputs.sample_elements());
+    for (std::int64_t sample = 0; sample < outputs.samples(); ++sample) {
+      const std::int64_t first = sample * outputs.sample_elements();
+      add_sample({outputs.data() + first, count}, {batch.targets.data() + first, count}, sums);
+    }
+  }
+
+ private:
+  virtual void add_sample(std::span<const Scalar> outputs, std::span<const Scalar> targets,
+                          std::span<double> sums) const = 0;
+};
+
+template <class Scalar>
+class MeanError final : public TargetMetric<Scalar> {
+ public:
+  explicit MeanError(bool squares) : squares_(squares) {}
+  std::string name() const override { return squares_ ? "mean_squared_error" : "mean_absolute_error"; }
+
+ private:
+  void add_sample(std::span<const Scalar> outputs, std::span<const Scalar> targets,
+                  std::span<double> sums) const override {
+    double sum = 0;
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      const double error = static_cast<double>(outputs[i]) - static_cast<double>(targets[i]);
+      sum += squares_ ? error * error : std::abs(error);
+    }
+    sums[0] += sum / static_cast<double>(outputs.size());
+    sums[1] += 1;
+  }
+
+  const bool squares_;
+};
+
+template <class Scalar>
+class BinaryAccuracy final : public TargetMetric<Scalar> {
+ public:
+  explicit BinaryAccuracy(double threshold) : threshold_(threshold) {}
+  std::string name() const override {
+    return threshold_ == 0 ? "binary_accuracy" : fmt::format("binary_accuracy, threshold {}", threshold_);
+  }
+  bool counts() const override { return true; }
+
+ private:
+  void add_sample(std::span<const Scalar> outputs, std::span<const Scalar> targets,
+                  std::span<double> sums) const override {
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      sums[0] += (static_cast<double>(outputs[i]) > threshold_) == (static_cast<double>(targets[i]) > 0.5);
+    }
+    sums[1] += static_cast<double>(outputs.size());
+  }
+
+  const double threshold_;
+};
+
+std::string names_of(const std::vector<MetricResult>& metrics) {
+  std::string names;
+  for (const MetricResult& metric : metrics) names += (names.empty() ? "" : ", ") + metric.name;
+  return names.empty() ? "none" : names;
+}
+
+}  // namespace
+
+const MetricResult* find_metric(const std::vector<MetricResult>& metrics, std::string_view name) {
+  const auto found =
+      std::find_if(metrics.begin(), metrics.end(), [&](const MetricResult& metric) { return metric.name == name; });
+  return found == metrics.end() ? nullptr : &*found;
+}
+
+double metric_value(const std::vector<MetricResult>& metrics, std::string_view name) {
+  if (const MetricResult* found = find_metric(metrics, name)) return found->value;
+  throw InvalidArgument(fmt::format("there is no metric '{}'; the metrics are: {}", name, names_of(metrics)));
+}
+
+template <class Scalar>
+std::vector<MetricPointer<Scalar>> default_metrics(const Shape& output, const Dataset& training) {
+  if (training.classes() == 0 || output.empty() || output.back() < training.classes()) return {};
+  return {std::make_shared<DefaultAccuracy<Scalar>>()};
+}
+template std::vector<MetricPointer<float>> default_metrics<float>(const Shape&, const Dataset&);
+template std::vector<MetricPointer<double>> default_metrics<double>(const Shape&, const Dataset&);
+
+template <class Scalar>
+MetricPointer<Scalar> accuracy() {
+  return std::make_shared<Accuracy<Scalar>>();
+}
+template <class Scalar>
+MetricPointer<Scalar> top_k_accuracy(int k) {
+  if (k < 1) throw InvalidArgument(fmt::format("top_k_accuracy: k is {}; it must be at least 1", k));
+  return std::make_shared<TopK<Scalar>>(k);
+}
+template <class Scalar>
+MetricPointer<Scalar> confusion_matrix() {
+  return std::make_shared<ConfusionMatrix<Scalar>>();
+}
+template <class Scalar>
+MetricPointer<Scalar> mean_absolute_error_metric() {
+  return std::make_shared<MeanError<Scalar>>(/*squares=*/false);
+}
+template <class Scalar>
+MetricPointer<Scalar> mean_squared_error_metric() {
+  return std::make_shared<MeanError<Scalar>>(/*squares=*/true);
+}
+template <class Scalar>
+MetricPointer<Scalar> binary_accuracy(double threshold) {
+  if (std::isnan(threshold)) throw InvalidArgument("binary_accuracy: the threshold is NaN; it must be a number");
+  return std::make_shared<BinaryAccuracy<Scalar>>(threshold);
+}
+
+template MetricPointer<float> accuracy<float>();
+template MetricPointer<double> accuracy<double>();
+template MetricPointer<float> top_k_accuracy<float>(int);
+template MetricPointer<double> top_k_accuracy<double>(int);
+template MetricPointer<float> confusion_matrix<float>();
+template MetricPointer<double> confusion_matrix<double>();
+template MetricPointer<float> mean_absolute_error_metric<float>();
+template MetricPointer<double> mean_absolute_error_metric<double>();
+template MetricPointer<float> mean_squared_error_metric<float>();
+template MetricPointer<double> mean_squared_error_metric<double>();
+template MetricPointer<float> binary_accuracy<float>(double);
+template MetricPointer<double> binary_accuracy<double>(double);
+
+}  // namespace farandole::trainer
