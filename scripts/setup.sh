@@ -19,7 +19,7 @@ On another system it prints what is needed and fails.
   --tensorflow VERSION
                      this version of TensorFlow, such as 2.16.2, in an environment that has none yet
   --torch            also torch in that environment, with which a test compares the trainer: the build for CPUs, or, where
-                     PyTorch's own index cannot be reached, the default one, which has 3 GB of CUDA's libraries
+                     PyTorch's own index cannot be reached, the default one: 3 GB, with CUDA's libraries
   --print            print the packages and install nothing
   --os-release FILE  the description of the system, /etc/os-release if not given
   --help             this text

@@ -38,6 +38,9 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from safetensors.numpy import load_file, save_file  # noqa: E402
 
+if not hasattr(torch.nn, "RMSNorm"):
+    print(f"skipped: torch {torch.__version__} is older than 2.4")
+    sys.exit(SKIPPED)
 from cases import CASES, make_data  # noqa: E402
 from replay import Replay  # noqa: E402
 
