@@ -5,7 +5,7 @@ set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-usage: scripts/setup.sh [--dev] [--python DIR [--tensorflow VERSION]] [--print] [--os-release FILE]
+usage: scripts/setup.sh [--dev] [--python DIR [--tensorflow VERSION] [--torch]] [--print] [--os-release FILE]
 
 Installs what is missing on Debian and Ubuntu, with sudo when not root. Says so when nothing is missing.
 The data set, a second MPI, PMIx and, with --dev, Slurm are left out where they cannot be had. Where the system's CMake
@@ -18,6 +18,8 @@ On another system it prints what is needed and fails.
                      TensorBoard and tf-keras if they can be had; the tests of what is not there are skipped
   --tensorflow VERSION
                      this version of TensorFlow, such as 2.16.2, in an environment that has none yet
+  --torch            also torch in that environment, with which a test compares the trainer: the build for CPUs, or, where
+                     PyTorch's own index cannot be reached, the default one: 3 GB, with CUDA's libraries
   --print            print the packages and install nothing
   --os-release FILE  the description of the system, /etc/os-release if not given
   --help             this text
@@ -40,6 +42,7 @@ readonly build_packages=(
   libgtest-dev libgmock-dev
 )
 readonly python_packages=(python3 python3-venv)
+readonly torch_index=https://download.pytorch.org/whl/cpu  # builds without CUDA's libraries
 readonly dev_packages=(clang-format-14 clang-tidy-14 iproute2 iptables openssh-client openssh-server pkg-config)
 # Packages that the build can do without, by group. At least one MPI is needed.
 declare -rA optional_packages=(
@@ -63,6 +66,7 @@ wanted=("${build_packages[@]}")
 print_only=no
 python_dir=
 tensorflow_version=
+with_torch=no
 os_release=/etc/os-release
 while [ $# -gt 0 ]; do
   case $1 in
@@ -72,6 +76,7 @@ while [ $# -gt 0 ]; do
     --dev) wanted+=("${dev_packages[@]}"); groups+=(slurm) ;;
     --python) python_dir=$2; wanted+=("${python_packages[@]}"); shift ;;
     --tensorflow) tensorflow_version=$2; shift ;;
+    --torch) with_torch=yes ;;
     --print) print_only=yes ;;
     --os-release) os_release=$2; shift ;;
     --help | -h) usage; exit 0 ;;
@@ -81,6 +86,8 @@ while [ $# -gt 0 ]; do
 done
 [ -z "$tensorflow_version" ] || [ -n "$python_dir" ] ||
   misuse '--tensorflow needs --python DIR, the environment that TensorFlow is installed in'
+[ $with_torch = no ] || [ -n "$python_dir" ] ||
+  misuse '--torch needs --python DIR, the environment that torch is installed in'
 optional_names=()
 for group in "${groups[@]}"; do
   read -ra names <<<"${optional_packages[$group]}"
@@ -339,8 +346,14 @@ has_modules() {
     'import importlib.util as u, sys; sys.exit(any(u.find_spec(m) is None for m in sys.argv[1:]))' "$@"
 }
 
+# Sets `pip` to the words that install packages in the environment.
+find_pip() {
+  pip=("$python_dir/bin/python" -m pip --disable-pip-version-check install -q)
+}
+
 make_python_environment() {
-  local pip=("$python_dir/bin/python" -m pip --disable-pip-version-check install -q)
+  local pip
+  find_pip
   make_environment "$python_dir"
   if ! has_modules numpy ml_dtypes cloudpickle yaml; then
     echo "setup.sh: installing numpy in $python_dir"
@@ -365,6 +378,24 @@ make_python_environment() {
   fi
 }
 
+# Installs the build for CPUs, or, where PyTorch's index cannot be reached, the default one.
+install_torch_build() {
+  # One retry: where a firewall hides the index, pip would wait for each of its usual five.
+  "${pip[@]}" --retries 1 --index-url "$torch_index" torch && return
+  say "$torch_index cannot be reached; installing the default build of torch"
+  "${pip[@]}" torch
+}
+
+install_torch() {
+  local pip
+  find_pip
+  if has_modules torch safetensors; then return; fi
+  echo "setup.sh: installing torch in $python_dir"
+  if ! { "${pip[@]}" numpy safetensors && install_torch_build; }; then
+    say 'no torch: the comparison of the trainer with it will be skipped'
+  fi
+}
+
 if [ $print_only = yes ]; then
   if is_debian_like; then
     read_offers
@@ -384,4 +415,5 @@ install_missing
 check_compiler
 install_cmake
 [ -z "$python_dir" ] || make_python_environment
+[ $with_torch = no ] || install_torch
 say_how_to_use_tools

@@ -123,6 +123,7 @@ case "\$*" in
   '-c import importlib'*) exit 1 ;;
   '-m pip '*) echo "pip \$*" >>"$system/calls"
     [ ! -e "$system/no-pip" ] || exit 1
+    case "\$*" in *--index-url*) [ ! -e "$system/no-torch-index" ] || exit 1 ;; esac
     case "\$*" in *cmake*) for name in cmake ctest; do "$bin/make-program" \$name 3.31.6 "\${0%/*}"; done ;; esac ;;
 esac
 END
@@ -201,8 +202,11 @@ for option in --python --tensorflow --os-release; do
   has "^setup.sh: $option needs a value"
 done
 has_no . system/calls
+setup 2 --torch
+has '^setup.sh: --torch needs --python DIR'
 setup 0 --tensorflow 2.16.2 --python env
 has 'pip .*tensorflow-cpu==2.16.2' system/calls
+has_no 'torch' system/calls
 
 # ---- What is installed
 
@@ -287,6 +291,28 @@ name='an MPI from elsewhere'
 bin/make-program mpicxx 1.0
 setup 0
 has_lines 2 'left out: (mpich|openmpi-bin)'
+
+# ---- torch
+
+readonly from_index=' --index-url https://download.pytorch.org/whl/cpu torch$'
+debian_12 '--torch'
+setup 0 --python env --torch
+has 'pip .*install -q numpy safetensors$' system/calls
+has "pip .*install -q.*$from_index" system/calls
+has_no 'install -q torch$' system/calls
+has_no 'no torch|cannot be reached'
+debian_12 '--torch without the index of PyTorch'
+touch system/no-torch-index
+setup 0 --python env --torch
+has "pip .*install -q.*$from_index" system/calls
+has 'pip .*install -q torch$' system/calls
+has_lines 1 'whl/cpu cannot be reached; installing the default build of torch$'
+has_no 'no torch'
+debian_12 '--torch without PyPI'
+touch system/no-pip
+setup 0 --python env --torch
+has_lines 1 '^setup.sh: no torch: the comparison of the trainer with it will be skipped$'
+has_no 'torch$' system/calls
 
 # ---- Not root
 

@@ -90,7 +90,9 @@ FARANDOLE_API std::unique_ptr<Layer<Scalar>> dropout(double rate);
 
 struct BatchNormalizationOptions {
   double epsilon = 1e-5;  ///< added to the variance, so that the division by its square root is defined
-  double momentum = 0.1;  ///< moving += momentum * (batch - moving), in each training step
+  /// moving += momentum * (batch - moving), once in each training step, where `batch` is the mean over the training
+  /// step's micro-batches and replicas. PyTorch does this in each forward pass, so with each micro-batch.
+  double momentum = 0.1;
   /// True: compute the statistics over the batches of all replicas, at the cost of two more allreduces per training
   /// step and layer. Has this effect only with TrainerOptions::synchronized_layers.
   bool synchronized = false;

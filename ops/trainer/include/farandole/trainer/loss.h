@@ -59,7 +59,8 @@ struct CrossEntropyOptions {
   /// The target is 1 - smoothing + smoothing / classes for the sample's class, and smoothing / classes for every other
   /// class: at least 0, below 1.
   double label_smoothing = 0;
-  /// Factor of the loss of the samples of each class; empty: 1 for all.
+  /// Factor of the loss of the samples of each class; empty: 1 for all. With label smoothing this differs from PyTorch,
+  /// which multiplies the share of every class in the target by that class's factor.
   std::vector<double> class_weights = {};
 };
 /// For samples with classes and a model with one output (logit) per class: log(sum of exp(z)) - sum of target * z.

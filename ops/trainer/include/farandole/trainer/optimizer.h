@@ -133,6 +133,7 @@ template <class Scalar>
 FARANDOLE_API double global_norm(std::span<const Scalar> values);
 
 /// Factor that reduces a gradient of this norm to `limit`; 1 if the norm is at most `limit`, or if `limit` is 0.
+/// PyTorch's clip_grad_norm_ divides by norm + 1e-6 instead of the norm.
 double clipping_factor(double norm, double limit);
 
 }  // namespace trainer

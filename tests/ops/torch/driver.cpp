@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// usage: farandole_torch_case CASE.json DATA.safetensors OUTPUT.safetensors
+// Trains as CASE says, and writes everything that torch must reproduce. With S training steps of B samples in all:
+//   loss, rate {S}            mean loss and learning rate of each training step
+//   order {B}                 indices of the samples, batch by batch
+//   mask.I {B, …}             factors of the dropout layer I of the model, in the order of `order`
+//   parameter.NAME {S+1, …}   values before the first and after each training step; the same for statistic.NAME
+//   average.NAME {S, …}       moving average of the parameter after each training step
+//   outputs {samples, …}      predictions of the trained model for all samples, in the order of the data
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <map>
+#include <string>
+
+#include "case.h"
+#include "farandole/trainer/loader.h"
+#include "farandole/trainer/random.h"
+#include "safetensors.h"
+
+namespace farandole::trainer::test {
+namespace {
+
+/// A tensor that grows along its first axis.
+struct Record {
+  Shape shape = {};  ///< of a row
+  std::vector<double> values = {};
+
+  void append(std::span<const double> row) { values.insert(values.end(), row.begin(), row.end()); }
+};
+using Records = std::map<std::string, Record>;
+
+void record(const std::string& prefix, const std::vector<NamedSpan>& layout, std::span<const double> values,
+            Records& records) {
+  for (const NamedSpan& span : layout) {
+    Record& to = records[prefix + span.name];
+    to.shape = span.shape;
+    to.append(values.subspan(span.first, span.count));
+  }
+}
+
+void record_model(Model<double>& model, Records& records) {
+  record("parameter.", model.parameter_layout(), model.parameters(), records);
+  record("statistic.", model.statistic_layout(), model.statistics(), records);
+}
+
+/// Adds noise to the initial parameters, so that scales are not 1 and shifts not 0.
+void add_noise(Model<double>& model) {
+  const CounterRandom random(3, random_stream(RandomPurpose::kOther, {}));
+  std::uint64_t counter = 0;
+  for (double& value : model.parameters()) value += 0.1 * random.normal(counter++);
+}
+
+/// Records the factors that the model's dropout layers draw for a batch, by a forward pass of ones.
+void record_masks(const Json& layers, const Shape& input, const Pass& pass, std::int64_t samples, Records& records) {
+  Shape shape = input;
+  LayerList<double> all = make_layers(layers);
+  for (std::size_t place = 0; place < all.size(); ++place) {
+    const Shape output = all[place]->prepare(shape);
+    if (layers[place].at("kind") == "dropout") {
+      Tensor<double> ones(samples, shape), factors(samples, output);
+      std::fill(ones.values().begin(), ones.values().end(), 1.0);
+      Pass own = pass;
+      own.layer = place;
+      all[place]->forward(own, ones, factors);
+      Record& to = records[fmt::format("mask.{}", place)];
+      to.shape = output;
+      to.append(factors.values());
+    }
+    shape = output;
+  }
+}
+
+/// Records the order of the samples, which depends only on the seed, and the masks of dropout.
+void record_draws(const Json& layers, const Dataset& data, const TrainerOptions& options, Records& records) {
+  Loader loader(data.size(), options.global_batch, options.seed);
+  for (std::int64_t step = 0; step < options.epochs * loader.batches_per_epoch(); ++step) {
+    loader.start_epoch(step / loader.batches_per_epoch());
+    const auto batch = loader.batch(step % loader.batches_per_epoch());
+    for (const std::uint32_t sample : batch) records["order"].values.push_back(sample);
+    record_masks(layers, data.shape(), {.training = true, .seed = options.seed, .training_step = step},
+                 static_cast<std::int64_t>(batch.size()), records);
+  }
+}
+
+/// Trains on one replica, and records the course on rank 0.
+void train(Communicator& replica, const Json& layers, const LossPointer<double>& loss, TrainerOptions options,
+           const std::shared_ptr<const CaseData>& data, Records& records) {
+  Model<double> model(data->shape(), make_layers(layers));
+  model.initialize(options.seed);
+  add_noise(model);
+  options.initialize = false;
+  const bool records_course = replica.rank() == 0;
+  if (records_course) record_model(model, records);
+  Trainer<double>* observed = nullptr;
+  if (records_course) {
+    options.on_step = [&](const StepReport& report) {
+      records["loss"].values.push_back(report.loss);
+      records["rate"].values.push_back(report.learning_rate);
+      record_model(observed->model(), records);
+      const auto average = observed->averaged_parameters();
+      if (!average.empty()) record("average.", observed->model().parameter_layout(), average, records);
+    };
+  }
+  Trainer<double> trainer(replica, std::move(model), data, nullptr, options, loss);
+  observed = &trainer;
+  trainer.fit();
+  const Tensor<double> outputs = trainer.predict(*data);
+  if (records_course) {
+    records["outputs"].shape = outputs.shape();
+    records["outputs"].append(outputs.values());
+  }
+}
+
+void write(Records& records, const std::filesystem::path& file) {
+  std::vector<CheckpointTensor> tensors;
+  for (auto& [name, each] : records) {
+    Shape shape{static_cast<std::int64_t>(each.values.size()) / elements(each.shape)};
+    shape.insert(shape.end(), each.shape.begin(), each.shape.end());
+    tensors.push_back({name, shape, BufferView(each.values)});
+  }
+  write_safetensors(file, tensors);
+}
+
+void run(const char* case_file, const char* data_file, const char* output_file) {
+  std::ifstream stream(case_file);
+  const Json object = Json::parse(stream);
+  Fields fields(object, "the case");
+  const Json layers = fields.get<Json>("layers");
+  const auto loss = make_loss(fields.get<Json>("loss"));
+  const TrainerOptions options = make_options(fields.get<Json>("options"));
+  int replicas = 1;
+  fields.read("replicas", replicas);
+  std::int32_t classes = 0;
+  fields.read("classes", classes);
+  fields.finish();
+  const auto data = std::make_shared<const CaseData>(data_file, classes);
+  Records records;
+  record_draws(layers, *data, options, records);
+  run_replicas(replicas, [&](Communicator& replica) { train(replica, layers, loss, options, data, records); });
+  write(records, output_file);
+}
+
+}  // namespace
+}  // namespace farandole::trainer::test
+
+int main(int argc, char** argv) {
+  if (argc != 4) {
+    fmt::print(stderr, "usage: farandole_torch_case CASE.json DATA.safetensors OUTPUT.safetensors\n");
+    return 2;
+  }
+  try {
+    farandole::trainer::test::run(argv[1], argv[2], argv[3]);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "farandole_torch_case: {}\n", error.what());
+    return 1;
+  }
+  return 0;
+}
