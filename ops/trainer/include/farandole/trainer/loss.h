@@ -57,7 +57,8 @@ using LossPointer = std::shared_ptr<const Loss<Scalar>>;
 
 /// Computes the softmax cross-entropy of a batch. Stores scale * d(sum of losses)/d(logits) in `gradient`, unless
 /// `gradient` is null.
-/// @param labels  a class per sample, in [0, classes)
+/// @param labels  a class per sample, in [0, classes); with logits of shape {length, classes}, `length` classes per
+/// sample
 template <class Scalar>
 FARANDOLE_API BatchResult softmax_cross_entropy(const Tensor<Scalar>& logits, std::span<const std::int32_t> labels,
                                                 double scale, Tensor<Scalar>* gradient);
@@ -69,7 +70,9 @@ struct CrossEntropyOptions {
   /// Factor of the loss of the samples of each class; empty: 1 for all.
   std::vector<double> class_weights = {};
 };
-/// For samples with classes and a model with one output (logit) per class: log(sum of exp(z)) - sum of target * z.
+/// For samples with classes and a model with one output (logit) per class: log(sum of exp(z)) - sum of target * z. For
+/// samples with `length` labels the model's output is {length, classes}, and a sample's loss is the mean over its
+/// labels.
 template <class Scalar>
 FARANDOLE_API LossPointer<Scalar> cross_entropy_loss(CrossEntropyOptions options = {});
 /// For samples with targets in [0, 1] and a model with one logit per target: the mean over the targets of
