@@ -58,15 +58,17 @@ set(FARANDOLE_HAVE_TRAINER OFF)
 set(FARANDOLE_NO_TRAINER "FARANDOLE_BUILD_TRAINER=OFF")
 if(NOT FARANDOLE_BUILD_TRAINER STREQUAL OFF)
   find_package(ZLIB QUIET)
+  find_package(PNG QUIET)
+  find_package(JPEG QUIET)
   find_package(Eigen3 3.4 QUIET NO_MODULE)
   find_package(dnnl 2.5 QUIET)
   find_package(OpenMP QUIET COMPONENTS CXX)
   find_package(Boost 1.74 QUIET COMPONENTS program_options)
   set(FARANDOLE_NO_TRAINER "")
   set(trainer_packages "")
-  foreach(part "ZLIB_FOUND|zlib|zlib1g-dev" "Eigen3_FOUND|Eigen >= 3.4|libeigen3-dev"
-               "dnnl_FOUND|oneDNN >= 2.5|libdnnl-dev ocl-icd-opencl-dev" "OpenMP_CXX_FOUND|OpenMP|g++"
-               "Boost_FOUND|Boost.Program_options >= 1.74|libboost-program-options-dev")
+  foreach(part "ZLIB_FOUND|zlib|zlib1g-dev" "PNG_FOUND|libpng|libpng-dev" "JPEG_FOUND|libjpeg|libjpeg-dev"
+               "Eigen3_FOUND|Eigen >= 3.4|libeigen3-dev" "dnnl_FOUND|oneDNN >= 2.5|libdnnl-dev ocl-icd-opencl-dev"
+               "OpenMP_CXX_FOUND|OpenMP|g++" "Boost_FOUND|Boost.Program_options >= 1.74|libboost-program-options-dev")
     string(REPLACE "|" ";" part "${part}")
     list(GET part 0 found)
     if(NOT ${found})

@@ -37,7 +37,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/tools.sh"
 # program. The CMake package of libdnnl-dev needs ocl-icd-opencl-dev.
 readonly build_packages=(
   g++ cmake make ninja-build ccache
-  libeigen3-dev libdnnl-dev ocl-icd-opencl-dev zlib1g-dev
+  libeigen3-dev libdnnl-dev ocl-icd-opencl-dev zlib1g-dev libpng-dev libjpeg-dev
   libfmt-dev libspdlog-dev nlohmann-json3-dev libsodium-dev libboost-program-options-dev
   libgtest-dev libgmock-dev
 )
@@ -112,7 +112,7 @@ print_needs() {
 setup.sh knows the packages of Debian and Ubuntu only. Please install by your system's means:
   g++ >= $gxx_needed or clang >= $clang_needed, cmake >= $cmake_needed, ninja; ccache if you like
   Open MPI or MPICH, or both, with their compiler wrappers
-  Eigen >= 3.4, oneDNN >= 2.5, zlib
+  Eigen >= 3.4, oneDNN >= 2.5, zlib, libpng >= 1.6, libjpeg (of libjpeg-turbo)
   PMIx with its header, if you like
   fmt, spdlog, nlohmann-json >= 3, libsodium, Boost.Program_options >= 1.74
   GoogleTest with GoogleMock

@@ -79,7 +79,7 @@ network='sys/(socket|un|epoll)\.h|netinet/tcp|arpa/'
 for directory in core/include core/internal core/src core/backends/{inproc,shm,mpi,pmix,cuda} collectives ops; do
   refuse "$directory" "$network" 'sockets belong to core/backends/sockets and what is built on it'
 done
-third_party='fmt/|spdlog/|nlohmann/|boost/|Eigen/|dnnl|oneapi/|zlib|omp\.h'
+third_party='fmt/|spdlog/|nlohmann/|boost/|Eigen/|dnnl|oneapi/|zlib|png|jpeglib|jerror|omp\.h'
 for directory in core/include collectives/include ops/engine/include ops/gradients/include ops/trainer/include; do
   refuse "$directory" "$third_party" 'a third-party header in a public header'
 done

@@ -131,7 +131,8 @@ chmod +x "$3/bin/python"
 TEXT
 }
 
-readonly needed='g++ cmake make ninja-build ccache libeigen3-dev libdnnl-dev ocl-icd-opencl-dev zlib1g-dev libfmt-dev
+readonly needed='g++ cmake make ninja-build ccache libeigen3-dev libdnnl-dev ocl-icd-opencl-dev zlib1g-dev libpng-dev
+  libjpeg-dev libfmt-dev
   libspdlog-dev nlohmann-json3-dev libsodium-dev libboost-program-options-dev libgtest-dev libgmock-dev'
 readonly optional='openmpi-bin libopenmpi-dev mpich libmpich-dev libpmix-dev dataset-fashion-mnist'
 readonly slurm='slurmctld slurmd slurm-client munge'

@@ -192,9 +192,18 @@ std::shared_ptr<const Dataset> bytes(std::int32_t classes, Normalization normali
   labels.back() = last_label;
   return memory_dataset({.shape = kImage,
                          .inputs = std::vector<std::uint8_t>(250 * 64, 7),
-                         .normalization = normalization,
+                         .normalization = {normalization},
                          .labels = labels,
                          .classes = classes});
+}
+
+/// Samples of 3 classes with several labels each.
+std::shared_ptr<const Dataset> with_labels(std::int64_t labels_per_sample) {
+  return memory_dataset({.shape = kImage,
+                         .inputs = std::vector<std::uint8_t>(250 * 64, 7),
+                         .labels = std::vector<std::int32_t>(static_cast<std::size_t>(250 * labels_per_sample)),
+                         .classes = 3,
+                         .labels_per_sample = labels_per_sample});
 }
 
 TEST(Agreement, LabelsClassesAndNormalizationAreCompared) {
@@ -213,6 +222,8 @@ TEST(Agreement, LabelsClassesAndNormalizationAreCompared) {
   EXPECT_TRUE(contains(compare(ours, bytes(4, {})), "the number of classes of the training data is 3 on rank 0"));
   EXPECT_TRUE(contains(compare(ours, bytes(3, {.mean = 0.5})), "the checksum of the training data is "));
   EXPECT_TRUE(contains(compare(ours, bytes(3, {}, 1)), "the checksum of the training data is "));
+  EXPECT_TRUE(
+      contains(compare(with_labels(1), with_labels(2)), "the labels per sample of the training data is 1 on rank 0"));
 }
 
 TEST(Agreement, ModelsAreCompared) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Softmax and cross-entropy together, computed in double: loss = log(sum of exp(z - max)) - (z[label] - max),
-// d loss / d z = softmax(z) - one_hot(label).
+// d loss / d z = softmax(z) - one_hot(label). A sample with several labels has a row of logits for each label; its loss
+// is the mean over its rows.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,18 +16,20 @@ namespace farandole::trainer {
 namespace {
 
 void check(std::int64_t samples, const Shape& shape, std::span<const std::int32_t> labels) {
-  if (shape.size() != 1 || shape[0] < 1) {
+  if (shape.empty() || elements(shape) < 1) {
     throw InvalidArgument(fmt::format(
         "softmax_cross_entropy: expects one logit per class, the logits of a sample are {}", describe(shape)));
   }
-  if (static_cast<std::int64_t>(labels.size()) != samples) {
-    throw InvalidArgument(fmt::format("softmax_cross_entropy: {} samples, but {} labels", samples, labels.size()));
+  const std::int64_t classes = shape.back(), rows = elements(shape) / classes;
+  if (static_cast<std::int64_t>(labels.size()) != samples * rows) {
+    throw InvalidArgument(fmt::format("softmax_cross_entropy: {} samples with logits of shape {}, but {} labels",
+                                      samples, describe(shape), labels.size()));
   }
   const auto wrong =
-      std::find_if(labels.begin(), labels.end(), [&](std::int32_t label) { return label < 0 || label >= shape[0]; });
+      std::find_if(labels.begin(), labels.end(), [&](std::int32_t label) { return label < 0 || label >= classes; });
   if (wrong != labels.end()) {
     throw InvalidArgument(fmt::format("softmax_cross_entropy: sample {} has label {}, expected 0 to {}",
-                                      wrong - labels.begin(), *wrong, shape[0] - 1));
+                                      (wrong - labels.begin()) / rows, *wrong, classes - 1));
   }
 }
 
@@ -37,25 +40,28 @@ struct Targets {
   std::span<const double> class_weights = {};
   std::span<const float> sample_weights = {};
 
-  double weight(std::size_t sample) const {
-    const double of_sample = sample_weights.empty() ? 1.0 : static_cast<double>(sample_weights[sample]);
-    return class_weights.empty() ? of_sample : of_sample * class_weights[static_cast<std::size_t>(labels[sample])];
+  /// Factor of the loss of label `index`. @param rows  number of labels per sample
+  double weight(std::size_t index, std::size_t rows) const {
+    const double of_sample = sample_weights.empty() ? 1.0 : static_cast<double>(sample_weights[index / rows]);
+    const double of_row = of_sample / static_cast<double>(rows);
+    return class_weights.empty() ? of_row : of_row * class_weights[static_cast<std::size_t>(labels[index])];
   }
 };
 
 template <class Scalar>
 double cross_entropy(const Tensor<Scalar>& logits, const Targets& targets, double scale, Tensor<Scalar>* gradient) {
-  const std::int64_t samples = logits.samples(), classes = logits.sample_elements();
+  const std::int64_t samples = logits.samples();
   check(samples, logits.shape(), targets.labels);
+  const std::int64_t classes = logits.shape().back(), rows = logits.sample_elements() / classes;
   if (gradient != nullptr) gradient->resize(samples, logits.shape());
 
   const double others = targets.smoothing / static_cast<double>(classes);
   double loss_sum = 0;
   std::vector<double> exponentials(static_cast<std::size_t>(classes));
-  for (std::int64_t sample = 0; sample < samples; ++sample) {
-    const Scalar* row = logits.data() + sample * classes;
-    const std::int32_t label = targets.labels[static_cast<std::size_t>(sample)];
-    const double weight = targets.weight(static_cast<std::size_t>(sample));
+  for (std::int64_t index = 0; index < samples * rows; ++index) {
+    const Scalar* row = logits.data() + index * classes;
+    const std::int32_t label = targets.labels[static_cast<std::size_t>(index)];
+    const double weight = targets.weight(static_cast<std::size_t>(index), static_cast<std::size_t>(rows));
     const Scalar* largest = std::max_element(row, row + classes);
     double sum = 0;
     for (std::int64_t c = 0; c < classes; ++c) {
@@ -68,7 +74,7 @@ double cross_entropy(const Tensor<Scalar>& logits, const Targets& targets, doubl
     }
     loss_sum += weight * (std::log(sum) - expected);
     if (gradient == nullptr) continue;
-    Scalar* out = gradient->data() + sample * classes;
+    Scalar* out = gradient->data() + index * classes;
     for (std::int64_t c = 0; c < classes; ++c) {
       const double target = (c == label ? 1 - targets.smoothing : 0) + others;
       out[c] = static_cast<Scalar>(weight * scale * (exponentials[static_cast<std::size_t>(c)] / sum - target));
@@ -106,9 +112,15 @@ class CrossEntropy final : public Loss<Scalar> {
           "another loss",
           what));
     }
-    if (elements(output) < data.classes()) {
+    if (output.empty() || output.back() < data.classes()) {
       throw InvalidArgument(
           fmt::format("the model's output is {}, but {} have {} classes", describe(output), what, data.classes()));
+    }
+    if (elements(output) / output.back() != data.labels_per_sample()) {
+      throw InvalidArgument(fmt::format(
+          "the model's output is {}, but {} have {} classes and {} labels per sample; the loss cross_entropy needs one "
+          "logit per class for each label",
+          describe(output), what, data.classes(), data.labels_per_sample()));
     }
     const auto weights = static_cast<std::int32_t>(options_.class_weights.size());
     if (weights != 0 && weights != data.classes()) {

@@ -44,7 +44,7 @@ std::shared_ptr<const Dataset> load_part(const std::filesystem::path& directory,
   }
   return memory_dataset({.shape = {images.extents[1], images.extents[2], 1},
                          .inputs = std::move(images.bytes),
-                         .normalization = kOfTrainingImages,
+                         .normalization = {kOfTrainingImages},
                          .labels = {labels.bytes.begin(), labels.bytes.end()},
                          .classes = kClasses});
 }

@@ -6,14 +6,13 @@
 #include <cmath>
 #include <utility>
 
+#include "byte_values.h"
 #include "checksum.h"
 #include "farandole/core/error.h"
 #include "farandole/trainer/dataset.h"
 
 namespace farandole::trainer {
 namespace {
-
-constexpr std::size_t kBytes = 256;
 
 template <class Value>
 std::uint32_t checksum_of(const std::vector<Value>& values, std::uint32_t before = 0) {
@@ -29,23 +28,21 @@ void check_count(const std::string& what, std::size_t given, std::size_t samples
 
 class MemoryDataset final : public Dataset {
  public:
-  explicit MemoryDataset(Samples samples) : samples_(std::move(samples)), size_(count_samples()) {
+  explicit MemoryDataset(Samples samples)
+      : samples_(std::move(samples)), size_(count_samples()), values_(samples_.normalization, samples_.shape) {
     check();
-    if (has_bytes()) {
-      value_of_byte_.resize(kBytes);
-      const auto& [mean, deviation] = samples_.normalization;
-      for (std::size_t byte = 0; byte < kBytes; ++byte) {
-        value_of_byte_[byte] = (static_cast<double>(byte) / 255 - mean) / deviation;
-      }
-    }
     checksum_ = std::visit([](const auto& inputs) { return checksum_of(inputs); }, samples_.inputs);
-    checksum_ = checksum_of(samples_.labels, checksum_of(value_of_byte_, checksum_));
-    checksum_ = checksum_of(samples_.weights, checksum_of(samples_.targets, checksum_));
+    if (has_bytes()) checksum_ = values_.checksum(checksum_);
+    checksum_ = checksum_of(samples_.targets, checksum_of(samples_.labels, checksum_));
+    checksum_ = checksum_of(samples_.weights, checksum_);
+    checksum_ = trainer::checksum(samples_.class_names, checksum_);
   }
 
   std::int64_t size() const override { return static_cast<std::int64_t>(size_); }
   const Shape& shape() const override { return samples_.shape; }
   std::int32_t classes() const override { return samples_.classes; }
+  const std::vector<std::string>& class_names() const override { return samples_.class_names; }
+  std::int64_t labels_per_sample() const override { return samples_.labels_per_sample; }
   const Shape& target_shape() const override { return samples_.target_shape; }
   std::uint32_t checksum() const override { return checksum_; }
   void gather(std::span<const std::uint32_t> samples, Batch<float>& batch) const override { write(samples, batch); }
@@ -54,17 +51,21 @@ class MemoryDataset final : public Dataset {
  private:
   bool has_bytes() const { return samples_.inputs.index() == 1; }
   std::size_t input_elements() const { return static_cast<std::size_t>(elements(samples_.shape)); }
+  std::size_t label_count() const { return static_cast<std::size_t>(samples_.labels_per_sample); }
   std::size_t target_elements() const { return static_cast<std::size_t>(elements(samples_.target_shape)); }
 
   /// By the labels or targets, if there are any, because an error about inputs then names both counts.
   std::size_t count_samples() const {
-    if (!samples_.labels.empty()) return samples_.labels.size();
+    if (!samples_.labels.empty()) return samples_.labels.size() / std::max<std::size_t>(label_count(), 1);
     if (!samples_.targets.empty()) return samples_.targets.size() / std::max<std::size_t>(target_elements(), 1);
     const std::size_t values = std::visit([](const auto& inputs) { return inputs.size(); }, samples_.inputs);
     return values / std::max<std::size_t>(input_elements(), 1);
   }
 
   void check() const {
+    if (samples_.labels_per_sample < 1) {
+      throw InvalidArgument(fmt::format("{} labels per sample; at least 1 is needed", samples_.labels_per_sample));
+    }
     const std::size_t values = std::visit([](const auto& inputs) { return inputs.size(); }, samples_.inputs);
     check_count(fmt::format("inputs of shape {}", describe(samples_.shape)), values, size_, input_elements());
     if (!samples_.targets.empty()) {
@@ -72,14 +73,7 @@ class MemoryDataset final : public Dataset {
                   target_elements());
     }
     if (!samples_.weights.empty()) check_count("weights", samples_.weights.size(), size_, 1);
-    if (samples_.labels.empty() != (samples_.classes == 0) && size_ > 0) {
-      throw InvalidArgument(fmt::format("{} labels, but classes is {}", samples_.labels.size(), samples_.classes));
-    }
-    for (std::size_t sample = 0; sample < samples_.labels.size(); ++sample) {
-      const std::int32_t label = samples_.labels[sample];
-      if (label >= 0 && label < samples_.classes) continue;
-      throw InvalidArgument(fmt::format("label {} is {}, which is not in [0, {})", sample, label, samples_.classes));
-    }
+    check_labels();
     for (std::size_t sample = 0; sample < samples_.weights.size(); ++sample) {
       if (samples_.weights[sample] >= 0 && std::isfinite(samples_.weights[sample])) continue;
       throw InvalidArgument(
@@ -87,12 +81,24 @@ class MemoryDataset final : public Dataset {
     }
   }
 
+  void check_labels() const {
+    if (samples_.labels.empty() != (samples_.classes == 0) && size_ > 0) {
+      throw InvalidArgument(fmt::format("{} labels, but classes is {}", samples_.labels.size(), samples_.classes));
+    }
+    if (!samples_.labels.empty()) check_count("labels", samples_.labels.size(), size_, label_count());
+    for (std::size_t index = 0; index < samples_.labels.size(); ++index) {
+      const std::int32_t label = samples_.labels[index];
+      if (label >= 0 && label < samples_.classes) continue;
+      throw InvalidArgument(fmt::format("label {} is {}, which is not in [0, {})", index, label, samples_.classes));
+    }
+    check_class_names(samples_.class_names, samples_.classes);
+  }
+
   template <class Scalar>
   void write_input(std::size_t first, Scalar* output) const {
     const std::size_t count = input_elements();
     if (const auto* const bytes = std::get_if<1>(&samples_.inputs)) {
-      std::transform(bytes->data() + first, bytes->data() + first + count, output,
-                     [&](std::uint8_t byte) { return static_cast<Scalar>(value_of_byte_[byte]); });
+      values_.convert(std::span(*bytes).subspan(first, count), output);
     } else {
       const float* const values = std::get<0>(samples_.inputs).data() + first;
       std::copy(values, values + count, output);
@@ -103,13 +109,16 @@ class MemoryDataset final : public Dataset {
   void write(std::span<const std::uint32_t> samples, Batch<Scalar>& batch) const {
     const auto count = static_cast<std::int64_t>(samples.size());
     batch.inputs.resize(count, samples_.shape);
-    batch.labels.resize(samples_.labels.empty() ? 0 : samples.size());
+    batch.labels.resize(samples_.labels.empty() ? 0 : samples.size() * label_count());
     batch.targets.resize(samples_.targets.empty() ? 0 : count, samples_.target_shape);
     batch.weights.resize(samples_.weights.empty() ? 0 : samples.size());
     for (std::size_t i = 0; i < samples.size(); ++i) {
       const std::size_t sample = samples[i];
       write_input(sample * input_elements(), batch.inputs.data() + i * input_elements());
-      if (!batch.labels.empty()) batch.labels[i] = samples_.labels[sample];
+      if (!batch.labels.empty()) {
+        const std::int32_t* const labels = samples_.labels.data() + sample * label_count();
+        std::copy(labels, labels + label_count(), batch.labels.data() + i * label_count());
+      }
       if (!batch.weights.empty()) batch.weights[i] = samples_.weights[sample];
       if (batch.targets.samples() == 0) continue;
       const float* const targets = samples_.targets.data() + sample * target_elements();
@@ -119,7 +128,7 @@ class MemoryDataset final : public Dataset {
 
   const Samples samples_;
   const std::size_t size_;
-  std::vector<double> value_of_byte_;  // empty if the inputs are numbers
+  const ByteValues values_;  // unused if the inputs are numbers
   std::uint32_t checksum_ = 0;
 };
 
@@ -132,6 +141,11 @@ void widen(const Tensor<float>& from, Tensor<double>& to) {
 
 const Shape& Dataset::target_shape() const {
   static const Shape none;
+  return none;
+}
+
+const std::vector<std::string>& Dataset::class_names() const {
+  static const std::vector<std::string> none;
   return none;
 }
 

@@ -183,6 +183,7 @@ std::vector<SharedFact> facts_of(const Dataset* data, const std::string& what) {
   return {{fmt::format("the number of samples of {}", what), std::to_string(data->size()), advice},
           {fmt::format("the shape of the samples of {}", what), describe(data->shape()), advice},
           {fmt::format("the number of classes of {}", what), std::to_string(data->classes()), advice},
+          {fmt::format("the labels per sample of {}", what), std::to_string(data->labels_per_sample()), advice},
           {fmt::format("the shape of the targets of {}", what),
            data->target_shape().empty() ? "none" : describe(data->target_shape()), advice},
           {fmt::format("the checksum of {}", what), fmt::format("{:08x}", data->checksum()), advice}};

@@ -24,8 +24,9 @@ struct Target {
   std::size_t fixed_bytes = 2 << 20;
 };
 
-/// FARANDOLE_FUZZ_INPUTS (100,000) for how many in all, FARANDOLE_SEED for the same again. Fails with the seed and the
-/// input, unless every input of the corpus is understood, and of the changed ones some are and some are not.
+/// FARANDOLE_FUZZ_INPUTS (100,000) for the number of which each parser runs its share, FARANDOLE_SEED for the same
+/// again. Fails with the seed and the input, unless every input of the corpus is understood, and of the changed ones
+/// some are and some are not.
 void run(const Target& target);
 
 }  // namespace farandole::fuzz

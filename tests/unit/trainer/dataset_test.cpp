@@ -172,6 +172,57 @@ TEST(MemoryDataset, GathersTargetsAndWeights) {
   EXPECT_TRUE(batch.labels.empty());
 }
 
+TEST(MemoryDataset, SamplesMayHaveSeveralLabels) {
+  const Samples samples{.shape = {1},
+                        .inputs = std::vector<float>{1, 2},
+                        .labels = {0, 1, 2, 2, 1, 0},
+                        .classes = 3,
+                        .labels_per_sample = 3};
+  const auto data = memory_dataset(samples);
+  EXPECT_EQ(data->size(), 2);
+  EXPECT_EQ(data->labels_per_sample(), 3);
+  Batch<float> batch;
+  data->gather(std::vector<std::uint32_t>{1, 0}, batch);
+  EXPECT_THAT(batch.labels, testing::ElementsAre(2, 1, 0, 0, 1, 2));
+  const auto refusal = [&](auto change) {
+    Samples changed = samples;
+    change(changed);
+    return message_of<InvalidArgument>([&] { memory_dataset(changed); });
+  };
+  EXPECT_EQ(refusal([](Samples& wrong) { wrong.labels.push_back(0); }),
+            "a data set of 2 samples needs 6 labels, but 7 were given");
+  EXPECT_EQ(refusal([](Samples& wrong) { wrong.labels_per_sample = 2; }),
+            "a data set of 3 samples needs 3 inputs of shape 1, but 2 were given");
+  EXPECT_EQ(refusal([](Samples& wrong) { wrong.labels_per_sample = 0; }), "0 labels per sample; at least 1 is needed");
+}
+
+TEST(MemoryDataset, ClassesMayHaveNames) {
+  Samples samples{
+      .shape = {1}, .inputs = std::vector<float>{1, 2}, .labels = {0, 1}, .classes = 2, .class_names = {"no", "yes"}};
+  EXPECT_THAT(memory_dataset(samples)->class_names(), testing::ElementsAre("no", "yes"));
+  const std::uint32_t before = memory_dataset(samples)->checksum();
+  samples.class_names = {"yes", "no"};
+  EXPECT_NE(memory_dataset(samples)->checksum(), before);
+  samples.class_names = {"yes"};
+  EXPECT_EQ(message_of<InvalidArgument>([&] { memory_dataset(samples); }), "1 names of classes, but classes is 2");
+  samples.class_names = {"yes", "yes"};
+  EXPECT_EQ(message_of<InvalidArgument>([&] { memory_dataset(samples); }), "two classes have the name 'yes'");
+}
+
+TEST(MemoryDataset, EachChannelMayHaveItsNormalization) {
+  const auto data = memory_dataset({.shape = {1, 2, 2},
+                                    .inputs = std::vector<std::uint8_t>{0, 255, 51, 102},
+                                    .normalization = {{.mean = 0.2}, {.deviation = 0.5}}});
+  Batch<double> batch;
+  data->gather(std::vector<std::uint32_t>{0}, batch);
+  EXPECT_THAT(batch.inputs.values(), testing::ElementsAre(-0.2, 2, 0, testing::DoubleNear(0.8, 1e-15)));
+  EXPECT_EQ(
+      message_of<InvalidArgument>([] {
+        memory_dataset({.shape = {4}, .inputs = std::vector<std::uint8_t>(4), .normalization = {{}, {}}});
+      }),
+      "2 normalizations, but samples of shape 4 have 4 channels; give none, one for all channels, or one for each");
+}
+
 TEST(MemoryDataset, ChecksumCoversTargetsAndWeights) {
   Samples samples{.shape = {1}, .inputs = std::vector<float>{1, 2}, .targets = {1, 2}, .target_shape = {1}};
   const std::uint32_t before = memory_dataset(samples)->checksum();

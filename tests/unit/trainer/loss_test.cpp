@@ -143,6 +143,48 @@ TEST(Losses, KnownValues) {
   EXPECT_NEAR(loss_of(cross_entropy_loss<double>({.class_weights = {3, 0.5}})), -0.5 * std::log(1 - p0), 1e-14);
 }
 
+/// Two samples with three labels each, and their rows as six samples with a label each.
+struct SeveralLabels {
+  Tensor<double> outputs = normal_tensor<double>(2, {3, 4}, 90, 2), rows;
+  Batch<double> batch, batch_of_rows;
+
+  SeveralLabels() {
+    rows.resize(6, {4});
+    std::copy(outputs.values().begin(), outputs.values().end(), rows.data());
+    batch.labels = batch_of_rows.labels = {0, 3, 1, 2, 2, 0};
+    batch.weights = {0.5F, 2};
+    batch_of_rows.weights = {0.5F, 0.5F, 0.5F, 2, 2, 2};
+  }
+};
+
+TEST(Losses, OfSeveralLabelsAreTheMeanOfTheirRows) {
+  const SeveralLabels data;
+  for (const auto& loss : {cross_entropy_loss<double>(),
+                           cross_entropy_loss<double>({.label_smoothing = 0.2, .class_weights = {0.5, 2, 1, 3}})}) {
+    Tensor<double> gradient, of_rows;
+    const double result = loss->evaluate(data.outputs, data.batch, 0.25, &gradient);
+    const double expected = loss->evaluate(data.rows, data.batch_of_rows, 0.25, &of_rows);
+    EXPECT_NEAR(result, expected / 3, 1e-13) << loss->name();
+    EXPECT_EQ(gradient.shape(), (Shape{3, 4}));
+    for (std::int64_t i = 0; i < gradient.size(); ++i) {
+      EXPECT_NEAR(gradient.data()[i], of_rows.data()[i] / 3, 1e-15) << loss->name() << ", " << i;
+    }
+  }
+}
+
+TEST(Losses, SeveralLabelsNeedAsManyRowsOfLogits) {
+  const auto data = memory_dataset(
+      {.shape = {1}, .inputs = std::vector<float>{1, 2}, .labels = {0, 1, 2, 0}, .classes = 3, .labels_per_sample = 2});
+  const auto loss = cross_entropy_loss<float>();
+  loss->check({2, 3}, *data, "the training data");
+  EXPECT_EQ(farandole::test::message_of<InvalidArgument>([&] { loss->check({3}, *data, "the training data"); }),
+            "the model's output is 3, but the training data have 3 classes and 2 labels per sample; the loss "
+            "cross_entropy needs one logit per class for each label");
+  EXPECT_THROW(loss->check({2, 2}, *data, "the training data"), InvalidArgument);
+  EXPECT_THROW(softmax_cross_entropy<float>(Tensor<float>(1, {2, 3}), std::vector<std::int32_t>{0}, 1, nullptr),
+               InvalidArgument);
+}
+
 TEST(Losses, RefuseWhatTheyCannotCompare) {
   const auto with_targets =
       memory_dataset({.shape = {1}, .inputs = std::vector<float>{1, 2}, .targets = {1, 2, 3, 4}, .target_shape = {2}});

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <memory>
 #include <span>
+#include <string>
 #include <variant>
 #include <vector>
 
@@ -20,9 +21,11 @@ namespace trainer {
 template <class Scalar>
 struct Batch {
   Tensor<Scalar> inputs;
-  std::vector<std::int32_t> labels;  ///< class of each sample; empty if the samples have no classes
-  Tensor<Scalar> targets;            ///< numbers to predict for each sample; empty if the samples have none
-  std::vector<float> weights;        ///< factor of each sample's loss; empty: every sample counts once
+  /// Classes, `Dataset::labels_per_sample()` for each sample, one sample behind the other; empty if the samples have no
+  /// classes.
+  std::vector<std::int32_t> labels;
+  Tensor<Scalar> targets;      ///< numbers to predict for each sample; empty if the samples have none
+  std::vector<float> weights;  ///< factor of each sample's loss; empty: every sample counts once
 
   double weight(std::int64_t sample) const {
     return weights.empty() ? 1.0 : static_cast<double>(weights[static_cast<std::size_t>(sample)]);
@@ -60,6 +63,11 @@ class Dataset {
   virtual const Shape& shape() const = 0;  ///< of a sample's input
   /// Number of classes; labels are in [0, classes). 0: the samples have no classes.
   virtual std::int32_t classes() const { return 0; }
+  /// Names of the classes, `classes()` of them; empty: the classes are numbers only.
+  virtual const std::vector<std::string>& class_names() const;
+  /// Number of labels of each sample, at least 1. Samples have more than one label if each position of a sequence has a
+  /// class, as each symbol of a text has its next symbol; the model's output is then {labels_per_sample, classes}.
+  virtual std::int64_t labels_per_sample() const { return 1; }
   /// Shape of a sample's target; empty: the samples have no targets.
   virtual const Shape& target_shape() const;
   /// Value that differs if the data differ; the trainer compares it across ranks. Default: 0 for all data.
@@ -72,7 +80,7 @@ class Dataset {
   virtual void gather(std::span<const std::uint32_t> samples, Batch<double>& batch) const;
 };
 
-/// Conversion of a byte b to a number: (b / 255 - mean) / deviation.
+/// Conversion of a byte b to a number: (b / 255 - mean) / deviation. `deviation` is not 0.
 struct Normalization {
   double mean = 0;
   double deviation = 1;
@@ -83,9 +91,12 @@ struct Samples {
   Shape shape;  ///< of a sample's input
   /// Inputs. Bytes, as of images, are converted by `normalization` when they are gathered; numbers are copied.
   std::variant<std::vector<float>, std::vector<std::uint8_t>> inputs = {};
-  Normalization normalization = {};
+  /// Empty: b / 255. One entry: for all bytes. Otherwise one for each channel, which is the last extent of `shape`.
+  std::vector<Normalization> normalization = {};
   std::vector<std::int32_t> labels = {};  ///< each in [0, classes); empty: no classes
   std::int32_t classes = 0;
+  std::vector<std::string> class_names = {};  ///< empty: the classes are numbers only
+  std::int64_t labels_per_sample = 1;
   std::vector<float> targets = {};  ///< empty: no targets
   Shape target_shape = {};
   std::vector<float> weights = {};  ///< at least 0; empty: every sample counts once

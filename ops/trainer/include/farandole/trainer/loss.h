@@ -50,7 +50,8 @@ using LossPointer = std::shared_ptr<const Loss<Scalar>>;
 
 /// Returns the sum of the softmax cross-entropies of a batch. Stores scale * d(sum of losses)/d(logits) in `gradient`,
 /// unless `gradient` is null.
-/// @param labels  a class per sample, in [0, classes)
+/// @param labels  a class per sample, in [0, classes); with logits of shape {length, classes}, `length` classes per
+/// sample
 template <class Scalar>
 FARANDOLE_API double softmax_cross_entropy(const Tensor<Scalar>& logits, std::span<const std::int32_t> labels,
                                            double scale, Tensor<Scalar>* gradient);
@@ -63,7 +64,9 @@ struct CrossEntropyOptions {
   /// which multiplies the share of every class in the target by that class's factor.
   std::vector<double> class_weights = {};
 };
-/// For samples with classes and a model with one output (logit) per class: log(sum of exp(z)) - sum of target * z.
+/// For samples with classes and a model with one output (logit) per class: log(sum of exp(z)) - sum of target * z. For
+/// samples with `length` labels the model's output is {length, classes}, and a sample's loss is the mean over its
+/// labels.
 template <class Scalar>
 FARANDOLE_API LossPointer<Scalar> cross_entropy_loss(CrossEntropyOptions options = {});
 /// For samples with targets in [0, 1] and a model with one logit per target: the mean over the targets of
