@@ -86,6 +86,17 @@ std::vector<EpochMetric> read_metrics(const Json& manifest, const CheckpointStat
   return metrics;
 }
 
+Json describe_model(const ModelDescription& model) {
+  return {{"input", model.input}, {"output", model.output}, {"parameters", model.parameters}, {"layers", model.layers}};
+}
+
+ModelDescription read_model(const Json& model) {
+  return {.input = shape_from(model.at("input")),
+          .output = shape_from(model.at("output")),
+          .layers = model.at("layers").get<std::vector<std::string>>(),
+          .parameters = count_from(model.at("parameters"))};
+}
+
 Manifest read(Json& manifest) {
   if (manifest.at("format") != kFormat) throw DataError("not the manifest of a checkpoint");
   const auto own_checksum = manifest.at(kOwnChecksum).get<std::string>();
@@ -107,6 +118,10 @@ Manifest read(Json& manifest) {
   // Manifests of other schedules, and of programs that did not have this schedule, have no such field.
   if (const auto plateau = manifest.find("plateau"); plateau != manifest.end()) {
     result.state.plateau = read_plateau(*plateau);
+  }
+  // Manifests of programs that did not describe the model have no such field.
+  if (const auto model = manifest.find("description"); model != manifest.end()) {
+    result.state.model = read_model(*model);
   }
   result.model = read_tensors(manifest.at("model"));
   result.optimizer = read_tensors(manifest.at("optimizer"));
@@ -137,6 +152,7 @@ std::string write_manifest(const CheckpointState& state, Tensors model, Tensors 
                 {"model", describe_tensors(model)},
                 {"optimizer", describe_tensors(optimizer)}};
   if (state.plateau) manifest["plateau"] = describe_plateau(*state.plateau);
+  if (state.model) manifest["description"] = describe_model(*state.model);
   manifest[kOwnChecksum] = checksum_of_text(manifest);
   return manifest.dump(2) + "\n";
 }
