@@ -48,6 +48,12 @@ class Attention final : public Layer<Scalar> {
             {"output_weight", {units_, units_}, Initial::kUniformFanIn, units_, true},
             {"output_bias", {units_}, Initial::kZero, 1, false}};
   }
+  /// The products with the weights, 8 L U^2, and Q K^T and P V, 4 L^2 U; of a causal layer too, which computes all
+  /// scores.
+  double flops() const override {
+    const auto length = static_cast<double>(length_), units = static_cast<double>(units_);
+    return 8 * length * units * units + 4 * length * length * units;
+  }
   void bind(const LayerMemory<Scalar>& memory) override { memory_ = memory; }
 
   void forward(const Pass&, const Tensor<Scalar>& input, Tensor<Scalar>& output) override {

@@ -105,7 +105,9 @@ std::string describe_tensor(const std::string& name, const Shape& shape, std::st
 }
 
 /// Compares the manifest's tensors with the model's: names, shapes, types. @throws InvalidArgument  they differ
-void compare_layout(const fs::path& checkpoint, const std::vector<Manifest::Tensor>& stored, Tensors expected) {
+/// @param models  a sentence about both models for the message; may be empty
+void compare_layout(const fs::path& checkpoint, const std::vector<Manifest::Tensor>& stored, Tensors expected,
+                    const std::string& models) {
   constexpr const char* kNothing = "nothing";
   for (std::size_t i = 0; i < std::max(stored.size(), expected.size()); ++i) {
     std::string theirs = kNothing, ours = kNothing;
@@ -114,8 +116,8 @@ void compare_layout(const fs::path& checkpoint, const std::vector<Manifest::Tens
       ours = describe_tensor(expected[i].name, expected[i].shape, name(expected[i].values.dtype));
     }
     if (theirs != ours) {
-      throw InvalidArgument(fmt::format("{} is a checkpoint of another model: its tensor {} is {}, the model's is {}",
-                                        checkpoint.string(), i, theirs, ours));
+      throw InvalidArgument(fmt::format("{} is a checkpoint of another model: its tensor {} is {}, the model's is {}{}",
+                                        checkpoint.string(), i, theirs, ours, models.empty() ? "" : ". " + models));
     }
   }
 }
@@ -147,6 +149,15 @@ void verify_tensors(const fs::path& file, const SafetensorsFile& content, const 
                                   describe_tensor(tensor.name, tensor.shape, name(tensor.values.dtype))));
     }
     verify_checksum(file, *entry, stored[i].crc32);
+  }
+}
+
+/// Compares a file's tensors with the manifest's checksums. @throws DataError  a tensor is missing or altered
+void verify_file(const fs::path& file, const SafetensorsFile& content, const std::vector<Manifest::Tensor>& stored) {
+  for (const Manifest::Tensor& tensor : stored) {
+    const SafetensorsFile::Entry* const entry = content.find(tensor.name);
+    if (entry == nullptr) throw DataError(fmt::format("{}: tensor '{}' is missing", file.string(), tensor.name));
+    verify_checksum(file, *entry, tensor.crc32);
   }
 }
 
@@ -198,13 +209,31 @@ fs::path model_file_of(const fs::path& checkpoint) {
   return checkpoint / kModelFile;
 }
 
+fs::path optimizer_file_of(const fs::path& checkpoint) {
+  return checkpoint / kOptimizerFile;
+}
+
+fs::path checkpoint_of(const fs::path& directory) {
+  if (is_checkpoint(directory)) return directory;
+  if (const auto newest = CheckpointStore(directory, 1).latest()) return *newest;
+  throw InvalidArgument(fmt::format("{} is no checkpoint, and holds no complete checkpoint", directory.string()));
+}
+
 void verify_model_file(const fs::path& checkpoint, const SafetensorsFile& content) {
-  const fs::path file = model_file_of(checkpoint);
-  for (const Manifest::Tensor& tensor : read_manifest(checkpoint).model) {
-    const SafetensorsFile::Entry* const entry = content.find(tensor.name);
-    if (entry == nullptr) throw DataError(fmt::format("{}: tensor '{}' is missing", file.string(), tensor.name));
-    verify_checksum(file, *entry, tensor.crc32);
-  }
+  verify_file(model_file_of(checkpoint), content, read_manifest(checkpoint).model);
+}
+void verify_optimizer_file(const fs::path& checkpoint, const SafetensorsFile& content) {
+  verify_file(optimizer_file_of(checkpoint), content, read_manifest(checkpoint).optimizer);
+}
+
+std::string compare_models(const std::optional<ModelDescription>& stored, const std::optional<ModelDescription>& ours) {
+  if (!stored || !ours) return "";
+  return fmt::format("The checkpoint's model is {}; this model is {}", describe(*stored), describe(*ours));
+}
+
+LoadedCheckpoint describe_checkpoint(const fs::path& from) {
+  const fs::path checkpoint = checkpoint_of(from);
+  return {checkpoint, read_manifest(checkpoint).state};
 }
 
 CheckpointStore::CheckpointStore(fs::path directory, int keep) : directory_(std::move(directory)), keep_(keep) {
@@ -310,7 +339,8 @@ void CheckpointStore::remove_old() {
   }
 }
 
-LoadedCheckpoint CheckpointStore::load_newest(const Options& options, Tensors model, Tensors optimizer) {
+LoadedCheckpoint CheckpointStore::load_newest(const Options& options, Tensors model, Tensors optimizer,
+                                              const std::optional<ModelDescription>& description) {
   std::vector<fs::path> candidates = list_all(directory_);
   if (candidates.empty()) {
     throw InvalidArgument(fmt::format(
@@ -323,7 +353,7 @@ LoadedCheckpoint CheckpointStore::load_newest(const Options& options, Tensors mo
   for (; !candidates.empty(); candidates.pop_back()) {
     LoadedCheckpoint loaded{candidates.back(), {}};
     try {
-      loaded.state = load(loaded.path, options, model, optimizer);
+      loaded.state = load(loaded.path, options, model, optimizer, description);
     } catch (const DataError& error) {
       damaged.emplace_back(loaded.path, error.message());
       continue;
@@ -340,11 +370,12 @@ LoadedCheckpoint CheckpointStore::load_newest(const Options& options, Tensors mo
 }
 
 CheckpointState CheckpointStore::load(const fs::path& checkpoint, const Options& options, Tensors model,
-                                      Tensors optimizer) const {
+                                      Tensors optimizer, const std::optional<ModelDescription>& description) const {
   const Manifest manifest = read_manifest(checkpoint);
-  compare_layout(checkpoint, manifest.model, model);
+  const std::string models = compare_models(manifest.state.model, description);
+  compare_layout(checkpoint, manifest.model, model, models);
   compare_options(checkpoint, manifest.state.options, options);
-  compare_layout(checkpoint, manifest.optimizer, optimizer);
+  compare_layout(checkpoint, manifest.optimizer, optimizer, models);
   const SafetensorsFile model_file(checkpoint / kModelFile);
   const SafetensorsFile optimizer_file(checkpoint / kOptimizerFile);
   verify_tensors(checkpoint / kModelFile, model_file, manifest.model, model);

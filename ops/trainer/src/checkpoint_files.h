@@ -3,6 +3,8 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
+#include <string>
 
 #include "safetensors.h"
 
@@ -10,10 +12,17 @@ namespace farandole::trainer {
 
 /// True if `directory` is a complete checkpoint.
 bool is_checkpoint(const std::filesystem::path& directory);
-/// The file of parameters and statistics of a checkpoint.
+/// The checkpoint that `directory` is, or its newest complete one. @throws InvalidArgument  there is none
+std::filesystem::path checkpoint_of(const std::filesystem::path& directory);
+/// The file of parameters and statistics of a checkpoint, and the file of the optimizer's states.
 std::filesystem::path model_file_of(const std::filesystem::path& checkpoint);
-/// Compares the tensors of the model's file with the manifest's checksums. @throws DataError  the checkpoint is
-/// truncated or altered; names the tensor
+std::filesystem::path optimizer_file_of(const std::filesystem::path& checkpoint);
+/// Compares the tensors of a file with the manifest's checksums. @throws DataError  the checkpoint is truncated or
+/// altered; names the tensor
 void verify_model_file(const std::filesystem::path& checkpoint, const SafetensorsFile& content);
+void verify_optimizer_file(const std::filesystem::path& checkpoint, const SafetensorsFile& content);
+/// A sentence about two models: "The checkpoint's model is …; this model is …". Empty if the checkpoint has no
+/// description.
+std::string compare_models(const std::optional<ModelDescription>& stored, const std::optional<ModelDescription>& ours);
 
 }  // namespace farandole::trainer

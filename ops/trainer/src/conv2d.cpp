@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "convolution.h"
 #include "farandole/core/error.h"
@@ -27,28 +28,40 @@ class Conv2d final : public Layer<Scalar> {
   }
 
   std::string name() const override {
-    return fmt::format("conv2d {0}x{0}, {1} channels", options_.kernel, options_.channels);
+    return fmt::format("conv2d {0}x{0}, {1} channels{2}", options_.kernel, options_.channels,
+                       options_.bias ? "" : ", no bias");
   }
 
   Shape prepare(const Shape& input) override {
     geometry_ = convolution_geometry(name(), input, {options_.kernel, options_.stride, options_.padding});
     geometry_.channels = options_.channels;
     library_ = make_library();
+    if (!options_.bias) {
+      no_bias_.assign(static_cast<std::size_t>(geometry_.channels), Scalar{0});
+      no_bias_gradient_ = no_bias_;
+    }
     return {geometry_.output_height, geometry_.output_width, geometry_.channels};
   }
 
   std::vector<ParameterSpec> parameters() const override {
     const ConvolutionGeometry& g = geometry_;
-    return {{"weight", {g.kernel, g.kernel, g.inputs, g.channels}, Initial::kUniformFanIn, g.patch_elements(), true},
-            {"bias", {g.channels}, Initial::kUniformFanIn, g.patch_elements(), false}};
+    std::vector<ParameterSpec> specs{
+        {"weight", {g.kernel, g.kernel, g.inputs, g.channels}, Initial::kUniformFanIn, g.patch_elements(), true}};
+    if (options_.bias) specs.push_back({"bias", {g.channels}, Initial::kUniformFanIn, g.patch_elements(), false});
+    return specs;
+  }
+
+  double flops() const override {
+    const ConvolutionGeometry& g = geometry_;
+    return 2.0 * static_cast<double>(g.output_positions()) * static_cast<double>(g.patch_elements() * g.channels);
   }
 
   void bind(const LayerMemory<Scalar>& memory) override { memory_ = memory; }
 
   void forward(const Pass&, const Tensor<Scalar>& input, Tensor<Scalar>& output) override {
     if (input.samples() == 0) return;
-    library_->forward(input.samples(), input.data(), memory_.parameters[0].data(), memory_.parameters[1].data(),
-                      output.data());
+    library_->forward(input.samples(), input.data(), memory_.parameters[0].data(),
+                      options_.bias ? memory_.parameters[1].data() : no_bias_.data(), output.data());
   }
 
   void backward(const Pass&, const Tensor<Scalar>& input, const Tensor<Scalar>&, const Tensor<Scalar>& output_gradient,
@@ -58,7 +71,8 @@ class Conv2d final : public Layer<Scalar> {
       return;
     }
     library_->backward(input.samples(), input.data(), memory_.parameters[0].data(), output_gradient.data(),
-                       memory_.gradients[0].data(), memory_.gradients[1].data(),
+                       memory_.gradients[0].data(),
+                       options_.bias ? memory_.gradients[1].data() : no_bias_gradient_.data(),
                        input_gradient == nullptr ? nullptr : input_gradient->data());
   }
 
@@ -74,6 +88,7 @@ class Conv2d final : public Layer<Scalar> {
   ConvolutionGeometry geometry_;
   std::unique_ptr<Convolution<Scalar>> library_;
   LayerMemory<Scalar> memory_;
+  std::vector<Scalar> no_bias_, no_bias_gradient_;  ///< zeros and scratch memory, where there is no bias
 };
 
 }  // namespace

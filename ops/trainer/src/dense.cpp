@@ -14,43 +14,57 @@ namespace {
 template <class Scalar>
 class Dense final : public Layer<Scalar> {
  public:
-  explicit Dense(std::int64_t units) : units_(units) {
+  Dense(std::int64_t units, const DenseOptions& options) : units_(units), options_(options) {
     if (units < 1) throw InvalidArgument(fmt::format("dense: units must be at least 1, got {}", units));
   }
 
-  std::string name() const override { return fmt::format("dense, {} units", units_); }
+  std::string name() const override {
+    return fmt::format("dense, {} units{}{}", units_, options_.per_position ? " per position" : "",
+                       options_.bias ? "" : ", no bias");
+  }
 
   Shape prepare(const Shape& input) override {
-    inputs_ = elements(input);
-    if (inputs_ < 1) throw InvalidArgument(fmt::format("{}: the input {} is empty", name(), trainer::describe(input)));
-    return {units_};
+    if (input.empty() || elements(input) < 1) {
+      throw InvalidArgument(fmt::format("{}: the input {} is empty", name(), trainer::describe(input)));
+    }
+    inputs_ = options_.per_position ? input.back() : elements(input);
+    rows_per_sample_ = elements(input) / inputs_;
+    if (!options_.per_position) return {units_};
+    Shape output = input;
+    output.back() = units_;
+    return output;
   }
 
   std::vector<ParameterSpec> parameters() const override {
-    return {{"weight", {inputs_, units_}, Initial::kUniformFanIn, inputs_, true},
-            {"bias", {units_}, Initial::kUniformFanIn, inputs_, false}};
+    std::vector<ParameterSpec> specs{{"weight", {inputs_, units_}, Initial::kUniformFanIn, inputs_, true}};
+    if (options_.bias) specs.push_back({"bias", {units_}, Initial::kUniformFanIn, inputs_, false});
+    return specs;
+  }
+
+  double flops() const override {
+    return 2.0 * static_cast<double>(rows_per_sample_) * static_cast<double>(inputs_) * static_cast<double>(units_);
   }
 
   void bind(const LayerMemory<Scalar>& memory) override { memory_ = memory; }
 
   void forward(const Pass&, const Tensor<Scalar>& input, Tensor<Scalar>& output) override {
-    const std::int64_t samples = input.samples();
-    if (samples == 0) return;
-    fill_rows<Scalar>(memory_.parameters[1], samples, output.data());
-    multiply(Factor<Scalar>{input.data(), samples, inputs_}, weights(), true, output.data());
+    const std::int64_t rows = input.samples() * rows_per_sample_;
+    if (rows == 0) return;
+    if (options_.bias) fill_rows<Scalar>(memory_.parameters[1], rows, output.data());
+    multiply(Factor<Scalar>{input.data(), rows, inputs_}, weights(), options_.bias, output.data());
   }
 
   void backward(const Pass&, const Tensor<Scalar>& input, const Tensor<Scalar>&, const Tensor<Scalar>& output_gradient,
                 Tensor<Scalar>* input_gradient) override {
-    const std::int64_t samples = input.samples();
+    const std::int64_t rows = input.samples() * rows_per_sample_;
     const std::span<Scalar> weight_gradient = memory_.gradients[0];
-    sum_rows(output_gradient.data(), samples, memory_.gradients[1]);
-    if (samples == 0) {
+    if (options_.bias) sum_rows(output_gradient.data(), rows, memory_.gradients[1]);
+    if (rows == 0) {
       std::fill(weight_gradient.begin(), weight_gradient.end(), Scalar{0});
       return;
     }
-    const Factor<Scalar> gradient{output_gradient.data(), samples, units_};
-    multiply(Factor<Scalar>{input.data(), samples, inputs_, true}, gradient, false, weight_gradient.data());
+    const Factor<Scalar> gradient{output_gradient.data(), rows, units_};
+    multiply(Factor<Scalar>{input.data(), rows, inputs_, true}, gradient, false, weight_gradient.data());
     if (input_gradient == nullptr) return;
     multiply(gradient, weights().transpose(), false, input_gradient->data());
   }
@@ -58,17 +72,19 @@ class Dense final : public Layer<Scalar> {
  private:
   Factor<Scalar> weights() const { return {memory_.parameters[0].data(), inputs_, units_}; }
 
-  std::int64_t units_, inputs_ = 0;
+  const std::int64_t units_;
+  const DenseOptions options_;
+  std::int64_t inputs_ = 0, rows_per_sample_ = 0;
   LayerMemory<Scalar> memory_;
 };
 
 }  // namespace
 
 template <class Scalar>
-std::unique_ptr<Layer<Scalar>> dense(std::int64_t units) {
-  return std::make_unique<Dense<Scalar>>(units);
+std::unique_ptr<Layer<Scalar>> dense(std::int64_t units, const DenseOptions& options) {
+  return std::make_unique<Dense<Scalar>>(units, options);
 }
-template std::unique_ptr<Layer<float>> dense<float>(std::int64_t);
-template std::unique_ptr<Layer<double>> dense<double>(std::int64_t);
+template std::unique_ptr<Layer<float>> dense<float>(std::int64_t, const DenseOptions&);
+template std::unique_ptr<Layer<double>> dense<double>(std::int64_t, const DenseOptions&);
 
 }  // namespace farandole::trainer

@@ -56,6 +56,10 @@ class DepthwiseConv2d final : public Layer<Scalar> {
     return {{"weight", {kernel, kernel, channels}, Initial::kUniformFanIn, kernel * kernel, true},
             {"bias", {channels}, Initial::kUniformFanIn, kernel * kernel, false}};
   }
+  double flops() const override {
+    const ConvolutionGeometry& g = geometry_;
+    return 2.0 * static_cast<double>(g.output_positions() * g.kernel * g.kernel * g.channels);
+  }
   void bind(const LayerMemory<Scalar>& memory) override { memory_ = memory; }
 
   void forward(const Pass&, const Tensor<Scalar>& input, Tensor<Scalar>& output) override {

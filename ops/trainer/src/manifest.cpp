@@ -113,6 +113,17 @@ std::vector<EpochMetric> read_metrics(const Json& manifest, const CheckpointStat
   return metrics;
 }
 
+Json describe_model(const ModelDescription& model) {
+  return {{"input", model.input}, {"output", model.output}, {"parameters", model.parameters}, {"layers", model.layers}};
+}
+
+ModelDescription read_model(const Json& model) {
+  return {.input = shape_from(model.at("input")),
+          .output = shape_from(model.at("output")),
+          .layers = model.at("layers").get<std::vector<std::string>>(),
+          .parameters = count_from(model.at("parameters"))};
+}
+
 Manifest read(Json& manifest) {
   if (manifest.at("format") != kFormat) throw DataError("not the manifest of a checkpoint");
   const auto own_checksum = manifest.at(kOwnChecksum).get<std::string>();
@@ -135,6 +146,9 @@ Manifest read(Json& manifest) {
   }
   if (const auto monitor = manifest.find("monitor"); monitor != manifest.end()) {
     result.state.monitor = read_monitor(*monitor);
+  }
+  if (const auto model = manifest.find("description"); model != manifest.end()) {
+    result.state.model = read_model(*model);
   }
   if (const auto other = manifest.find("other_options"); other != manifest.end()) {
     result.state.other_options = read_options(*other);
@@ -167,6 +181,7 @@ std::string write_manifest(const CheckpointState& state, Tensors model, Tensors 
                 {"optimizer", describe_tensors(optimizer)}};
   if (state.plateau) manifest["plateau"] = describe_plateau(*state.plateau);
   if (state.monitor) manifest["monitor"] = describe_monitor(*state.monitor);
+  if (state.model) manifest["description"] = describe_model(*state.model);
   if (!state.other_options.empty()) manifest["other_options"] = describe_options(state.other_options);
   manifest[kOwnChecksum] = checksum_of_text(manifest);
   return manifest.dump(2) + "\n";

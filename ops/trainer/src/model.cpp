@@ -9,7 +9,8 @@
 
 #include "farandole/core/error.h"
 #include "farandole/trainer/random.h"
-#include "layer_chain.h"
+#include "layer_graph.h"
+#include "model_table.h"
 
 namespace farandole::trainer {
 namespace {
@@ -45,14 +46,22 @@ void fill_initial(const ParameterSpec& spec, const CounterRandom& random, std::s
   }
 }
 
+/// Layers in order, as a graph.
+template <class Scalar>
+std::unique_ptr<LayerGraph<Scalar>> row_of(Shape input, LayerList<Scalar> layers) {
+  auto graph = std::make_unique<LayerGraph<Scalar>>("model");
+  graph->add_output("output", graph->add_row(std::move(layers), graph->add_input("input", input), 0));
+  graph->prepare(input);
+  return graph;
+}
+
 }  // namespace
 
 template <class Scalar>
 struct Model<Scalar>::State {
-  State(Shape input, LayerList<Scalar> list);
+  explicit State(std::unique_ptr<LayerGraph<Scalar>> layers);
 
-  Shape input_shape, output_shape;
-  LayerChain<Scalar> layers;
+  std::unique_ptr<LayerGraph<Scalar>> graph;
   std::vector<NamedSpan> parameter_layout, statistic_layout;
   std::vector<ParameterSpec> parameter_specs;
   std::vector<StatisticSpec> statistic_specs;
@@ -70,16 +79,14 @@ struct Model<Scalar>::State {
 };
 
 template <class Scalar>
-Model<Scalar>::State::State(Shape input, LayerList<Scalar> list)
-    : input_shape(std::move(input)), layers("model", std::move(list), 0) {
-  output_shape = layers.prepare(input_shape);
-  parameter_specs = layers.parameters();
+Model<Scalar>::State::State(std::unique_ptr<LayerGraph<Scalar>> layers) : graph(std::move(layers)) {
+  parameter_specs = graph->parameters();
   for (const ParameterSpec& spec : parameter_specs) {
     const auto count = static_cast<std::size_t>(elements(spec.shape));
     parameter_layout.push_back({spec.name, spec.shape, parameter_count, count, spec.decays});
     parameter_count += count;
   }
-  statistic_specs = layers.statistics();
+  statistic_specs = graph->statistics();
   for (const StatisticSpec& spec : statistic_specs) {
     const auto count = static_cast<std::size_t>(spec.count);
     statistic_layout.push_back({spec.name, {spec.count}, statistic_count, count, false});
@@ -107,19 +114,21 @@ void Model<Scalar>::State::bind() {
     memory.batch_statistics.push_back(part(batch_statistics(), span));
     memory.moving_statistics.push_back(part(elements_of<Scalar>(moving), span));
   }
-  layers.bind(memory);
+  graph->bind(memory);
 }
 
 template <class Scalar>
 void Model<Scalar>::State::check_input(const Tensor<Scalar>& input) const {
-  if (input.shape() == input_shape) return;
-  throw InvalidArgument(fmt::format("model: expects samples of shape {}, got {}", trainer::describe(input_shape),
-                                    trainer::describe(input.shape())));
+  if (input.shape() == graph->input_shape()) return;
+  throw InvalidArgument(fmt::format("model: expects samples of shape {}, got {}",
+                                    trainer::describe(graph->input_shape()), trainer::describe(input.shape())));
 }
 
 template <class Scalar>
 Model<Scalar>::Model(Shape input, LayerList<Scalar> layers)
-    : state_(std::make_unique<State>(std::move(input), std::move(layers))) {}
+    : state_(std::make_unique<State>(row_of(std::move(input), std::move(layers)))) {}
+template <class Scalar>
+Model<Scalar>::Model(GraphBuilder<Scalar> graph) : state_(std::make_unique<State>(std::move(graph).build())) {}
 template <class Scalar>
 typename Model<Scalar>::State& Model<Scalar>::state() const {
   if (!state_) throw InvalidArgument("this model was moved from");
@@ -151,34 +160,34 @@ void Model<Scalar>::initialize(std::uint64_t seed) {
 
 template <class Scalar>
 const Shape& Model<Scalar>::input_shape() const {
-  return state().input_shape;
+  return state().graph->input_shape();
 }
 template <class Scalar>
 const Shape& Model<Scalar>::output_shape() const {
-  return state().output_shape;
+  return state().graph->output_shape();
+}
+template <class Scalar>
+std::vector<GraphPort> Model<Scalar>::inputs() const {
+  return state().graph->inputs();
+}
+template <class Scalar>
+std::vector<GraphPort> Model<Scalar>::outputs() const {
+  return state().graph->outputs();
+}
+template <class Scalar>
+double Model<Scalar>::flops() const {
+  return state().graph->flops();
 }
 template <class Scalar>
 std::string Model<Scalar>::describe() const {
-  std::string text = fmt::format("input {}\n", trainer::describe(state().input_shape));
-  const LayerChain<Scalar>& layers = state().layers;
-  for (std::size_t place = 0; place < layers.size(); ++place) {
-    std::int64_t count = 0;
-    for (const ParameterSpec& spec : layers.layer(place).parameters()) count += elements(spec.shape);
-    text += fmt::format("{:>2} {:<32} {:>12} {:>10} parameters\n", place, layers.layer(place).name(),
-                        trainer::describe(layers.output_shape(place)), count);
-  }
-  return text;
+  return table_of(*state().graph);
 }
-
 template <class Scalar>
-std::vector<std::string> Model<Scalar>::layer_descriptions() const {
-  std::vector<std::string> texts;
-  const LayerChain<Scalar>& layers = state().layers;
-  for (std::size_t place = 0; place < layers.size(); ++place) {
-    texts.push_back(
-        fmt::format("'{}', output {}", layers.layer(place).name(), trainer::describe(layers.output_shape(place))));
-  }
-  return texts;
+ModelDescription Model<Scalar>::description() const {
+  return {.input = input_shape(),
+          .output = output_shape(),
+          .layers = describe_nodes(*state().graph),
+          .parameters = static_cast<std::int64_t>(state().parameter_count)};
 }
 
 template <class Scalar>
@@ -226,7 +235,7 @@ const Tensor<Scalar>& Model<Scalar>::forward(Pass pass, const Tensor<Scalar>& in
   state().last_pass_trains = pass.training;
   Tensor<Scalar>& output = state().output;
   output.resize(input.samples(), output_shape());
-  state().layers.forward(pass, input, output);
+  state().graph->forward(pass, input, output);
   return output;
 }
 
@@ -249,7 +258,7 @@ void Model<Scalar>::backward(Pass pass, const Tensor<Scalar>& input, const Tenso
                     "forward and backward with {{.training = true}}",
                     pass.training ? "the forward pass before this backward" : "this backward pass"));
   }
-  state().layers.backward(pass, input, output, output_gradient, nullptr, on_ready);
+  state().graph->backward(pass, input, output, output_gradient, nullptr, on_ready);
 }
 
 template class Model<float>;

@@ -23,22 +23,24 @@ std::string describe_named(const std::string& name, const Shape& shape) {
   return fmt::format("'{}' of shape {}", name, describe(shape));
 }
 
-/// Compares names and shapes. @throws InvalidArgument
-void check_tensors(const fs::path& file, const SafetensorsFile& content, const std::vector<CheckpointTensor>& model) {
+/// Compares names and shapes. @param models  a sentence about both models for the message; may be empty
+/// @throws InvalidArgument
+void check_tensors(const fs::path& file, const SafetensorsFile& content, const std::vector<CheckpointTensor>& model,
+                   const std::string& models) {
+  const auto refuse = [&](const std::string& reason) {
+    throw InvalidArgument(fmt::format("{} has the parameters of another model: {}{}", file.string(), reason,
+                                      models.empty() ? "" : ". " + models));
+  };
   for (const CheckpointTensor& tensor : model) {
     const SafetensorsFile::Entry* const entry = content.find(tensor.name);
     if (entry != nullptr && entry->shape == tensor.shape) continue;
-    throw InvalidArgument(
-        fmt::format("{} has the parameters of another model: this model has {}, and the file {}", file.string(),
-                    describe_named(tensor.name, tensor.shape),
-                    entry == nullptr ? "has no such tensor" : describe_named(entry->name, entry->shape)));
+    refuse(fmt::format("this model has {}, and the file {}", describe_named(tensor.name, tensor.shape),
+                       entry == nullptr ? "has no such tensor" : describe_named(entry->name, entry->shape)));
   }
   for (const SafetensorsFile::Entry& entry : content.entries()) {
     const bool is_known = std::any_of(model.begin(), model.end(),
                                       [&](const CheckpointTensor& tensor) { return tensor.name == entry.name; });
-    if (is_known) continue;
-    throw InvalidArgument(fmt::format("{} has the parameters of another model: this model has no {}", file.string(),
-                                      describe_named(entry.name, entry.shape)));
+    if (!is_known) refuse(fmt::format("this model has no {}", describe_named(entry.name, entry.shape)));
   }
 }
 
@@ -52,10 +54,9 @@ void convert(const SafetensorsFile::Entry& entry, To* output) {
   }
 }
 
+/// Copies tensors that the file has, with the same shapes.
 template <class Scalar>
-void load(const fs::path& file, const SafetensorsFile& content, Model<Scalar>& model) {
-  const std::vector<CheckpointTensor> tensors = tensors_of(model);
-  check_tensors(file, content, tensors);
+void copy(const SafetensorsFile& content, const std::vector<CheckpointTensor>& tensors) {
   for (const CheckpointTensor& tensor : tensors) {
     const SafetensorsFile::Entry& entry = *content.find(tensor.name);
     auto* const output = static_cast<Scalar*>(tensor.values.data);
@@ -67,11 +68,41 @@ void load(const fs::path& file, const SafetensorsFile& content, Model<Scalar>& m
   }
 }
 
-/// The checkpoint that `directory` is, or its newest.
-fs::path checkpoint_of(const fs::path& directory) {
-  if (is_checkpoint(directory)) return directory;
-  if (const auto newest = CheckpointStore(directory, 1).latest()) return *newest;
-  throw InvalidArgument(fmt::format("{} is no checkpoint, and holds no complete checkpoint", directory.string()));
+/// Views of the parameters by the names of their averages.
+template <class Scalar>
+std::vector<CheckpointTensor> averages_of(Model<Scalar>& model) {
+  std::vector<CheckpointTensor> tensors;
+  append_tensors(tensors, model.parameter_layout(), model.parameters(), ".ema");
+  return tensors;
+}
+
+void check_averages(const fs::path& file, const SafetensorsFile& content,
+                    const std::vector<CheckpointTensor>& averages) {
+  for (const CheckpointTensor& tensor : averages) {
+    const SafetensorsFile::Entry* const entry = content.find(tensor.name);
+    if (entry != nullptr && entry->shape == tensor.shape) continue;
+    throw InvalidArgument(
+        fmt::format("{} has no moving average of the parameters, or another one: this model needs {}, and the file {}; "
+                    "OptimizerOptions::ema_decay makes an average",
+                    file.string(), describe_named(tensor.name, tensor.shape),
+                    entry == nullptr ? "has no such tensor" : "has " + describe_named(entry->name, entry->shape)));
+  }
+}
+
+template <class Scalar>
+void load_checkpoint(const fs::path& checkpoint, Model<Scalar>& model, const LoadOptions& options) {
+  const SafetensorsFile content(model_file_of(checkpoint));
+  verify_model_file(checkpoint, content);
+  const std::vector<CheckpointTensor> tensors = tensors_of(model);
+  check_tensors(model_file_of(checkpoint), content, tensors,
+                compare_models(describe_checkpoint(checkpoint).state.model, model.description()));
+  if (!options.average) return copy<Scalar>(content, tensors);
+  const SafetensorsFile states(optimizer_file_of(checkpoint));
+  verify_optimizer_file(checkpoint, states);
+  const std::vector<CheckpointTensor> averages = averages_of(model);
+  check_averages(optimizer_file_of(checkpoint), states, averages);
+  copy<Scalar>(content, tensors);
+  copy<Scalar>(states, averages);
 }
 
 }  // namespace
@@ -92,17 +123,20 @@ void save_parameters(Model<Scalar>& model, const fs::path& file) {
 }
 
 template <class Scalar>
-void load_parameters(const fs::path& from, Model<Scalar>& model) {
-  if (!fs::is_directory(from)) return load(from, SafetensorsFile(from), model);
-  const fs::path checkpoint = checkpoint_of(from);
-  const SafetensorsFile content(model_file_of(checkpoint));
-  verify_model_file(checkpoint, content);
-  load(model_file_of(checkpoint), content, model);
+void load_parameters(const fs::path& from, Model<Scalar>& model, const LoadOptions& options) {
+  if (fs::is_directory(from)) return load_checkpoint(checkpoint_of(from), model, options);
+  if (options.average) {
+    throw InvalidArgument(fmt::format("{} is no checkpoint; only a checkpoint has the moving average", from.string()));
+  }
+  const SafetensorsFile content(from);
+  const std::vector<CheckpointTensor> tensors = tensors_of(model);
+  check_tensors(from, content, tensors, "");
+  copy<Scalar>(content, tensors);
 }
 
 template void save_parameters(Model<float>&, const fs::path&);
 template void save_parameters(Model<double>&, const fs::path&);
-template void load_parameters(const fs::path&, Model<float>&);
-template void load_parameters(const fs::path&, Model<double>&);
+template void load_parameters(const fs::path&, Model<float>&, const LoadOptions&);
+template void load_parameters(const fs::path&, Model<double>&, const LoadOptions&);
 
 }  // namespace farandole::trainer

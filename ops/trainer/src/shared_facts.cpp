@@ -193,7 +193,7 @@ template <class Scalar>
 std::vector<SharedFact> facts_of(const Model<Scalar>& model) {
   std::vector<SharedFact> facts{{"the precision", std::string(name(dtype_of<Scalar>))},
                                 {"the input of the model", describe(model.input_shape())}};
-  const std::vector<std::string> layers = model.layer_descriptions();
+  const std::vector<std::string> layers = model.description().layers;
   for (std::size_t place = 0; place < layers.size(); ++place) {
     facts.push_back({fmt::format("layer {} of the model", place), layers[place]});
   }

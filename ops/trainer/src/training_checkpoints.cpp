@@ -123,7 +123,8 @@ void TrainingCheckpoints<Scalar>::read(CheckpointState& state) {
   // throws.
   if (!resume_ || std::filesystem::exists(store_->directory())) store_->prepare();
   if (resume_) {
-    LoadedCheckpoint loaded = store_->load_newest(must_match_, model_tensors_, optimizer_tensors_);
+    LoadedCheckpoint loaded =
+        store_->load_newest(must_match_, model_tensors_, optimizer_tensors_, model_.description());
     state = std::move(loaded.state);
     resumed_from_ = std::move(loaded.path);
     changed_options_ = compare(state.other_options, may_change_);
@@ -143,6 +144,7 @@ template <class Scalar>
 void TrainingCheckpoints<Scalar>::save(CheckpointState state) {
   state.options = must_match_;
   state.other_options = may_change_;
+  state.model = model_.description();
   agree(communicator_, [&] {
     if (communicator_.rank() != 0) return;
     store_->save(state, model_tensors_, optimizer_tensors_);

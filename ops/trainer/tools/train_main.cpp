@@ -95,8 +95,10 @@ int train(const TrainCommand& command, const TrainingData& data, const World& wo
   // Replicas without averaging share nothing in a training step and could not stop together.
   const bool stops_on_signals = options.averaging || replica.size() == 1;
   if (stops_on_signals) options.stop_requested = [] { return Interrupts::received() != 0; };
-  Model<Scalar> model(data.training->shape(),
-                      layers_of<Scalar>(command.model, command.synchronized_batch_normalization));
+  const ModelOptions model_options{.input = data.training->shape(),
+                                   .classes = data.training->classes(),
+                                   .synchronized_batch_normalization = command.synchronized_batch_normalization};
+  Model<Scalar> model(data.training->shape(), layers_of<Scalar>(command.model, model_options));
   Trainer<Scalar> trainer(replica, std::move(model), data.training, data.test, std::move(options));
   if (progress) {
     progress->start(describe_start(command, world, replica, trainer));

@@ -132,7 +132,8 @@ TEST(Fuzz, Manifests) {
               .position = 256,
               .loss_sum = 0.5,
               .metrics = {{"accuracy", {77, 256}}},
-              .options = options},
+              .options = options,
+              .model = trainer::ModelDescription{.input = {3}, .output = {4}, .layers = {"dense"}, .parameters = 12}},
              model, optimizer);
   const auto checkpoint = store.latest().value();
   const auto file = checkpoint / "manifest.json";

@@ -153,6 +153,33 @@ TEST_F(Checkpoints, StateOfThePlateauIsOptional) {
   }
 }
 
+TEST_F(Checkpoints, DescribeTheirModel) {
+  Content content(0);
+  save(1, 5);
+  EXPECT_FALSE(describe_checkpoint(directory()).state.model) << "a checkpoint of an older program";
+  const ModelDescription model{.input = {3}, .output = {4}, .layers = {"'dense, 4 units', output 4"}, .parameters = 16};
+  store_.save({.training_step = 2, .epoch = 1, .options = kOptions, .model = model}, content.model(),
+              content.optimizer());
+  const LoadedCheckpoint found = describe_checkpoint(directory());
+  EXPECT_EQ(found.path.filename(), "step-000002");
+  EXPECT_EQ(found.state.model, model);
+  EXPECT_EQ(found.state.training_step, 2);
+  EXPECT_EQ(found.state.options, kOptions);
+  EXPECT_EQ(describe_checkpoint(directory() / "step-000001").state.training_step, 1);
+  EXPECT_EQ(describe(model), "3 to 4, 16 parameters, 1 layer ('dense, 4 units', output 4)");
+  EXPECT_TRUE(contains(message_of<InvalidArgument>([&] { describe_checkpoint(directory() / "nowhere"); }),
+                       "holds no complete checkpoint"));
+
+  std::vector<CheckpointTensor> other = content.model();
+  other[1].shape = {2, 2};
+  ModelDescription ours = model;
+  ours.layers = {"'dense, 5 units', output 5"};
+  const std::string text =
+      message_of<InvalidArgument>([&] { store_.load(found.path, kOptions, other, content.optimizer(), ours); });
+  EXPECT_TRUE(contains(text, "the model's is '0.dense.bias' of shape 2x2 and type f32. The checkpoint's model is " +
+                                 describe(model) + "; this model is " + describe(ours)));
+}
+
 TEST_F(Checkpoints, AnOptionThatTheCheckpointLacksIsNone) {
   Content content(0);
   save(1, 5);

@@ -6,20 +6,13 @@
 namespace farandole::trainer {
 namespace {
 
-template <class Scalar, class... Layers>
-LayerList<Scalar> layers_in(Layers... layers) {
-  LayerList<Scalar> result;
-  (result.push_back(std::move(layers)), ...);
-  return result;
-}
-
 template <class Scalar>
 std::unique_ptr<Layer<Scalar>> residual_block(bool with_shortcut) {
-  LayerList<Scalar> body = layers_in<Scalar>(conv2d<Scalar>({.channels = 4, .padding = 1}),
-                                             batch_normalization<Scalar>(), hyperbolic_tangent<Scalar>());
+  LayerList<Scalar> body = layers<Scalar>(conv2d<Scalar>({.channels = 4, .padding = 1}), batch_normalization<Scalar>(),
+                                          hyperbolic_tangent<Scalar>());
   if (!with_shortcut) return residual<Scalar>(std::move(body));
-  return residual<Scalar>(
-      std::move(body), layers_in<Scalar>(conv2d<Scalar>({.channels = 4, .kernel = 1}), batch_normalization<Scalar>()));
+  return residual<Scalar>(std::move(body),
+                          layers<Scalar>(conv2d<Scalar>({.channels = 4, .kernel = 1}), batch_normalization<Scalar>()));
 }
 
 std::vector<std::string> parameter_names(const Layer<float>& layer) {
@@ -29,7 +22,7 @@ std::vector<std::string> parameter_names(const Layer<float>& layer) {
 }
 
 TEST(Sequence, EqualsItsLayersInOrder) {
-  LayerHarness<float> whole(sequence<float>(layers_in<float>(dense<float>(5), gelu<float>(), dense<float>(3))), {7});
+  LayerHarness<float> whole(sequence<float>(layers<float>(dense<float>(5), gelu<float>(), dense<float>(3))), {7});
   EXPECT_EQ(whole.output_shape, Shape({3}));
   LayerHarness<float> first(dense<float>(5), {7}), middle(gelu<float>(), {5}), last(dense<float>(3), {5});
   for (std::size_t p = 0; p < 2; ++p) {
@@ -45,9 +38,8 @@ TEST(Sequence, EqualsItsLayersInOrder) {
 }
 
 TEST(Residual, AddsTheShortcut) {
-  LayerHarness<float> identity(residual<float>(layers_in<float>(dense<float>(6))), {6});
-  LayerHarness<float> branches(residual<float>(layers_in<float>(dense<float>(2)), layers_in<float>(dense<float>(2))),
-                               {6});
+  LayerHarness<float> identity(residual<float>(layers<float>(dense<float>(6))), {6});
+  LayerHarness<float> branches(residual<float>(layers<float>(dense<float>(2)), layers<float>(dense<float>(2))), {6});
   LayerHarness<float> alone(dense<float>(6), {6}), left(dense<float>(2), {6}), right(dense<float>(2), {6});
   for (std::size_t p = 0; p < 2; ++p) {
     std::copy_n(identity.parameters[p].begin(), alone.parameters[p].size(), alone.parameters[p].begin());
@@ -67,10 +59,10 @@ TEST(Residual, GradientsMatchCentralDifferences) {
     LayerHarness<double> harness(residual_block<double>(with_shortcut), image);
     check_gradients(harness, normal_tensor<double>(3, image, 62));
   }
-  LayerList<double> inner = layers_in<double>(dense<double>(5), hyperbolic_tangent<double>());
+  LayerList<double> inner = layers<double>(dense<double>(5), hyperbolic_tangent<double>());
   LayerHarness<double> nested(
-      residual<double>(layers_in<double>(
-          dense<double>(4), residual<double>(std::move(inner), layers_in<double>(dense<double>(5))), dense<double>(6))),
+      residual<double>(layers<double>(
+          dense<double>(4), residual<double>(std::move(inner), layers<double>(dense<double>(5))), dense<double>(6))),
       {6});
   check_gradients(nested, normal_tensor<double>(4, {6}, 63));
 }
@@ -101,8 +93,8 @@ TEST(Residual, EveryStatisticIsWritten) {
 
 /// Sums of two branches that drop half of a vector of ones: 4 where both keep the element, 0 where both drop it.
 std::vector<float> sums_of_dropouts(std::uint64_t layer) {
-  LayerHarness<float> harness(
-      residual<float>(layers_in<float>(dropout<float>(0.5)), layers_in<float>(dropout<float>(0.5))), {400});
+  LayerHarness<float> harness(residual<float>(layers<float>(dropout<float>(0.5)), layers<float>(dropout<float>(0.5))),
+                              {400});
   harness.pass.layer = layer;
   Tensor<float> input(1, {400});
   std::fill(input.values().begin(), input.values().end(), 1.0F);
@@ -117,7 +109,7 @@ TEST(Containers, InnerLayersDrawTheirOwnRandomNumbers) {
   EXPECT_EQ(sums, sums_of_dropouts(3));
   EXPECT_NE(sums, sums_of_dropouts(4));
 
-  LayerHarness<float> row(sequence<float>(layers_in<float>(dropout<float>(0.5), dropout<float>(0.5))), {400});
+  LayerHarness<float> row(sequence<float>(layers<float>(dropout<float>(0.5), dropout<float>(0.5))), {400});
   Tensor<float> input(1, {400});
   std::fill(input.values().begin(), input.values().end(), 1.0F);
   const auto values = row.forward(input).values();  // equal numbers would keep half of the elements
@@ -125,11 +117,11 @@ TEST(Containers, InnerLayersDrawTheirOwnRandomNumbers) {
 }
 
 TEST(Containers, WorkInsideAModel) {
-  LayerList<double> layers = layers_in<double>(
-      residual_block<double>(true), dense<double>(6),
-      residual<double>(layers_in<double>(layer_normalization<double>(), dense<double>(6), gelu<double>())),
-      dense<double>(3));
-  Model<double> model({4, 3, 2}, std::move(layers));
+  LayerList<double> list =
+      layers<double>(residual_block<double>(true), dense<double>(6),
+                     residual<double>(layers<double>(layer_normalization<double>(), dense<double>(6), gelu<double>())),
+                     dense<double>(3));
+  Model<double> model({4, 3, 2}, std::move(list));
   model.initialize(kTestSeed);
   const auto input = normal_tensor<double>(3, {4, 3, 2}, 65), gradient = normal_tensor<double>(3, {3}, 66);
   model.forward({.training = true}, input);
@@ -153,12 +145,12 @@ TEST(Containers, WorkInsideAModel) {
 
 TEST(Containers, ImpossibleBranchesAreRefused) {
   expect_invalid([] { sequence<float>({}); }, {"sequence", "no layers"});
-  expect_invalid([] { residual<float>({}); }, {"residual body", "no layers"});
-  expect_invalid([] { residual<float>(layers_in<float>(dense<float>(3), std::unique_ptr<Layer<float>>())); },
-                 {"residual body", "layer 1 is null"});
-  expect_invalid([] { residual<float>(layers_in<float>(dense<float>(3)))->prepare({4}); },
-                 {"same output shape", "dense, 3 units", "gives 3", "identity", "gives 4"});
-  expect_invalid([] { sequence<float>(layers_in<float>(dense<float>(3), max_pool2d<float>(2)))->prepare({4}); },
+  expect_invalid([] { residual<float>({}); }, {"residual: the body has no layers"});
+  expect_invalid([] { residual<float>(layers<float>(dense<float>(3), std::unique_ptr<Layer<float>>())); },
+                 {"residual: body layer 1 is null"});
+  expect_invalid([] { residual<float>(layers<float>(dense<float>(3)))->prepare({4}); },
+                 {"same shape", "body layer 0 (dense, 3 units) gives 3", "the residual's input gives 4"});
+  expect_invalid([] { sequence<float>(layers<float>(dense<float>(3), max_pool2d<float>(2)))->prepare({4}); },
                  {"sequence: layer 1 does not fit layer 0 (dense, 3 units)", "max_pool2d"});
 }
 

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "farandole/core/error.h"
@@ -110,6 +111,40 @@ TEST_F(Parameters, OfACheckpointNeedNoOptimizer) {
   bytes.back() ^= 1;
   test::write_bytes(altered, bytes);
   EXPECT_TRUE(contains(refusal<DataError>(checkpoints, model_with<float>(4)), "is altered: its checksum is"));
+}
+
+TEST_F(Parameters, OfTheMovingAverage) {
+  Model<float> model = trained(), same = model_with<float>(4), average = model_with<float>(4);
+  average.initialize(8);
+  const auto checkpoints = directory_.path() / "checkpoints";
+  CheckpointStore store(checkpoints, 3);
+  store.prepare();
+  std::vector<CheckpointTensor> optimizer;
+  append_tensors(optimizer, model.parameter_layout(), average.parameters(), ".momentum");
+  store.save({.training_step = 1}, tensors_of(model), optimizer);
+  const auto load_average = [&] { load_parameters(checkpoints, same, {.average = true}); };
+  same.initialize(1);
+  const std::vector<float> before = values_of(same);
+  EXPECT_TRUE(contains(message_of<InvalidArgument>(load_average), "has no moving average"));
+  EXPECT_EQ(values_of(same), before);
+
+  append_tensors(optimizer, model.parameter_layout(), average.parameters(), ".ema");
+  store.save({.training_step = 2}, tensors_of(model), optimizer);
+  load_average();
+  EXPECT_TRUE(std::ranges::equal(same.parameters(), average.parameters()));
+  EXPECT_TRUE(std::ranges::equal(same.statistics(), model.statistics()));
+  Model<double> wide = model_with<double>(4);
+  load_parameters(checkpoints / "step-000002", wide, {.average = true});
+  EXPECT_TRUE(std::ranges::equal(wide.parameters(), average.parameters()));
+
+  const auto altered = checkpoints / "step-000002" / "optimizer.safetensors";
+  std::string bytes = test::read_bytes(altered);
+  bytes.back() ^= 1;
+  test::write_bytes(altered, bytes);
+  EXPECT_TRUE(contains(message_of<DataError>(load_average), "is altered: its checksum is"));
+  save_parameters(model, file());
+  EXPECT_TRUE(contains(message_of<InvalidArgument>([&] { load_parameters(file(), same, {.average = true}); }),
+                       "only a checkpoint has the moving average"));
 }
 
 TEST_F(Parameters, MissingAndCutFilesAreNamed) {

@@ -15,6 +15,7 @@
 #include "farandole/core/buffer.h"
 #include "farandole/core/export.h"
 #include "farandole/trainer/learning_rate.h"
+#include "farandole/trainer/model_description.h"
 #include "farandole/trainer/tensor.h"
 
 namespace farandole FARANDOLE_API {
@@ -54,8 +55,9 @@ struct CheckpointState {
   std::vector<EpochMetric> metrics = {};
   /// Options that must be the same when training is resumed, as text: {"seed", "1"}, {"global batch", "128"}, …
   std::vector<std::pair<std::string, std::string>> options = {};
-  std::optional<PlateauState> plateau = {};  ///< state of the schedule kPlateau; empty with other schedules
-  std::optional<MonitorState> monitor = {};  ///< empty without a monitor
+  std::optional<PlateauState> plateau = {};    ///< state of the schedule kPlateau; empty with other schedules
+  std::optional<MonitorState> monitor = {};    ///< empty without a monitor
+  std::optional<ModelDescription> model = {};  ///< empty in checkpoints of programs that did not describe the model
   /// Options that may change when training is resumed, as text, so that the program can tell what changed.
   std::vector<std::pair<std::string, std::string>> other_options = {};
 };
@@ -123,13 +125,14 @@ class CheckpointStore {
 
   /// Reads a checkpoint into the given tensors, which stay unchanged if `load` throws.
   /// @param options  each must equal the checkpoint's option of that name; an option that the checkpoint lacks counts
-  /// as "none"
-  /// @throws InvalidArgument  the checkpoint belongs to another model (the text names the first tensor that differs),
-  /// or was written with other options
+  /// as "none"   @param description  of the model that has the tensors, for messages
+  /// @throws InvalidArgument  the checkpoint belongs to another model (the text describes both, and names the first
+  /// tensor that differs), or was written with other options
   /// @throws DataError  the checkpoint is truncated or altered; the text names the tensor
   CheckpointState load(const std::filesystem::path& checkpoint,
                        const std::vector<std::pair<std::string, std::string>>& options,
-                       std::span<const CheckpointTensor> model, std::span<const CheckpointTensor> optimizer) const;
+                       std::span<const CheckpointTensor> model, std::span<const CheckpointTensor> optimizer,
+                       const std::optional<ModelDescription>& description = {}) const;
 
   /// Loads the newest complete checkpoint. Renames newer, damaged checkpoints to `step-000123.damaged` and logs the
   /// reason as a warning, so that training can save those training steps again. Call `prepare` first.
@@ -137,7 +140,8 @@ class CheckpointStore {
   /// @throws DataError  no checkpoint is complete (the text gives the reason for each), or a damaged checkpoint cannot
   /// be renamed
   LoadedCheckpoint load_newest(const std::vector<std::pair<std::string, std::string>>& options,
-                               std::span<const CheckpointTensor> model, std::span<const CheckpointTensor> optimizer);
+                               std::span<const CheckpointTensor> model, std::span<const CheckpointTensor> optimizer,
+                               const std::optional<ModelDescription>& description = {});
 
  private:
   void check_owner() const;
@@ -148,6 +152,14 @@ class CheckpointStore {
   std::unique_ptr<CheckpointLock> lock_;               // null before `prepare`
   std::set<std::filesystem::path> cannot_be_removed_;  // old checkpoints about which a warning was given
 };
+
+/// Returns path, position, options and model of a checkpoint, without reading the tensors. Needs no lock.
+///
+///     const LoadedCheckpoint found = describe_checkpoint("checkpoints");
+///     if (found.state.model) std::cout << describe(*found.state.model) << '\n';
+/// @param from  a checkpoint, "checkpoints/step-000123"; or a directory of checkpoints, for the newest complete one
+/// @throws InvalidArgument  `from` has no checkpoint   @throws DataError  the manifest is truncated or altered
+LoadedCheckpoint describe_checkpoint(const std::filesystem::path& from);
 
 }  // namespace trainer
 }  // namespace FARANDOLE_API

@@ -65,6 +65,8 @@ struct LayerMemory {
 /// batch `forward` and in training `backward`. One object per replica; not thread-safe.
 template <class Scalar>
 class Layer {
+  static_assert(kIsTrainable<Scalar>, "farandole::trainer computes in float and double only");
+
  public:
   virtual ~Layer() = default;
   /// Kind and settings, for messages: "conv2d 3x3, 32 channels".
@@ -74,14 +76,18 @@ class Layer {
   virtual Shape prepare(const Shape& input) = 0;
   virtual std::vector<ParameterSpec> parameters() const { return {}; }
   virtual std::vector<StatisticSpec> statistics() const { return {}; }
+  /// Floating-point operations of matrix products and convolutions in a forward pass of one sample: a multiply-add
+  /// counts as 2, and element-wise operations, sums of biases, pooling and normalisation as 0. Called after `prepare`.
+  virtual double flops() const { return 0; }
   /// Passes the memory of the layer's parameters and statistics, which stays valid until the next `bind` or the layer's
   /// destruction. Called after `prepare`, and again when the model moves the memory (Model::place_reducible).
   virtual void bind(const LayerMemory<Scalar>& memory) { (void)memory; }
 
   /// Computes `output`, which the caller has resized to the input's samples and the prepared shape.
   virtual void forward(const Pass& pass, const Tensor<Scalar>& input, Tensor<Scalar>& output) = 0;
-  /// Overwrites the gradients of the parameters and `*input_gradient`. `input_gradient` is null for the first layer of
-  /// a model. `input` and `output` are the tensors of the last forward pass.
+  /// Overwrites the gradients of the parameters and `*input_gradient`. `input_gradient` is null for a layer whose input
+  /// is computed by no layer, such as the first. `input` and `output` are the tensors of the last forward pass, or
+  /// equal to them.
   virtual void backward(const Pass& pass, const Tensor<Scalar>& input, const Tensor<Scalar>& output,
                         const Tensor<Scalar>& output_gradient, Tensor<Scalar>* input_gradient) = 0;
 };

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "farandole/core/export.h"
 #include "farandole/trainer/layer.h"
@@ -10,9 +12,15 @@
 namespace farandole FARANDOLE_API {
 namespace trainer {
 
-/// Fully connected layer: y = x W + b, with W of shape {inputs, units}. An image is flattened, channels fastest.
+struct DenseOptions {
+  /// False: the sample is flattened, channels fastest, and gives {units}. True: each row of channels (the last axis) is
+  /// an input of its own, with the same weights: {length, channels} gives {length, units}.
+  bool per_position = false;
+  bool bias = true;  ///< false: y = x W
+};
+/// Fully connected layer: y = x W + b, with `weight` W of shape {inputs, units} and `bias` b.
 template <class Scalar>
-FARANDOLE_API std::unique_ptr<Layer<Scalar>> dense(std::int64_t units);
+FARANDOLE_API std::unique_ptr<Layer<Scalar>> dense(std::int64_t units, const DenseOptions& options = {});
 
 /// Library that computes a convolution. kAutomatic: oneDNN for float, Eigen for double.
 enum class ConvolutionLibrary { kAutomatic, kOneDnn, kEigen };
@@ -27,8 +35,9 @@ struct Conv2dOptions {
   /// multiples of 16, if oneDNN has the algorithm for this processor. Winograd's algorithm is more than twice as fast,
   /// and its rounding errors are about twice as large (docs/decisions/0003).
   bool winograd = true;
+  bool bias = true;  ///< false: without bias, as before a normalisation, which would remove it
 };
-/// Two-dimensional convolution (correlation) with bias; weights are {kernel, kernel, inputs, channels}.
+/// Two-dimensional convolution (correlation); weights are {kernel, kernel, inputs, channels}.
 template <class Scalar>
 FARANDOLE_API std::unique_ptr<Layer<Scalar>> conv2d(const Conv2dOptions& options);
 
@@ -42,13 +51,27 @@ struct DepthwiseConv2dOptions {
 template <class Scalar>
 FARANDOLE_API std::unique_ptr<Layer<Scalar>> depthwise_conv2d(const DepthwiseConv2dOptions& options);
 
-/// Maximum over windows of `size` x `size` that do not overlap. If several elements equal the maximum, the first in row
+struct Pool2dOptions {
+  std::int64_t size = 2;     ///< height and width of a window
+  std::int64_t stride = 0;   ///< 0: `size`, so that windows do not overlap
+  std::int64_t padding = 0;  ///< rows and columns outside the image on each side; less than `size`
+};
+/// Maximum over windows; pixels outside the image do not count. If several elements equal the maximum, the first in row
 /// order gets the gradient.
 template <class Scalar>
+FARANDOLE_API std::unique_ptr<Layer<Scalar>> max_pool2d(const Pool2dOptions& options);
+/// Maximum over windows of `size` x `size` that do not overlap.
+template <class Scalar>
 FARANDOLE_API std::unique_ptr<Layer<Scalar>> max_pool2d(std::int64_t size);
+/// Mean over the pixels of each window that lie inside the image.
+template <class Scalar>
+FARANDOLE_API std::unique_ptr<Layer<Scalar>> average_pool2d(const Pool2dOptions& options);
 /// Mean over windows of `size` x `size` that do not overlap.
 template <class Scalar>
 FARANDOLE_API std::unique_ptr<Layer<Scalar>> average_pool2d(std::int64_t size);
+/// Repeats each pixel in `factor` rows and columns (nearest neighbour): {h, w, c} gives {factor * h, factor * w, c}.
+template <class Scalar>
+FARANDOLE_API std::unique_ptr<Layer<Scalar>> upsample2d(std::int64_t factor);
 
 /// Mean over all positions, per channel: {height, width, channels} or {length, channels} gives {channels}.
 template <class Scalar>
@@ -145,32 +168,39 @@ struct AttentionOptions {
 /// `output_weight` {units, units}, plus `output_bias`, are the output. Weights start as kUniformFanIn, biases as 0. The
 /// first half of a transformer's block:
 ///
-///     LayerList<float> mixing;
-///     mixing.push_back(layer_normalization<float>());
-///     mixing.push_back(attention<float>({.heads = 4, .causal = true}));
-///     layers.push_back(residual<float>(std::move(mixing)));
+///     list.push_back(residual<float>(layers<float>(layer_normalization<float>(),
+///                                                  attention<float>({.heads = 4, .causal = true}))));
 template <class Scalar>
 FARANDOLE_API std::unique_ptr<Layer<Scalar>> attention(const AttentionOptions& options = {});
 
 /// The layers of a model, in order.
 template <class Scalar>
 using LayerList = std::vector<std::unique_ptr<Layer<Scalar>>>;
+/// A list of these layers: `Model<float> model({28, 28, 1}, layers<float>(dense<float>(128), relu<float>(),
+/// dense<float>(10)))`.
+template <class Scalar, class... Layers>
+LayerList<Scalar> layers(std::unique_ptr<Layers>... list) {
+  LayerList<Scalar> result;
+  result.reserve(sizeof...(list));
+  (result.push_back(std::move(list)), ...);
+  return result;
+}
 
-/// The layers in order, as one layer. Its parameters and statistics are those of the layers, with names such as
-/// "0.conv2d.weight": the layer's index in the sequence and kind, then the layer's own name.
+/// The layers in order, as one layer; graph.h has layers in any other form. Its parameters and statistics are those of
+/// the layers, with names such as "0.conv2d.weight": the layer's index in the sequence and kind, then the layer's own
+/// name.
 template <class Scalar>
 FARANDOLE_API std::unique_ptr<Layer<Scalar>> sequence(LayerList<Scalar> layers);
 /// y = body(x) + shortcut(x); without a shortcut, y = body(x) + x (He, Zhang, Ren, Sun, CVPR 2016). Both branches must
 /// give the same shape. Parameters and statistics have names such as "body.0.conv2d.weight" and
 /// "shortcut.0.conv2d.weight". A block of a residual net:
 ///
-///     LayerList<float> body, shortcut;
-///     body.push_back(conv2d<float>({.channels = 64, .stride = 2, .padding = 1}));
-///     body.push_back(batch_normalization<float>());
-///     body.push_back(relu<float>());
-///     body.push_back(conv2d<float>({.channels = 64, .padding = 1}));
-///     shortcut.push_back(conv2d<float>({.channels = 64, .kernel = 1, .stride = 2}));
-///     layers.push_back(residual<float>(std::move(body), std::move(shortcut)));
+///     list.push_back(residual<float>(
+///         layers<float>(conv2d<float>({.channels = 64, .stride = 2, .padding = 1, .bias = false}),
+///                       batch_normalization<float>(), relu<float>(),
+///                       conv2d<float>({.channels = 64, .padding = 1, .bias = false}), batch_normalization<float>()),
+///         layers<float>(conv2d<float>({.channels = 64, .kernel = 1, .stride = 2, .bias = false}),
+///                       batch_normalization<float>())));
 template <class Scalar>
 FARANDOLE_API std::unique_ptr<Layer<Scalar>> residual(LayerList<Scalar> body, LayerList<Scalar> shortcut = {});
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model: a sequence of layers. All parameters lie in a flat vector, and all gradients in another.
+// A model: a graph of layers. All parameters lie in a flat vector, and all gradients in another.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,9 @@
 
 #include "farandole/core/buffer.h"
 #include "farandole/core/export.h"
-#include "farandole/trainer/layers.h"
+#include "farandole/trainer/graph.h"
+#include "farandole/trainer/model_description.h"
+#include "farandole/trainer/models.h"
 
 namespace farandole FARANDOLE_API {
 namespace trainer {
@@ -24,8 +26,8 @@ struct NamedSpan {
   bool decays = true;
 };
 
-/// A sequence of layers, and the memory of their parameters, gradients and statistics. Train a model with Trainer, or
-/// in a loop of your own that calls `forward`, `backward` and an Optimizer:
+/// A graph of layers, and the memory of their parameters, gradients and statistics. Train a model with Trainer, or in a
+/// loop of your own that calls `forward`, `backward` and an Optimizer:
 ///
 ///     Model<float> model({28, 28, 1}, layers_of<float>("cnn"));
 ///     model.initialize(1);
@@ -39,9 +41,11 @@ struct NamedSpan {
 template <class Scalar>
 class Model {
  public:
-  /// @throws InvalidArgument  a layer cannot take its input (names both), or two of a layer's parameters and statistics
-  /// have the same name
+  /// Layers in order. @throws InvalidArgument  a layer cannot take its input (names both), or two of a layer's
+  /// parameters and statistics have the same name
   Model(Shape input, LayerList<Scalar> layers);
+  /// A model of a graph: `Model<float> model(std::move(graph))`. @throws InvalidArgument  as GraphBuilder::build
+  explicit Model(GraphBuilder<Scalar> graph);
   ~Model();
   Model(Model&&) noexcept;
 
@@ -51,9 +55,13 @@ class Model {
 
   const Shape& input_shape() const;
   const Shape& output_shape() const;
-  std::string describe() const;  ///< a line per layer: name, output shape, number of parameters
-  /// Returns a text per layer: "'dense, 10 units', output 10".
-  std::vector<std::string> layer_descriptions() const;
+  std::vector<GraphPort> inputs() const;   ///< one behind the other in a sample's input; the only one has its shape
+  std::vector<GraphPort> outputs() const;  ///< likewise
+  /// A table with a line per layer and operation: output shape, parameters and floating-point operations, and the sums.
+  std::string describe() const;
+  ModelDescription description() const;
+  /// Floating-point operations of a forward pass of a sample: see Layer::flops.
+  double flops() const;
 
   std::span<Scalar> parameters();
   std::span<Scalar> gradients();         ///< as many as parameters
@@ -83,16 +91,6 @@ class Model {
   State& state() const;
   std::unique_ptr<State> state_;
 };
-
-/// The layers of a named model.
-///
-/// "mlp": dense 128, relu, dense 10. "cnn": conv 3x3 32, relu, conv 3x3 64, relu, max pool 2, dense 128, relu, dense
-/// 10. "cnn_bn": the cnn with batch normalisation after each convolution and dropout 0.25 before the last layer.
-/// @throws InvalidArgument  the name is unknown; lists the valid names
-template <class Scalar>
-FARANDOLE_API LayerList<Scalar> layers_of(const std::string& model, bool synchronized_batch_normalization = false);
-/// The names that `layers_of` accepts.
-std::vector<std::string> model_names();
 
 }  // namespace trainer
 }  // namespace FARANDOLE_API

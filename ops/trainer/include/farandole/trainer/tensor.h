@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "farandole/core/export.h"
@@ -21,10 +22,16 @@ std::int64_t elements(const Shape& shape);
 /// The shape as text: "28x28x1".
 std::string describe(const Shape& shape);
 
+/// True for the element types of models: float and double.
+template <class Scalar>
+inline constexpr bool kIsTrainable = std::is_same_v<Scalar, float> || std::is_same_v<Scalar, double>;
+
 /// A batch of samples of the same shape, in contiguous, 64-byte aligned memory that the tensor owns. `Scalar` is float
 /// or double. Not thread-safe.
 template <class Scalar>
 class Tensor {
+  static_assert(kIsTrainable<Scalar>, "farandole::trainer computes in float and double only");
+
  public:
   Tensor() = default;
   Tensor(std::int64_t samples, Shape shape) { resize(samples, std::move(shape)); }

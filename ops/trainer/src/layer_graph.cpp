@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+// Forward and backward passes.
+//   forward    each node after its sources
+//   backward   each node before its sources: when a node's turn comes, all nodes that use its value have added their
+//              contributions to its gradient, and the node adds its own to the gradients of its sources. With y the
+//              node's value and x_k its sources: sum, dx_k += dy; multiply, dx_k += dy * (product of the other x);
+//              concatenate and slice, dx_k += the channels of dy that x_k gave, and 0 for all others.
+// A layer at several nodes adds its parameters' gradients of all uses; its forward pass of a use runs again before the
+// backward pass of that use, because the layer may keep values of its last forward pass only.
+#include <algorithm>
+
+#include "farandole/trainer/random.h"
+#include "graph_operations.h"
+#include "layer_graph.h"
+
+namespace farandole::trainer {
+namespace {
+
+/// Calls use(node, columns) with each part's place in samples in which all parts lie one behind the other.
+template <class Parts, class Use>
+void for_each_part(const Parts& parts, std::int64_t width, const Use& use) {
+  std::int64_t first = 0;
+  for (const auto& [node, count] : parts) {
+    use(node, Columns{first, count, width});
+    first += count;
+  }
+}
+
+Columns all_of(std::int64_t count) {
+  return {0, count, count};
+}
+
+}  // namespace
+
+/// The number of a layer inside a container is a hash of its path: of the container's number, the branch and the
+/// layer's number. Every use of a layer has its own number.
+template <class Scalar>
+Pass LayerGraph<Scalar>::inner_pass(const Pass& pass, const NodeSpec& spec) const {
+  const LayerPlace& place = stages_[spec.layer].place;
+  Pass inner = pass;
+  inner.layer = place.branch == 0 ? place.number
+                                  : random_stream(RandomPurpose::kInnerLayer, {pass.layer, place.branch, place.number});
+  if (spec.use > 0) inner.layer = random_stream(RandomPurpose::kInnerLayer, {inner.layer, spec.use});
+  return inner;
+}
+
+template <class Scalar>
+const Tensor<Scalar>& LayerGraph<Scalar>::value(std::size_t node, const Run& run) const {
+  if (nodes_[node].kind == NodeKind::kInput && inputs_.size() == 1) return run.input;
+  return is_only_output(node) ? run.output : values_[node];
+}
+
+template <class Scalar>
+std::vector<std::pair<std::size_t, std::int64_t>> LayerGraph<Scalar>::input_parts() const {
+  std::vector<std::pair<std::size_t, std::int64_t>> parts;
+  for (const std::size_t node : inputs_) parts.emplace_back(node, elements(nodes_[node].shape));
+  return parts;
+}
+
+template <class Scalar>
+std::vector<std::pair<std::size_t, std::int64_t>> LayerGraph<Scalar>::output_parts() const {
+  std::vector<std::pair<std::size_t, std::int64_t>> parts;
+  for (const auto& [name, node] : outputs_) parts.emplace_back(node, elements(nodes_[node].shape));
+  return parts;
+}
+
+template <class Scalar>
+void LayerGraph<Scalar>::forward(const Pass& pass, const Tensor<Scalar>& input, Tensor<Scalar>& output) {
+  values_.resize(nodes_.size());
+  const Run run{pass, input, output};
+  const std::int64_t samples = input.samples();
+  if (inputs_.size() > 1) {
+    for_each_part(input_parts(), input.sample_elements(), [&](std::size_t node, const Columns& columns) {
+      values_[node].resize(samples, nodes_[node].shape);
+      copy_columns(samples, input.data(), columns, values_[node].data(), all_of(columns.count));
+    });
+  }
+  for (std::size_t node = 0; node < nodes_.size(); ++node) {
+    if (nodes_[node].kind == NodeKind::kInput) continue;
+    if (!is_only_output(node)) values_[node].resize(samples, nodes_[node].shape);
+    compute(node, run, is_only_output(node) ? output : values_[node]);
+  }
+  if (outputs_.size() == 1) return;
+  for_each_part(output_parts(), output.sample_elements(), [&](std::size_t node, const Columns& columns) {
+    copy_columns(samples, value(node, run).data(), all_of(columns.count), output.data(), columns);
+  });
+}
+
+template <class Scalar>
+void LayerGraph<Scalar>::compute(std::size_t node, const Run& run, Tensor<Scalar>& result) {
+  const NodeSpec& spec = nodes_[node];
+  const auto source = [&](std::size_t k) -> const Tensor<Scalar>& { return value(spec.sources[k], run); };
+  const std::size_t count = spec.sources.size();
+  switch (spec.kind) {
+    case NodeKind::kInput:
+      return;
+    case NodeKind::kLayer:
+      stages_[spec.layer].layer->forward(inner_pass(run.pass, spec), source(0), result);
+      stages_[spec.layer].state_of = node;
+      return;
+    case NodeKind::kSum:
+      add(source(0), source(1), result);
+      for (std::size_t k = 2; k < count; ++k) accumulate(result, source(k));
+      return;
+    case NodeKind::kMultiply:
+      copy_values(source(0), result);
+      for (std::size_t k = 1; k < count; ++k) scale_by(result, source(k));
+      return;
+    case NodeKind::kConcatenate:
+      for_each_source(spec, [&](std::size_t k, const Columns& columns, std::int64_t rows_per_sample) {
+        copy_columns(result.samples() * rows_per_sample, source(k).data(), all_of(columns.count), result.data(),
+                     columns);
+      });
+      return;
+    case NodeKind::kSlice: {
+      const Columns columns{spec.first, spec.count, source(0).shape().back()};
+      copy_columns(result.size() / spec.count, source(0).data(), columns, result.data(), all_of(spec.count));
+    }
+  }
+}
+
+template <class Scalar>
+void LayerGraph<Scalar>::for_each_source(
+    const NodeSpec& spec, const std::function<void(std::size_t, const Columns&, std::int64_t)>& use) const {
+  const std::int64_t width = spec.shape.back();
+  std::int64_t first = 0;
+  for (std::size_t k = 0; k < spec.sources.size(); ++k) {
+    const std::int64_t count = nodes_[spec.sources[k]].shape.back();
+    use(k, {first, count, width}, elements(spec.shape) / width);
+    first += count;
+  }
+}
+
+template <class Scalar>
+void LayerGraph<Scalar>::start_gradients(const Run& run, const Tensor<Scalar>& output_gradient,
+                                         bool wants_input_gradient) {
+  needs_gradient_.assign(nodes_.size(), 0);
+  for (std::size_t node = 0; node < nodes_.size(); ++node) {
+    const NodeSpec& spec = nodes_[node];
+    const bool needs_by_sources = std::any_of(spec.sources.begin(), spec.sources.end(),
+                                              [&](std::size_t source) { return needs_gradient_[source] != 0; });
+    needs_gradient_[node] = spec.kind == NodeKind::kInput   ? wants_input_gradient
+                            : spec.kind == NodeKind::kLayer ? true
+                                                            : needs_by_sources;
+  }
+  gradients_.start(nodes_.size(), output_gradient);
+  if (outputs_.size() == 1) {
+    gradients_.contribute_result(outputs_[0].second);
+    return;
+  }
+  for_each_part(output_parts(), output_gradient.sample_elements(), [&](std::size_t node, const Columns& columns) {
+    contribute(node, run, nullptr, [&](Tensor<Scalar>& part) {
+      copy_columns(part.samples(), output_gradient.data(), columns, part.data(), all_of(columns.count));
+    });
+  });
+}
+
+template <class Scalar>
+void LayerGraph<Scalar>::backward(const Pass& pass, const Tensor<Scalar>& input, const Tensor<Scalar>& output,
+                                  const Tensor<Scalar>& output_gradient, Tensor<Scalar>* input_gradient,
+                                  const std::function<void(std::size_t)>& on_ready) {
+  const Run run{pass, input, output};
+  start_gradients(run, output_gradient, input_gradient != nullptr);
+  for (std::size_t node = nodes_.size(); node-- > 0;) {
+    if (needs_gradient_[node] == 0) continue;
+    const NodeSpec& spec = nodes_[node];
+    if (spec.kind == NodeKind::kInput) {
+      write_input_gradient(node, *input_gradient);
+    } else {
+      propagate(node, run, input_gradient);
+    }
+    gradients_.release(node);
+    if (!on_ready || spec.kind != NodeKind::kLayer || spec.use > 0) continue;
+    const Stage& stage = stages_[spec.layer];
+    for (std::size_t k = stage.parameters; k-- > 0;) on_ready(stage.first_parameter + k);
+  }
+}
+
+template <class Scalar>
+void LayerGraph<Scalar>::write_input_gradient(std::size_t node, Tensor<Scalar>& input_gradient) {
+  const Tensor<Scalar>& gradient = gradients_.gradient(node);
+  if (&gradient == &input_gradient) return;
+  for_each_part(input_parts(), elements(this->input_shape()), [&](std::size_t each, const Columns& columns) {
+    if (each != node) return;
+    copy_columns(gradient.samples(), gradient.data(), all_of(columns.count), input_gradient.data(), columns);
+  });
+}
+
+/// Adds to the gradient of `source` what `write(tensor)` stores in a tensor of its shape.
+template <class Scalar>
+template <class Write>
+void LayerGraph<Scalar>::contribute(std::size_t source, const Run& run, Tensor<Scalar>* input_gradient,
+                                    const Write& write) {
+  const NodeSpec& spec = nodes_[source];
+  const bool is_only_input = spec.kind == NodeKind::kInput && inputs_.size() == 1;
+  gradients_.contribute(source, run.input.samples(), spec.shape, is_only_input ? input_gradient : nullptr, write);
+}
+
+template <class Scalar>
+void LayerGraph<Scalar>::propagate(std::size_t node, const Run& run, Tensor<Scalar>* input_gradient) {
+  const NodeSpec& spec = nodes_[node];
+  if (spec.kind == NodeKind::kLayer) return propagate_layer(node, run, input_gradient);
+  const auto contribute_to = [&](std::size_t k, const auto& write) {
+    if (needs_gradient_[spec.sources[k]] == 0) return;
+    contribute(spec.sources[k], run, input_gradient,
+               [&](Tensor<Scalar>& result) { write(gradients_.gradient(node), result); });
+  };
+  if (spec.kind == NodeKind::kSum) {
+    for (const std::size_t source : spec.sources) {
+      if (needs_gradient_[source] != 0) gradients_.contribute_gradient_of(source, node);
+    }
+  } else if (spec.kind == NodeKind::kMultiply) {
+    for (std::size_t k = 0; k < spec.sources.size(); ++k) {
+      contribute_to(k, [&](const Tensor<Scalar>& gradient, Tensor<Scalar>& result) {
+        copy_values(gradient, result);
+        for (std::size_t other = 0; other < spec.sources.size(); ++other) {
+          if (other != k) scale_by(result, value(spec.sources[other], run));
+        }
+      });
+    }
+  } else if (spec.kind == NodeKind::kConcatenate) {
+    for_each_source(spec, [&](std::size_t k, const Columns& columns, std::int64_t rows_per_sample) {
+      contribute_to(k, [&](const Tensor<Scalar>& gradient, Tensor<Scalar>& result) {
+        copy_columns(result.samples() * rows_per_sample, gradient.data(), columns, result.data(),
+                     all_of(columns.count));
+      });
+    });
+  } else {
+    contribute_to(0, [&](const Tensor<Scalar>& gradient, Tensor<Scalar>& result) {
+      std::fill_n(result.data(), result.size(), Scalar{0});
+      copy_columns(gradient.size() / spec.count, gradient.data(), all_of(spec.count), result.data(),
+                   {spec.first, spec.count, result.shape().back()});
+    });
+  }
+}
+
+template <class Scalar>
+void LayerGraph<Scalar>::propagate_layer(std::size_t node, const Run& run, Tensor<Scalar>* input_gradient) {
+  const NodeSpec& spec = nodes_[node];
+  Stage& stage = stages_[spec.layer];
+  const Pass pass = inner_pass(run.pass, spec);
+  const Tensor<Scalar>& input = value(spec.sources[0], run);
+  if (stage.state_of != node) {
+    gradients_.with_scratch(input.samples(), spec.shape,
+                            [&](Tensor<Scalar>& scratch) { stage.layer->forward(pass, input, scratch); });
+    stage.state_of = node;
+  }
+  const bool is_last_use = spec.use + 1 == stage.uses;  // the first in backward
+  if (!is_last_use) {
+    earlier_gradients_.clear();
+    for (const std::span<Scalar> values : stage.gradients) {
+      earlier_gradients_.insert(earlier_gradients_.end(), values.begin(), values.end());
+    }
+  }
+  const auto run_backward = [&](Tensor<Scalar>* by_input) {
+    stage.layer->backward(pass, input, value(node, run), gradients_.gradient(node), by_input);
+  };
+  if (needs_gradient_[spec.sources[0]] != 0) {
+    contribute(spec.sources[0], run, input_gradient, [&](Tensor<Scalar>& result) { run_backward(&result); });
+  } else {
+    run_backward(nullptr);
+  }
+  if (is_last_use) return;
+  const Scalar* earlier = earlier_gradients_.data();
+  for (const std::span<Scalar> values : stage.gradients) {
+    for (Scalar& gradient : values) gradient += *earlier++;
+  }
+}
+
+template class LayerGraph<float>;
+template class LayerGraph<double>;
+
+}  // namespace farandole::trainer

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cuts one output of a model out of batches, with the truth that it is compared with.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "farandole/trainer/outputs.h"
+#include "graph_operations.h"
+
+namespace farandole::trainer {
+
+/// Place of an output in samples in which all outputs lie one behind the other, and of its target in the targets.
+struct OutputCut {
+  std::string name;
+  Shape shape;
+  Columns output;
+  bool has_labels = false;
+  Columns target;  ///< where the output has no labels
+
+  template <class Scalar>
+  void cut(const Tensor<Scalar>& outputs, Tensor<Scalar>& part) const {
+    part.resize(outputs.samples(), shape);
+    copy_columns(outputs.samples(), outputs.data(), output, part.data(), {0, output.count, output.count});
+  }
+  /// Writes labels or targets, and weights; leaves the inputs empty.
+  template <class Scalar>
+  void cut(const Batch<Scalar>& batch, Batch<Scalar>& part) const {
+    part.weights = batch.weights;
+    if (has_labels) {
+      part.labels = batch.labels;
+    } else {
+      part.targets.resize(batch.targets.samples(), shape);
+      copy_columns(batch.targets.samples(), batch.targets.data(), target, part.targets.data(),
+                   {0, target.count, target.count});
+    }
+  }
+};
+
+/// @throws InvalidArgument  there are no outputs, or `parts.with_labels` names no output
+std::vector<OutputCut> cuts_of(const OutputParts& parts);
+
+/// Calls `check(data of the output)` with the data as the output sees them: with classes, or with its targets.
+/// @param what  name of the data for messages
+/// @throws InvalidArgument  as `check`, with the name of the output before its text; or the data's targets do not have
+/// as many elements as the outputs without labels
+void check_cut(const OutputCut& cut, const Shape& output, const Dataset& data, const std::string& what,
+               const std::function<void(const Dataset&)>& check);
+
+}  // namespace farandole::trainer

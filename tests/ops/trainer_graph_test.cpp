@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// Trainings of a graph with two inputs, a shared layer, skips and two outputs: the number of replicas does not matter,
+// and checkpoints describe the model.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "farandole/core/error.h"
+#include "farandole/trainer/checkpoint.h"
+#include "farandole/trainer/outputs.h"
+#include "farandole/trainer/parameters.h"
+#include "farandole/trainer/random.h"
+#include "small_training.h"
+#include "trainer_files.h"
+
+namespace farandole::trainer {
+namespace {
+
+using test::contains;
+using test::kSeed;
+using test::options_for;
+
+constexpr std::int64_t kCount = 250;  // the last batch of an epoch has 26 samples
+
+/// Two points of the plane, whether they are close, and their difference.
+std::shared_ptr<const Dataset> pairs() {
+  Samples left{.shape = {2}, .target_shape = {2}}, right{.shape = {2}};
+  std::vector<float> of_left, of_right;
+  const CounterRandom random(kSeed, 9);
+  for (std::uint64_t i = 0; i < kCount; ++i) {
+    const double a = random.normal(4 * i), b = random.normal(4 * i + 1), c = random.normal(4 * i + 2),
+                 d = random.normal(4 * i + 3);
+    of_left.insert(of_left.end(), {static_cast<float>(a), static_cast<float>(b)});
+    of_right.insert(of_right.end(), {static_cast<float>(c), static_cast<float>(d)});
+    left.labels.push_back(std::hypot(a - c, b - d) < 1.5 ? 1 : 0);
+    left.targets.insert(left.targets.end(), {static_cast<float>(a - c), static_cast<float>(b - d)});
+  }
+  left.inputs = std::move(of_left);
+  left.classes = 2;
+  right.inputs = std::move(of_right);
+  return joined_inputs({memory_dataset(left), memory_dataset(right)});
+}
+
+template <class Scalar>
+Model<Scalar> siamese(std::int64_t units = 8) {
+  GraphBuilder<Scalar> graph;
+  const Node left = graph.input("left", {2}), right = graph.input("right", {2});
+  const SharedLayer tower = graph.shared(sequence<Scalar>(trainer::layers<Scalar>(
+                                             dense<Scalar>(units), hyperbolic_tangent<Scalar>(), dropout<Scalar>(0.1))),
+                                         "tower");
+  const Node a = graph.add(tower, left), b = graph.add(tower, right);
+  const Node seen = graph.add(batch_normalization<Scalar>(), graph.concatenate({a, b, graph.multiply({a, b})}));
+  const Node deep =
+      graph.sum({seen, graph.add(trainer::layers<Scalar>(dense<Scalar>(3 * units), relu<Scalar>()), seen)});
+  graph.output("close", graph.add(dense<Scalar>(2), deep));
+  graph.output("difference",
+               graph.add(dense<Scalar>(2), graph.concatenate({graph.slice(deep, 0, units), left, right})));
+  return Model<Scalar>(std::move(graph));
+}
+
+template <class Scalar>
+struct Outcome {
+  std::vector<double> losses;
+  std::vector<Scalar> values;
+  EpochReport report;
+};
+
+template <class Scalar>
+Outcome<Scalar> train(int replicas, const TrainerOptions& options) {
+  Outcome<Scalar> outcome;
+  const auto data = pairs();
+  run_replicas(replicas, [&](Communicator& replica) {
+    TrainerOptions mine = options;
+    const bool first = replica.rank() == 0;
+    if (first) mine.on_step = [&](const StepReport& report) { outcome.losses.push_back(report.loss); };
+    Model<Scalar> model = siamese<Scalar>();
+    const OutputParts parts{model.outputs(), {"close"}};
+    const auto loss = combined_loss<Scalar>(
+        parts, {{"close", cross_entropy_loss<Scalar>()}, {"difference", mean_squared_error<Scalar>(), 0.25}});
+    Trainer<Scalar> trainer(replica, std::move(model), data, data, mine, loss,
+                            {metric_of_output<Scalar>(parts, "close", accuracy<Scalar>())});
+    const EpochReport report = trainer.fit();
+    if (!first) return;
+    outcome.report = report;
+    const auto parameters = trainer.model().parameters(), statistics = trainer.model().statistics();
+    outcome.values.assign(parameters.begin(), parameters.end());
+    outcome.values.insert(outcome.values.end(), statistics.begin(), statistics.end());
+  });
+  return outcome;
+}
+
+template <class Scalar>
+void expect_same_bits() {
+  TrainerOptions options = options_for(12);
+  options.deterministic = true;
+  const Outcome<Scalar> one = train<Scalar>(1, options);
+  ASSERT_EQ(one.losses.size(), 12U);
+  for (const int replicas : {2, 4}) {
+    const Outcome<Scalar> more = train<Scalar>(replicas, options);
+    EXPECT_EQ(more.losses, one.losses) << replicas;
+    ASSERT_EQ(more.values.size(), one.values.size());
+    EXPECT_EQ(std::memcmp(more.values.data(), one.values.data(), one.values.size() * sizeof(Scalar)), 0) << replicas;
+    EXPECT_EQ(more.report.test->loss, one.report.test->loss) << replicas;
+  }
+}
+
+TEST(TrainGraph, DeterministicBitsDoNotDependOnReplicas) {
+  expect_same_bits<float>();
+  expect_same_bits<double>();
+}
+
+TEST(TrainGraph, LearnsBothOutputs) {
+  TrainerOptions options = options_for(160);
+  options.learning_rate.base = 0.1;
+  const Outcome<double> one = train<double>(1, options), two = train<double>(2, options);
+  EXPECT_LT(one.losses.back(), one.losses.front() / 2);
+  EXPECT_GT(one.report.test->metric("close.accuracy"), 0.85);
+  EXPECT_GT(two.report.test->metric("close.accuracy"), 0.85);
+}
+
+TEST(TrainGraph, CheckpointsDescribeTheModel) {
+  const test::TemporaryDirectory directory;
+  TrainerOptions options = options_for(3);
+  options.checkpoints.directory = directory.path() / "checkpoints";
+  options.optimizer.ema_decay = 0.5;
+  const Outcome<float> trained = train<float>(2, options);
+  const LoadedCheckpoint found = describe_checkpoint(options.checkpoints.directory);
+  EXPECT_EQ(found.path.filename(), "step-000003");
+  EXPECT_EQ(found.state.training_step, 3);
+  EXPECT_EQ(found.state.model, siamese<float>().description());
+
+  Model<float> same = siamese<float>();
+  load_parameters(options.checkpoints.directory, same);
+  EXPECT_TRUE(std::equal(same.parameters().begin(), same.parameters().end(), trained.values.begin()));
+  Model<float> other = siamese<float>(7);
+  const std::string text =
+      farandole::test::message_of<InvalidArgument>([&] { load_parameters(options.checkpoints.directory, other); });
+  EXPECT_TRUE(contains(text, "this model has 'tower.0.dense.weight' of shape 2x7"));
+  EXPECT_TRUE(contains(text, "The checkpoint's model is " + describe(*found.state.model)));
+  EXPECT_TRUE(contains(text, "this model is " + describe(other.description())));
+}
+
+}  // namespace
+}  // namespace farandole::trainer
