@@ -9,12 +9,12 @@
 #include <limits>
 #include <utility>
 
+#include "batch_source.h"
 #include "checksum.h"
 #include "evaluation.h"
 #include "farandole/collectives/agreement.h"
 #include "farandole/internal/deadline.h"
 #include "farandole/internal/endpoint.h"
-#include "farandole/trainer/loader.h"
 #include "kernel_threads.h"
 #include "mirror.h"
 #include "program_code.h"
@@ -33,6 +33,7 @@ struct Totals {
   std::int64_t correct = 0, samples = 0;  // in the epoch, including the part before a resume
   std::int64_t trained = 0;               // number of samples in this call
   Seconds training{0}, exposed{0};        // time in this call
+  Seconds input_waiting{0};               // time in this call
 
   double loss() const { return per_sample(loss_sum); }
   double accuracy() const { return per_sample(static_cast<double>(correct)); }
@@ -40,6 +41,7 @@ struct Totals {
     return training.count() > 0 ? static_cast<double>(trained) / training.count() : 0;
   }
   double exposed_share() const { return training.count() > 0 ? exposed / training : 0; }
+  double input_waiting_share() const { return training.count() > 0 ? input_waiting / training : 0; }
 
  private:
   double per_sample(double sum) const {
@@ -73,7 +75,8 @@ class ParameterSwap {
 template <class Scalar>
 struct Trainer<Scalar>::State {
   State(Communicator world, Model<Scalar> network, std::shared_ptr<const Dataset> training_data,
-        std::shared_ptr<const Dataset> test_data, TrainerOptions wanted, LossPointer<Scalar> wanted_loss);
+        std::shared_ptr<const Dataset> test_data, TrainerOptions wanted, LossPointer<Scalar> wanted_loss,
+        const std::vector<std::int64_t>& shards);
 
   std::int64_t total_steps() const { return options.epochs * loader.batches_per_epoch(); }
   std::int64_t last_step() const {
@@ -82,7 +85,7 @@ struct Trainer<Scalar>::State {
   /// Returns true if a replica asks to stop.
   bool train_one_step(Totals& epoch);
   /// Raises DataError on all ranks if the loss is not a finite number. Says whether the data are the reason.
-  void check_loss(const StepResult& result, std::span<const std::uint32_t> batch);
+  void check_loss(const StepResult& result);
   void update();
   void report_step(const StepResult& result, const Totals& epoch, Seconds taken) const;
   void finish_epoch(const Totals& epoch);
@@ -101,7 +104,7 @@ struct Trainer<Scalar>::State {
       check_data(data, what, model.input_shape());
       check_more();
     });
-    require_same(communicator, facts_of(&data, what));
+    require_same(communicator, facts_of(&data, what, options.data.own_shards));
   }
   ParameterSwap<Scalar> parameters_to_evaluate();
   Evaluation evaluate(const Dataset& data);
@@ -117,7 +120,7 @@ struct Trainer<Scalar>::State {
   std::shared_ptr<const Dataset> training, test;
   const TrainerOptions options;
   const LossPointer<Scalar> loss;
-  Loader loader;
+  BatchSource<Scalar> loader;
   Optimizer<Scalar> optimizer;
   TrainingRate rate;
   TrainingCheckpoints<Scalar> checkpoints;
@@ -138,18 +141,18 @@ Model<Scalar> with_gradients_in_windows(Model<Scalar> model, Communicator& commu
 template <class Scalar>
 Trainer<Scalar>::State::State(Communicator world, Model<Scalar> network, std::shared_ptr<const Dataset> training_data,
                               std::shared_ptr<const Dataset> test_data, TrainerOptions wanted,
-                              LossPointer<Scalar> wanted_loss)
+                              LossPointer<Scalar> wanted_loss, const std::vector<std::int64_t>& shards)
     : communicator(std::move(world)),
       model(with_gradients_in_windows(std::move(network), communicator)),
       training(std::move(training_data)),
       test(std::move(test_data)),
       options(std::move(wanted)),
       loss(std::move(wanted_loss)),
-      loader(training->size(), options.global_batch, options.seed),
+      loader(*training, options.data, {options, *training, shards, communicator.rank(), communicator.size()}),
       optimizer(options.optimizer, model.parameter_layout(), model.parameters().size()),
       rate(communicator, options, test != nullptr, loader.batches_per_epoch(), total_steps(), last_step()),
-      checkpoints(communicator, model, optimizer, options, *training),
-      step(communicator, model, *loss, *training, options) {
+      checkpoints(communicator, model, optimizer, options, loader.plan()),
+      step(communicator, model, *loss, loader, options) {
   const KernelThreads threads(kernel_threads(options, communicator));
   if (options.initialize) model.initialize(options.seed);
   const CheckpointState state = checkpoints.open();
@@ -163,31 +166,29 @@ Trainer<Scalar>::State::State(Communicator world, Model<Scalar> network, std::sh
 template <class Scalar>
 bool Trainer<Scalar>::State::train_one_step(Totals& epoch) {
   const auto start = Clock::now();
-  loader.start_epoch(steps_done / loader.batches_per_epoch());
-  const auto batch = loader.batch(steps_done % loader.batches_per_epoch());
-  const StepResult result = step.run(batch, steps_done);
-  check_loss(result, batch);
+  const StepResult result = step.run(steps_done);
+  check_loss(result);
+  epoch.trained += loader.samples(steps_done).all;
   update();
   ++steps_done;
   last_evaluation.reset();
   const Seconds taken = Clock::now() - start;
   epoch.training += taken;
   epoch.exposed += step.exposed();
+  epoch.input_waiting += loader.waited();
   epoch.loss_sum += result.loss_sum;
   epoch.correct += result.correct;
   epoch.samples += result.samples;
-  epoch.trained += static_cast<std::int64_t>(batch.size());
   report_step(result, epoch, taken);
   return result.stop_requested;
 }
 
 template <class Scalar>
-void Trainer<Scalar>::State::check_loss(const StepResult& result, std::span<const std::uint32_t> batch) {
+void Trainer<Scalar>::State::check_loss(const StepResult& result) {
   if (std::isfinite(result.loss_sum)) return;
-  const std::optional<std::uint32_t> sample = step.find_not_finite(batch);
-  const std::string reason =
-      sample ? fmt::format("Sample {} of the training data has a number that is NaN or infinite", *sample)
-             : "What to try: a lower --learning-rate, --warmup-steps, --clip-norm 1";
+  const std::string sample = step.find_not_finite();
+  const std::string reason = sample.empty() ? "What to try: a lower --learning-rate, --warmup-steps, --clip-norm 1"
+                                            : fmt::format("{} has a number that is NaN or infinite", sample);
   raise_on_all(ErrorKind::kDataError,
                fmt::format("training step {}, epoch {}: the loss is not a number ({}). Parameters are as they were "
                            "before it. {}",
@@ -218,6 +219,7 @@ void Trainer<Scalar>::State::report_step(const StepResult& result, const Totals&
                           .epoch_loss = epoch.loss(),
                           .epoch_accuracy = accuracy(epoch),
                           .seconds = taken.count(),
+                          .input_waiting_seconds = loader.waited().count(),
                           .learning_rate = last_rate};
   call_program(communicator, "TrainerOptions::on_step", [&] { options.on_step(report); });
 }
@@ -240,6 +242,7 @@ EpochReport Trainer<Scalar>::State::make_report(const Totals& totals) {
           .images_per_second = totals.images_per_second(),
           .seconds = totals.training.count(),
           .exposed_communication_share = totals.exposed_share(),
+          .input_waiting_share = totals.input_waiting_share(),
           .parameters_checksum = check_replicas(),
           .replicas = communicator.size()};
 }
@@ -253,7 +256,7 @@ ParameterSwap<Scalar> Trainer<Scalar>::State::parameters_to_evaluate() {
 template <class Scalar>
 Evaluation Trainer<Scalar>::State::evaluate(const Dataset& data) {
   const ParameterSwap<Scalar> swap = parameters_to_evaluate();
-  return trainer::evaluate(communicator, model, *loss, data, options.evaluation_batch);
+  return trainer::evaluate(communicator, model, *loss, data, options.evaluation_batch, options.data.own_shards);
 }
 
 template <class Scalar>
@@ -293,21 +296,23 @@ Trainer<Scalar>::Trainer(Communicator communicator, Model<Scalar> model, std::sh
   agree(communicator, [&] {
     if (!training) throw InvalidArgument("a trainer needs training data");
     facts = facts_of(options);
-    append(facts, facts_of(training.get(), kTrainingData));
-    append(facts, facts_of(test.get(), kTestData));
+    append(facts, facts_of(training.get(), kTrainingData, options.data.own_shards));
+    append(facts, facts_of(test.get(), kTestData, options.data.own_shards));
     append(facts, facts_of_rule<Scalar>(options.optimizer));
     append(facts, facts_of(model));
     facts.push_back({"the loss", loss->name()});
   });
   require_same(communicator, facts);
+  const std::vector<std::int64_t> shards = shard_sizes(communicator, options.data, training->size());
   agree(communicator, [&] {
-    check(options, {communicator.size(), *training, test.get(), model.input_shape()});
+    check(options, {communicator.size(), *training, test.get(), model.input_shape(), shards});
     loss->check(model.output_shape(), *training, kTrainingData);
     if (test) loss->check(model.output_shape(), *test, kTestData);
     const Optimizer<Scalar> checked(options.optimizer, model.parameter_layout(), 0);
+    if (auto of_replica = training->for_replica()) training = std::move(of_replica);
   });
   state_ = std::make_unique<State>(std::move(communicator), std::move(model), std::move(training), std::move(test),
-                                   std::move(options), std::move(loss));
+                                   std::move(options), std::move(loss), shards);
 }
 template <class Scalar>
 Trainer<Scalar>::~Trainer() = default;
@@ -325,6 +330,7 @@ EpochReport Trainer<Scalar>::fit() {
   State& state = this->state();
   state.check_process();
   const KernelThreads threads(kernel_threads(state.options, state.communicator));
+  const typename BatchSource<Scalar>::Reading reading(state.loader, state.last_step());
   const std::int64_t per_epoch = state.loader.batches_per_epoch();
   Totals epoch = std::exchange(state.resumed, {}), all;
   if (state.rate.needs_test_loss()) {
@@ -338,6 +344,7 @@ EpochReport Trainer<Scalar>::fit() {
     if (state.steps_done % per_epoch != 0 && state.steps_done != state.last_step() && !stopped) continue;
     all.training += epoch.training;
     all.exposed += epoch.exposed;
+    all.input_waiting += epoch.input_waiting;
     all.trained += epoch.trained;
     if (state.steps_done % per_epoch == 0) stopped ? state.finish_stopped_epoch(epoch) : state.finish_epoch(epoch);
   }
@@ -368,7 +375,8 @@ Tensor<Scalar> Trainer<Scalar>::predict(const Dataset& dataset) {
   state.check_to_use(dataset, "the data to predict", [] {});
   const KernelThreads threads(kernel_threads(state.options, state.communicator));
   const ParameterSwap<Scalar> swap = state.parameters_to_evaluate();
-  return trainer::predict(state.communicator, state.model, dataset, state.options.evaluation_batch);
+  return trainer::predict(state.communicator, state.model, dataset, state.options.evaluation_batch,
+                          state.options.data.own_shards);
 }
 
 template <class Scalar>

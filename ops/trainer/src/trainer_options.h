@@ -2,7 +2,9 @@
 // Check that options, model, data and number of replicas fit together.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "farandole/trainer/trainer.h"
 
@@ -18,6 +20,7 @@ struct TrainingFacts {
   const Dataset& training;
   const Dataset* test = nullptr;
   const Shape& model_input;
+  const std::vector<std::int64_t>& shards;  ///< as of BatchPlan
 };
 
 /// Checks that the model can take the samples of a data set. @param what  name of the data set for messages, such as

@@ -6,10 +6,11 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "batch_source.h"
 #include "farandole/gradients/gradient_averager.h"
-#include "farandole/trainer/loader.h"
 #include "farandole/trainer/trainer.h"
 #include "tree_sum.h"
 
@@ -40,28 +41,28 @@ template <class Scalar>
 class TrainingStep {
  public:
   /// All references must outlive this object. Collective: makes a communicator for the averager.
-  TrainingStep(Communicator& communicator, Model<Scalar>& model, const Loss<Scalar>& loss, const Dataset& data,
+  TrainingStep(Communicator& communicator, Model<Scalar>& model, const Loss<Scalar>& loss, BatchSource<Scalar>& source,
                const TrainerOptions& options);
 
   /// Computes the gradients of a global batch. Collective; blocks.
-  /// @param batch  samples of the global batch   @param training_step  0-based
-  StepResult run(std::span<const std::uint32_t> batch, std::int64_t training_step);
-  /// Returns the first sample of the batch's samples, by its index in the data, that has an input, target or weight
-  /// that is not a finite number. Collective; blocks.
-  std::optional<std::uint32_t> find_not_finite(std::span<const std::uint32_t> batch);
+  /// @param training_step  0-based
+  StepResult run(std::int64_t training_step);
+  /// Returns the first sample of the last training step, by its index in the data, that has an input, target or weight
+  /// that is not a finite number: "Sample 57 of the training data". Empty if there is none. Collective; blocks.
+  std::string find_not_finite();
   /// Time of communication in the last training step that computation did not hide.
   Seconds exposed() const { return exposed_; }
 
  private:
-  struct MicroBatch {
-    Range samples;     // within the global batch
-    double scale = 1;  // 1 / samples of the global batch
-  };
-  StepResult run_overlapped(std::span<const std::uint32_t> batch);
-  StepResult run_deterministic(std::span<const std::uint32_t> batch);
-  /// Computes forward pass, loss and loss gradient of a micro-batch, and scales the batch statistics by the
-  /// micro-batch's share of the samples.
-  BatchResult forward(std::span<const std::uint32_t> batch, const MicroBatch& part);
+  StepResult run_overlapped(const StepSamples& samples);
+  StepResult run_deterministic(const StepSamples& samples);
+  /// Moves to the next micro-batch. Returns its number of samples.
+  std::int64_t next_micro_batch();
+  /// Computes forward pass, loss and loss gradient of the micro-batch, and scales the batch statistics by the
+  /// micro-batch's share of the samples. @param scale  1 / samples of the global batch
+  BatchResult forward(double scale);
+  /// Keeps the micro-batch's first sample with a number that is not finite, if there is one.
+  void note_not_finite();
   /// Runs backward, and passes each gradient to the averager when it is final.
   void backward_and_average(bool add_accumulated);
   /// Adds `reducible` to `accumulated_`. @param first  overwrite `accumulated_` instead
@@ -73,7 +74,7 @@ class TrainingStep {
   Communicator& communicator_;
   Model<Scalar>& model_;
   const Loss<Scalar>& loss_;
-  const Dataset& data_;
+  BatchSource<Scalar>& source_;
   const TrainerOptions& options_;
   const bool reducing_;  // false if there is one replica or averaging is off
   std::optional<GradientAverager> averager_;
@@ -81,7 +82,8 @@ class TrainingStep {
   TreeSum<double> result_tree_;
 
   Pass pass_{.training = true};
-  Batch<Scalar> micro_batch_;
+  const MicroBatch<Scalar>* micro_batch_ = nullptr;  // the source's
+  std::optional<std::uint32_t> not_finite_;          // sample of the last training step
   Tensor<Scalar> output_gradient_;
   std::vector<Scalar> accumulated_;  // laid out like model_.reducible()
   Seconds exposed_{0};
