@@ -132,6 +132,8 @@ const std::vector<OptionCase>& option_cases() {
       {"checkpoints.every_epochs", [](Options& o) { o.checkpoints.every_epochs = 2; }, "1", "2"},
       {"checkpoints.keep", [](Options& o) { o.checkpoints.keep = 2; }, "3", "2"},
       {"checkpoints.resume", [](Options& o) { o.checkpoints.resume = true; }, "no", "yes"},
+      {"data.drop_last", [](Options& o) { o.data.drop_last = true; }, "no", "yes"},
+      {"data.own_shards", [](Options& o) { o.data.own_shards = true; }, "no", "yes"},
   };
   return cases;
 }
@@ -161,6 +163,7 @@ TEST(Agreement, OptionsOfOneRankMayDiffer) {
     const Data data;
     TrainerOptions options = options_for(3);
     options.kernel_threads = 1 + replica.rank() % 2;
+    options.data = {.threads = replica.rank(), .batches_ahead = 1 + replica.rank()};
     if (replica.rank() == 1) options.on_step = [](const StepReport&) {};
     Trainer<double> trainer(replica, Model<double>(kImage, mlp<double>()), data.training, data.test, options);
     checksums[static_cast<std::size_t>(replica.rank())] = trainer.fit().parameters_checksum;

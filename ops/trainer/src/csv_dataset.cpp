@@ -19,7 +19,7 @@ namespace farandole::trainer {
 namespace {
 
 /// Indices of the columns in use.
-struct Columns {
+struct UsedColumns {
   std::vector<std::size_t> inputs, targets;
   std::optional<std::size_t> label, weight;
 };
@@ -180,7 +180,7 @@ class CsvTable {
   CsvReader rows_;
   std::size_t count_ = 0;  // of columns
   std::vector<std::string> header_;
-  Columns columns_;
+  UsedColumns columns_;
   std::map<std::string, std::int32_t, std::less<>> numbers_;  // of the entries of the label's column
   Samples samples_;
 };

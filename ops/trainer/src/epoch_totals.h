@@ -18,7 +18,7 @@ struct EpochTotals {
   std::int64_t samples = 0;
   // In this call.
   std::int64_t trained = 0;  // number of samples
-  Seconds training{0}, exposed{0};
+  Seconds training{0}, exposed{0}, input_waiting{0};
 
   void add(const StepResult& result) {
     loss_sum += result.loss_sum;
@@ -35,10 +35,13 @@ struct EpochTotals {
   }
   double exposed_share() const { return training.count() > 0 ? exposed / training : 0; }
 
+  double input_waiting_share() const { return training.count() > 0 ? input_waiting / training : 0; }
+
   /// Adds the times and the number of samples of this call.
   void add_time_of(const EpochTotals& other) {
     training += other.training;
     exposed += other.exposed;
+    input_waiting += other.input_waiting;
     trained += other.trained;
   }
   /// Replaces the sums over the epoch.

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "farandole/trainer/loader.h"
+#include "evaluation_part.h"
 #include "program_code.h"
 
 namespace farandole::trainer {
@@ -17,11 +17,13 @@ namespace {
 /// `gathered` then. @param first  index of the batch's first sample
 template <class Scalar, class Use>
 void for_each_batch(const Dataset& data, Range range, std::int64_t batch, Batch<Scalar>& gathered, const Use& use) {
+  const std::shared_ptr<const Dataset> of_replica = data.for_replica();
+  const Dataset& source = of_replica ? *of_replica : data;
   std::vector<std::uint32_t> samples;
   for (std::int64_t first = range.first; first < range.first + range.count; first += batch) {
     samples.resize(static_cast<std::size_t>(std::min(batch, range.first + range.count - first)));
     std::iota(samples.begin(), samples.end(), static_cast<std::uint32_t>(first));
-    data.gather(samples, gathered);
+    source.gather(samples, gathered);
     use(first);
   }
 }
@@ -86,29 +88,28 @@ class EvaluationSums {
 
 template <class Scalar>
 Evaluation evaluate(Communicator& communicator, Model<Scalar>& model, const Loss<Scalar>& loss,
-                    const MetricSums<Scalar>& metrics, const Dataset& data, std::int64_t batch) {
-  const std::int64_t batches = (data.size() + batch - 1) / batch;
-  const Range own = part_of(batches, communicator.size(), communicator.rank());
-  const std::int64_t begin = own.first * batch, end = std::min(data.size(), (own.first + own.count) * batch);
-  EvaluationSums<Scalar> sums(metrics, batches);
+                    const MetricSums<Scalar>& metrics, const Dataset& data, std::int64_t batch, bool own_shards) {
+  const EvaluationPart part = part_to_evaluate(communicator, data, batch, own_shards);
+  EvaluationSums<Scalar> sums(metrics, part.batches);
   Batch<Scalar> gathered;
   call_program(communicator, "an evaluation", [&] {
-    for_each_batch(data, {begin, std::max<std::int64_t>(end - begin, 0)}, batch, gathered, [&](std::int64_t first) {
+    for_each_batch(data, part.own, batch, gathered, [&](std::int64_t first) {
       const Tensor<Scalar>& outputs = model.forward({}, gathered.inputs);
-      sums.add(first / batch, loss.evaluate(outputs, gathered, 1.0, nullptr), outputs, gathered);
+      sums.add(part.batch_at(first), loss.evaluate(outputs, gathered, 1.0, nullptr), outputs, gathered);
     });
   });
   const auto [loss_sum, of_metrics] = sums.reduce(communicator);
   const std::span<const double> metric_sums(of_metrics);
-  return {.loss = data.size() > 0 ? loss_sum / static_cast<double>(data.size()) : 0,
+  return {.loss = part.samples > 0 ? loss_sum / static_cast<double>(part.samples) : 0,
           .metrics = call_program(communicator, "Metric::value", [&] { return metrics.results(metric_sums); })};
 }
 
 template <class Scalar>
-Tensor<Scalar> predict(Communicator& communicator, Model<Scalar>& model, const Dataset& data, std::int64_t batch) {
+Tensor<Scalar> predict(Communicator& communicator, Model<Scalar>& model, const Dataset& data, std::int64_t batch,
+                       bool own_shards) {
   Tensor<Scalar> outputs(data.size(), model.output_shape());
   const std::int64_t elements = outputs.sample_elements();
-  const Range own = part_of(data.size(), communicator.size(), communicator.rank());
+  const Range own = own_shards ? Range{0, data.size()} : part_of(data.size(), communicator.size(), communicator.rank());
   Batch<Scalar> gathered;
   call_program(communicator, "a prediction", [&] {
     for_each_batch(data, own, batch, gathered, [&](std::int64_t first) {
@@ -116,7 +117,7 @@ Tensor<Scalar> predict(Communicator& communicator, Model<Scalar>& model, const D
       std::copy(values.begin(), values.end(), outputs.data() + first * elements);
     });
   });
-  if (communicator.size() == 1) return outputs;
+  if (communicator.size() == 1 || own_shards) return outputs;
   std::vector<std::size_t> counts;
   for (int rank = 0; rank < communicator.size(); ++rank) {
     counts.push_back(static_cast<std::size_t>(part_of(data.size(), communicator.size(), rank).count * elements));
@@ -128,10 +129,10 @@ Tensor<Scalar> predict(Communicator& communicator, Model<Scalar>& model, const D
 }
 
 template Evaluation evaluate(Communicator&, Model<float>&, const Loss<float>&, const MetricSums<float>&, const Dataset&,
-                             std::int64_t);
+                             std::int64_t, bool);
 template Evaluation evaluate(Communicator&, Model<double>&, const Loss<double>&, const MetricSums<double>&,
-                             const Dataset&, std::int64_t);
-template Tensor<float> predict(Communicator&, Model<float>&, const Dataset&, std::int64_t);
-template Tensor<double> predict(Communicator&, Model<double>&, const Dataset&, std::int64_t);
+                             const Dataset&, std::int64_t, bool);
+template Tensor<float> predict(Communicator&, Model<float>&, const Dataset&, std::int64_t, bool);
+template Tensor<double> predict(Communicator&, Model<double>&, const Dataset&, std::int64_t, bool);
 
 }  // namespace farandole::trainer

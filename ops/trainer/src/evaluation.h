@@ -9,14 +9,16 @@ namespace farandole::trainer {
 
 /// Computes mean loss and metrics over a data set, with moving statistics. The replicas share the batches; the sums of
 /// each batch are kept apart until all batches are done, so the result does not depend on the number of replicas.
-/// Collective; blocks. @param batch  samples per batch
+/// Collective; blocks.
+/// @param batch  samples per batch   @param own_shards  `data` is this rank's part of the samples, not all of them
 template <class Scalar>
 Evaluation evaluate(Communicator& communicator, Model<Scalar>& model, const Loss<Scalar>& loss,
-                    const MetricSums<Scalar>& metrics, const Dataset& data, std::int64_t batch);
+                    const MetricSums<Scalar>& metrics, const Dataset& data, std::int64_t batch, bool own_shards);
 
-/// Computes the outputs of all samples, with moving statistics, on every rank. Collective; blocks.
-/// @param batch  samples per forward pass
+/// Computes the outputs of all samples, with moving statistics, on every rank; with own shards the outputs of this
+/// rank's samples. Collective; blocks. @param batch  samples per forward pass
 template <class Scalar>
-Tensor<Scalar> predict(Communicator& communicator, Model<Scalar>& model, const Dataset& data, std::int64_t batch);
+Tensor<Scalar> predict(Communicator& communicator, Model<Scalar>& model, const Dataset& data, std::int64_t batch,
+                       bool own_shards);
 
 }  // namespace farandole::trainer

@@ -158,6 +158,16 @@ void Dataset::gather(std::span<const std::uint32_t> samples, Batch<double>& batc
   batch.weights = std::move(floats.weights);
 }
 
+void Dataset::gather_for_training(std::span<const std::uint32_t> samples, const TrainingDraw&,
+                                  Batch<float>& batch) const {
+  gather(samples, batch);
+}
+
+void Dataset::gather_for_training(std::span<const std::uint32_t> samples, const TrainingDraw&,
+                                  Batch<double>& batch) const {
+  gather(samples, batch);
+}
+
 std::shared_ptr<const Dataset> memory_dataset(Samples samples) {
   return std::make_shared<const MemoryDataset>(std::move(samples));
 }

@@ -117,6 +117,14 @@ void add_options(std::vector<SharedFact>& facts, const CheckpointOptions& option
   group.add("resume", resume);
 }
 
+void add_options(std::vector<SharedFact>& facts, const DataOptions& options) {
+  const auto& [threads, batches_ahead, drop_last, own_shards] = options;
+  (void)threads, (void)batches_ahead;  // depend on the machine
+  OptionFacts group(facts, "data.");
+  group.add("drop_last", drop_last);
+  group.add("own_shards", own_shards);
+}
+
 void add_options(std::vector<SharedFact>& facts, const MonitorOptions& options) {
   const auto& [value, higher_is_better, min_delta, patience] = options;
   OptionFacts group(facts, "monitor.");
@@ -138,8 +146,8 @@ void add_layout(std::vector<SharedFact>& facts, const char* kind, const std::vec
 std::vector<SharedFact> facts_of(const TrainerOptions& options) {
   const auto& [global_batch, epochs, max_steps, optimizer, learning_rate, clip_norm, accumulate, seed, initialize,
                deterministic, micro_batches, synchronized_layers, averaging, kernel_threads, evaluate_every,
-               evaluation_batch, evaluate_with_ema, checkpoints, monitor, before_epoch, before_step, on_step, on_epoch,
-               before_checkpoint, on_checkpoint, stop_requested] = options;
+               evaluation_batch, evaluate_with_ema, checkpoints, data, monitor, before_epoch, before_step, on_step,
+               on_epoch, before_checkpoint, on_checkpoint, stop_requested] = options;
   // Options that may differ from rank to rank: the machine's cores, and the program's callbacks.
   (void)kernel_threads, (void)before_epoch, (void)before_step, (void)on_step, (void)on_epoch, (void)before_checkpoint,
       (void)on_checkpoint, (void)stop_requested;
@@ -162,6 +170,7 @@ std::vector<SharedFact> facts_of(const TrainerOptions& options) {
   group.add("evaluation_batch", evaluation_batch);
   group.add("evaluate_with_ema", evaluate_with_ema);
   add_options(facts, checkpoints);
+  add_options(facts, data);
   add_options(facts, monitor);
   return facts;
 }
@@ -176,17 +185,23 @@ std::vector<SharedFact> facts_of_rule(const OptimizerOptions& options) {
 template std::vector<SharedFact> facts_of_rule<float>(const OptimizerOptions&);
 template std::vector<SharedFact> facts_of_rule<double>(const OptimizerOptions&);
 
-std::vector<SharedFact> facts_of(const Dataset* data, const std::string& what) {
+std::vector<SharedFact> facts_of(const Dataset* data, const std::string& what, bool own_shards) {
   if (data == nullptr) return {};
   const std::string advice =
-      "every rank needs the whole data set, the same on all: the trainer deals each global batch out to the ranks";
-  return {{fmt::format("the number of samples of {}", what), std::to_string(data->size()), advice},
-          {fmt::format("the shape of the samples of {}", what), describe(data->shape()), advice},
-          {fmt::format("the number of classes of {}", what), std::to_string(data->classes()), advice},
-          {fmt::format("the labels per sample of {}", what), std::to_string(data->labels_per_sample()), advice},
-          {fmt::format("the shape of the targets of {}", what),
-           data->target_shape().empty() ? "none" : describe(data->target_shape()), advice},
-          {fmt::format("the checksum of {}", what), fmt::format("{:08x}", data->checksum()), advice}};
+      own_shards
+          ? "the shards of all ranks need samples of the same kind"
+          : "every rank needs the whole data set, the same on all: the trainer deals each global batch out to the "
+            "ranks; for data of each rank's own set data.own_shards";
+  std::vector<SharedFact> facts{
+      {fmt::format("the shape of the samples of {}", what), describe(data->shape()), advice},
+      {fmt::format("the number of classes of {}", what), std::to_string(data->classes()), advice},
+      {fmt::format("the labels per sample of {}", what), std::to_string(data->labels_per_sample()), advice},
+      {fmt::format("the shape of the targets of {}", what),
+       data->target_shape().empty() ? "none" : describe(data->target_shape()), advice}};
+  if (own_shards) return facts;
+  facts.insert(facts.begin(), {fmt::format("the number of samples of {}", what), std::to_string(data->size()), advice});
+  facts.push_back({fmt::format("the checksum of {}", what), fmt::format("{:08x}", data->checksum()), advice});
+  return facts;
 }
 
 template <class Scalar>

@@ -16,9 +16,9 @@ std::vector<SharedFact> facts_of(const TrainerOptions& options);
 /// @throws InvalidArgument  as make_update_rule
 template <class Scalar>
 std::vector<SharedFact> facts_of_rule(const OptimizerOptions& options);
-/// Size, shape, classes and checksum of a data set.
+/// Size, shape, classes and checksum of a data set; with own shards shape and classes only.
 /// @param data  null: there is no data set   @param what  name of the data set, such as "training"
-std::vector<SharedFact> facts_of(const Dataset* data, const std::string& what);
+std::vector<SharedFact> facts_of(const Dataset* data, const std::string& what, bool own_shards);
 /// Precision, layers, parameters and statistics. @throws InvalidArgument  the model was moved from
 template <class Scalar>
 std::vector<SharedFact> facts_of(const Model<Scalar>& model);

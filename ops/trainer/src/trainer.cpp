@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "batch_plan.h"
 #include "farandole/collectives/agreement.h"
 #include "kernel_threads.h"
 #include "metric_sums.h"
@@ -43,8 +44,8 @@ Trainer<Scalar>::Trainer(Communicator communicator, Model<Scalar> model, std::sh
   agree(communicator, [&] {
     if (!training) throw InvalidArgument("a trainer needs training data");
     facts = facts_of(options);
-    append(facts, facts_of(training.get(), kTrainingData));
-    append(facts, facts_of(test.get(), kTestData));
+    append(facts, facts_of(training.get(), kTrainingData, options.data.own_shards));
+    append(facts, facts_of(test.get(), kTestData, options.data.own_shards));
     append(facts, facts_of_rule<Scalar>(options.optimizer));
     append(facts, facts_of(model));
     facts.push_back({"the loss", loss->name()});
@@ -52,15 +53,17 @@ Trainer<Scalar>::Trainer(Communicator communicator, Model<Scalar> model, std::sh
     append(facts, facts_of(metrics));
   });
   require_same(communicator, facts);
+  const std::vector<std::int64_t> shards = shard_sizes(communicator, options.data, training->size());
   agree(communicator, [&] {
-    check(options, {communicator.size(), *training, test.get(), model.input_shape(), names_of(metrics)});
+    check(options, {communicator.size(), *training, test.get(), model.input_shape(), shards, names_of(metrics)});
     loss->check(model.output_shape(), *training, kTrainingData);
     if (test) loss->check(model.output_shape(), *test, kTestData);
     check_metrics(metrics, model.output_shape(), *training, test.get());
     const Optimizer<Scalar> checked(options.optimizer, model.parameter_layout(), 0);
+    if (auto of_replica = training->for_replica()) training = std::move(of_replica);
   });
   state_ = std::make_unique<State>(std::move(communicator), std::move(model), std::move(training), std::move(test),
-                                   std::move(options), std::move(loss), std::move(metrics));
+                                   std::move(options), std::move(loss), std::move(metrics), shards);
 }
 template <class Scalar>
 Trainer<Scalar>::~Trainer() = default;

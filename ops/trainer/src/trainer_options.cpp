@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "batch_plan.h"
 #include "farandole/core/error.h"
-#include "farandole/trainer/loader.h"
 
 namespace farandole::trainer {
 namespace {
@@ -67,14 +67,18 @@ void check_batches(const TrainerOptions& options, const TrainingFacts& facts) {
         fmt::format("a global batch of {} samples does not split over {} replicas{}; it must be at least {}",
                     options.global_batch, facts.replicas, with, facts.replicas * options.accumulate));
   }
-  const Loader loader(facts.training.size(), options.global_batch, options.seed);
-  const std::int64_t last = loader.last_batch();
-  if (options.synchronized_layers && last < facts.replicas * options.accumulate) {
+  const BatchPlan plan(options, facts.training, facts.shards, 0, facts.replicas);
+  if (options.synchronized_layers && !options.deterministic && plan.smallest_micro_batch() == 0) {
+    const std::string reason =
+        plan.has_own_shards()
+            ? fmt::format("the smallest shard has {} samples for {} training steps",
+                          *std::min_element(facts.shards.begin(), facts.shards.end()), plan.steps_per_epoch())
+            : fmt::format("the last global batch of an epoch has {} samples", plan.loader().last_batch());
+    const char* const remedy =
+        plan.has_own_shards() ? "choose a larger global batch" : "set data.drop_last, or choose another global batch";
     throw InvalidArgument(
-        fmt::format("the last global batch of an epoch has {} samples, but layers that synchronise need one for each "
-                    "of {} replicas x "
-                    "{} micro-batches; choose another global batch",
-                    last, facts.replicas, options.accumulate));
+        fmt::format("{}, but layers that synchronise need one in each of {} replicas x {} micro-batches; {}", reason,
+                    facts.replicas, options.accumulate, remedy));
   }
   at_least("the evaluation batch", options.evaluation_batch, 1);
 }
@@ -112,6 +116,7 @@ void check(const TrainerOptions& options, const TrainingFacts& facts) {
   if (options.evaluate_with_ema && options.optimizer.ema_decay == 0) {
     throw InvalidArgument("evaluate_with_ema needs an average of the parameters; ema_decay is 0");
   }
+  check_data_options(options, facts.training);
   check_batches(options, facts);
   if (options.deterministic) check_deterministic(options, facts.replicas);
   check_data(facts.training, kTrainingData, facts.model_input);

@@ -2,6 +2,7 @@
 // Check that options, model, data and number of replicas fit together.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,8 @@ struct TrainingFacts {
   const Dataset& training;
   const Dataset* test = nullptr;
   const Shape& model_input;
-  std::vector<std::string> metrics = {};  ///< names of the metrics
+  const std::vector<std::int64_t>& shards;  ///< as of BatchPlan
+  std::vector<std::string> metrics = {};    ///< names of the metrics
 };
 
 /// Checks that the model can take the samples of a data set. @param what  name of the data set for messages, such as

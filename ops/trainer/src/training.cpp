@@ -28,7 +28,8 @@ Model<Scalar> with_gradients_in_windows(Model<Scalar> model, Communicator& commu
 template <class Scalar>
 Training<Scalar>::Training(Communicator world, Model<Scalar> network, std::shared_ptr<const Dataset> training_data,
                            std::shared_ptr<const Dataset> test_data, TrainerOptions wanted,
-                           LossPointer<Scalar> wanted_loss, std::vector<MetricPointer<Scalar>> wanted_metrics)
+                           LossPointer<Scalar> wanted_loss, std::vector<MetricPointer<Scalar>> wanted_metrics,
+                           const std::vector<std::int64_t>& shards)
     : communicator(std::move(world)),
       model(with_gradients_in_windows(std::move(network), communicator)),
       training(std::move(training_data)),
@@ -36,13 +37,13 @@ Training<Scalar>::Training(Communicator world, Model<Scalar> network, std::share
       options(std::move(wanted)),
       loss(std::move(wanted_loss)),
       metrics(std::move(wanted_metrics), model.output_shape()),
-      loader(training->size(), options.global_batch, options.seed),
+      loader(*training, options.data, {options, *training, shards, communicator.rank(), communicator.size()}),
       optimizer(options.optimizer, model.parameter_layout(), model.parameters().size()),
       rate(communicator, options, test != nullptr, loader.batches_per_epoch(), total_steps(), last_step()),
       monitor(options, test != nullptr),
-      checkpoints(communicator, model, optimizer, options, *training),
+      checkpoints(communicator, model, optimizer, options, loader.plan()),
       checkpoint_schedule(options.checkpoints),
-      step(communicator, model, *loss, metrics, *training, options) {
+      step(communicator, model, *loss, metrics, loader, options) {
   const KernelThreads threads(kernel_threads(options, communicator));
   if (options.initialize) model.initialize(options.seed);
   const CheckpointState state = checkpoints.open();
@@ -62,6 +63,7 @@ void Training<Scalar>::check_process() const {
 template <class Scalar>
 EpochReport Training<Scalar>::fit() {
   const KernelThreads threads(kernel_threads(options, communicator));
+  const typename BatchSource<Scalar>::Reading reading(loader, last_step());
   const std::int64_t per_epoch = loader.batches_per_epoch();
   EpochTotals epoch = std::exchange(resumed, {}), all;
   catch_up_evaluation(epoch);
@@ -112,18 +114,17 @@ StepVotes Training<Scalar>::train_one_step(EpochTotals& epoch) {
   if (options.before_step) {
     call_program(communicator, "TrainerOptions::before_step", [&] { options.before_step(steps_done + 1); });
   }
-  loader.start_epoch(steps_done / loader.batches_per_epoch());
-  const auto batch = loader.batch(steps_done % loader.batches_per_epoch());
-  const StepResult result = step.run(batch, steps_done, [this] { return vote(); });
-  check_loss(result, batch);
+  const StepResult result = step.run(steps_done, [this] { return vote(); });
+  check_loss(result);
+  epoch.trained += loader.samples(steps_done).all;
   update();
   ++steps_done;
   last_evaluation.reset();
   const Seconds taken = Clock::now() - start;
   epoch.training += taken;
   epoch.exposed += step.exposed();
+  epoch.input_waiting += loader.waited();
   epoch.add(result);
-  epoch.trained += static_cast<std::int64_t>(batch.size());
   report_step(result, epoch, taken);
   return result.votes;
 }
@@ -138,12 +139,11 @@ StepVotes Training<Scalar>::vote() const {
 }
 
 template <class Scalar>
-void Training<Scalar>::check_loss(const StepResult& result, std::span<const std::uint32_t> batch) {
+void Training<Scalar>::check_loss(const StepResult& result) {
   if (std::isfinite(result.loss_sum)) return;
-  const std::optional<std::uint32_t> sample = step.find_not_finite(batch);
-  const std::string reason =
-      sample ? fmt::format("Sample {} of the training data has a number that is NaN or infinite", *sample)
-             : "What to try: a lower --learning-rate, --warmup-steps, --clip-norm 1";
+  const std::string sample = step.find_not_finite();
+  const std::string reason = sample.empty() ? "What to try: a lower --learning-rate, --warmup-steps, --clip-norm 1"
+                                            : fmt::format("{} has a number that is NaN or infinite", sample);
   raise_on_all(ErrorKind::kDataError,
                fmt::format("training step {}, epoch {}: the loss is not a number ({}). Parameters are as they were "
                            "before it. {}",
@@ -175,6 +175,7 @@ void Training<Scalar>::report_step(const StepResult& result, const EpochTotals& 
                           .metrics = metrics_in(epoch),
                           .seconds = taken.count(),
                           .exposed_communication_seconds = step.exposed().count(),
+                          .input_waiting_seconds = loader.waited().count(),
                           .learning_rate = last_rate};
   call_program(communicator, "TrainerOptions::on_step", [&] { options.on_step(report); });
 }
@@ -237,6 +238,7 @@ EpochReport Training<Scalar>::make_report(const EpochTotals& totals) {
           .images_per_second = totals.images_per_second(),
           .seconds = totals.training.count(),
           .exposed_communication_share = totals.exposed_share(),
+          .input_waiting_share = totals.input_waiting_share(),
           .parameters_checksum = check_replicas(),
           .replicas = communicator.size()};
 }
@@ -250,13 +252,14 @@ ParameterSwap<Scalar> Training<Scalar>::parameters_to_evaluate() {
 template <class Scalar>
 Evaluation Training<Scalar>::evaluate(const Dataset& data) {
   const ParameterSwap<Scalar> swap = parameters_to_evaluate();
-  return trainer::evaluate(communicator, model, *loss, metrics, data, options.evaluation_batch);
+  return trainer::evaluate(communicator, model, *loss, metrics, data, options.evaluation_batch,
+                           options.data.own_shards);
 }
 
 template <class Scalar>
 Tensor<Scalar> Training<Scalar>::predict(const Dataset& data) {
   const ParameterSwap<Scalar> swap = parameters_to_evaluate();
-  return trainer::predict(communicator, model, data, options.evaluation_batch);
+  return trainer::predict(communicator, model, data, options.evaluation_batch, options.data.own_shards);
 }
 
 template <class Scalar>

@@ -10,10 +10,10 @@
 #include <span>
 #include <string>
 
+#include "batch_source.h"
 #include "checkpoint_schedule.h"
 #include "epoch_totals.h"
 #include "farandole/collectives/agreement.h"
-#include "farandole/trainer/loader.h"
 #include "farandole/trainer/trainer.h"
 #include "metric_sums.h"
 #include "parameter_swap.h"
@@ -32,7 +32,7 @@ template <class Scalar>
 struct Training {
   Training(Communicator world, Model<Scalar> network, std::shared_ptr<const Dataset> training_data,
            std::shared_ptr<const Dataset> test_data, TrainerOptions wanted, LossPointer<Scalar> wanted_loss,
-           std::vector<MetricPointer<Scalar>> wanted_metrics);
+           std::vector<MetricPointer<Scalar>> wanted_metrics, const std::vector<std::int64_t>& shards);
 
   EpochReport fit();
   Evaluation evaluate(const Dataset& data);
@@ -46,7 +46,7 @@ struct Training {
       check_data(data, what, model.input_shape());
       check_more();
     });
-    require_same(communicator, facts_of(&data, what));
+    require_same(communicator, facts_of(&data, what, options.data.own_shards));
   }
   /// Throws in a forked child, which would wait for kernel threads that it does not have.
   void check_process() const;
@@ -62,7 +62,7 @@ struct Training {
   StepVotes train_one_step(EpochTotals& epoch);
   StepVotes vote() const;
   /// Raises DataError on all ranks if the loss is not a finite number. Says whether the data are the reason.
-  void check_loss(const StepResult& result, std::span<const std::uint32_t> batch);
+  void check_loss(const StepResult& result);
   void update();
   void report_step(const StepResult& result, const EpochTotals& epoch, Seconds taken) const;
   /// Evaluates if an epoch ended without the evaluation that the learning rate or the monitor needs.
@@ -88,7 +88,7 @@ struct Training {
   const TrainerOptions options;
   const LossPointer<Scalar> loss;
   const MetricSums<Scalar> metrics;
-  Loader loader;
+  BatchSource<Scalar> loader;
   Optimizer<Scalar> optimizer;
   TrainingRate rate;
   TrainingMonitor monitor;

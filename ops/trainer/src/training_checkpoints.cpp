@@ -19,14 +19,17 @@ namespace {
 /// step, and the optimizer's state.
 /// @param rule  name of the update rule
 std::vector<std::pair<std::string, std::string>> options_to_match(const TrainerOptions& options,
-                                                                  const std::string& rule, const Dataset& training) {
-  return {{"optimizer", rule},
-          {"parameter average", options.optimizer.ema_decay > 0 ? "exponential" : "none"},
-          {"seed", std::to_string(options.seed)},
-          {"global batch", std::to_string(options.global_batch)},
-          {"training samples", std::to_string(training.size())},
-          {"deterministic", options.deterministic ? "yes" : "no"},
-          {"micro-batches", options.deterministic ? std::to_string(options.micro_batches) : "any"}};
+                                                                  const std::string& rule, const BatchPlan& plan) {
+  std::vector<std::pair<std::string, std::string>> must_match{
+      {"optimizer", rule},
+      {"parameter average", options.optimizer.ema_decay > 0 ? "exponential" : "none"},
+      {"seed", std::to_string(options.seed)},
+      {"global batch", std::to_string(options.global_batch)},
+      {"deterministic", options.deterministic ? "yes" : "no"},
+      {"micro-batches", options.deterministic ? std::to_string(options.micro_batches) : "any"}};
+  const auto of_data = plan.options_to_match();
+  must_match.insert(must_match.end(), of_data.begin(), of_data.end());
+  return must_match;
 }
 
 /// Options that a resume may change, and the number of replicas.
@@ -64,13 +67,13 @@ std::vector<std::string> compare(const std::vector<std::pair<std::string, std::s
 template <class Scalar>
 TrainingCheckpoints<Scalar>::TrainingCheckpoints(Communicator& communicator, Model<Scalar>& model,
                                                  Optimizer<Scalar>& optimizer, const TrainerOptions& options,
-                                                 const Dataset& training)
+                                                 const BatchPlan& plan)
     : communicator_(communicator),
       model_(model),
       optimizer_(optimizer),
       resume_(options.checkpoints.resume),
       keeps_best_(options.checkpoints.keep_best),
-      must_match_(options_to_match(options, optimizer.rule_name(), training)),
+      must_match_(options_to_match(options, optimizer.rule_name(), plan)),
       may_change_(options_that_may_change(options, communicator.size())) {
   if (!options.checkpoints.directory.empty()) store_.emplace(options.checkpoints.directory, options.checkpoints.keep);
   model_tensors_ = tensors_of(model);

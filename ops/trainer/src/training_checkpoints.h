@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "batch_plan.h"
 #include "farandole/trainer/checkpoint.h"
 #include "farandole/trainer/trainer.h"
 
@@ -16,7 +17,7 @@ class TrainingCheckpoints {
  public:
   /// All references must outlive this object.
   TrainingCheckpoints(Communicator& communicator, Model<Scalar>& model, Optimizer<Scalar>& optimizer,
-                      const TrainerOptions& options, const Dataset& training);
+                      const TrainerOptions& options, const BatchPlan& plan);
 
   /// Prepares the directory, resumes if the options ask for that, and copies rank 0's state to all replicas.
   /// Collective; blocks. Returns the position in training; `metrics` and `options` on rank 0 only. @throws

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "training_step.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -32,13 +34,13 @@ bool is_finite(const Tensor<Scalar>& tensor, std::int64_t sample) {
 
 template <class Scalar>
 TrainingStep<Scalar>::TrainingStep(Communicator& communicator, Model<Scalar>& model, const Loss<Scalar>& loss,
-                                   const MetricSums<Scalar>& metrics, const Dataset& data,
+                                   const MetricSums<Scalar>& metrics, BatchSource<Scalar>& source,
                                    const TrainerOptions& options)
     : communicator_(communicator),
       model_(model),
       loss_(loss),
       metrics_(metrics),
-      data_(data),
+      source_(source),
       options_(options),
       reducing_(options.averaging && communicator.size() > 1) {
   if (reducing_ && !options.deterministic) make_averager();
@@ -59,12 +61,14 @@ void TrainingStep<Scalar>::make_averager() {
 }
 
 template <class Scalar>
-StepResult TrainingStep<Scalar>::run(std::span<const std::uint32_t> batch, std::int64_t training_step,
-                                     const std::function<StepVotes()>& vote) {
+StepResult TrainingStep<Scalar>::run(std::int64_t training_step, const std::function<StepVotes()>& vote) {
   pass_.training_step = training_step;
   exposed_ = Seconds{0};
+  not_finite_.reset();
   sums_.assign(kMetrics + metrics_.size(), 0);
-  options_.deterministic ? run_deterministic(batch, vote) : run_overlapped(batch, vote);
+  const StepSamples samples = source_.samples(training_step);
+  source_.seek(training_step);
+  options_.deterministic ? run_deterministic(samples, vote) : run_overlapped(samples, vote);
   return {.loss_sum = sums_[kLoss],
           .samples = static_cast<std::int64_t>(sums_[kSamples]),
           .votes = {.stop = sums_[kStopVotes] > 0, .checkpoint = sums_[kCheckpointVotes] > 0},
@@ -79,26 +83,22 @@ void TrainingStep<Scalar>::take_votes(const std::function<StepVotes()>& vote) {
 }
 
 template <class Scalar>
-void TrainingStep<Scalar>::run_overlapped(std::span<const std::uint32_t> batch,
-                                          const std::function<StepVotes()>& vote) {
-  const auto all = static_cast<std::int64_t>(batch.size());
-  const Range own = part_of(all, communicator_.size(), communicator_.rank());
-  const double scale = 1.0 / static_cast<double>(options_.averaging ? all : std::max<std::int64_t>(own.count, 1));
+void TrainingStep<Scalar>::run_overlapped(const StepSamples& samples, const std::function<StepVotes()>& vote) {
+  const std::int64_t own = samples.own.count;
+  const double scale = 1.0 / static_cast<double>(options_.averaging ? samples.all : std::max<std::int64_t>(own, 1));
   bool accumulated = false;
   for (std::int64_t index = 0; index < options_.accumulate; ++index) {
-    Range part = part_of(own.count, options_.accumulate, index);
-    if (part.count == 0) continue;  // the last micro-batch is empty only if all are empty
-    part.first += own.first;
-    forward(batch, {part, scale});
+    if (next_micro_batch() == 0) continue;  // the last micro-batch is empty only if all are empty
+    forward(scale);
     if (index + 1 == options_.accumulate) {
       backward_and_average(accumulated);
     } else {
-      model_.backward(pass_, micro_batch_.inputs, output_gradient_);
+      model_.backward(pass_, micro_batch_->batch.inputs, output_gradient_);
       accumulate(!accumulated);
       accumulated = true;
     }
   }
-  if (own.count == 0) {
+  if (own == 0) {
     std::fill(model_.reducible().begin(), model_.reducible().end(), Scalar{0});
     if (averager_) averager_->ready_all();
   }
@@ -111,21 +111,15 @@ void TrainingStep<Scalar>::run_overlapped(std::span<const std::uint32_t> batch,
 }
 
 template <class Scalar>
-std::optional<std::uint32_t> TrainingStep<Scalar>::find_not_finite(std::span<const std::uint32_t> batch) {
+std::string TrainingStep<Scalar>::find_not_finite() {
   constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
-  const Range own = part_of(static_cast<std::int64_t>(batch.size()), communicator_.size(), communicator_.rank());
-  const auto samples = batch.subspan(static_cast<std::size_t>(own.first), static_cast<std::size_t>(own.count));
-  call_program(communicator_, "Dataset::gather", [&] { data_.gather(samples, micro_batch_); });
-  std::array<std::int64_t, 1> found{kNone};
-  for (std::int64_t i = 0; i < own.count; ++i) {
-    if (is_finite(micro_batch_.inputs, i) && std::isfinite(micro_batch_.weight(i)) &&
-        (micro_batch_.targets.samples() == 0 || is_finite(micro_batch_.targets, i))) {
-      continue;
-    }
-    found[0] = std::min<std::int64_t>(found[0], samples[static_cast<std::size_t>(i)]);
-  }
+  const std::int64_t size = communicator_.size();
+  std::array<std::int64_t, 1> found{not_finite_ ? *not_finite_ * size + communicator_.rank() : kNone};
   if (reducing_) communicator_.allreduce(found, ReduceOp::kMin);
-  return found[0] == kNone ? std::nullopt : std::optional(static_cast<std::uint32_t>(found[0]));
+  if (found[0] == kNone) return {};
+  const std::string whose =
+      source_.plan().has_own_shards() ? fmt::format("rank {}'s own shard", found[0] % size) : "the training data";
+  return fmt::format("Sample {} of {}", found[0] / size, whose);
 }
 
 template <class Scalar>
@@ -134,7 +128,7 @@ void TrainingStep<Scalar>::backward_and_average(bool add_accumulated) {
   const std::span<const Scalar> accumulated(accumulated_);
   if (add_accumulated) add(model_.batch_statistics(), accumulated.subspan(parameters));
   if (averager_ && !model_.batch_statistics().empty()) averager_->ready(model_.parameter_layout().size());
-  model_.backward(pass_, micro_batch_.inputs, output_gradient_, [&](std::size_t index) {
+  model_.backward(pass_, micro_batch_->batch.inputs, output_gradient_, [&](std::size_t index) {
     const NamedSpan& span = model_.parameter_layout()[index];
     if (add_accumulated) {
       add(model_.gradients().subspan(span.first, span.count), accumulated.subspan(span.first, span.count));
@@ -154,18 +148,15 @@ void TrainingStep<Scalar>::accumulate(bool first) {
 }
 
 template <class Scalar>
-void TrainingStep<Scalar>::run_deterministic(std::span<const std::uint32_t> batch,
-                                             const std::function<StepVotes()>& vote) {
-  const auto all = static_cast<std::int64_t>(batch.size());
+void TrainingStep<Scalar>::run_deterministic(const StepSamples& samples, const std::function<StepVotes()>& vote) {
   const std::int64_t own = options_.micro_batches / communicator_.size();
   gradient_tree_.start();
   sum_tree_.start();
   for (std::int64_t index = 0; index < own; ++index) {
-    const Range part = part_of(all, options_.micro_batches, communicator_.rank() * own + index);
     std::fill(sums_.begin(), sums_.end(), 0.0);
-    if (part.count > 0) {
-      forward(batch, {part, 1.0 / static_cast<double>(all)});
-      model_.backward(pass_, micro_batch_.inputs, output_gradient_);
+    if (next_micro_batch() > 0) {
+      forward(1.0 / static_cast<double>(samples.all));
+      model_.backward(pass_, micro_batch_->batch.inputs, output_gradient_);
     } else {
       std::fill(model_.reducible().begin(), model_.reducible().end(), Scalar{0});
     }
@@ -183,21 +174,40 @@ void TrainingStep<Scalar>::run_deterministic(std::span<const std::uint32_t> batc
 }
 
 template <class Scalar>
-void TrainingStep<Scalar>::forward(std::span<const std::uint32_t> batch, const MicroBatch& part) {
-  const auto samples =
-      batch.subspan(static_cast<std::size_t>(part.samples.first), static_cast<std::size_t>(part.samples.count));
-  call_program(communicator_, "Dataset::gather", [&] { data_.gather(samples, micro_batch_); });
-  pass_.first_sample = part.samples.first;
+std::int64_t TrainingStep<Scalar>::next_micro_batch() {
+  micro_batch_ = call_program(communicator_, "Dataset::gather", [&] { return &source_.next(); });
+  return micro_batch_->part.count;
+}
+
+template <class Scalar>
+void TrainingStep<Scalar>::forward(double scale) {
+  const Batch<Scalar>& batch = micro_batch_->batch;
+  pass_.first_sample = micro_batch_->part.first;
   const Tensor<Scalar>* outputs = nullptr;
   call_program(communicator_, "a forward pass", [&] {
-    outputs = &model_.forward(pass_, micro_batch_.inputs);
-    sums_[kLoss] += loss_.evaluate(*outputs, micro_batch_, part.scale, &output_gradient_);
+    outputs = &model_.forward(pass_, batch.inputs);
+    const double loss = loss_.evaluate(*outputs, batch, scale, &output_gradient_);
+    if (!std::isfinite(loss)) note_not_finite();
+    sums_[kLoss] += loss;
   });
   call_program(communicator_, "Metric::add",
-               [&] { metrics_.add(*outputs, micro_batch_, std::span(sums_).subspan(kMetrics)); });
-  sums_[kSamples] += static_cast<double>(part.samples.count);
-  const auto weight = static_cast<Scalar>(static_cast<double>(part.samples.count) * part.scale);
+               [&] { metrics_.add(*outputs, batch, std::span(sums_).subspan(kMetrics)); });
+  sums_[kSamples] += static_cast<double>(micro_batch_->part.count);
+  const auto weight = static_cast<Scalar>(static_cast<double>(micro_batch_->part.count) * scale);
   for (Scalar& statistic : model_.batch_statistics()) statistic *= weight;
+}
+
+template <class Scalar>
+void TrainingStep<Scalar>::note_not_finite() {
+  const Batch<Scalar>& batch = micro_batch_->batch;
+  for (std::int64_t i = 0; i < micro_batch_->part.count; ++i) {
+    if (is_finite(batch.inputs, i) && std::isfinite(batch.weight(i)) &&
+        (batch.targets.samples() == 0 || is_finite(batch.targets, i))) {
+      continue;
+    }
+    const std::uint32_t sample = micro_batch_->samples[static_cast<std::size_t>(i)];
+    if (!not_finite_ || sample < *not_finite_) not_finite_ = sample;
+  }
 }
 
 template class TrainingStep<float>;

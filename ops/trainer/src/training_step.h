@@ -6,10 +6,11 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "batch_source.h"
 #include "farandole/gradients/gradient_averager.h"
-#include "farandole/trainer/loader.h"
 #include "farandole/trainer/trainer.h"
 #include "metric_sums.h"
 #include "tree_sum.h"
@@ -51,32 +52,31 @@ class TrainingStep {
  public:
   /// All references must outlive this object. Collective: makes a communicator for the averager.
   TrainingStep(Communicator& communicator, Model<Scalar>& model, const Loss<Scalar>& loss,
-               const MetricSums<Scalar>& metrics, const Dataset& data, const TrainerOptions& options);
+               const MetricSums<Scalar>& metrics, BatchSource<Scalar>& source, const TrainerOptions& options);
 
   /// Computes the gradients of a global batch. Collective; blocks.
-  /// @param batch  samples of the global batch   @param training_step  0-based
-  /// @param vote  called once, after backward
-  StepResult run(std::span<const std::uint32_t> batch, std::int64_t training_step,
-                 const std::function<StepVotes()>& vote);
-  /// Returns the first sample of the batch's samples, by its index in the data, that has an input, target or weight
-  /// that is not a finite number. Collective; blocks.
-  std::optional<std::uint32_t> find_not_finite(std::span<const std::uint32_t> batch);
+  /// @param training_step  0-based   @param vote  called once, after backward
+  StepResult run(std::int64_t training_step, const std::function<StepVotes()>& vote);
+  /// Returns the first sample of the last training step, by its index in the data, that has an input, target or weight
+  /// that is not a finite number: "Sample 57 of the training data". Empty if there is none. Collective; blocks.
+  std::string find_not_finite();
   /// Time of communication in the last training step that computation did not hide.
   Seconds exposed() const { return exposed_; }
 
  private:
-  struct MicroBatch {
-    Range samples;     // within the global batch
-    double scale = 1;  // 1 / samples of the global batch
-  };
   // Both leave the sums over the replicas in `sums_`.
-  void run_overlapped(std::span<const std::uint32_t> batch, const std::function<StepVotes()>& vote);
-  void run_deterministic(std::span<const std::uint32_t> batch, const std::function<StepVotes()>& vote);
+  void run_overlapped(const StepSamples& samples, const std::function<StepVotes()>& vote);
+  void run_deterministic(const StepSamples& samples, const std::function<StepVotes()>& vote);
   /// Writes this replica's requests to `sums_`.
   void take_votes(const std::function<StepVotes()>& vote);
-  /// Computes forward pass, loss and loss gradient of a micro-batch, adds loss, samples and metrics to `sums_`, and
-  /// scales the batch statistics by the micro-batch's share of the samples.
-  void forward(std::span<const std::uint32_t> batch, const MicroBatch& part);
+  /// Moves to the next micro-batch. Returns its number of samples.
+  std::int64_t next_micro_batch();
+  /// Computes forward pass, loss and loss gradient of the micro-batch, adds loss, samples and metrics to `sums_`, and
+  /// scales the batch statistics by the micro-batch's share of the samples. @param scale  1 / samples of the global
+  /// batch
+  void forward(double scale);
+  /// Keeps the micro-batch's first sample with a number that is not finite, if there is one.
+  void note_not_finite();
   /// Runs backward, and passes each gradient to the averager when it is final.
   void backward_and_average(bool add_accumulated);
   /// Adds `reducible` to `accumulated_`. @param first  overwrite `accumulated_` instead
@@ -87,7 +87,7 @@ class TrainingStep {
   Model<Scalar>& model_;
   const Loss<Scalar>& loss_;
   const MetricSums<Scalar>& metrics_;
-  const Dataset& data_;
+  BatchSource<Scalar>& source_;
   const TrainerOptions& options_;
   const bool reducing_;  // false if there is one replica or averaging is off
   std::optional<GradientAverager> averager_;
@@ -95,7 +95,8 @@ class TrainingStep {
   TreeSum<double> sum_tree_;
 
   Pass pass_{.training = true};
-  Batch<Scalar> micro_batch_;
+  const MicroBatch<Scalar>* micro_batch_ = nullptr;  // the source's
+  std::optional<std::uint32_t> not_finite_;          // sample of the last training step
   Tensor<Scalar> output_gradient_;
   std::vector<Scalar> accumulated_;  // laid out like model_.reducible()
   std::vector<double> sums_;         // loss, samples, votes, metrics

@@ -66,6 +66,19 @@ TEST(Loader, KnowsItsLastBatch) {
   EXPECT_THROW(loader.batch(3), InvalidArgument);
 }
 
+TEST(Loader, CutsAnEpochAsItsOptionsSay) {
+  Loader dropping(300, 128, 1, {.drop_last = true});
+  EXPECT_EQ(dropping.batches_per_epoch(), 2);
+  EXPECT_EQ(dropping.last_batch(), 128);
+  Loader even(10, 128, 1, {.shuffle = false, .even_batches = 4});
+  even.start_epoch(3);
+  std::vector<std::vector<std::uint32_t>> batches;
+  for (std::int64_t i = 0; i < 4; ++i) batches.emplace_back(even.batch(i).begin(), even.batch(i).end());
+  EXPECT_EQ(batches, (std::vector<std::vector<std::uint32_t>>{{0, 1}, {2, 3, 4}, {5, 6}, {7, 8, 9}}));
+  EXPECT_THROW(even.batch(4), InvalidArgument);
+  EXPECT_THROW(Loader(127, 128, 1, {.drop_last = true}), InvalidArgument);
+}
+
 TEST(Loader, RefusesNoSamplesAndEmptyBatches) {
   EXPECT_THROW(Loader(0, 1, 1), InvalidArgument);
   EXPECT_THROW(Loader(10, 0, 1), InvalidArgument);

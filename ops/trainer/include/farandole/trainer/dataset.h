@@ -32,6 +32,13 @@ struct Batch {
   }
 };
 
+/// What random choices in a training may depend on, beside the index of the sample: never the rank, the batch or the
+/// thread, so that the choices are the same on any number of replicas.
+struct TrainingDraw {
+  std::uint64_t seed = 0;  ///< TrainerOptions::seed; with own shards a value of its own on each rank
+  std::int64_t epoch = 0;  ///< 0 for the first
+};
+
 /// Samples with classes, with numbers to predict (targets), or with neither. Implement Dataset to train on data of your
 /// own; `gather` may read files or compute the samples:
 ///
@@ -53,8 +60,9 @@ struct Batch {
 ///       const Shape shape_{1};
 ///     };
 ///
-/// All replicas of a process share one Dataset through std::shared_ptr, so const functions must be thread-safe, and
-/// give the same values in each call.
+/// All replicas of a process share one Dataset through std::shared_ptr, and with DataOptions::threads several threads
+/// gather, so const functions must be thread-safe, and give the same values in each call. A Dataset that contains
+/// another one passes on `gather_for_training`, `is_sequential` and `for_replica`.
 class Dataset {
  public:
   virtual ~Dataset() = default;
@@ -78,6 +86,21 @@ class Dataset {
   virtual void gather(std::span<const std::uint32_t> samples, Batch<float>& batch) const = 0;
   /// The same in double, for Trainer<double>. Default: converts the floats.
   virtual void gather(std::span<const std::uint32_t> samples, Batch<double>& batch) const;
+
+  /// As `gather`, for a training step: samples may change at random, see `augmented`. Evaluations and predictions use
+  /// `gather`. Take every random number from `draw` and the sample's index, as with CounterRandom. Default: `gather` of
+  /// the same precision. Override both functions if you train in double.
+  virtual void gather_for_training(std::span<const std::uint32_t> samples, const TrainingDraw& draw,
+                                   Batch<float>& batch) const;
+  virtual void gather_for_training(std::span<const std::uint32_t> samples, const TrainingDraw& draw,
+                                   Batch<double>& batch) const;
+
+  /// True: samples can only be read in the order of their indices, epoch by epoch, as from a stream. The trainer then
+  /// does not shuffle, and gathers on one thread. Default: false.
+  virtual bool is_sequential() const { return false; }
+  /// Returns an object that one replica uses alone, one call at a time, such as a reader with a position. Default:
+  /// null, all replicas share this object.
+  virtual std::shared_ptr<const Dataset> for_replica() const { return nullptr; }
 };
 
 /// Conversion of a byte b to a number: (b / 255 - mean) / deviation. `deviation` is not 0.

@@ -38,7 +38,9 @@ enum class RandomPurpose : std::uint64_t {
   kDropout = 2,
   kShuffle = 3,
   kOther = 4,
-  kInnerLayer = 5
+  kInnerLayer = 5,
+  kAugmentation = 6,
+  kShard = 7
 };
 
 /// Returns the stream for a purpose and indices such as training step and layer: a 64-bit hash.

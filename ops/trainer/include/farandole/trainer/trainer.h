@@ -35,7 +35,9 @@ struct StepReport {
   std::vector<MetricResult> metrics = {};    ///< over the epoch so far
   double seconds = 0;                        ///< duration of this training step on this replica, including waiting
   double exposed_communication_seconds = 0;  ///< part of `seconds` in which this replica waited for communication
-  double learning_rate = 0;                  ///< of this training step
+  /// Part of `seconds` in which this replica gathered samples, or waited for a thread of the loader that gathers.
+  double input_waiting_seconds = 0;
+  double learning_rate = 0;  ///< of this training step
 
   /// @throws InvalidArgument  there is no metric of this name (lists the metrics)
   double metric(std::string_view name) const { return metric_value(metrics, name); }
@@ -60,7 +62,9 @@ struct EpochReport {
   double images_per_second = 0;            ///< in training, all replicas together
   double seconds = 0;                      ///< duration of the training steps, without evaluation and checkpoints
   double exposed_communication_share = 0;  ///< fraction of `seconds` that this replica waited for communication
-  std::uint32_t parameters_checksum = 0;   ///< CRC-32 of this replica's parameters; equal on all with averaging
+  /// Fraction of `seconds` in which this replica gathered samples, or waited for a thread of the loader that gathers.
+  double input_waiting_share = 0;
+  std::uint32_t parameters_checksum = 0;  ///< CRC-32 of this replica's parameters; equal on all with averaging
   int replicas = 0;
   bool stopped = false;  ///< `Trainer::stop` or `TrainerOptions::stop_requested` ended the call before its last step
   bool stopped_early = false;  ///< the training ended because of `MonitorOptions::patience`
@@ -102,6 +106,28 @@ struct CheckpointOptions {
   bool resume = false;  ///< start from the newest complete checkpoint; there must be one
 };
 
+/// How the trainer reads the training data.
+struct DataOptions {
+  /// Threads of each replica that gather the samples of coming training steps while the replica computes; 0: the
+  /// replica gathers itself, at the beginning of each training step. The order of the samples is the same. Threads help
+  /// where gathering takes time (files, decoding, `augmented`) and there are cores beside the kernel threads. With
+  /// kernel threads on all cores, lower TrainerOptions::kernel_threads. Samples in memory gain nothing, so the default
+  /// is 0.
+  int threads = 0;
+  /// With threads: training steps whose samples are gathered ahead, at least one micro-batch per thread. Costs the
+  /// memory of their samples. 0: as `threads` = 0.
+  std::int64_t batches_ahead = 2;
+  /// True: leave out the last global batch of an epoch if it is incomplete. The samples that are left out differ from
+  /// epoch to epoch. Layers that synchronise may need this.
+  bool drop_last = false;
+  /// True: training data, test data, and the data of `evaluate` and `predict` are this rank's own, of any size, instead
+  /// of the whole data set. An epoch has S training steps, S = all ranks' samples / `global_batch` rounded up; in
+  /// training step s each rank uses part s of S of its shard, so an epoch uses each sample once. The loss is the mean
+  /// over the samples of all ranks, so a sample counts the same in every shard. Not in deterministic mode; a checkpoint
+  /// resumes only on ranks with shards of the same sizes.
+  bool own_shards = false;
+};
+
 /// Options of a training. More than 15 members: each is a choice of the program. Choices on the same subject are
 /// grouped in structures.
 struct TrainerOptions {
@@ -131,6 +157,7 @@ struct TrainerOptions {
   /// True: evaluate with the parameters' moving average (OptimizerOptions::ema_decay) instead of the parameters.
   bool evaluate_with_ema = false;
   CheckpointOptions checkpoints;
+  DataOptions data;
   MonitorOptions monitor;
 
   // Callbacks, each called on this replica. docs/trainer.md says in which order. Numbers of epochs and training steps
@@ -166,10 +193,11 @@ template <class Scalar>
 class Trainer {
  public:
   /// Compares options, data (by size, shapes, classes and checksum), model, loss, metrics and precision across ranks;
-  /// only `kernel_threads` and the callbacks may differ. Every rank needs the complete data, because the trainer gives
-  /// each rank its part of each global batch. Then copies rank 0's parameters to all ranks; rank 0 reads them from a
-  /// checkpoint (`resume`), draws them from the seed (`initialize`), or takes them from its model. Only rank 0 reads
-  /// and writes checkpoints.
+  /// only `kernel_threads`, `data.threads`, `data.batches_ahead` and the callbacks may differ. Every rank needs the
+  /// complete data, because the trainer gives each rank its part of each global batch; with `data.own_shards` each rank
+  /// has data of its own, of which shapes and classes are compared. Then copies rank 0's parameters to all ranks; rank
+  /// 0 reads them from a checkpoint (`resume`), draws them from the seed (`initialize`), or takes them from its model.
+  /// Only rank 0 reads and writes checkpoints.
   ///
   /// While a function of the trainer runs, the calling thread's number of OpenMP threads is `kernel_threads`;
   /// afterwards the old number is restored.
@@ -179,7 +207,7 @@ class Trainer {
   /// no checkpoint to resume from; the directory has checkpoints and `resume` is false; or the options, the loss
   /// or the metrics do not fit each other, the data, the model or the number of replicas (lists valid choices)
   /// @throws Mismatch         a compared property differs between ranks; names the property, both values and both ranks
-  /// @throws Unsupported      synchronised layers in deterministic mode
+  /// @throws Unsupported      synchronised layers, own shards or streams in deterministic mode
   /// @throws DataError        no checkpoint is complete, or the checkpoint directory cannot be used
   Trainer(Communicator communicator, Model<Scalar> model, std::shared_ptr<const Dataset> training,
           std::shared_ptr<const Dataset> test, TrainerOptions options, LossPointer<Scalar> loss = {},
@@ -202,13 +230,15 @@ class Trainer {
   void stop();
   /// Evaluates with moving statistics, each sample once, whatever the number of replicas. With `evaluate_with_ema`
   /// uses the averaged parameters.
-  /// @param dataset  the complete data set, the same on all ranks
+  /// @param dataset  the complete data set, the same on all ranks; with `data.own_shards` this rank's shard: the result
+  /// is that of all ranks' samples together
   /// @throws Mismatch  the ranks' data differ   @throws InvalidArgument  the samples do not fit the model
   Evaluation evaluate(const Dataset& dataset);
 
   /// Returns the model's outputs for all samples, in the order of the data, on every rank. The ranks share the samples;
   /// labels, targets and weights are ignored. Cost: one forward pass of the samples, and an allgather of the outputs.
-  /// @param dataset  the complete data set, the same on all ranks
+  /// @param dataset  the complete data set, the same on all ranks; with `data.own_shards` this rank's shard: each rank
+  /// gets the outputs of its own samples only, without an allgather
   /// @throws Mismatch  the ranks' data differ   @throws InvalidArgument  the samples do not fit the model
   Tensor<Scalar> predict(const Dataset& dataset);
 

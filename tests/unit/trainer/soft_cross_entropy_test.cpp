@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cross-entropy of samples with a probability for each class.
+#include <cmath>
+#include <utility>
+
+#include "farandole/trainer/loss.h"
+#include "layer_harness.h"
+#include "message_of.h"
+#include "soft_cross_entropy.h"
+
+namespace farandole::trainer {
+namespace {
+
+constexpr double kStep = 1e-5;
+
+/// Five samples with the shares of two classes each.
+Tensor<double> shares() {
+  Tensor<double> targets(5, {3});
+  const double values[] = {0.25, 0.75, 0, 1, 0, 0, 0, 0.5, 0.5, 0.1, 0, 0.9, 0, 0, 1};
+  std::copy(std::begin(values), std::end(values), targets.data());
+  return targets;
+}
+
+TEST(SoftCrossEntropy, IsTheMeanOfTheLossesOfTheClasses) {
+  const Tensor<double> logits = normal_tensor<double>(5, {3}, 90, 2), targets = shares();
+  const std::vector<double> class_weights{0.5, 2, 1};
+  const std::vector<float> weights{1, 2, 0.5F, 0, 3};
+  double expected = 0, weighted = 0;
+  for (std::int64_t i = 0; i < 5; ++i) {
+    const double* const z = logits.data() + 3 * i;
+    const double sum = std::exp(z[0]) + std::exp(z[1]) + std::exp(z[2]);
+    double loss = 0, weight = 0;
+    for (std::int64_t c = 0; c < 3; ++c) {
+      const double target = targets.data()[3 * i + c];
+      loss += target * (std::log(sum) - z[c]);
+      weight += target * class_weights[static_cast<std::size_t>(c)];
+    }
+    expected += loss;
+    weighted += weight * weights[static_cast<std::size_t>(i)] * loss;
+  }
+  EXPECT_NEAR(soft_cross_entropy<double>(logits, targets, {}, 1, nullptr), expected, 1e-12);
+  const SoftCrossEntropyOptions options{.class_weights = class_weights, .sample_weights = weights};
+  EXPECT_NEAR(soft_cross_entropy<double>(logits, targets, options, 1, nullptr), weighted, 1e-12);
+}
+
+TEST(SoftCrossEntropy, GradientMatchesCentralDifferences) {
+  Tensor<double> logits = normal_tensor<double>(5, {3}, 91, 2), gradient;
+  const Tensor<double> targets = shares();
+  const std::vector<double> class_weights{0.5, 2, 1};
+  const SoftCrossEntropyOptions options{.label_smoothing = 0.1, .class_weights = class_weights};
+  soft_cross_entropy<double>(logits, targets, options, 0.25, &gradient);
+  for (std::int64_t i = 0; i < logits.size(); ++i) {
+    const double value = logits.data()[i];
+    logits.data()[i] = value + kStep;
+    const double above = soft_cross_entropy<double>(logits, targets, options, 1, nullptr);
+    logits.data()[i] = value - kStep;
+    const double below = soft_cross_entropy<double>(logits, targets, options, 1, nullptr);
+    logits.data()[i] = value;
+    EXPECT_NEAR(gradient.data()[i], 0.25 * (above - below) / (2 * kStep), 1e-9) << i << ", seed " << kTestSeed;
+  }
+}
+
+TEST(SoftCrossEntropy, ProbabilitiesOfOneGiveTheGradientOfLabels) {
+  const Tensor<double> logits = normal_tensor<double>(4, {3}, 92, 2);
+  Batch<double> by_label, by_probability;
+  by_label.labels = by_probability.labels = {2, 0, 1, 1};
+  by_label.weights = by_probability.weights = {1, 2, 0.5F, 1};
+  by_probability.targets.resize(4, {3});
+  for (std::int64_t i = 0; i < 12; ++i) {
+    by_probability.targets.data()[i] = by_label.labels[static_cast<std::size_t>(i / 3)] == i % 3 ? 1 : 0;
+  }
+  const auto loss = cross_entropy_loss<double>({.label_smoothing = 0.2, .class_weights = {0.5, 2, 1}});
+  Tensor<double> expected, found;
+  loss->evaluate(logits, by_label, 0.5, &expected);
+  loss->evaluate(logits, by_probability, 0.5, &found);
+  for (std::int64_t i = 0; i < 12; ++i) EXPECT_NEAR(found.data()[i], expected.data()[i], 1e-15);
+}
+
+TEST(SoftCrossEntropy, TakesSamplesWithProbabilitiesOnly) {
+  const auto data = memory_dataset(
+      {.shape = {1}, .inputs = std::vector<float>{1, 2}, .targets = {1, 0, 0.5, 0.5}, .target_shape = {2}});
+  EXPECT_NO_THROW(cross_entropy_loss<float>()->check({2}, *data, "the data"));
+  EXPECT_NO_THROW(cross_entropy_loss<float>({.class_weights = {1, 2}})->check({2}, *data, "the data"));
+  EXPECT_EQ(farandole::test::message_of<InvalidArgument>([&] {
+              cross_entropy_loss<float>({.class_weights = {1, 2, 3}})->check({2}, *data, "the data");
+            }),
+            "3 class weights, but the data have 2 classes");
+}
+
+}  // namespace
+}  // namespace farandole::trainer
