@@ -79,7 +79,7 @@ class ProgressLineTest : public testing::Test {
 };
 
 TEST_F(ProgressLineTest, FirstStepHasNoRateAndNoTime) {
-  ProgressLine progress(two_epochs(), true, terminal(100));
+  ProgressLine progress(two_epochs(), true, terminal(130));
   progress.step(step_of(1), start_);
   EXPECT_EQ(printed(),
             "\r\x1b[Kepoch 1/2 [1/1000]  loss 1.2500  accuracy 50.00 %  mean_squared_error 0.1250  --:-- left");
