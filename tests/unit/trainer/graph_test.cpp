@@ -175,23 +175,23 @@ TEST(Graph, TellsWhenGradientsAreFinal) {
 
 TEST(Graph, DescribeIsATable) {
   EXPECT_EQ(siamese().describe(),
-            "layer                  of            output  parameters  FLOPs\n"
-            "input left                                4\n"
-            "input right                               4\n"
-            "tower dense, 3 units   left               3          15     24\n"
-            "tower dense, 3 units   right              3      shared     24\n"
-            "both concatenate       tower, tower       6\n"
-            "1 relu                                    6           0      0\n"
-            "2 dense, 2 units                          2          14     24\n"
-            "total                                     2          29     72\n");
+            "layer                 of            output  parameters  FLOPs\n"
+            "input left                               4\n"
+            "input right                              4\n"
+            "tower dense, 3 units  left               3          15     24\n"
+            "tower dense, 3 units  right              3      shared     24\n"
+            "both concatenate      tower, tower       6\n"
+            "1 relu                                   6           0      0\n"
+            "2 dense, 2 units                         2          14     24\n"
+            "total                                    2          29     72\n");
   Model<float> row({28, 28, 1}, layers<float>(conv2d<float>({.channels = 8}), relu<float>(), dense<float>(10)));
   EXPECT_EQ(row.describe(),
-            "layer                        output  parameters   FLOPs\n"
-            "input                       28x28x1\n"
-            "0 conv2d 3x3, 8 channels    26x26x8          80  97.3 K\n"
-            "1 relu                      26x26x8           0       0\n"
-            "2 dense, 10 units                10      54,090   108 K\n"
-            "total                            10      54,170   206 K\n");
+            "layer                      output  parameters   FLOPs\n"
+            "input                     28x28x1\n"
+            "0 conv2d 3x3, 8 channels  26x26x8          80  97.3 K\n"
+            "1 relu                    26x26x8           0       0\n"
+            "2 dense, 10 units              10      54,090   108 K\n"
+            "total                          10      54,170   206 K\n");
 }
 
 TEST(Graph, WrongNodesAreNamed) {
