@@ -76,7 +76,10 @@ class Augmented final : public Dataset {
   std::int64_t size() const override { return data_->size(); }
   const Shape& shape() const override { return data_->shape(); }
   std::int32_t classes() const override { return data_->classes(); }
+  const std::vector<std::string>& class_names() const override { return data_->class_names(); }
+  std::int64_t labels_per_sample() const override { return data_->labels_per_sample(); }
   const Shape& target_shape() const override { return target_shape_; }
+  bool targets_are_probabilities() const override { return has_soft_classes() || data_->targets_are_probabilities(); }
   std::uint32_t checksum() const override {
     const auto& [crop_padding, flip, cutout, mixup] = options_;
     const std::string text = fmt::format("{:08x} {} {} {} {}", data_->checksum(), crop_padding, flip, cutout, mixup);
@@ -171,17 +174,21 @@ void Augmented::check() const {
   if (data_->is_sequential()) {
     throw InvalidArgument("mixup draws a second sample from the whole data set, which a stream cannot give");
   }
-  const Shape& targets = data_->target_shape();
-  if (data_->classes() > 0 && !targets.empty() && targets != Shape{data_->classes()}) {
+  if (data_->labels_per_sample() != 1) {
+    throw InvalidArgument(fmt::format("mixup needs one class for each sample, but the samples have {} labels each",
+                                      data_->labels_per_sample()));
+  }
+  if (data_->classes() > 0 && !data_->target_shape().empty() && !data_->targets_are_probabilities()) {
     throw InvalidArgument(
         fmt::format("mixup needs the targets for the shares of {} classes, but the samples have targets of shape {}",
-                    data_->classes(), describe(targets)));
+                    data_->classes(), describe(data_->target_shape())));
   }
 }
 
 template <class Scalar>
 void Augmented::write_soft_classes(Batch<Scalar>& batch) const {
-  if (!has_soft_classes() || !data_->target_shape().empty()) return;
+  if (!has_soft_classes() || data_->targets_are_probabilities()) return;
+  batch.targets_are_probabilities = true;
   if (static_cast<std::int64_t>(batch.labels.size()) != batch.inputs.samples()) {
     throw InvalidArgument(fmt::format("mixup needs one class for each sample, but {} samples have {} labels",
                                       batch.inputs.samples(), batch.labels.size()));

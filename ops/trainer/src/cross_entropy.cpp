@@ -107,11 +107,15 @@ class CrossEntropy final : public Loss<Scalar> {
   }
 
   void check(const Shape& output, const Dataset& data, const std::string& what) const override {
-    if (data.classes() == 0 && (data.target_shape().empty() || data.target_shape() != output)) {
+    if (data.classes() == 0) {
       throw InvalidArgument(fmt::format(
-          "the loss cross_entropy needs samples with classes, and {} have none, nor a probability for each output as "
-          "targets; for other targets use mean_squared_error or another loss",
+          "the loss cross_entropy needs samples with classes, and {} have none; for targets use mean_squared_error or "
+          "another loss",
           what));
+    }
+    if (data.targets_are_probabilities() && data.target_shape() != output) {
+      throw InvalidArgument(fmt::format("the model's output is {}, but {} have probabilities of shape {}",
+                                        describe(output), what, describe(data.target_shape())));
     }
     if (output.empty() || output.back() < data.classes()) {
       throw InvalidArgument(
@@ -124,15 +128,14 @@ class CrossEntropy final : public Loss<Scalar> {
           describe(output), what, data.classes(), data.labels_per_sample()));
     }
     const auto weights = static_cast<std::int32_t>(options_.class_weights.size());
-    const auto classes = data.classes() > 0 ? data.classes() : static_cast<std::int32_t>(elements(output));
-    if (weights != 0 && weights != classes) {
-      throw InvalidArgument(fmt::format("{} class weights, but {} have {} classes", weights, what, classes));
+    if (weights != 0 && weights != data.classes()) {
+      throw InvalidArgument(fmt::format("{} class weights, but {} have {} classes", weights, what, data.classes()));
     }
   }
 
   double evaluate(const Tensor<Scalar>& outputs, const Batch<Scalar>& batch, double scale,
                   Tensor<Scalar>* gradient) const override {
-    if (batch.targets.samples() > 0 && batch.targets.shape() == outputs.shape()) {
+    if (batch.targets_are_probabilities) {
       return soft_cross_entropy(outputs, batch.targets,
                                 {options_.label_smoothing, options_.class_weights, batch.weights}, scale, gradient);
     }

@@ -39,10 +39,50 @@ class JoinedInputs final : public Dataset {
     const Dataset* const labelled = with_classes();
     return labelled == nullptr ? 0 : labelled->classes();
   }
+  const std::vector<std::string>& class_names() const override {
+    const Dataset* const labelled = with_classes();
+    return labelled == nullptr ? Dataset::class_names() : labelled->class_names();
+  }
+  std::int64_t labels_per_sample() const override {
+    const Dataset* const labelled = with_classes();
+    return labelled == nullptr ? 1 : labelled->labels_per_sample();
+  }
   const Shape& target_shape() const override { return target_shape_; }
   std::uint32_t checksum() const override { return checksum_; }
-  void gather(std::span<const std::uint32_t> samples, Batch<float>& batch) const override { join(samples, batch); }
-  void gather(std::span<const std::uint32_t> samples, Batch<double>& batch) const override { join(samples, batch); }
+  bool targets_are_probabilities() const override {
+    const Dataset* const labelled = with_classes();
+    return labelled != nullptr && labelled->targets_are_probabilities();
+  }
+  bool is_sequential() const override {
+    return std::any_of(data_.begin(), data_.end(), [](const auto& each) { return each->is_sequential(); });
+  }
+  std::shared_ptr<const Dataset> for_replica() const override {
+    std::vector<std::shared_ptr<const Dataset>> of_replica = data_;
+    bool differs = false;
+    for (auto& each : of_replica) {
+      auto own = each->for_replica();
+      if (!own) continue;
+      each = std::move(own);
+      differs = true;
+    }
+    return differs ? std::make_shared<JoinedInputs>(std::move(of_replica)) : nullptr;
+  }
+  void gather(std::span<const std::uint32_t> samples, Batch<float>& batch) const override {
+    join(samples, batch, [&](const Dataset& data, Batch<float>& part) { data.gather(samples, part); });
+  }
+  void gather(std::span<const std::uint32_t> samples, Batch<double>& batch) const override {
+    join(samples, batch, [&](const Dataset& data, Batch<double>& part) { data.gather(samples, part); });
+  }
+  void gather_for_training(std::span<const std::uint32_t> samples, const TrainingDraw& draw,
+                           Batch<float>& batch) const override {
+    join(samples, batch,
+         [&](const Dataset& data, Batch<float>& part) { data.gather_for_training(samples, draw, part); });
+  }
+  void gather_for_training(std::span<const std::uint32_t> samples, const TrainingDraw& draw,
+                           Batch<double>& batch) const override {
+    join(samples, batch,
+         [&](const Dataset& data, Batch<double>& part) { data.gather_for_training(samples, draw, part); });
+  }
 
  private:
   void check() const {
@@ -59,6 +99,14 @@ class JoinedInputs final : public Dataset {
     if (labelled > 1) {
       throw InvalidArgument(fmt::format("joined_inputs: {} data sets have classes; at most one may", labelled));
     }
+    const auto with_targets =
+        std::count_if(data_.begin(), data_.end(), [](const auto& each) { return !each->target_shape().empty(); });
+    if (targets_are_probabilities() && with_targets > 1) {
+      throw InvalidArgument(
+          "joined_inputs: the targets of one data set are probabilities of classes, as with mixup, so no other may "
+          "have "
+          "targets");
+    }
   }
 
   const Dataset* with_classes() const {
@@ -66,17 +114,19 @@ class JoinedInputs final : public Dataset {
     return found == data_.end() ? nullptr : found->get();
   }
 
-  template <class Scalar>
-  void join(std::span<const std::uint32_t> samples, Batch<Scalar>& batch) const {
+  /// @param gather_part  writes the samples of a data set to a batch
+  template <class Scalar, class Gather>
+  void join(std::span<const std::uint32_t> samples, Batch<Scalar>& batch, const Gather& gather_part) const {
     const auto count = static_cast<std::int64_t>(samples.size());
     batch.inputs.resize(count, shape_);
     batch.targets.resize(target_shape_.empty() ? 0 : count, target_shape_);
     batch.labels.clear();
     batch.weights.clear();
-    Batch<Scalar> part;
+    batch.targets_are_probabilities = targets_are_probabilities();
     std::int64_t first_input = 0, first_target = 0;
     for (const auto& each : data_) {
-      each->gather(samples, part);
+      Batch<Scalar> part;
+      gather_part(*each, part);
       first_input += put(part.inputs, first_input, batch.inputs);
       if (!each->target_shape().empty()) first_target += put(part.targets, first_target, batch.targets);
       if (each->classes() > 0) batch.labels = part.labels;

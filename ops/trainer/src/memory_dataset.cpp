@@ -44,6 +44,7 @@ class MemoryDataset final : public Dataset {
   const std::vector<std::string>& class_names() const override { return samples_.class_names; }
   std::int64_t labels_per_sample() const override { return samples_.labels_per_sample; }
   const Shape& target_shape() const override { return samples_.target_shape; }
+  bool targets_are_probabilities() const override { return samples_.targets_are_probabilities; }
   std::uint32_t checksum() const override { return checksum_; }
   void gather(std::span<const std::uint32_t> samples, Batch<float>& batch) const override { write(samples, batch); }
   void gather(std::span<const std::uint32_t> samples, Batch<double>& batch) const override { write(samples, batch); }
@@ -68,6 +69,10 @@ class MemoryDataset final : public Dataset {
     }
     const std::size_t values = std::visit([](const auto& inputs) { return inputs.size(); }, samples_.inputs);
     check_count(fmt::format("inputs of shape {}", describe(samples_.shape)), values, size_, input_elements());
+    if (samples_.targets_are_probabilities && samples_.target_shape != Shape{samples_.classes}) {
+      throw InvalidArgument(fmt::format("targets of shape {} cannot be the probabilities of {} classes",
+                                        describe(samples_.target_shape), samples_.classes));
+    }
     if (!samples_.targets.empty()) {
       check_count(fmt::format("targets of shape {}", describe(samples_.target_shape)), samples_.targets.size(), size_,
                   target_elements());
@@ -112,6 +117,7 @@ class MemoryDataset final : public Dataset {
     batch.labels.resize(samples_.labels.empty() ? 0 : samples.size() * label_count());
     batch.targets.resize(samples_.targets.empty() ? 0 : count, samples_.target_shape);
     batch.weights.resize(samples_.weights.empty() ? 0 : samples.size());
+    batch.targets_are_probabilities = samples_.targets_are_probabilities;
     for (std::size_t i = 0; i < samples.size(); ++i) {
       const std::size_t sample = samples[i];
       write_input(sample * input_elements(), batch.inputs.data() + i * input_elements());
@@ -156,6 +162,7 @@ void Dataset::gather(std::span<const std::uint32_t> samples, Batch<double>& batc
   widen(floats.targets, batch.targets);
   batch.labels = std::move(floats.labels);
   batch.weights = std::move(floats.weights);
+  batch.targets_are_probabilities = floats.targets_are_probabilities;
 }
 
 void Dataset::gather_for_training(std::span<const std::uint32_t> samples, const TrainingDraw&,

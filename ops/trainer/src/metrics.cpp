@@ -34,6 +34,12 @@ class ClassMetric : public Metric<Scalar> {
           fmt::format("the metric {} needs one output per class: the model's output is {}, but {} have {} classes",
                       this->name(), describe(output), what, data.classes()));
     }
+    if (elements(output) / output.back() != data.labels_per_sample()) {
+      throw InvalidArgument(
+          fmt::format("the metric {} needs one output per class for each label: the model's output is {}, but {} have "
+                      "{} classes and {} labels per sample",
+                      this->name(), describe(output), what, data.classes(), data.labels_per_sample()));
+    }
   }
 
   void add(const Tensor<Scalar>& outputs, const Batch<Scalar>& batch, std::span<double> sums) const override {

@@ -22,6 +22,7 @@ class CutData final : public Dataset {
   std::int64_t size() const override { return data_.size(); }
   const Shape& shape() const override { return data_.shape(); }
   std::int32_t classes() const override { return has_labels_ ? data_.classes() : 0; }
+  std::int64_t labels_per_sample() const override { return data_.labels_per_sample(); }
   const Shape& target_shape() const override { return target_shape_; }
   void gather(std::span<const std::uint32_t>, Batch<float>&) const override {
     throw InvalidArgument("the check of a loss or metric must not read samples");

@@ -34,6 +34,8 @@ CsvLog::CsvLog(std::filesystem::path file, bool append)
 }
 
 void CsvLog::epoch(const EpochReport& report) {
+  if (report.training_steps == last_) return;
+  last_ = report.training_steps;
   if (!has_names_) {
     std::string names = "epoch,training_steps,loss";
     for (const MetricResult& metric : report.metrics) names += "," + quoted(metric.name);

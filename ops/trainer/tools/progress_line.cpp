@@ -94,6 +94,11 @@ void ProgressLine::start(const std::string& text) {
   print_line(text);
 }
 
+void ProgressLine::table(const std::string& lines) {
+  std::fputs(lines.c_str(), output_.file);
+  std::fflush(output_.file);
+}
+
 std::string ProgressLine::step_text(const StepReport& report, Clock::time_point now, std::size_t columns) const {
   const double elapsed = Seconds(now - begin_).count();
   const auto done = static_cast<double>(report.training_step - first_step_);

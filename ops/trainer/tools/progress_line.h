@@ -29,6 +29,8 @@ class ProgressLine {
   ProgressLine(const TrainerOptions& options, bool shows_steps, ProgressOutput output);
 
   void start(const std::string& text);
+  /// Prints lines as they are, whatever the width of the terminal.
+  void table(const std::string& lines);
   void step(const StepReport& report, Clock::time_point now = Clock::now());
   void epoch(const EpochReport& report);
   /// The training ended by a signal. @param checkpoints  directory of the checkpoints; may be empty

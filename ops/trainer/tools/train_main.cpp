@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// farandole-train: trains a model on Fashion-MNIST on many replicas.
+// farandole-train: trains a model on many replicas.
 #include <fmt/format.h>
 #include <sysexits.h>
 
@@ -15,11 +15,14 @@
 #include "farandole/core/error.h"
 #include "farandole/internal/communicator_access.h"
 #include "farandole/internal/error_report.h"
+#include "farandole/trainer/metric.h"
+#include "farandole/trainer/models.h"
 #include "farandole/trainer/strategy.h"
 #include "farandole/trainer/trainer.h"
 #include "interrupts.h"
 #include "json_log.h"
 #include "progress_line.h"
+#include "train_data.h"
 #include "train_options.h"
 
 namespace farandole::trainer {
@@ -95,17 +98,20 @@ int train(const TrainCommand& command, const TrainingData& data, const World& wo
   // Replicas without averaging share nothing in a training step and could not stop together.
   const bool stops_on_signals = options.averaging || replica.size() == 1;
   if (stops_on_signals) options.stop_requested = [] { return Interrupts::received() != 0; };
-  const ModelOptions model_options{.input = data.training->shape(),
-                                   .classes = data.training->classes(),
-                                   .synchronized_batch_normalization = command.synchronized_batch_normalization};
-  Model<Scalar> model(data.training->shape(), layers_of<Scalar>(command.model, model_options));
-  Trainer<Scalar> trainer(replica, std::move(model), data.training, data.test, std::move(options));
+  Model<Scalar> model(data.training->shape(),
+                      layers_of<Scalar>(command.model, model_options_for(command, *data.training)));
+  std::vector<MetricPointer<Scalar>> metrics{accuracy<Scalar>()};
+  if (command.top_k > 0) metrics.push_back(top_k_accuracy<Scalar>(command.top_k));
+  Trainer<Scalar> trainer(replica, std::move(model), data.training, data.test, std::move(options),
+                          cross_entropy_loss<Scalar>(), std::move(metrics));
   if (progress) {
     progress->start(describe_start(command, world, replica, trainer));
+    if (command.summary) progress->table(trainer.model().describe());
   }
   const SignalStack for_handlers;
   if (stops_on_signals) interrupts.watch(speaks);
   const EpochReport report = trainer.fit();
+  if (csv) csv->epoch(report);
   if (report.stopped) {
     if (progress) progress->interrupted(report, command.training.checkpoints.directory);
     return interrupted_status(replica);
@@ -118,10 +124,10 @@ int train(const TrainCommand& command, const TrainingData& data, const World& wo
 /// Reads the data once per process. If reading fails, every replica of the process gets the error.
 class SharedData {
  public:
-  const TrainingData& load(const std::filesystem::path& directory) {
+  const TrainingData& load(const DataCommand& command) {
     std::call_once(loaded_, [&] {
       try {
-        data_ = load_fashion_mnist(directory);
+        data_ = load_data(command);
       } catch (...) {
         error_ = std::current_exception();
       }
@@ -150,7 +156,7 @@ int run(const TrainCommand& command, ErrorReport& errors) {
     const int of_error = errors.print_errors_of(replica, [&] {
       require_same(replica, command.shared);
       TrainingData data;
-      agree(replica, [&] { data = shared.load(command.data_directory); });
+      agree(replica, [&] { data = shared.load(command.data); });
       of_replica = command.double_precision ? train<double>(command, data, strategy.world(), replica, interrupts)
                                             : train<float>(command, data, strategy.world(), replica, interrupts);
     });

@@ -2,21 +2,37 @@
 // The command line of farandole-train.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "farandole/collectives/agreement.h"
+#include "farandole/trainer/augmentation.h"
+#include "farandole/trainer/models.h"
 #include "farandole/trainer/trainer.h"
 
 namespace farandole::trainer {
 
+/// Which data to train on.
+struct DataCommand {
+  std::string kind = "fashion-mnist";  ///< one of kDataKinds
+  std::filesystem::path directory;     ///< or the file of a text; empty: the kind's default
+  bool synthetic = false;              ///< data of the kind's shape, made from the seed
+  std::int64_t samples = 0;            ///< synthetic: of the training set
+  std::int64_t image_size = 64, text_length = 64;
+  AugmentationOptions augmentation;
+  std::uint64_t seed = 1;
+};
+
 /// The parsed command line.
 struct TrainCommand {
   std::string model = "cnn";
-  bool synchronized_batch_normalization = false;
-  std::filesystem::path data_directory;
+  ModelOptions model_options;  ///< without what the data determine: input, classes and vocabulary
+  bool summary = false;        ///< print the table of layers
+  int top_k = 0;               ///< also report the accuracy of the top k classes; 0: do not
+  DataCommand data;
   bool double_precision = false;
   int replicas = 1;
   int expected_ranks = 0;

@@ -138,7 +138,13 @@ TEST(Metrics, RefuseWhatTheyCannotCompare) {
   EXPECT_EQ(refusal(binary_accuracy<float>(0.5), {3}, *with_classes),
             "the metric binary_accuracy, threshold 0.5 needs targets of shape 3, as the model's output, but the "
             "training data have no targets");
-  EXPECT_NO_THROW(accuracy<float>()->check({7, 3}, *with_classes, "the training data"));
+  EXPECT_EQ(
+      refusal(accuracy<float>(), {7, 3}, *with_classes),
+      "the metric accuracy needs one output per class for each label: the model's output is 7x3, but the training "
+      "data have 3 classes and 1 labels per sample");
+  const auto pairs = memory_dataset(
+      {.shape = {1}, .inputs = std::vector<float>{1, 2}, .labels = {0, 2, 1, 1}, .classes = 3, .labels_per_sample = 2});
+  EXPECT_NO_THROW(accuracy<float>()->check({2, 3}, *pairs, "the training data"));
   EXPECT_THROW(top_k_accuracy<float>(0), InvalidArgument);
   EXPECT_THROW(binary_accuracy<float>(kNaN), InvalidArgument);
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Losses and metrics of models with several outputs, and data with several inputs.
 #include "farandole/trainer/outputs.h"
+#include "farandole/trainer/augmentation.h"
+#include "farandole/trainer/stream.h"
 
 #include <gmock/gmock.h>
 
@@ -166,6 +168,36 @@ TEST(JoinedInputs, PutsSamplesTogether) {
   EXPECT_THAT(batch.targets.values(), ElementsAre(9, 5, 6, 7, 1, 2));
   EXPECT_TRUE(batch.labels.empty());
   EXPECT_NE(both->checksum(), joined->checksum());
+}
+
+TEST(JoinedInputs, KeepAugmentationAndStreams) {
+  Samples images = three_samples({2, 2, 1}, 0), ages = three_samples({1}, 20);
+  images.labels = {1, 0, 1};
+  images.classes = 2;
+  const auto changed = augmented(memory_dataset(images), {.cutout = 2, .mixup = 0.4});
+  const auto joined = joined_inputs({changed, memory_dataset(ages)});
+  EXPECT_TRUE(joined->targets_are_probabilities());
+  EXPECT_EQ(joined->for_replica(), nullptr);
+  const std::vector<std::uint32_t> samples{2, 0};
+  const TrainingDraw draw{.seed = 3, .epoch = 1};
+  Batch<double> alone, together;
+  changed->gather_for_training(samples, draw, alone);
+  joined->gather_for_training(samples, draw, together);
+  EXPECT_TRUE(together.targets_are_probabilities);
+  for (std::int64_t i = 0; i < 2; ++i) {
+    for (std::int64_t k = 0; k < 4; ++k) EXPECT_EQ(together.inputs.data()[5 * i + k], alone.inputs.data()[4 * i + k]);
+  }
+  EXPECT_EQ(together.inputs.data()[4], 22);
+  EXPECT_THAT(together.targets.values(), testing::ElementsAreArray(alone.targets.values()));
+
+  const auto stream = stream_dataset({.shape = {1}, .samples_per_epoch = 3},
+                                     [] { return [](StreamSample& sample) { sample.input[0] += 1; }; });
+  const auto with_stream = joined_inputs({stream, memory_dataset(ages)});
+  EXPECT_TRUE(with_stream->is_sequential());
+  ASSERT_NE(with_stream->for_replica(), nullptr);
+  Batch<float> batch;
+  with_stream->for_replica()->gather(std::vector<std::uint32_t>{0, 1}, batch);
+  EXPECT_THAT(batch.inputs.values(), ElementsAre(1, 20, 2, 21));
 }
 
 TEST(JoinedInputs, DataThatDoNotFitAreRefused) {

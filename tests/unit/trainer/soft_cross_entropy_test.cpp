@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cross-entropy of samples with a probability for each class.
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 #include "farandole/trainer/loss.h"
@@ -66,6 +68,7 @@ TEST(SoftCrossEntropy, ProbabilitiesOfOneGiveTheGradientOfLabels) {
   by_label.labels = by_probability.labels = {2, 0, 1, 1};
   by_label.weights = by_probability.weights = {1, 2, 0.5F, 1};
   by_probability.targets.resize(4, {3});
+  by_probability.targets_are_probabilities = true;
   for (std::int64_t i = 0; i < 12; ++i) {
     by_probability.targets.data()[i] = by_label.labels[static_cast<std::size_t>(i / 3)] == i % 3 ? 1 : 0;
   }
@@ -76,15 +79,33 @@ TEST(SoftCrossEntropy, ProbabilitiesOfOneGiveTheGradientOfLabels) {
   for (std::int64_t i = 0; i < 12; ++i) EXPECT_NEAR(found.data()[i], expected.data()[i], 1e-15);
 }
 
-TEST(SoftCrossEntropy, TakesSamplesWithProbabilitiesOnly) {
-  const auto data = memory_dataset(
-      {.shape = {1}, .inputs = std::vector<float>{1, 2}, .targets = {1, 0, 0.5, 0.5}, .target_shape = {2}});
-  EXPECT_NO_THROW(cross_entropy_loss<float>()->check({2}, *data, "the data"));
-  EXPECT_NO_THROW(cross_entropy_loss<float>({.class_weights = {1, 2}})->check({2}, *data, "the data"));
-  EXPECT_EQ(farandole::test::message_of<InvalidArgument>([&] {
-              cross_entropy_loss<float>({.class_weights = {1, 2, 3}})->check({2}, *data, "the data");
-            }),
-            "3 class weights, but the data have 2 classes");
+TEST(SoftCrossEntropy, TargetsAreProbabilitiesOnlyIfTheDataSaySo) {
+  Samples samples{.shape = {1},
+                  .inputs = std::vector<float>{1, 2},
+                  .labels = {0, 1},
+                  .classes = 2,
+                  .targets = {1, 0, 0.5, 0.5},
+                  .target_shape = {2},
+                  .targets_are_probabilities = true};
+  Tensor<float> logits(2, {2});
+  const float values[] = {3, 1, 0, 2};
+  std::copy(std::begin(values), std::end(values), logits.data());
+  const auto loss_of = [&](const Dataset& data) {
+    Batch<float> batch;
+    data.gather(std::vector<std::uint32_t>{0, 1}, batch);
+    return cross_entropy_loss<float>()->evaluate(logits, batch, 1, nullptr);
+  };
+  const auto soft = memory_dataset(samples);
+  EXPECT_NO_THROW(cross_entropy_loss<float>()->check({2}, *soft, "the data"));
+  EXPECT_NEAR(loss_of(*soft), std::log1p(std::exp(-2)) + std::log1p(std::exp(2)) - 1, 1e-6);
+  samples.targets_are_probabilities = false;  // numbers that only happen to be as many as the classes
+  EXPECT_NEAR(loss_of(*memory_dataset(samples)), 2 * std::log1p(std::exp(-2)), 1e-6);
+  samples.classes = 3;
+  samples.targets_are_probabilities = true;
+  EXPECT_THROW(memory_dataset(samples), InvalidArgument);
+  EXPECT_EQ(
+      farandole::test::message_of<InvalidArgument>([&] { cross_entropy_loss<float>()->check({3}, *soft, "the data"); }),
+      "the model's output is 3, but the data have probabilities of shape 2");
 }
 
 }  // namespace

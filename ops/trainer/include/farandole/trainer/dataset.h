@@ -26,6 +26,8 @@ struct Batch {
   std::vector<std::int32_t> labels;
   Tensor<Scalar> targets;      ///< numbers to predict for each sample; empty if the samples have none
   std::vector<float> weights;  ///< factor of each sample's loss; empty: every sample counts once
+  /// As Dataset::targets_are_probabilities. A dataset for which it is true sets this.
+  bool targets_are_probabilities = false;
 
   double weight(std::int64_t sample) const {
     return weights.empty() ? 1.0 : static_cast<double>(weights[static_cast<std::size_t>(sample)]);
@@ -78,6 +80,9 @@ class Dataset {
   virtual std::int64_t labels_per_sample() const { return 1; }
   /// Shape of a sample's target; empty: the samples have no targets.
   virtual const Shape& target_shape() const;
+  /// True: the targets, of shape {classes}, are the probabilities of the classes, as mixup makes them.
+  /// cross_entropy_loss uses them instead of the labels, which then count for metrics only.
+  virtual bool targets_are_probabilities() const { return false; }
   /// Value that differs if the data differ; the trainer compares it across ranks. Default: 0 for all data.
   virtual std::uint32_t checksum() const { return 0; }
 
@@ -122,7 +127,8 @@ struct Samples {
   std::int64_t labels_per_sample = 1;
   std::vector<float> targets = {};  ///< empty: no targets
   Shape target_shape = {};
-  std::vector<float> weights = {};  ///< at least 0; empty: every sample counts once
+  bool targets_are_probabilities = false;  ///< of the classes; see Dataset
+  std::vector<float> weights = {};         ///< at least 0; empty: every sample counts once
 };
 
 /// Makes a dataset of samples in memory. Computes a checksum: about 15 ms for the 47 MB of Fashion-MNIST's images.

@@ -66,9 +66,8 @@ struct CrossEntropyOptions {
 };
 /// For samples with classes and a model with one output (logit) per class: log(sum of exp(z)) - sum of target * z. For
 /// samples with `length` labels the model's output is {length, classes}, and a sample's loss is the mean over its
-/// labels. If the samples have targets of the outputs' shape, these are the probabilities of the classes, as mixup
-/// makes them, and labels count for the accuracy only; the weight of such a sample's classes is the mean by these
-/// probabilities.
+/// labels. With Dataset::targets_are_probabilities the loss uses the targets instead of the labels; the weight of such
+/// a sample's classes is the mean by these probabilities.
 template <class Scalar>
 FARANDOLE_API LossPointer<Scalar> cross_entropy_loss(CrossEntropyOptions options = {});
 /// For samples with targets in [0, 1] and a model with one logit per target: the mean over the targets of
