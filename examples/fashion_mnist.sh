@@ -17,6 +17,18 @@ if [ $# = 1 ] && [[ $1 = --help || $1 = -h ]]; then
   echo 'farandole-train is not built yet; once it is, this command prints its options, too.'
   exit 0
 fi
+# A misspelt option is refused here, before the build, which takes minutes.
+known=$(sed -nE 's/^ +\("([a-z-]+)".*/\1/p' "$root"/ops/trainer/tools/train_option_table.cpp 2>/dev/null || true)
+for word in "$@"; do
+  name=${word%%=*}
+  if [[ -z $known || $name != --* || $name = --help || $name = --version ]] || grep -qx -e "${name#--}" <<<"$known"; then continue; fi
+  echo "fashion_mnist.sh: farandole-train has no option $name; those for training are: ${known//$'\n'/ }" >&2
+  exit 2
+done
+case ${FARANDOLE_MPI-auto} in
+  auto | openmpi | mpich | pmix | off) ;;
+  *) echo "fashion_mnist.sh: FARANDOLE_MPI is '$FARANDOLE_MPI'; it must be openmpi, mpich, pmix, off or auto" >&2; exit 2 ;;
+esac
 cat >&2 <<TEXT
 fashion_mnist.sh does three things:
   1. installs missing packages of the system${SKIP_SETUP:+ (left out: SKIP_SETUP is set)}

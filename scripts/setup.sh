@@ -8,9 +8,9 @@ usage() {
 usage: scripts/setup.sh [--dev] [--python DIR [--tensorflow VERSION] [--torch]] [--print] [--os-release FILE]
 
 Installs what is missing on Debian and Ubuntu, with sudo when not root. Says so when nothing is missing.
-The data set, a second MPI, PMIx and, with --dev, Slurm are left out where they cannot be had. Where the system's CMake
-or g++ is too old, as on Ubuntu 22.04, CMake comes by pip, into DIR or build/tools, and g++-12 is installed; the last
-line says how to use them.
+The data set, a second MPI, PMIx, GoogleTest, ccache and, with --dev, Slurm are left out where they cannot be had. Where
+the system's CMake or g++ is too old, as on Ubuntu 22.04, CMake comes by pip, into DIR or build/tools, and g++-12 is
+installed; the last line says how to use them.
 On another system it prints what is needed and fails.
 
   --dev              also what checks of the code and the two-host test need
@@ -36,10 +36,9 @@ source "$(dirname "${BASH_SOURCE[0]}")/tools.sh"
 # make and ocl-icd-opencl-dev are listed because other packages only recommend them. CMake uses make for a user's
 # program. The CMake package of libdnnl-dev needs ocl-icd-opencl-dev.
 readonly build_packages=(
-  g++ cmake make ninja-build ccache
+  g++ cmake make ninja-build
   libeigen3-dev libdnnl-dev ocl-icd-opencl-dev zlib1g-dev libpng-dev libjpeg-dev
   libfmt-dev libspdlog-dev nlohmann-json3-dev libsodium-dev libboost-program-options-dev
-  libgtest-dev libgmock-dev
 )
 readonly python_packages=(python3 python3-venv)
 readonly torch_index=https://download.pytorch.org/whl/cpu  # builds without CUDA's libraries
@@ -50,14 +49,18 @@ declare -rA optional_packages=(
   [mpich]='mpich libmpich-dev'
   [pmix]='libpmix-dev'
   [data]='dataset-fashion-mnist'
+  [tests]='libgtest-dev libgmock-dev'
+  [ccache]='ccache'
   [slurm]='slurmctld slurmd slurm-client munge'
 )
-groups=(openmpi mpich pmix data)
+groups=(openmpi mpich pmix data tests ccache)
 declare -rA loss=(
   [openmpi]='no plug-in for Open MPI is built, and its tests are left out'
   [mpich]='no plug-in for MPICH is built, and its tests are left out'
   [pmix]='programs without MPI do not join the jobs of srun --mpi=pmix'
   [data]='farandole-train and the examples need --data-dir, and the tests that need this data set are skipped'
+  [tests]='build with -DFARANDOLE_BUILD_TESTS=OFF'
+  [ccache]='what was compiled before is compiled again'
   [slurm]='the test of Slurm is skipped'
 )
 readonly apt_install=(apt-get install -y -q --no-install-recommends)
@@ -202,6 +205,14 @@ find_missing() {
   fi
 }
 
+# The missing optional packages, by groups.
+spare_names() {
+  local group
+  for group in "${groups[@]}"; do
+    [ -z "${spare[$group]-}" ] || printf ' %s' "${spare[$group]}"
+  done
+}
+
 # True if apt can install all missing packages of an optional group.
 can_have() {
   local names
@@ -220,7 +231,7 @@ become_root() {
     no_root='you are not root, and there is no sudo'
   elif [ -t 0 ]; then
     root=(sudo)
-    say "sudo is asked to install ${missing[*]}${spare[*]:+ ${spare[*]}}"
+    say "sudo is asked to install ${missing[*]}$(spare_names)"
     sudo true || no_root='you are not root, and sudo refuses'
   else
     root=(sudo -n)
@@ -258,7 +269,7 @@ do_without_root() {
   local update=$1 group
   if [ ${#missing[@]} -gt 0 ]; then
     say "packages are missing, and $no_root. As root, run:"
-    echo "  $update${apt_install[*]} ${missing[*]}${spare[*]:+ ${spare[*]}}" >&2
+    echo "  $update${apt_install[*]} ${missing[*]}$(spare_names)" >&2
     exit 1
   fi
   for group in "${groups[@]}"; do
@@ -289,7 +300,7 @@ install_missing() {
   if [ -z "$no_root" ] || [ -z "$update" ]; then leave_out_unknown; fi
   if [ -n "$no_root" ]; then do_without_root "$update"; return; fi
   [ -z "$unknown" ] || fail "apt does not know, even after apt-get update: ${unknown//$'\n'/ }"
-  read -ra names <<<"${missing[*]} ${spare[*]}"
+  read -ra names <<<"${missing[*]}$(spare_names)"
   [ ${#names[@]} -gt 0 ] || return 0
   say "installing ${names[*]}"
   if as_root "${apt_install[@]}" "${names[@]}"; then return; fi

@@ -40,6 +40,21 @@ run_on_gpu() {
   exec python3 tests/gpu/run.py build/gpu "$out"
 }
 
+# Refuses a long option that is neither this script's nor CTest's, which would run all tests without a word.
+check_option() {
+  local known='--full --gpu --gpu-bundle --help --build-and-test --debug --exclude-regex --fixture-exclude-any --label-exclude
+    --label-regex --list-presets --no-tests --output-junit --output-log --output-on-failure --parallel --preset --print-labels
+    --progress --quiet --repeat --rerun-failed --resource-spec-file --schedule-random --show-only --stop-on-failure --stop-time
+    --test-dir --test-load --test-output-size-failed --test-output-size-passed --test-output-truncation --tests-information
+    --tests-regex --tests-from-file --exclude-from-file --timeout --union --verbose --extra-verbose'
+  [[ $1 = --* ]] || return 0
+  [[ " ${known//$'\n'/ } " = *" ${1%%=*} "* ]] || {
+    echo "run.sh: neither this script nor CTest has an option $1; tests/run.sh --help lists this script's" >&2
+    exit 2
+  }
+}
+for word in "$@"; do check_option "$word"; done
+
 case ${1-} in
   '') chosen=(-L '^(unit|quick)$') ;;
   --full) shift; chosen=("$@") ;;

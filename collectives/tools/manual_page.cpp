@@ -167,7 +167,7 @@ std::string manual_page(const Program& program) {
   page += synopsis(program) + description(program) + options(program) + values(program);
   page += section("EXIT STATUS");
   page += fmt::format(".TP\n0\ndone\n.TP\n1\n{}\n.TP\n2\n{}\n", escaped(program.when_1), escaped(program.when_2));
-  if (program.ends_on_signals) page += ".TP\n130, 143\nended by SIGINT (Ctrl-C), SIGTERM\n";
+  if (program.ends_on_signals) page += ".TP\n130, 143, 75\nended by SIGINT (Ctrl-C), SIGTERM, SIGUSR1\n";
   if (program.is_part_of_job) {
     page += section("ENVIRONMENT") + "Settings of the library are variables whose names begin with\n.BR FARANDOLE_ .\n";
     page += fmt::format("{} lists them.\n", bold("farandole-info --config"));

@@ -117,7 +117,7 @@ std::string help_text(const Program& program, const Command* command) {
   if (!program.examples.empty()) text << "\nExamples:\n";
   for (const Example& example : program.examples) text << "  " << example.command << '\n';
   text << wrapped(fmt::format("Exit status: 0 done, 1 {}, 2 {}{}.", program.when_1, program.when_2,
-                              program.ends_on_signals ? ", 130 Ctrl-C, 143 SIGTERM" : ""));
+                              program.ends_on_signals ? ", 130 Ctrl-C, 143 SIGTERM, 75 SIGUSR1" : ""));
   if (program.is_part_of_job) {
     text << wrapped("Settings of the library are FARANDOLE_* variables: farandole-info --config lists them.");
   }

@@ -131,10 +131,10 @@ chmod +x "$3/bin/python"
 TEXT
 }
 
-readonly needed='g++ cmake make ninja-build ccache libeigen3-dev libdnnl-dev ocl-icd-opencl-dev zlib1g-dev libpng-dev
-  libjpeg-dev libfmt-dev
-  libspdlog-dev nlohmann-json3-dev libsodium-dev libboost-program-options-dev libgtest-dev libgmock-dev'
-readonly optional='openmpi-bin libopenmpi-dev mpich libmpich-dev libpmix-dev dataset-fashion-mnist'
+readonly needed='g++ cmake make ninja-build libeigen3-dev libdnnl-dev ocl-icd-opencl-dev zlib1g-dev libpng-dev
+  libjpeg-dev libfmt-dev libspdlog-dev nlohmann-json3-dev libsodium-dev libboost-program-options-dev'
+readonly optional='openmpi-bin libopenmpi-dev mpich libmpich-dev libpmix-dev dataset-fashion-mnist libgtest-dev
+  libgmock-dev ccache'
 readonly slurm='slurmctld slurmd slurm-client munge'
 make_templates() {
   mkdir -p bin template/source/{scripts,tests,examples} template/system
@@ -213,7 +213,7 @@ has_no 'torch' system/calls
 
 debian_12 'all is new'
 setup 0
-readonly all='g\+\+ cmake .*libgmock-dev openmpi-bin libopenmpi-dev mpich libmpich-dev libpmix-dev dataset-fashion-mnist'
+readonly all='g\+\+ cmake .*libboost-program-options-dev openmpi-bin libopenmpi-dev mpich libmpich-dev libpmix-dev dataset-fashion-mnist libgtest-dev libgmock-dev ccache'
 has "^setup.sh: installing $all$"
 has_lines 1 .
 called install
@@ -243,9 +243,9 @@ remove dataset-fashion-mnist
 setup 0
 called update install
 debian_12 'an unknown package'
-forget 'libspdlog-dev|ccache'
+forget 'libspdlog-dev|ninja-build'
 setup 1
-has 'apt does not know, even after apt-get update: ccache libspdlog-dev$'
+has 'apt does not know, even after apt-get update: ninja-build libspdlog-dev$'
 called update
 debian_12 'apt-get fails'
 touch system/broken
@@ -259,7 +259,7 @@ debian_12 'no data set'
 forget dataset-fashion-mnist
 setup 0
 has_lines 1 'left out: dataset-fashion-mnist .apt does not know it.; .*--data-dir'
-has 'libpmix-dev$' system/calls
+has 'libpmix-dev libgtest-dev libgmock-dev ccache$' system/calls
 name='no data set, again'
 setup 0
 has_lines 1 .
@@ -342,7 +342,7 @@ touch system/password
 forget dataset-fashion-mnist
 setup 1
 has 'sudo wants a password, and nobody is there to give it. As root, run:$'
-has_lines 1 "^  apt-get $install .*libpmix-dev$"
+has_lines 1 "^  apt-get $install .*libpmix-dev libgtest-dev libgmock-dev ccache$"
 has_lines 1 'left out: dataset-fashion-mnist'
 name='sudo wants a password, at a terminal'
 ends 0 script -qec "$BASH source/scripts/setup.sh --os-release system/os-release" /dev/null
@@ -355,11 +355,13 @@ has_lines 2 .
 has "^  apt-get update && apt-get $install g\+\+ .*libopenmpi-dev"
 debian_12 'without sudo, only what is optional'
 setup 0
-remove 'mpich|libmpich-dev'
+remove 'mpich|libmpich-dev|libgmock-dev|ccache'
 user
 setup 0
-has_lines 1 .
+has_lines 3 .
 has "left out: mpich libmpich-dev .*no sudo; as root: apt-get $install mpich libmpich-dev.; no plug-in"
+has 'left out: libgmock-dev .*; build with -DFARANDOLE_BUILD_TESTS=OFF$'
+has 'left out: ccache '
 
 # ---- Ubuntu 22.04, whose g++ and CMake are too old
 
@@ -487,7 +489,7 @@ has "The packages that are printed have Debian's names" stderr
 name='another system'
 setup 1
 has 'cmake >= 3.25' stderr
-has 'On Debian these are: g\+\+ cmake .*dataset-fashion-mnist$' stderr
+has 'On Debian these are: g\+\+ cmake .*dataset-fashion-mnist libgtest-dev libgmock-dev ccache$' stderr
 has 'SKIP_SETUP=1' stderr
 has_no . stdout
 name='no os-release'
