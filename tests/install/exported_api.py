@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -53,7 +54,7 @@ class Declarations:
 
     def __init__(self, nodes: Iterator[dict]) -> None:
         self.symbols: dict[str, str] = {}  # mangled name: what people call it
-        self.function_templates: set[str] = set()
+        self.function_templates: set[tuple[str, str]] = set()  # name and type, which tells overloads apart
         self.class_templates: set[str] = set()
         self._defined: set[str] = set()  # declared in one place of the headers, and defined in another
         self._private: dict[str, str] = {}  # identity in the syntax tree: mangled name
@@ -107,7 +108,7 @@ class Declarations:
     def _add_function_template(self, template: dict, name: str) -> None:
         pattern, *instances = [part for part in inner(template) if part["kind"] in FUNCTIONS]
         if is_left_to_library(pattern):
-            self.function_templates.add(name)
+            self.function_templates.add((name, pattern["type"]["qualType"]))
             for instance in instances:
                 self._add_function(instance, f"{name}<…>")
 
@@ -149,12 +150,19 @@ def including_all(includes: list[str]) -> str:
     return "".join(f'#include "{header}"\n' for header in headers)
 
 
+def address_of(name: str, kind: str, scalar: str) -> str:
+    """An expression for the address of a template's instance, for use in the namespace of the template."""
+    result, parameters = re.sub(r"\bScalar\b", scalar, kind).split(" (", 1)
+    return f"static_cast<{result} (*)({parameters}>(&{name}<{scalar}>)"
+
+
 def instantiating(templates: Declarations) -> str:
     lines = []
     for scalar in SCALARS:
         lines += [f"extern template class {name}<{scalar}>;" for name in sorted(templates.class_templates)]
-        lines += [f"const auto address_{scalar}_{index} = &{name}<{scalar}>;"
-                  for index, name in enumerate(sorted(templates.function_templates))]
+        lines += [f"namespace {name.rpartition('::')[0]} {{ const auto address_{scalar}_{index} = "
+                  f"{address_of(name, kind, scalar)}; }}"
+                  for index, (name, kind) in enumerate(sorted(templates.function_templates))]
     return "\n".join(lines) + "\n"
 
 
