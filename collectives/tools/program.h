@@ -48,7 +48,7 @@ struct Program {
   std::string when_1 = "an error", when_2 = "wrong options or settings";  ///< meanings of the exit statuses 1 and 2
   /// True: SIGINT, SIGTERM and SIGUSR1 end the program's work, with the statuses 130, 143 and 75.
   bool ends_on_signals = false;
-  bool is_part_of_job = true;    ///< the program runs under mpirun and reads the settings
+  bool is_part_of_job = true;  ///< the program runs under mpirun and reads the settings
   std::vector<std::string> see_also;
 };
 

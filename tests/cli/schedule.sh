@@ -32,9 +32,10 @@ has_lines 1 .
 refused "'allgathr' is no collective .*mean 'allgather'.* allreduce, .*, barrier" "$schedule" show ring -c allgathr
 refused "'x' is no collective" "$schedule" cost -c x
 has_lines 1 .
-for size in 0 65537 -1 4x ''; do
+for size in 0 65537 -1 4x; do
   refused "--size has '$size'; it takes numbers from 1 to 65536" "$schedule" show ring --size "$size"
 done
+refused '--size is empty; it needs a value' "$schedule" show ring --size ''
 refused "--rank has '4'; it takes numbers from 0 to 3" "$schedule" show ring --size 4 --rank 4
 refused "--root has '3'; it takes numbers from 0 to 2" "$schedule" show binomial --size 3 --root 3
 refused "--root has '8'; it takes numbers from 0 to 7" "$schedule" cost --root 8

@@ -2,7 +2,7 @@
 // Memory that collectives read and write.
 //
 // Buffer owns memory. BufferView and ConstBufferView refer to memory of the caller: {data, count, dtype, space}. Spans,
-// vectors and arrays convert to views, so most programs never name these types:
+// vectors, arrays and matrices of Eigen convert to views, so most programs never name these types:
 //
 //   std::vector<float> gradient(n);
 //   ranks.allreduce(gradient, ReduceOp::kSum);                             // a BufferView of n f32 elements
@@ -15,6 +15,7 @@
 #include <functional>
 #include <memory>
 #include <ranges>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -71,6 +72,20 @@ template <class Range>
 concept TemporaryContainer =
     std::ranges::contiguous_range<Range> && std::ranges::sized_range<Range> && !std::ranges::borrowed_range<Range>;
 
+/// A matrix, vector or array of Eigen that owns its elements, which are then contiguous, in the matrix's own order.
+/// Blocks, maps and references of Eigen may have gaps; they are views of something that can be passed itself.
+template <class Matrix>
+concept OwningMatrix = !std::ranges::contiguous_range<Matrix> && requires(std::remove_cvref_t<Matrix> & matrix) {
+  matrix.data();
+  matrix.size();
+  matrix.conservativeResize(matrix.rows(), matrix.cols());  // which only owners have
+};
+/// The DType of a matrix's elements.
+template <OwningMatrix Matrix>
+constexpr DType matrix_dtype() {
+  return element_dtype<std::span<std::remove_pointer_t<decltype(std::declval<Matrix&>().data())>>>();
+}
+
 /// Read-only view of `count` contiguous elements. The caller owns the memory.
 struct ConstBufferView {
   const void* data = nullptr;
@@ -86,6 +101,9 @@ struct ConstBufferView {
   requires(std::ranges::contiguous_range<Range>&& std::ranges::sized_range<Range>)
       ConstBufferView(const Range& range)  // NOLINT: implicit, so that spans and vectors can be passed as they are
       : data(std::ranges::data(range)), count(std::ranges::size(range)), dtype(element_dtype<Range>()) {}
+  template <OwningMatrix Matrix>
+  ConstBufferView(const Matrix& matrix)  // NOLINT: implicit, as above
+      : data(matrix.data()), count(static_cast<std::size_t>(matrix.size())), dtype(matrix_dtype<Matrix>()) {}
 
   std::size_t size_in_bytes() const { return count * farandole::size_in_bytes(dtype); }
 };
@@ -105,6 +123,9 @@ struct BufferView {
            !std::same_as<std::remove_cvref_t<Range>, BufferView>)
       BufferView(Range&& range)  // NOLINT: implicit, see above
       : data(std::ranges::data(range)), count(std::ranges::size(range)), dtype(element_dtype<Range>()) {}
+  template <OwningMatrix Matrix>
+  requires(!std::is_const_v<Matrix>) BufferView(Matrix& matrix)  // NOLINT: implicit, see above
+      : data(matrix.data()), count(static_cast<std::size_t>(matrix.size())), dtype(matrix_dtype<Matrix>()) {}
   /// Deleted, because results written to a temporary container are lost. Give the container a name.
   template <TemporaryContainer Range>
   BufferView(Range&& range) = delete;  // NOLINT(bugprone-forwarding-reference-overload): a view is no container
@@ -127,6 +148,8 @@ struct AsyncInput : ConstBufferView {
   /// collective is complete.
   template <TemporaryContainer Range>
   AsyncInput(Range&& range) = delete;  // NOLINT(bugprone-forwarding-reference-overload): as above
+  template <OwningMatrix Matrix>
+  AsyncInput(const Matrix&& matrix) = delete;
 };
 
 /// Views a range, or a single object, of any trivially copyable type as bytes. Use it in collectives that only move
