@@ -98,7 +98,7 @@ TEST(Callbacks, OneThatThrowsOnOneRankIsTheReasonOnTheOthers) {
     const TemporaryDirectory directory;
     std::vector<std::string> texts(2);
     try {
-      run_replicas(2, [&](Communicator& replica) {
+      run_replicas(2, [&, &breaks = breaks](Communicator& replica) {
         const test::Data data;
         TrainerOptions options = options_for(20);
         options.checkpoints.directory = directory.path();
