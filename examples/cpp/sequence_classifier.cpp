@@ -72,9 +72,8 @@ int main() try {
     std::printf("after %lld epochs %.1f %% are right\n", static_cast<long long>(report.epoch),
                 100 * report.test->metric("accuracy"));
     const std::vector<double>& matrix = find_metric(report.test->metrics, "confusion_matrix")->sums;
-    for (int row = 0; row < 2; ++row) {
-      std::printf("%d comes first: %3.0f taken for 0, %3.0f for 1\n", row, matrix[static_cast<std::size_t>(2 * row)],
-                  matrix[static_cast<std::size_t>(2 * row + 1)]);
+    for (std::size_t row = 0; row < 2; ++row) {
+      std::printf("%zu comes first: %3.0f taken for 0, %3.0f for 1\n", row, matrix[2 * row], matrix[2 * row + 1]);
     }
   });
   return learned ? 0 : 1;

@@ -74,12 +74,10 @@ struct OptionCase {
   const char *ours, *theirs;
 };
 
-const std::vector<OptionCase>& option_cases() {
+/// Options of the optimizer and the learning rate.
+const std::vector<OptionCase>& update_cases() {
   using Options = TrainerOptions;
   static const std::vector<OptionCase> cases{
-      {"global_batch", [](Options& o) { o.global_batch = 64; }, "32", "64"},
-      {"epochs", [](Options& o) { o.epochs = 99; }, "100", "99"},
-      {"max_steps", [](Options& o) { o.max_steps = 4; }, "3", "4"},
       {"optimizer.kind", [](Options& o) { o.optimizer.kind = OptimizerKind::kAdam; }, "sgd", "adam"},
       {"optimizer.weight_decay", [](Options& o) { o.optimizer.weight_decay = 0.25; }, "0", "0.25"},
       {"optimizer.momentum", [](Options& o) { o.optimizer.momentum = 0.5; }, "0.9", "0.5"},
@@ -117,6 +115,17 @@ const std::vector<OptionCase>& option_cases() {
        },
        "none", "'0.*': rate factor 1, frozen; '2.dense.bias': rate factor 1, weight decay 1"},
       {"optimizer.ema_decay", [](Options& o) { o.optimizer.ema_decay = 0.99; }, "0", "0.99"},
+  };
+  return cases;
+}
+
+/// All other options.
+const std::vector<OptionCase>& option_cases() {
+  using Options = TrainerOptions;
+  static const std::vector<OptionCase> cases{
+      {"global_batch", [](Options& o) { o.global_batch = 64; }, "32", "64"},
+      {"epochs", [](Options& o) { o.epochs = 99; }, "100", "99"},
+      {"max_steps", [](Options& o) { o.max_steps = 4; }, "3", "4"},
       {"evaluate_with_ema", [](Options& o) { o.evaluate_with_ema = true; }, "no", "yes"},
       {"clip_norm", [](Options& o) { o.clip_norm = 1; }, "0", "1"},
       {"accumulate", [](Options& o) { o.accumulate = 2; }, "1", "2"},
@@ -130,18 +139,27 @@ const std::vector<OptionCase>& option_cases() {
       {"evaluation_batch", [](Options& o) { o.evaluation_batch = 10; }, "20", "10"},
       {"checkpoints.directory", [](Options& o) { o.checkpoints.directory = "nowhere"; }, "''", "'nowhere'"},
       {"checkpoints.every_epochs", [](Options& o) { o.checkpoints.every_epochs = 2; }, "1", "2"},
+      {"checkpoints.every_steps", [](Options& o) { o.checkpoints.every_steps = 2; }, "0", "2"},
+      {"checkpoints.every_minutes", [](Options& o) { o.checkpoints.every_minutes = 0.5; }, "0", "0.5"},
       {"checkpoints.keep", [](Options& o) { o.checkpoints.keep = 2; }, "3", "2"},
+      {"checkpoints.keep_best", [](Options& o) { o.checkpoints.keep_best = true; }, "no", "yes"},
       {"checkpoints.resume", [](Options& o) { o.checkpoints.resume = true; }, "no", "yes"},
       {"data.drop_last", [](Options& o) { o.data.drop_last = true; }, "no", "yes"},
       {"data.own_shards", [](Options& o) { o.data.own_shards = true; }, "no", "yes"},
+      {"monitor.value", [](Options& o) { o.monitor.value = "accuracy"; }, "loss", "accuracy"},
+      {"monitor.higher_is_better", [](Options& o) { o.monitor.higher_is_better = true; }, "no", "yes"},
+      {"monitor.min_delta", [](Options& o) { o.monitor.min_delta = 0.5; }, "0", "0.5"},
+      {"monitor.patience", [](Options& o) { o.monitor.patience = 2; }, "0", "2"},
   };
   return cases;
 }
 
 TEST(Agreement, EveryOptionIsCompared) {
-  for (const OptionCase& each : option_cases()) {
-    expect_named([&](Plan& plan) { each.alter(plan.options); }, std::string("TrainerOptions::") + each.option,
-                 each.ours, each.theirs);
+  for (const std::vector<OptionCase>* cases : {&update_cases(), &option_cases()}) {
+    for (const OptionCase& each : *cases) {
+      expect_named([&](Plan& plan) { each.alter(plan.options); }, std::string("TrainerOptions::") + each.option,
+                   each.ours, each.theirs);
+    }
   }
 }
 

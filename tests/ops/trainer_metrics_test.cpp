@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numeric>
 #include <stdexcept>
+#include <string>
 #include <utility>
 
 #include "farandole/core/error.h"
@@ -245,6 +246,52 @@ TEST(Metrics, ThatACheckpointLacksBeginWithZeros) {
   EXPECT_EQ(resumed.report.metrics[1].sums[1], 7 * 32);
 }
 
+TEST(Metrics, AResumeGivesTheSumsToEveryRank) {
+  const test::TemporaryDirectory directory;
+  Plan plan;
+  plan.options.checkpoints.directory = directory.path();
+  plan.options.max_steps = 3;
+  train(1, plan);
+  plan.options.checkpoints.resume = true;
+  plan.options.max_steps = 5;
+  std::vector<std::vector<std::vector<double>>> sums(3);
+  run_replicas(3, [&](Communicator& replica) {
+    sums[static_cast<std::size_t>(replica.rank())] = sums_of(trainer_of(replica, plan).fit().metrics);
+  });
+  EXPECT_EQ(sums[0][0][1], 5 * 32) << "samples of the accuracy";
+  EXPECT_THAT(sums, Each(sums[0]));
+}
+
+/// Each sum counts the samples.
+class Counter final : public Metric<double> {
+ public:
+  explicit Counter(std::string name, std::size_t sums) : name_(std::move(name)), sums_(sums) {}
+  std::string name() const override { return name_; }
+  std::size_t sums(const Shape&) const override { return sums_; }
+  void add(const Tensor<double>& outputs, const Batch<double>&, std::span<double> sums) const override {
+    for (double& sum : sums) sum += static_cast<double>(outputs.samples());
+  }
+  double value(std::span<const double> sums) const override { return sums[0]; }
+
+ private:
+  const std::string name_;
+  const std::size_t sums_;
+};
+
+TEST(Metrics, OfAnotherNumberOfSumsBeginWithZeros) {
+  const test::TemporaryDirectory directory;
+  Plan plan{.metrics = {std::make_shared<Counter>("samples", 3), std::make_shared<Counter>("rows", 2)}};
+  plan.options.checkpoints.directory = directory.path();
+  plan.options.max_steps = 5;
+  train(2, plan);
+  plan.options.checkpoints.resume = true;
+  plan.options.max_steps = 7;
+  plan.metrics[0] = std::make_shared<Counter>("samples", 1);
+  const Seen resumed = train(2, plan);
+  EXPECT_THAT(resumed.report.metrics[0].sums, ElementsAre(2 * 32));
+  EXPECT_THAT(resumed.report.metrics[1].sums, ElementsAre(7 * 32, 7 * 32));
+}
+
 TEST(Metrics, OfAReplicaAloneCoverItsOwnSamples) {
   Plan plan;
   plan.options.averaging = false;
@@ -319,6 +366,7 @@ class Huge final : public Metric<double> {
 TEST(Metrics, ThatDoNotFitAreRefusedOnEveryRank) {
   expect_refused({.metrics = {accuracy<double>(), accuracy<double>()}}, "two metrics have the name 'accuracy'");
   expect_refused({.metrics = {accuracy<double>(), nullptr}}, "metric 1 of the trainer is null");
+  expect_refused({.metrics = {std::make_shared<Counter>("", 1)}}, "Metric::name has returned an empty text");
   expect_refused({.metrics = {top_k_accuracy<double>(4)}}, "top_4_accuracy needs at least 4 outputs per label");
   expect_refused({.training = points(false), .loss = mean_squared_error<double>()},
                  "accuracy needs samples with classes, and the training data have none");

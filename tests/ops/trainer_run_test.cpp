@@ -98,7 +98,7 @@ TEST(Callbacks, OneThatThrowsOnOneRankIsTheReasonOnTheOthers) {
     const TemporaryDirectory directory;
     std::vector<std::string> texts(2);
     try {
-      run_replicas(2, [&](Communicator& replica) {
+      run_replicas(2, [&, &breaks = breaks](Communicator& replica) {
         const test::Data data;
         TrainerOptions options = options_for(20);
         options.checkpoints.directory = directory.path();
@@ -331,6 +331,21 @@ TEST(Checkpoints, TheBestIsWrittenEvenWhereNoneIsDue) {
   options.checkpoints = {.directory = directory.path(), .every_epochs = 0, .keep = 1, .keep_best = true};
   follow(1, options);
   EXPECT_EQ(files_of(directory.path()).size(), 3U) << "best, its checkpoint, and the last one";
+}
+
+TEST(Checkpoints, TheBestIsKnownThoughAStopLeftItsEvaluationOut) {
+  const TemporaryDirectory directory;
+  TrainerOptions options = getting_worse();
+  options.checkpoints = {.directory = directory.path(), .keep = 1, .keep_best = true};
+  TrainerOptions part = options;
+  part.stop_requested = [asked = std::int64_t{0}]() mutable { return ++asked == 2 * kPerEpoch; };
+  EXPECT_EQ(follow(2, part)[0].report.training_steps, 2 * kPerEpoch);
+  EXPECT_EQ(std::filesystem::read_symlink(directory.path() / "best"), "step-000008");
+  options.checkpoints.resume = true;
+  options.max_steps = 3 * kPerEpoch;
+  follow(2, options);
+  EXPECT_THAT(files_of(directory.path()), ElementsAre("best", "step-000016", "step-000024"));
+  EXPECT_EQ(std::filesystem::read_symlink(directory.path() / "best"), "step-000016");
 }
 
 TEST(Resume, TellsWhatHasChanged) {

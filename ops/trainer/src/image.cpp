@@ -30,8 +30,8 @@ std::vector<Filter> make_filters(std::int64_t input, std::int64_t output, std::i
   for (std::int64_t index = 0; index < count; ++index) {
     Filter& filter = filters[static_cast<std::size_t>(index)];
     const double centre = (static_cast<double>(begin + index) + 0.5) * scale;
-    filter.first = std::max<std::int64_t>(static_cast<std::int64_t>(centre - reach + 0.5), 0);
-    const auto end = std::min(static_cast<std::int64_t>(centre + reach + 0.5), input);
+    filter.first = std::max<std::int64_t>(static_cast<std::int64_t>(std::floor(centre - reach + 0.5)), 0);
+    const auto end = std::min(static_cast<std::int64_t>(std::floor(centre + reach + 0.5)), input);
     double sum = 0;
     std::vector<double> weights;
     for (std::int64_t pixel = filter.first; pixel < end; ++pixel) {

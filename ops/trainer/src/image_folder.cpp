@@ -153,7 +153,7 @@ class ImageFolder final : public Dataset {
       throw DataError(fmt::format("{} has no images (.png, .jpg, .jpeg)", (directory_ / name).string()));
     }
     for (const std::string& image : images) {
-      files_.push_back({name + "/" + image, label});
+      files_.push_back({fmt::format("{}/{}", name, image), label});
       const std::int64_t bytes = check_signature(directory_ / files_.back().path);
       checksum_ = trainer::checksum({files_.back().path, std::to_string(bytes)}, checksum_);
     }

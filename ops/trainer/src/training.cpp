@@ -185,7 +185,8 @@ void Training<Scalar>::catch_up_evaluation(const EpochTotals& epoch) {
   if (!rate.needs_test_loss() && !monitor.needs_test_result()) return;
   last_evaluation = evaluate(*test);
   if (rate.needs_test_loss()) rate.end_epoch(epoch.loss(), last_evaluation);
-  if (monitor.needs_test_result()) monitor.end_epoch(make_report(epoch));
+  // The stop has saved this epoch's checkpoint before the result told that it is the best.
+  if (monitor.needs_test_result() && monitor.end_epoch(make_report(epoch))) checkpoints.mark_best(steps_done);
 }
 
 template <class Scalar>

@@ -156,6 +156,14 @@ void TrainingCheckpoints<Scalar>::save(CheckpointState state) {
   last_saved_ = state.training_step;
 }
 
+template <class Scalar>
+void TrainingCheckpoints<Scalar>::mark_best(std::int64_t training_step) {
+  if (!store_ || !keeps_best_ || last_saved_ != training_step) return;
+  agree(communicator_, [&] {
+    if (communicator_.rank() == 0) store_->mark_best(training_step);
+  });
+}
+
 template class TrainingCheckpoints<float>;
 template class TrainingCheckpoints<double>;
 

@@ -27,6 +27,9 @@ class TrainingCheckpoints {
   bool is_needed(std::int64_t training_step) const { return store_ && last_saved_ != training_step; }
   /// Writes a checkpoint, which `is_needed`. Collective; blocks. @throws DataError  on all ranks
   void save(CheckpointState state);
+  /// Makes the checkpoint of this training step the best one, if it has been saved and the best is kept. Collective;
+  /// blocks. @throws DataError  on all ranks
+  void mark_best(std::int64_t training_step);
   /// Path of the checkpoint of a training step.
   std::filesystem::path path_of(std::int64_t training_step) const { return store_->path_of(training_step); }
   const std::filesystem::path& resumed_from() const { return resumed_from_; }

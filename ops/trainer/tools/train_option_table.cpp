@@ -144,7 +144,7 @@ void add_output_options(po::options_description_easy_init add, RawOptions& raw, 
        "result that tells which epoch is the best: loss, or accuracy; of the test set")  //
       ("patience", count(&monitor.patience, 0),
        "end the training after so many epochs in a row that are not better than the best one; 0: never")         //
-      ("min-delta", number(&monitor.min_delta, 0, "0"), "smallest change of the result that counts as better")   //
+      ("min-delta", number(&monitor.min_delta, 0, "0"), "a result is better if it is better by more than this")  //
       ("json", po::value(&raw.json_file)->value_name("FILE"), "write a JSON line per epoch and one at the end")  //
       ("csv", po::value(&raw.csv_file)->value_name("FILE"), "write a row per epoch, comma-separated")            //
       ("log-steps", po::bool_switch(&command.log_steps),

@@ -115,10 +115,28 @@ TEST(Augmentation, FlipsMirrorFromLeftToRight) {
   EXPECT_NEAR(static_cast<double>(flipped), 0.3 * kCount, 5 * std::sqrt(0.3 * 0.7 * kCount));
 }
 
+TEST(Augmentation, FlipsImagesAfterTheCrop) {
+  constexpr std::int64_t kCount = 200;
+  const Batch<float> batch = gathered(*augmented(images(kCount), {.crop_padding = 2, .flip = 0.5}));
+  for (std::int64_t image = 0; image < kCount; ++image) {
+    // The two pixels in the middle of a row always show the image.
+    const std::int64_t from = source_of(batch, image, 4, 4) - 1;
+    const bool flips = source_of(batch, image, 4, 5) < source_of(batch, image, 4, 4);
+    const std::int64_t dy = from / kSide - 4, dx = from % kSide - (flips ? kSide - 1 - 4 : 4);
+    for (std::int64_t y = 0; y < kSide; ++y) {
+      for (std::int64_t x = 0; x < kSide; ++x) {
+        const std::int64_t row = y + dy, column = (flips ? kSide - 1 - x : x) + dx;
+        const bool inside = row >= 0 && row < kSide && column >= 0 && column < kSide;
+        ASSERT_EQ(source_of(batch, image, y, x), inside ? 1 + row * kSide + column : 0) << (flips ? "flipped" : "");
+      }
+    }
+  }
+}
+
 TEST(Augmentation, CutsOutASquare) {
   constexpr std::int64_t kCount = 4000, kCutout = 3;
   const Batch<float> batch = gathered(*augmented(images(kCount), {.cutout = kCutout}));
-  std::vector<double> tops;
+  std::vector<double> tops, lefts, products;
   for (std::int64_t image = 0; image < kCount; ++image) {
     std::int64_t top = kSide, left = kSide, bottom = -1, right = -1, zeros = 0;
     for (std::int64_t y = 0; y < kSide; ++y) {
@@ -133,9 +151,16 @@ TEST(Augmentation, CutsOutASquare) {
     ASSERT_EQ(bottom - top + 1, top == 0 || bottom == kSide - 1 ? bottom - top + 1 : kCutout);
     ASSERT_GE(bottom - top, 1);
     ASSERT_LE(bottom - top, 2);
-    tops.push_back(static_cast<double>(bottom == 1 ? -1 : top));  // rows -1 to 1, of which -1 is outside
+    ASSERT_GE(right - left, 1);
+    ASSERT_LE(right - left, 2);
+    // Distances from the mean. Rows and columns begin at -1 to 6, of which -1 is outside.
+    tops.push_back(static_cast<double>(bottom == 1 ? -1 : top) - 2.5);
+    lefts.push_back(static_cast<double>(right == 1 ? -1 : left) - 2.5);
+    products.push_back(tops.back() * lefts.back());
   }
-  EXPECT_NEAR(Moments(tops).mean, -1 + 3.5, 5 * std::sqrt(5.25 / kCount)) << "the centre is uniform on 8 rows";
+  EXPECT_NEAR(Moments(tops).mean, 0, 5 * std::sqrt(5.25 / kCount)) << "the centre is uniform on 8 rows";
+  EXPECT_NEAR(Moments(lefts).mean, 0, 5 * std::sqrt(5.25 / kCount)) << "the centre is uniform on 8 columns";
+  EXPECT_NEAR(Moments(products).mean, 0, 5 * 5.25 / std::sqrt(kCount)) << "row and column are independent";
 }
 
 TEST(Augmentation, MixesTwoSamplesWithSharesOfTheBetaDistribution) {
@@ -174,6 +199,27 @@ TEST(Augmentation, MixesTwoSamplesWithSharesOfTheBetaDistribution) {
     EXPECT_NEAR(Moments(shares).variance, variance, 5 * 0.125 / std::sqrt(kCount)) << alpha;
     EXPECT_NEAR(Moments(others).mean, kCount / 2.0, 5 * kCount / std::sqrt(12.0 * kCount)) << "from the whole data set";
   }
+}
+
+TEST(Augmentation, MixupMixesAugmentedSamples) {
+  // Equal images, all flipped: a mixture of two is the flipped image.
+  const Batch<double> flipped = gathered<double>(*augmented(images(20), {.flip = 1}));
+  const Batch<double> mixed = gathered<double>(*augmented(images(20), {.flip = 1, .mixup = 1}));
+  const Batch<double> nested = gathered<double>(*augmented(augmented(images(20), {.flip = 1}), {.mixup = 1}));
+  for (std::int64_t i = 0; i < flipped.inputs.size(); ++i) {
+    ASSERT_NEAR(mixed.inputs.data()[i], flipped.inputs.data()[i], 1e-9);
+    ASSERT_NEAR(nested.inputs.data()[i], flipped.inputs.data()[i], 1e-9);
+  }
+}
+
+TEST(Augmentation, MixupDrawsEachSampleOfTheDataSet) {
+  const auto data = augmented(images(3), {.mixup = 1});
+  std::vector<double> shares(9);  // of the samples in each mixture, summed
+  for (std::int64_t epoch = 0; epoch < 50; ++epoch) {
+    const Batch<double> batch = gathered<double>(*data, {.seed = 7, .epoch = epoch});
+    for (std::size_t i = 0; i < shares.size(); ++i) shares[i] += batch.targets.data()[i];
+  }
+  EXPECT_THAT(shares, testing::Each(testing::Gt(0)));
 }
 
 TEST(Augmentation, TinyAlphaGivesSharesOfZeroOrOne) {
@@ -236,6 +282,8 @@ TEST(Augmentation, EvaluationIsNotAugmented) {
     augmented(plain, options)->gather(all_of(*plain), found);
     EXPECT_EQ(numbers(found.inputs), numbers(expected.inputs));
     EXPECT_EQ(found.labels, expected.labels);
+    EXPECT_EQ(found.targets.samples(), options.mixup > 0 ? 20 : 0);
+    EXPECT_EQ(found.targets_are_probabilities, options.mixup > 0);
     for (std::int64_t i = 0; i < found.targets.size(); ++i) {
       ASSERT_EQ(found.targets.data()[i], i / 20 == i % 20 ? 1 : 0) << "targets of mixup are those of the labels";
     }
@@ -252,10 +300,14 @@ TEST(Augmentation, NestedAugmentationsDrawTheirOwnNumbers) {
 }
 
 TEST(Augmentation, TheChecksumCoversDataAndOptions) {
-  const auto data = augmented(images(20), {.flip = 0.5});
-  EXPECT_EQ(data->checksum(), augmented(images(20), {.flip = 0.5})->checksum());
-  EXPECT_NE(data->checksum(), augmented(images(20), {.flip = 0.6})->checksum());
-  EXPECT_NE(data->checksum(), augmented(images(21), {.flip = 0.5})->checksum());
+  const auto checksum = [](const AugmentationOptions& options, std::int64_t count = 20) {
+    return augmented(images(count), options)->checksum();
+  };
+  EXPECT_EQ(checksum(kAll), checksum(kAll));
+  EXPECT_NE(checksum(kAll, 21), checksum(kAll));
+  AugmentationOptions crop = kAll, flip = kAll, cutout = kAll, mixup = kAll;
+  crop.crop_padding = 1, flip.flip = 0.6, cutout.cutout = 4, mixup.mixup = 0.5;
+  for (const AugmentationOptions& other : {crop, flip, cutout, mixup}) EXPECT_NE(checksum(other), checksum(kAll));
 }
 
 TEST(Augmentation, RefusesWhatDoesNotFit) {

@@ -3,12 +3,16 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <omp.h>
 
 #include <algorithm>
 #include <atomic>
 #include <numeric>
 #include <set>
 #include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
 
 #include "message_of.h"
 #include "process_threads.h"
@@ -31,6 +35,7 @@ class Numbered final : public Dataset {
   }
   void gather_for_training(std::span<const std::uint32_t> samples, const TrainingDraw& draw,
                            Batch<float>& batch) const override {
+    kernel_threads_ = omp_get_max_threads();
     if (++calls_ == failing_call_) throw std::runtime_error("no such file");
     gather(samples, batch);
     batch.targets.resize(batch.inputs.samples(), shape_);
@@ -38,6 +43,7 @@ class Numbered final : public Dataset {
   }
 
   mutable std::atomic<int> calls_{0};
+  mutable std::atomic<int> kernel_threads_{0};  // that OpenMP would use in the last call
   int failing_call_ = 0;
 
  private:
@@ -69,6 +75,7 @@ std::vector<Indices> indices_of(const Dataset& data, const PlanInputs& inputs, s
     Indices& of_step = all.emplace_back();
     source.seek(step);
     std::int64_t expected_first = source.samples(step).own.first;
+    const std::int64_t epoch = step / source.batches_per_epoch();
     for (std::int64_t i = 0; i < source.plan().micro_batches(); ++i) {
       const MicroBatch<float>& micro_batch = source.next();
       EXPECT_EQ(micro_batch.part.first, expected_first);
@@ -76,7 +83,7 @@ std::vector<Indices> indices_of(const Dataset& data, const PlanInputs& inputs, s
       EXPECT_EQ(micro_batch.samples.size(), static_cast<std::size_t>(micro_batch.part.count));
       for (std::size_t k = 0; k < micro_batch.samples.size(); ++k) {
         EXPECT_EQ(micro_batch.batch.inputs.data()[k], static_cast<float>(micro_batch.samples[k]));
-        EXPECT_EQ(micro_batch.batch.targets.data()[k], static_cast<float>(step / source.batches_per_epoch()));
+        EXPECT_EQ(micro_batch.batch.targets.data()[k], static_cast<float>(epoch));
       }
       of_step.insert(of_step.end(), micro_batch.samples.begin(), micro_batch.samples.end());
     }
@@ -203,6 +210,67 @@ TEST(BatchSource, NothingIsGatheredBehindTheLastStep) {
   inputs.options.data = {.threads = 2, .batches_ahead = 4};
   indices_of(data, inputs, 6);
   EXPECT_EQ(data.calls_, 6);
+}
+
+TEST(BatchSource, BatchesAheadAreGlobalBatches) {
+  const Numbered data(50);
+  PlanInputs inputs = batches_of(16);
+  inputs.options.accumulate = 3;
+  inputs.options.data = {.threads = 1, .batches_ahead = 2};
+  {
+    BatchSource<float> source(data, inputs.options.data, inputs.plan(data));
+    const BatchSource<float>::Reading reading(source, 100);
+    source.seek(0);
+    source.next();
+    // The micro-batch in use, and those of two global batches. The watchdog ends a wait without end.
+    while (data.calls_ < 1 + 2 * 3) std::this_thread::yield();
+  }
+  EXPECT_EQ(data.calls_, 1 + 2 * 3);
+}
+
+TEST(BatchSource, AMicroBatchWithoutSamplesIsNotGathered) {
+  const Numbered data(50);
+  PlanInputs inputs = batches_of(16);
+  inputs.options.accumulate = 3;
+  EXPECT_EQ(inputs.plan(data).smallest_micro_batch(), 0);
+  indices_of(data, inputs, 4);
+  EXPECT_EQ(data.calls_, 3 * 3 + 2) << "the last global batch has two samples";
+  inputs.options.accumulate = 2;
+  EXPECT_EQ(inputs.plan(data).smallest_micro_batch(), 1);
+}
+
+TEST(BatchSource, ItsThreadsTakeNoCoresFromTheKernels) {
+  const Numbered data(50);
+  PlanInputs inputs = batches_of(16);
+  inputs.options.data.threads = 1;
+  indices_of(data, inputs, 1);
+  EXPECT_EQ(data.kernel_threads_, 1);
+}
+
+TEST(BatchSource, AStreamIsReadByOneThread) {
+  const Numbered data(50, /*is_sequential=*/true);
+  PlanInputs inputs = batches_of(16);
+  inputs.options.data.threads = 4;
+  const long before = test::threads_at_rest().count;
+  BatchSource<float> source(data, inputs.options.data, inputs.plan(data));
+  const BatchSource<float>::Reading reading(source, 12);
+  source.seek(0);
+  source.next();
+  EXPECT_EQ(test::threads().count, before + 1);
+}
+
+TEST(BatchSource, AResumeNeedsTheSameShards) {
+  const Numbered data(23);
+  PlanInputs inputs = batches_of(10);
+  using Options = std::vector<std::pair<std::string, std::string>>;
+  const std::string shards = "samples of the ranks' own shards";
+  EXPECT_EQ(inputs.plan(data).options_to_match(),
+            (Options{{"training samples", "23"}, {"drop last", "none"}, {shards, "none"}}));
+  inputs.options.data.own_shards = true;
+  inputs.shards = {23, 9, 40};
+  inputs.replicas = 3;
+  EXPECT_EQ(inputs.plan(data).options_to_match(),
+            (Options{{"training samples", "72"}, {"drop last", "none"}, {shards, "23 9 40"}}));
 }
 
 TEST(BatchSource, ThreadsLiveOnlyWhileReading) {

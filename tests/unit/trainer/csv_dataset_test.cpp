@@ -129,6 +129,8 @@ TEST_F(Csv, ErrorsNameLineColumnAndEntry) {
   EXPECT_EQ(refusal("a,b\n1,\"2\n"), ", line 2, column 2: the quote has no end");
   EXPECT_EQ(refusal("a,b\n\"1\"x,2\n"), ", line 2, column 1: text follows the quote");
   EXPECT_EQ(refusal("a,y\n1,\n", {.label = "y"}), ", line 2, column 2 ('y'): the value is missing");
+  EXPECT_EQ(refusal("a,y\n1,\"two\nlines\"\nx,three\n", {.label = "y"}),
+            ", line 4, column 1 ('a'): 'x' is not a number");
   EXPECT_EQ(refusal("a,w\n1,-1\n", {.weight = "w"}), ", line 2, column 2 ('w'): a weight must be at least 0");
 }
 

@@ -2,6 +2,10 @@
 // Graphs of layers: values, gradients, names, and the errors of building.
 #include "farandole/trainer/graph.h"
 
+#include <algorithm>
+#include <memory>
+#include <set>
+
 #include "farandole/trainer/model.h"
 #include "layer_harness.h"
 
@@ -171,6 +175,39 @@ TEST(Graph, TellsWhenGradientsAreFinal) {
     for (std::size_t i = span.first; i < span.first + span.count; ++i) EXPECT_EQ(model.gradients()[i], expected[i]);
   });
   EXPECT_EQ(ready, (std::vector<std::size_t>{3, 2, 1, 0}));
+}
+
+/// Passes its input on, and remembers where its output's gradients were.
+class GradientRecorder final : public Layer<double> {
+ public:
+  explicit GradientRecorder(std::set<const double*>& places) : places_(places) {}
+  std::string name() const override { return "gradient recorder"; }
+  Shape prepare(const Shape& input) override { return input; }
+  void forward(const Pass&, const Tensor<double>& input, Tensor<double>& output) override {
+    std::copy(input.values().begin(), input.values().end(), output.data());
+  }
+  void backward(const Pass&, const Tensor<double>&, const Tensor<double>&, const Tensor<double>& output_gradient,
+                Tensor<double>* input_gradient) override {
+    places_.insert(output_gradient.data());
+    if (input_gradient == nullptr) return;
+    std::copy(output_gradient.values().begin(), output_gradient.values().end(), input_gradient->data());
+  }
+
+ private:
+  std::set<const double*>& places_;
+};
+
+TEST(Graph, ARowOfLayersNeedsMemoryForTwoGradients) {
+  std::set<const double*> places;
+  Builder graph;
+  Node node = graph.input("x", {5});
+  for (int layer = 0; layer < 6; ++layer) node = graph.add(std::make_unique<GradientRecorder>(places), node);
+  graph.output("y", node);
+  LayerHarness<double> harness(graph_layer(std::move(graph)), {5});
+  const auto input = normal_tensor<double>(2, {5}, 60), gradient = normal_tensor<double>(2, {5}, 61);
+  harness.forward(input);
+  EXPECT_EQ(values_of(harness.backward(input, gradient)), values_of(gradient));
+  EXPECT_EQ(places.size(), 3U) << "the caller's gradient of the output, and two tensors";
 }
 
 TEST(Graph, DescribeIsATable) {

@@ -151,7 +151,7 @@ TEST(Metrics, RefuseWhatTheyCannotCompare) {
 
 TEST(Metrics, RefuseBatchesThatDoNotFit) {
   Batch<double> batch;
-  const Tensor<double> outputs(2, {3});
+  const auto outputs = tensor<double>({3}, std::vector<double>(6));
   const auto refusal = [&](const MetricPointer<double>& metric) {
     return farandole::test::message_of<InvalidArgument>([&] { sums_of(metric, outputs, batch); });
   };

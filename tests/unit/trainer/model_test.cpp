@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "farandole/core/error.h"
+#include "farandole/trainer/loss.h"
 #include "layer_harness.h"
 
 namespace farandole::trainer {

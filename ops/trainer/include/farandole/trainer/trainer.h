@@ -88,7 +88,7 @@ struct CheckpointReport {
 struct MonitorOptions {
   std::string value = "loss";     ///< "loss", or the name of a metric
   bool higher_is_better = false;  ///< true for an accuracy
-  double min_delta = 0;           ///< the smallest change that counts as better
+  double min_delta = 0;           ///< a result counts as better if it is better by more than this
   /// The training ends after this number of results that are not better than the best one; 0: never.
   std::int64_t patience = 0;
 };
