@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trainings of a graph with two inputs, a shared layer, skips and two outputs: the number of replicas does not matter,
-// and checkpoints describe the model.
+// Trainings of a graph with two inputs, a shared layer, skips and two outputs, and of gpt: the number of replicas does
+// not matter, and checkpoints describe the model.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>
+#include <functional>
 
 #include "farandole/core/error.h"
 #include "farandole/trainer/checkpoint.h"
@@ -67,19 +68,48 @@ struct Outcome {
 };
 
 template <class Scalar>
-Outcome<Scalar> train(int replicas, const TrainerOptions& options) {
-  Outcome<Scalar> outcome;
+using TrainerMaker = std::function<Trainer<Scalar>(Communicator&, const TrainerOptions&)>;
+
+template <class Scalar>
+Trainer<Scalar> siamese_trainer(Communicator& replica, const TrainerOptions& options) {
   const auto data = pairs();
+  Model<Scalar> model = siamese<Scalar>();
+  const OutputParts parts{model.outputs(), {"close"}};
+  const auto loss = combined_loss<Scalar>(
+      parts, {{"close", cross_entropy_loss<Scalar>()}, {"difference", mean_squared_error<Scalar>(), 0.25}});
+  return Trainer<Scalar>(replica, std::move(model), data, data, options, loss,
+                         {metric_of_output<Scalar>(parts, "close", accuracy<Scalar>())});
+}
+
+/// Trains to predict the next character of each position, of a text in which each is a function of the one before, save
+/// for noise.
+template <class Scalar>
+Trainer<Scalar> gpt_trainer(Communicator& replica, const TrainerOptions& options) {
+  constexpr std::int64_t kLength = 6, kCharacters = 7;
+  Samples samples{.shape = {kLength}, .classes = kCharacters, .labels_per_sample = kLength};
+  std::vector<float> inputs;
+  const CounterRandom random(kSeed, 10);
+  for (std::int64_t i = 0, character = 0; i < kCount * kLength; ++i) {
+    inputs.push_back(static_cast<float>(character));
+    character = (3 * character + (random.normal(static_cast<std::uint64_t>(i)) > 1 ? 2 : 1)) % kCharacters;
+    samples.labels.push_back(static_cast<std::int32_t>(character));
+  }
+  samples.inputs = std::move(inputs);
+  const auto data = memory_dataset(std::move(samples));
+  const ModelOptions sizes{
+      .input = {kLength}, .vocabulary = kCharacters, .blocks = 2, .units = 8, .heads = 2, .dropout = 0.1};
+  return Trainer<Scalar>(replica, Model<Scalar>(sizes.input, layers_of<Scalar>("gpt", sizes)), data, data, options);
+}
+
+template <class Scalar>
+Outcome<Scalar> train(int replicas, const TrainerOptions& options,
+                      const TrainerMaker<Scalar>& make_trainer = siamese_trainer<Scalar>) {
+  Outcome<Scalar> outcome;
   run_replicas(replicas, [&](Communicator& replica) {
     TrainerOptions mine = options;
     const bool first = replica.rank() == 0;
     if (first) mine.on_step = [&](const StepReport& report) { outcome.losses.push_back(report.loss); };
-    Model<Scalar> model = siamese<Scalar>();
-    const OutputParts parts{model.outputs(), {"close"}};
-    const auto loss = combined_loss<Scalar>(
-        parts, {{"close", cross_entropy_loss<Scalar>()}, {"difference", mean_squared_error<Scalar>(), 0.25}});
-    Trainer<Scalar> trainer(replica, std::move(model), data, data, mine, loss,
-                            {metric_of_output<Scalar>(parts, "close", accuracy<Scalar>())});
+    Trainer<Scalar> trainer = make_trainer(replica, mine);
     const EpochReport report = trainer.fit();
     if (!first) return;
     outcome.report = report;
@@ -91,13 +121,13 @@ Outcome<Scalar> train(int replicas, const TrainerOptions& options) {
 }
 
 template <class Scalar>
-void expect_same_bits() {
+void expect_same_bits(const TrainerMaker<Scalar>& make_trainer) {
   TrainerOptions options = options_for(12);
   options.deterministic = true;
-  const Outcome<Scalar> one = train<Scalar>(1, options);
+  const Outcome<Scalar> one = train<Scalar>(1, options, make_trainer);
   ASSERT_EQ(one.losses.size(), 12U);
   for (const int replicas : {2, 4}) {
-    const Outcome<Scalar> more = train<Scalar>(replicas, options);
+    const Outcome<Scalar> more = train<Scalar>(replicas, options, make_trainer);
     EXPECT_EQ(more.losses, one.losses) << replicas;
     ASSERT_EQ(more.values.size(), one.values.size());
     EXPECT_EQ(std::memcmp(more.values.data(), one.values.data(), one.values.size() * sizeof(Scalar)), 0) << replicas;
@@ -106,8 +136,21 @@ void expect_same_bits() {
 }
 
 TEST(TrainGraph, DeterministicBitsDoNotDependOnReplicas) {
-  expect_same_bits<float>();
-  expect_same_bits<double>();
+  expect_same_bits<float>(siamese_trainer<float>);
+  expect_same_bits<double>(siamese_trainer<double>);
+}
+
+TEST(TrainGraph, DeterministicBitsOfGptDoNotDependOnReplicas) {
+  expect_same_bits<float>(gpt_trainer<float>);
+  expect_same_bits<double>(gpt_trainer<double>);
+}
+
+TEST(TrainGraph, GptLearns) {
+  TrainerOptions options = options_for(160);
+  options.optimizer.kind = OptimizerKind::kAdamW;
+  options.learning_rate.base = 0.01;
+  const Outcome<float> two = train<float>(2, options, gpt_trainer<float>);
+  EXPECT_LT(two.losses.back(), two.losses.front() / 2);
 }
 
 TEST(TrainGraph, LearnsBothOutputs) {

@@ -7,7 +7,8 @@
 
 namespace farandole::trainer::test {
 
-CaseData::CaseData(const std::filesystem::path& file, std::int32_t classes) : classes_(classes) {
+CaseData::CaseData(const std::filesystem::path& file, std::int32_t classes, bool targets_are_probabilities)
+    : classes_(classes), targets_are_probabilities_(targets_are_probabilities) {
   const SafetensorsFile tensors(file);
   const auto read = [&](const char* name, Column& column) {
     const SafetensorsFile::Entry* const entry = tensors.find(name);
@@ -43,10 +44,12 @@ template <class Scalar>
 void CaseData::gather_all(std::span<const std::uint32_t> samples, Batch<Scalar>& batch) const {
   gather_column(inputs_, samples, batch.inputs);
   gather_column(targets_, samples, batch.targets);
-  batch.labels.clear();
+  Tensor<double> labels;
+  gather_column(labels_, samples, labels);
+  batch.labels.assign(labels.values().begin(), labels.values().end());
   batch.weights.clear();
+  batch.targets_are_probabilities = targets_are_probabilities_;
   for (const std::uint32_t sample : samples) {
-    if (!labels_.values.empty()) batch.labels.push_back(static_cast<std::int32_t>(labels_.values[sample]));
     if (!weights_.values.empty()) batch.weights.push_back(static_cast<float>(weights_.values[sample]));
   }
 }

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <string>
 
 #include "case.h"
 #include "farandole/trainer/layers.h"
+#include "farandole/trainer/models.h"
 
 namespace farandole::trainer::test {
 namespace {
@@ -16,12 +19,20 @@ Maker without_options(LayerPointer (*make)()) {
   return [make](Fields&) { return make(); };
 }
 
+LayerPointer make_dense(Fields& fields) {
+  DenseOptions options;
+  fields.read("per_position", options.per_position);
+  fields.read("bias", options.bias);
+  return dense<double>(fields.get<std::int64_t>("units"), options);
+}
+
 LayerPointer make_conv2d(Fields& fields) {
   Conv2dOptions options;
   fields.read("channels", options.channels);
   fields.read("kernel", options.kernel);
   fields.read("stride", options.stride);
   fields.read("padding", options.padding);
+  fields.read("bias", options.bias);
   return conv2d<double>(options);
 }
 
@@ -31,6 +42,15 @@ LayerPointer make_depthwise_conv2d(Fields& fields) {
   fields.read("stride", options.stride);
   fields.read("padding", options.padding);
   return depthwise_conv2d<double>(options);
+}
+
+/// A pool whose windows do not overlap is made of its size only.
+Maker pooling(LayerPointer (*of_size)(std::int64_t), LayerPointer (*of_options)(const Pool2dOptions&)) {
+  return [=](Fields& fields) {
+    Pool2dOptions options{.size = fields.get<std::int64_t>("size")};
+    const bool strides = fields.read("stride", options.stride);
+    return fields.read("padding", options.padding) || strides ? of_options(options) : of_size(options.size);
+  };
 }
 
 LayerPointer make_batch_normalization(Fields& fields) {
@@ -71,13 +91,21 @@ LayerPointer make_residual(Fields& fields) {
   return residual<double>(make_layers(fields.get<Json>("body")), make_layers(shortcut));
 }
 
+LayerPointer make_graph_layer(Fields& fields) {
+  std::vector<DropoutPlace> dropouts;
+  LayerPointer layer = graph_layer(make_graph(fields.get<Json>("graph"), dropouts));
+  if (!dropouts.empty()) throw InvalidArgument("a case cannot record the factors of a dropout within a graph_layer");
+  return layer;
+}
+
 const std::map<std::string, Maker>& makers() {
   static const std::map<std::string, Maker> all{
-      {"dense", [](Fields& fields) { return dense<double>(fields.get<std::int64_t>("units")); }},
+      {"dense", make_dense},
       {"conv2d", make_conv2d},
       {"depthwise_conv2d", make_depthwise_conv2d},
-      {"max_pool2d", [](Fields& fields) { return max_pool2d<double>(fields.get<std::int64_t>("size")); }},
-      {"average_pool2d", [](Fields& fields) { return average_pool2d<double>(fields.get<std::int64_t>("size")); }},
+      {"max_pool2d", pooling(max_pool2d<double>, max_pool2d<double>)},
+      {"average_pool2d", pooling(average_pool2d<double>, average_pool2d<double>)},
+      {"upsample2d", [](Fields& fields) { return upsample2d<double>(fields.get<std::int64_t>("factor")); }},
       {"global_average_pool", without_options(global_average_pool<double>)},
       {"flatten", without_options(flatten<double>)},
       {"reshape", [](Fields& fields) { return reshape<double>(fields.get<Shape>("shape")); }},
@@ -105,20 +133,38 @@ const std::map<std::string, Maker>& makers() {
       {"positional_encoding", make_positional_encoding},
       {"attention", make_attention},
       {"sequence", [](Fields& fields) { return sequence<double>(make_layers(fields.get<Json>("layers"))); }},
-      {"residual", make_residual}};
+      {"residual", make_residual},
+      {"graph_layer", make_graph_layer}};
   return all;
+}
+
+LayerList<double> make_named_model(const std::string& name, Fields& fields) {
+  ModelOptions options;
+  options.input = fields.get<Shape>("input");
+  fields.read("classes", options.classes);
+  fields.read("vocabulary", options.vocabulary);
+  fields.read("blocks", options.blocks);
+  fields.read("units", options.units);
+  fields.read("heads", options.heads);
+  return layers_of<double>(name, options);
 }
 
 }  // namespace
 
 LayerList<double> make_layers(const Json& list) {
+  const auto models = model_names();
   LayerList<double> layers;
   for (const Json& object : list) {
     Fields fields(object, "a layer");
     const auto kind = fields.get<std::string>("kind");
-    const auto maker = makers().find(kind);
-    if (maker == makers().end()) throw InvalidArgument(fmt::format("there is no layer '{}'", kind));
-    layers.push_back(maker->second(fields));
+    if (std::find(models.begin(), models.end(), kind) != models.end()) {
+      auto of_model = make_named_model(kind, fields);
+      std::move(of_model.begin(), of_model.end(), std::back_inserter(layers));
+    } else {
+      const auto maker = makers().find(kind);
+      if (maker == makers().end()) throw InvalidArgument(fmt::format("there is no layer '{}'", kind));
+      layers.push_back(maker->second(fields));
+    }
     fields.finish();
   }
   return layers;

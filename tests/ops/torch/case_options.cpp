@@ -70,9 +70,22 @@ LearningRateOptions make_learning_rate(const Json& object) {
   return options;
 }
 
+LossPointer<double> make_combined_loss(Fields& fields, const std::vector<GraphPort>& outputs) {
+  OutputParts parts{outputs};
+  fields.read("with_labels", parts.with_labels);
+  std::vector<LossPart<double>> losses;
+  for (const Json& object : fields.get<Json>("parts")) {
+    Fields part(object, "a part of the loss");
+    losses.push_back({part.get<std::string>("output"), make_loss(part.get<Json>("loss"), {})});
+    part.read("weight", losses.back().weight);
+    part.finish();
+  }
+  return combined_loss<double>(parts, std::move(losses));
+}
+
 }  // namespace
 
-LossPointer<double> make_loss(const Json& object) {
+LossPointer<double> make_loss(const Json& object, const std::vector<GraphPort>& outputs) {
   Fields fields(object, "the loss");
   const auto kind = fields.get<std::string>("kind");
   LossPointer<double> loss;
@@ -89,6 +102,8 @@ LossPointer<double> make_loss(const Json& object) {
     loss = mean_absolute_error<double>();
   } else if (kind == "huber_loss") {
     loss = huber_loss<double>(fields.get<double>("delta"));
+  } else if (kind == "combined_loss") {
+    loss = make_combined_loss(fields, outputs);
   } else {
     throw InvalidArgument(fmt::format("there is no loss '{}'", kind));
   }
@@ -108,6 +123,7 @@ TrainerOptions make_options(const Json& object) {
   fields.read("deterministic", options.deterministic);
   fields.read("micro_batches", options.micro_batches);
   fields.read("synchronized_layers", options.synchronized_layers);
+  fields.read("evaluate_with_ema", options.evaluate_with_ema);
   fields.finish();
   options.kernel_threads = 1;
   options.evaluate_every = 0;

@@ -4,6 +4,7 @@
 Activations stay channels last between layers, as in the trainer: a module that wants channels first gets them permuted. A
 tensor of a module is known by the name and has the layout that the trainer gives it.
 """
+import functools
 import math
 import operator
 from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
@@ -71,24 +72,39 @@ class Dropout(nn.Module):
         return iter(())
 
 
+def kind_of(options: dict) -> str:
+    """The kind of a layer in the names of its tensors."""
+    return {"graph_layer": "graph"}.get(options["kind"], options["kind"])
+
+
+def shape_after(module: nn.Module, shape: Shape) -> Shape:
+    """The shape of a module's results for samples of a shape, by a forward pass."""
+    module.eval()
+    with torch.no_grad():
+        return tuple(module(torch.zeros(1, *shape, dtype=torch.float64)).shape[1:])
+
+
 class Stack(nn.Module):
     """Layers in order, from objects {"kind": …} as in cases.py."""
 
     def __init__(self, layers: List[dict], shape: Shape):
         super().__init__()
-        self.kinds = [layer["kind"] for layer in layers]
+        self.kinds = [kind_of(layer) for layer in layers]
         self.layers = nn.ModuleList()
         for options in layers:
             self.layers.append(make_layer(options, shape))
-            with torch.no_grad():  # a forward pass gives the next layer's shape
-                self.layers[-1].eval()
-                shape = tuple(self.layers[-1](torch.zeros(1, *shape, dtype=torch.float64)).shape[1:])
-        self.shape = shape
+            shape = shape_after(self.layers[-1], shape)
 
     def forward(self, x):
         for layer in self.layers:
             x = layer(x)
         return x
+
+    def dropouts(self) -> Dict[int, Dropout]:
+        return {number: layer for number, layer in enumerate(self.layers) if isinstance(layer, Dropout)}
+
+    def output_shapes(self, shape: Shape) -> Dict[str, Shape]:
+        return {"output": shape_after(self, shape)}
 
     def tensors(self, kind: str) -> Iterator[NamedTensor]:
         for place, layer in enumerate(self.layers):
@@ -110,6 +126,80 @@ class Residual(nn.Module):
                 yield each._replace(name=f"{branch}.{each.name}")
 
 
+OPERATIONS = {
+    "sum": lambda options, *values: functools.reduce(operator.add, values),
+    "multiply": lambda options, *values: functools.reduce(operator.mul, values),
+    "concatenate": lambda options, *values: torch.cat(values, -1),
+    "slice": lambda options, value: value[..., options["first"]:options["first"] + options["count"]],
+}
+
+
+class Graph(nn.Module):
+    """Layers and operations, from an object {"inputs": …, "shared": …, "nodes": …, "outputs": …} as in cases.py."""
+
+    def __init__(self, options: dict):
+        super().__init__()
+        self.inputs = {each["name"]: tuple(each["shape"]) for each in options["inputs"]}
+        self.outputs = {each["name"]: each["node"] for each in options["outputs"]}
+        self.layers, self.prefixes, self.steps = nn.ModuleDict(), {}, []
+        self.shared = {each["name"]: (str(number), each["layer"]) for number, each in enumerate(options["shared"])}
+        for name, (number, layer) in self.shared.items():
+            self._set_prefix(number, layer, name)
+        self.shapes = dict(self.inputs)
+        for node in options["nodes"]:
+            self._add(node["name"], node["operation"], node["from"])
+
+    def _set_prefix(self, number: str, layer: dict, name: str) -> None:
+        self.prefixes[number] = f"{number}.{kind_of(layer)}" if name[0].isdigit() else name
+
+    def _add(self, name: str, operation, sources: List[str]) -> None:
+        if isinstance(operation, list):  # layers in order, each without a name
+            for place, layer in enumerate(operation):
+                target = name if place + 1 == len(operation) else f"0 {name} {place}"
+                self._add_step(target, layer, sources, named=False)
+                sources = [target]
+        else:
+            self._add_step(name, operation, sources)
+
+    def _add_step(self, target: str, operation, sources: List[str], named=True) -> None:
+        shapes = [self.shapes[source] for source in sources]
+        if not isinstance(operation, str) and operation["kind"] in OPERATIONS:
+            function = functools.partial(OPERATIONS[operation["kind"]], operation)
+            zeros = [torch.zeros(1, *shape, dtype=torch.float64) for shape in shapes]
+            self.shapes[target] = tuple(function(*zeros).shape[1:])
+            self.steps.append((target, function, sources))
+            return
+        if isinstance(operation, str):
+            number, layer = self.shared[operation]
+        else:
+            number, layer = str(len(self.prefixes)), operation
+            self._set_prefix(number, layer, target if named else "0")
+        if number not in self.layers:
+            self.layers[number] = make_layer(layer, shapes[0])
+        self.shapes[target] = shape_after(self.layers[number], shapes[0])
+        self.steps.append((target, number, sources))
+
+    def forward(self, x):
+        parts = [x] if len(self.inputs) == 1 else x.split([math.prod(shape) for shape in self.inputs.values()], 1)
+        values = {name: part.reshape(-1, *shape) for part, (name, shape) in zip(parts, self.inputs.items())}
+        for target, function, sources in self.steps:
+            function = self.layers[function] if isinstance(function, str) else function
+            values[target] = function(*(values[source] for source in sources))
+        results = [values[node] for node in self.outputs.values()]
+        return results[0] if len(results) == 1 else torch.cat([result.flatten(1) for result in results], 1)
+
+    def dropouts(self) -> Dict[int, Dropout]:
+        return {int(number): layer for number, layer in self.layers.items() if isinstance(layer, Dropout)}
+
+    def output_shapes(self, shape: Shape) -> Dict[str, Shape]:
+        return {name: self.shapes[node] for name, node in self.outputs.items()}
+
+    def tensors(self, kind: str) -> Iterator[NamedTensor]:
+        for number, layer in self.layers.items():
+            for each in layer.tensors(kind):
+                yield each._replace(name=f"{self.prefixes[number]}.{each.name}")
+
+
 def channels_first(module, x):
     return module(x.movedim(-1, 1)).movedim(1, -1)
 
@@ -123,15 +213,22 @@ def on_vectors(module, x):
     return module(x.flatten(1))
 
 
+def with_bias(options, places):
+    """Without the place of the bias, if there is none."""
+    return places if options.get("bias", True) else {name: place for name, place in places.items() if name != "bias"}
+
+
 def make_dense(options, shape):
-    module = nn.Linear(math.prod(shape), options["units"])
-    return Layer(on_vectors, module, {"weight": Place("weight", (1, 0), True), "bias": Place("bias")})
+    per_position = options.get("per_position", False)
+    module = nn.Linear(shape[-1] if per_position else math.prod(shape), options["units"], options.get("bias", True))
+    return Layer(nn.Module.__call__ if per_position else on_vectors, module,
+                 with_bias(options, {"weight": Place("weight", (1, 0), True), "bias": Place("bias")}))
 
 
 def make_conv2d(options, shape):
     module = nn.Conv2d(shape[-1], options["channels"], options.get("kernel", 3), options.get("stride", 1),
-                       options.get("padding", 0))
-    return Layer(channels_first, module, {"weight": Place("weight", (2, 3, 1, 0), True), "bias": Place("bias")})
+                       options.get("padding", 0), bias=options.get("bias", True))
+    return Layer(channels_first, module, with_bias(options, {"weight": Place("weight", (2, 3, 1, 0), True), "bias": Place("bias")}))
 
 
 def make_depthwise_conv2d(options, shape):
@@ -197,12 +294,18 @@ def plain(function):
     return lambda options, shape: Layer(lambda module, x: function(x, options))
 
 
+def window(options):
+    """Size, stride and padding of a pool."""
+    return options["size"], options.get("stride"), options.get("padding", 0)
+
+
 MAKERS = {
     "dense": make_dense,
     "conv2d": make_conv2d,
     "depthwise_conv2d": make_depthwise_conv2d,
-    "max_pool2d": lambda options, shape: Layer(channels_first, nn.MaxPool2d(options["size"])),
-    "average_pool2d": lambda options, shape: Layer(channels_first, nn.AvgPool2d(options["size"])),
+    "max_pool2d": lambda options, shape: Layer(channels_first, nn.MaxPool2d(*window(options))),
+    "average_pool2d": lambda options, shape: Layer(channels_first, nn.AvgPool2d(*window(options), count_include_pad=False)),
+    "upsample2d": lambda options, shape: Layer(channels_first, nn.Upsample(scale_factor=options["factor"], mode="nearest")),
     "global_average_pool": plain(lambda x, options: x.flatten(1, -2).mean(1)),
     "flatten": plain(lambda x, options: x.flatten(1)),
     "reshape": plain(lambda x, options: x.reshape(len(x), *options["shape"])),
@@ -222,6 +325,7 @@ MAKERS = {
     "attention": make_attention,
     "sequence": lambda options, shape: Stack(options["layers"], shape),
     "residual": lambda options, shape: Residual(Stack(options["body"], shape), Stack(options.get("shortcut", []), shape)),
+    "graph_layer": lambda options, shape: Graph(options["graph"]),
 }
 
 

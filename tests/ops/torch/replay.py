@@ -11,22 +11,52 @@ import torch
 from torch.nn import functional
 from torch.optim import lr_scheduler, swa_utils
 
-import models
+from named_models import make_model
 
 Tensors = Dict[str, np.ndarray]
 
 
-def losses(options: dict, outputs: torch.Tensor, batch: Dict[str, torch.Tensor]) -> torch.Tensor:
-    """The loss of each sample."""
-    kind = options["kind"]
-    if kind == "cross_entropy_loss":
-        labels, smoothing = batch["labels"].long(), options.get("label_smoothing", 0.0)
-        weights = torch.tensor(options["class_weights"], dtype=torch.float64) if "class_weights" in options else None
-        if smoothing == 0:
-            return functional.cross_entropy(outputs, labels, weights, reduction="none")
+def cross_entropies(options: dict, outputs: torch.Tensor, batch: Dict[str, torch.Tensor]) -> torch.Tensor:
+    labels, smoothing = batch["labels"].long(), options.get("label_smoothing", 0.0)
+    weights = torch.tensor(options["class_weights"], dtype=torch.float64) if "class_weights" in options else None
+    if batch.get("targets_are_probabilities"):
+        # torch weighs each probability by the weight of its class, the trainer all by their mean.
+        each = functional.cross_entropy(outputs, batch["targets"], reduction="none", label_smoothing=smoothing)
+        return each if weights is None else each * (batch["targets"] @ weights)
+    logits = outputs.movedim(-1, 1)  # a sample may have several labels
+    if smoothing == 0:
+        each = functional.cross_entropy(logits, labels, weights, reduction="none")
+    else:
         # torch weighs the smoothed share of a target by the weights of all classes, the trainer by that of the label.
-        smoothed = functional.cross_entropy(outputs, labels, reduction="none", label_smoothing=smoothing)
-        return smoothed if weights is None else smoothed * weights[labels]
+        each = functional.cross_entropy(logits, labels, reduction="none", label_smoothing=smoothing)
+        each = each if weights is None else each * weights[labels]
+    return each.reshape(len(outputs), -1).mean(1)
+
+
+def combined_losses(options: dict, outputs: torch.Tensor, batch: Dict[str, torch.Tensor],
+                    shapes: Dict[str, Tuple[int, ...]]) -> torch.Tensor:
+    """The sum of the losses of the outputs, which lie one behind the other, like their targets."""
+    parts = {each["output"]: each for each in options["parts"]}
+    total, first, first_target = 0.0, 0, 0
+    for name, shape in shapes.items():
+        count = int(np.prod(shape))
+        own = dict(batch)
+        if name not in options.get("with_labels", []):
+            own["targets"] = batch["targets"].flatten(1)[:, first_target:first_target + count].reshape(-1, *shape)
+            first_target += count
+        output = outputs[:, first:first + count].reshape(-1, *shape)
+        first += count
+        total = total + parts[name].get("weight", 1.0) * losses(parts[name]["loss"], output, own, {})
+    return total
+
+
+def losses(options: dict, outputs: torch.Tensor, batch: Dict[str, torch.Tensor], shapes: Dict[str, Tuple[int, ...]]) -> torch.Tensor:
+    """The loss of each sample. @param shapes  of the model's outputs"""
+    kind = options["kind"]
+    if kind == "combined_loss":
+        return combined_losses(options, outputs, batch, shapes)
+    if kind == "cross_entropy_loss":
+        return cross_entropies(options, outputs, batch)
     functions = {
         "binary_cross_entropy_loss": functional.binary_cross_entropy_with_logits,
         "mean_squared_error": functional.mse_loss,
@@ -45,7 +75,7 @@ def group_of(name: str, groups: List[dict]) -> dict:
     return {}
 
 
-def make_optimizer(model: models.Stack, options: dict, rate: float) -> torch.optim.Optimizer:
+def make_optimizer(model: torch.nn.Module, options: dict, rate: float) -> torch.optim.Optimizer:
     """A torch optimizer with a group for each parameter that is trained."""
     groups = []
     for each in model.tensors("parameter"):
@@ -120,7 +150,7 @@ class BatchStatistics:
     torch would move them in every pass; the trainer averages the passes' statistics and moves once.
     """
 
-    def __init__(self, model: models.Stack):
+    def __init__(self, model: torch.nn.Module):
         self.norms = [module for module in model.modules() if isinstance(module, torch.nn.BatchNorm1d)]
         self.moving = [self._read(norm) for norm in self.norms]
         self.sums = [[torch.zeros_like(values) for values in each] for each in self.moving]
@@ -144,6 +174,19 @@ class BatchStatistics:
             norm.running_var.copy_(moving[1] + momentum * (sums[1] - moving[1]))
 
 
+def joined(data: List[Tensors]) -> Dict[str, torch.Tensor]:
+    """The samples of several inputs, one behind the other; of a single input, as they are."""
+    parts: Dict[str, List[torch.Tensor]] = {}
+    for each in data:
+        for name, values in each.items():
+            parts.setdefault(name, []).append(torch.from_numpy(values))
+    result = {name: each[0] for name, each in parts.items() if len(each) == 1}
+    for name in parts.keys() - result.keys():
+        is_factor = name == "weights"
+        result[name] = torch.stack(parts[name]).prod(0) if is_factor else torch.cat([each.flatten(1) for each in parts[name]], 1)
+    return result
+
+
 def cut(whole: Tuple[int, int], parts: int) -> List[Tuple[int, int]]:
     begin, count = whole[0], whole[1] - whole[0]
     return [(begin + index * count // parts, begin + (index + 1) * count // parts) for index in range(parts)]
@@ -152,16 +195,18 @@ def cut(whole: Tuple[int, int], parts: int) -> List[Tuple[int, int]]:
 class Replay:
     """A training in torch from the trainer's initial values."""
 
-    def __init__(self, case: dict, data: Tensors, ours: Tensors):
+    def __init__(self, case: dict, data: List[Tensors], ours: Tensors):
         self.case, self.ours = case, ours
         self.options = case["options"]
-        self.data = {name: torch.from_numpy(values) for name, values in data.items()}
-        self.model = models.Stack(case["layers"], data["inputs"].shape[1:])
+        self.data = joined(data)
+        shape = tuple(self.data["inputs"].shape[1:])
+        self.model = make_model(case, shape)
+        self.output_shapes = self.model.output_shapes(shape)
         for kind in ("parameter", "statistic"):
             for each in self.model.tensors(kind):
                 each.assign(ours[f"{kind}.{each.name}"][0])
         self.model.train()
-        count, batch = len(data["inputs"]), self.options["global_batch"]
+        count, batch = len(self.data["inputs"]), self.options["global_batch"]
         self.steps_per_epoch = -(-count // batch)
         self.steps = self.options["epochs"] * self.steps_per_epoch
         rates = self.options["learning_rate"]
@@ -189,10 +234,19 @@ class Replay:
                 epoch_loss, epoch_samples = 0.0, 0
             yield {"loss": np.array(loss / count), "rate": np.array(rate), **self._tensors(step)}
 
-    def outputs(self) -> np.ndarray:
-        self.model.eval()
+    def results(self) -> Tensors:
+        """What the trainer computes after the training, with the average if the case evaluates with it."""
+        model = self.average.module if self.options.get("evaluate_with_ema") else self.model
+        model.eval()
         with torch.no_grad():
-            return self.model(self.data["inputs"]).numpy()
+            outputs = model(self.data["inputs"])
+            return {"outputs": outputs.numpy(), "evaluation": np.array([self._losses(outputs, self.data).mean().item()])}
+
+    def _losses(self, outputs: torch.Tensor, batch: Dict[str, torch.Tensor]) -> torch.Tensor:
+        """The loss of each sample, times its weight."""
+        facts = {"targets_are_probabilities": self.case.get("targets_are_probabilities", False)}
+        each = losses(self.case["loss"], outputs, {**batch, **facts}, self.output_shapes)
+        return each * batch["weights"] if "weights" in batch else each
 
     def _samples_of(self, step: int) -> int:
         batch = self.options["global_batch"]
@@ -223,12 +277,9 @@ class Replay:
         for begin, end in parts:
             rows = slice(first + begin, first + end)
             batch = {name: values[torch.from_numpy(order[rows])] for name, values in self.data.items()}
-            for place, layer in enumerate(self.model.layers):
-                if isinstance(layer, models.Dropout):
-                    layer.factors = torch.from_numpy(self.ours[f"mask.{place}"][rows])
-            each = losses(self.case["loss"], self.model(batch["inputs"]), batch)
-            if "weights" in batch:
-                each = each * batch["weights"]
+            for number, layer in self.model.dropouts().items():
+                layer.factors = torch.from_numpy(self.ours[f"mask.{number}"][rows])
+            each = self._losses(self.model(batch["inputs"]), batch)
             (each.sum() / count).backward()
             total += each.sum().item()
             if statistics:
@@ -250,13 +301,15 @@ class Replay:
             torch.nn.utils.clip_grad_norm_(trained, limit * (1 + 1e-6 / norm))
 
     def _tensors(self, step: int) -> Tensors:
-        found = {}
+        found: Tensors = {}
+        if (step + 1) % self.case.get("record_every", 1) != 0:
+            return found
         for kind in ("parameter", "statistic"):
             for each in self.model.tensors(kind):
                 name = f"{kind}.{each.name}"
-                found[name] = each.values(self.ours[name][step + 1].shape)
+                found[name] = each.values(self.ours[name].shape[1:])
         if self.average:
             for each in self.average.module.tensors("parameter"):
                 name = f"average.{each.name}"
-                found[name] = each.values(self.ours[name][step].shape)
+                found[name] = each.values(self.ours[name].shape[1:])
         return found
