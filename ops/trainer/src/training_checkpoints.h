@@ -15,9 +15,9 @@ namespace farandole::trainer {
 template <class Scalar>
 class TrainingCheckpoints {
  public:
-  /// All references must outlive this object.
+  /// All references must outlive this object. @param has_test  the training has a test set
   TrainingCheckpoints(Communicator& communicator, Model<Scalar>& model, Optimizer<Scalar>& optimizer,
-                      const TrainerOptions& options, const BatchPlan& plan);
+                      const TrainerOptions& options, const BatchPlan& plan, bool has_test);
 
   /// Prepares the directory, resumes if the options ask for that, and copies rank 0's state to all replicas.
   /// Collective; blocks. Returns the position in training; `metrics` and `options` on rank 0 only. @throws
@@ -27,6 +27,9 @@ class TrainingCheckpoints {
   bool is_needed(std::int64_t training_step) const { return store_ && last_saved_ != training_step; }
   /// Writes a checkpoint, which `is_needed`. Collective; blocks. @throws DataError  on all ranks
   void save(CheckpointState state);
+  /// Lets the link `best` name the checkpoint of a training step, which exists. Collective; blocks.
+  /// @throws DataError  on all ranks
+  void mark_best(std::int64_t training_step);
   /// Path of the checkpoint of a training step.
   std::filesystem::path path_of(std::int64_t training_step) const { return store_->path_of(training_step); }
   const std::filesystem::path& resumed_from() const { return resumed_from_; }
