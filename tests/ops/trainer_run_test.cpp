@@ -333,6 +333,89 @@ TEST(Checkpoints, TheBestIsWrittenEvenWhereNoneIsDue) {
   EXPECT_EQ(files_of(directory.path()).size(), 3U) << "best, its checkpoint, and the last one";
 }
 
+TEST(Checkpoints, ABestEpochThatAStopLeftUnevaluatedIsMarked) {
+  const TemporaryDirectory directory;
+  TrainerOptions options = getting_worse();
+  options.checkpoints = {.directory = directory.path(), .keep = 1, .keep_best = true};
+  // Stops after the last training step of the first epoch, before the evaluation.
+  options.stop_requested = [asked = 0]() mutable { return ++asked == kPerEpoch; };
+  follow(1, options);
+  EXPECT_THAT(files_of(directory.path()), ElementsAre("step-000008"));
+
+  // The resumed training evaluates that epoch first.
+  options.checkpoints.resume = true;
+  options.stop_requested = nullptr;
+  options.max_steps = kPerEpoch + 1;
+  follow(1, options);
+  EXPECT_THAT(files_of(directory.path()), ElementsAre("best", "step-000008", "step-000009"));
+  EXPECT_EQ(std::filesystem::read_symlink(directory.path() / "best"), "step-000008");
+}
+
+TEST(Checkpoints, OfStepsOrTimeNeedADirectory) {
+  TrainerOptions options = options_for(3);
+  options.checkpoints.every_steps = 1;
+  EXPECT_THAT(errors_of<InvalidArgument>(2, options), testing::Each(testing::HasSubstr("need a checkpoint directory")));
+  options.checkpoints.every_steps = 0;
+  options.checkpoints.every_minutes = 1;
+  EXPECT_THAT(errors_of<InvalidArgument>(2, options), testing::Each(testing::HasSubstr("need a checkpoint directory")));
+}
+
+TEST(Fit, GoesOnAfterAnExceptionWithTheSumsOfTheEpoch) {
+  run_replicas(1, [](Communicator& replica) {
+    const test::Data data;
+    TrainerOptions options = options_for(kPerEpoch);
+    double sum = 0;
+    int broken = 3;
+    options.on_step = [&](const StepReport& report) {
+      const std::int64_t samples = report.training_step < kPerEpoch ? 32 : 26;
+      sum += report.loss * static_cast<double>(samples);
+      if (report.training_step == broken) throw std::runtime_error("no more coffee");
+    };
+    Trainer<double> trainer(replica, Model<double>(test::kImage, test::mlp<double>()), data.training, data.test,
+                            options);
+    EXPECT_THROW(trainer.fit(), std::runtime_error);
+    EXPECT_EQ(trainer.training_steps(), broken);
+    const EpochReport report = trainer.fit();
+    EXPECT_EQ(report.metrics.at(0).sums.at(1), 250) << "the epoch's metrics cover all its samples";
+    EXPECT_NEAR(report.loss, sum / 250, 1e-12);
+  });
+}
+
+TEST(EarlyStopping, NeedsAveraging) {
+  TrainerOptions options = options_for(3);
+  options.averaging = false;
+  options.monitor.patience = 1;
+  EXPECT_THAT(errors_of<InvalidArgument>(2, options),
+              testing::Each(testing::HasSubstr("without averaging the replicas share nothing")));
+}
+
+TEST(Resume, WithAnotherMonitorForgetsTheBestResult) {
+  const TemporaryDirectory directory;
+  TrainerOptions options = options_for(2 * kPerEpoch);
+  options.evaluate_every = 1;
+  options.checkpoints = {.directory = directory.path(), .keep = 1, .keep_best = true};
+  follow(1, options);
+  // No accuracy is so much larger than any loss.
+  options.monitor = {.value = "accuracy", .higher_is_better = true, .min_delta = 1};
+  options.checkpoints.resume = true;
+  options.max_steps = 3 * kPerEpoch;
+  follow(1, options);
+  EXPECT_EQ(std::filesystem::read_symlink(directory.path() / "best"), "step-000024");
+}
+
+TEST(Resume, WithATestSetForgetsTheBestTrainingResult) {
+  const TemporaryDirectory directory;
+  TrainerOptions options = options_for(2 * kPerEpoch);
+  options.monitor = {.value = "accuracy", .higher_is_better = true, .min_delta = 0.9};
+  options.checkpoints = {.directory = directory.path(), .keep = 1, .keep_best = true};
+  follow(1, options);
+  options.evaluate_every = 1;  // the test set's results count from now on
+  options.checkpoints.resume = true;
+  options.max_steps = 3 * kPerEpoch;
+  follow(1, options);
+  EXPECT_EQ(std::filesystem::read_symlink(directory.path() / "best"), "step-000024");
+}
+
 TEST(Resume, TellsWhatHasChanged) {
   const TemporaryDirectory directory;
   TrainerOptions options = options_for(0);
