@@ -45,9 +45,13 @@ long takers_of_sigterm() {
 TEST(KernelThreads, TheProgramHasItsNumberAfterEachCall) {
   run_replicas(1, [](Communicator& replica) {
     omp_set_num_threads(kOfTheProgram);
-    int within = 0;
+    omp_set_dynamic(1);  // as OMP_DYNAMIC=true, with which oneDNN may wait for threads that OpenMP has not started
+    int within = 0, dynamic_within = -1;
     TrainerOptions options = with_threads();
-    options.on_step = [&](const StepReport&) { within = omp_get_max_threads(); };
+    options.on_step = [&](const StepReport&) {
+      within = omp_get_max_threads();
+      dynamic_within = omp_get_dynamic();
+    };
     const Data data;
     const long takers = takers_of_sigterm();
     Trainer<double> trainer(replica, Model<double>(kImage, mlp<double>()), data.training, data.test, options);
@@ -55,6 +59,9 @@ TEST(KernelThreads, TheProgramHasItsNumberAfterEachCall) {
     trainer.fit();
     EXPECT_EQ(omp_get_max_threads(), kOfTheProgram) << "after fit";
     EXPECT_EQ(within, kOfTheTrainer);
+    EXPECT_EQ(dynamic_within, 0);
+    EXPECT_NE(omp_get_dynamic(), 0) << "after fit";
+    omp_set_dynamic(0);
     trainer.evaluate(*data.test);
     EXPECT_EQ(omp_get_max_threads(), kOfTheProgram) << "after evaluate";
     EXPECT_EQ(takers_of_sigterm(), takers) << "kernel threads leave signals to the program";

@@ -207,5 +207,37 @@ TEST(OwnShards, OfOtherSizesAreNoResume) {
   EXPECT_THAT(errors_of<InvalidArgument>(3, keep, moved({9, 23, 40})), Each(HasSubstr("own shards")));
 }
 
+/// Samples whose classes have these names.
+std::shared_ptr<const Dataset> named(const std::vector<std::string>& names) {
+  return memory_dataset({.shape = kImage,
+                         .inputs = std::vector<float>(64 * 64, 1.0F),
+                         .labels = std::vector<std::int32_t>(64, 1),
+                         .classes = kClasses,
+                         .class_names = names});
+}
+
+TEST(ClassNames, AreComparedAcrossShards) {
+  run_replicas(2, [&](Communicator& replica) {
+    const auto mine = named({"ant", "bee", replica.rank() == 0 ? "cat" : "cow", "dog"});
+    EXPECT_THAT(message_of<Mismatch>([&] {
+                  Trainer<double>(replica, Model<double>(kImage, mlp<double>()), mine, nullptr, with_shards(3));
+                }),
+                HasSubstr("the names of the classes of the training data"));
+  });
+}
+
+TEST(ClassNames, AreComparedBetweenTrainingAndTest) {
+  const auto training = named({"ant", "bee", "cat", "dog"}), test = named({"bee", "ant", "cat", "dog"});
+  run_replicas(2, [&](Communicator& replica) {
+    const auto model = [] { return Model<double>(kImage, mlp<double>()); };
+    EXPECT_THAT(message_of<InvalidArgument>([&] { Trainer<double>(replica, model(), training, test, options_for(3)); }),
+                HasSubstr("class 0 is 'bee' in the test data, but 'ant' in the training data"));
+    Trainer<double> trainer(replica, model(), training, training, options_for(3));
+    EXPECT_THAT(message_of<InvalidArgument>([&] { trainer.evaluate(*test); }),
+                HasSubstr("class 0 is 'bee' in the data to evaluate"));
+    EXPECT_NO_THROW(trainer.evaluate(*synthetic_dataset(20, kImage, kClasses, kSeed))) << "classes without names";
+  });
+}
+
 }  // namespace
 }  // namespace farandole::trainer

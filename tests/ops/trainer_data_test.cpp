@@ -101,6 +101,38 @@ TEST(AugmentedTraining, EvaluatesTheSamplesUnchanged) {
   });
 }
 
+/// Has probabilities of the classes, but does not say so in its batches.
+class Forgetful final : public Dataset {
+ public:
+  std::int64_t size() const override { return 64; }
+  const Shape& shape() const override { return kImage; }
+  std::int32_t classes() const override { return kClasses; }
+  const Shape& target_shape() const override { return target_shape_; }
+  bool targets_are_probabilities() const override { return true; }
+  void gather(std::span<const std::uint32_t> samples, Batch<float>& batch) const override {
+    const auto count = static_cast<std::int64_t>(samples.size());
+    batch.inputs.resize(count, kImage);
+    batch.targets.resize(count, target_shape_);
+    std::fill(batch.inputs.values().begin(), batch.inputs.values().end(), 0.0F);
+    std::fill(batch.targets.values().begin(), batch.targets.values().end(), 0.25F);
+    batch.labels.assign(samples.size(), 1);
+  }
+
+ private:
+  const Shape target_shape_{kClasses};
+};
+
+TEST(Probabilities, AreUsedIfTheDatasetHasThem) {
+  const auto data = std::make_shared<const Forgetful>();
+  TrainerOptions options = options_for(60);
+  options.learning_rate.base = 0.5;
+  run_replicas(1, [&](Communicator& replica) {
+    Trainer<double> trainer(replica, Model<double>(kImage, mlp<double>()), data, nullptr, options);
+    EXPECT_NEAR(trainer.fit().loss, std::log(4), 0.01) << "with labels alone the loss would come near 0";
+    EXPECT_NEAR(trainer.evaluate(*data).loss, std::log(4), 0.01);
+  });
+}
+
 TEST(AugmentedTraining, OptionsAreCompared) {
   std::vector<std::string> messages(2);
   run_replicas(2, [&](Communicator& replica) {

@@ -12,6 +12,7 @@
 #include "farandole/trainer/outputs.h"
 #include "farandole/trainer/parameters.h"
 #include "farandole/trainer/random.h"
+#include "message_of.h"
 #include "small_training.h"
 #include "trainer_files.h"
 
@@ -160,6 +161,21 @@ TEST(TrainGraph, LearnsBothOutputs) {
   EXPECT_LT(one.losses.back(), one.losses.front() / 2);
   EXPECT_GT(one.report.test->metric("close.accuracy"), 0.85);
   EXPECT_GT(two.report.test->metric("close.accuracy"), 0.85);
+}
+
+TEST(TrainGraph, SeveralOutputsNeedALossAndHaveNoDefaultMetric) {
+  const auto data = pairs();
+  run_replicas(2, [&](Communicator& replica) {
+    const std::string message = farandole::test::message_of<InvalidArgument>(
+        [&] { Trainer<double>(replica, siamese<double>(), data, data, options_for(3)); });
+    EXPECT_TRUE(contains(message, "combined_loss")) << message;
+    Model<double> model = siamese<double>();
+    const OutputParts parts{model.outputs(), {"close"}};
+    const auto loss = combined_loss<double>(
+        parts, {{"close", cross_entropy_loss<double>()}, {"difference", mean_squared_error<double>()}});
+    Trainer<double> trainer(replica, std::move(model), data, data, options_for(3), loss);
+    EXPECT_TRUE(trainer.fit().metrics.empty()) << "the largest of all four outputs is no class";
+  });
 }
 
 TEST(TrainGraph, CheckpointsDescribeTheModel) {

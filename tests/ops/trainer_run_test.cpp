@@ -348,6 +348,71 @@ TEST(Checkpoints, TheBestIsKnownThoughAStopLeftItsEvaluationOut) {
   EXPECT_EQ(std::filesystem::read_symlink(directory.path() / "best"), "step-000016");
 }
 
+TEST(Checkpoints, OfStepsOrTimeNeedADirectory) {
+  TrainerOptions options = options_for(3);
+  options.checkpoints.every_steps = 1;
+  EXPECT_THAT(errors_of<InvalidArgument>(2, options), testing::Each(testing::HasSubstr("need a checkpoint directory")));
+  options.checkpoints.every_steps = 0;
+  options.checkpoints.every_minutes = 1;
+  EXPECT_THAT(errors_of<InvalidArgument>(2, options), testing::Each(testing::HasSubstr("need a checkpoint directory")));
+}
+
+TEST(Fit, GoesOnAfterAnExceptionWithTheSumsOfTheEpoch) {
+  run_replicas(1, [](Communicator& replica) {
+    const test::Data data;
+    TrainerOptions options = options_for(kPerEpoch);
+    double sum = 0;
+    int broken = 3;
+    options.on_step = [&](const StepReport& report) {
+      const std::int64_t samples = report.training_step < kPerEpoch ? 32 : 26;
+      sum += report.loss * static_cast<double>(samples);
+      if (report.training_step == broken) throw std::runtime_error("no more coffee");
+    };
+    Trainer<double> trainer(replica, Model<double>(test::kImage, test::mlp<double>()), data.training, data.test,
+                            options);
+    EXPECT_THROW(trainer.fit(), std::runtime_error);
+    EXPECT_EQ(trainer.training_steps(), broken);
+    const EpochReport report = trainer.fit();
+    EXPECT_EQ(report.metrics.at(0).sums.at(1), 250) << "the epoch's metrics cover all its samples";
+    EXPECT_NEAR(report.loss, sum / 250, 1e-12);
+  });
+}
+
+TEST(EarlyStopping, NeedsAveraging) {
+  TrainerOptions options = options_for(3);
+  options.averaging = false;
+  options.monitor.patience = 1;
+  EXPECT_THAT(errors_of<InvalidArgument>(2, options),
+              testing::Each(testing::HasSubstr("without averaging the replicas share nothing")));
+}
+
+TEST(Resume, WithAnotherMonitorForgetsTheBestResult) {
+  const TemporaryDirectory directory;
+  TrainerOptions options = options_for(2 * kPerEpoch);
+  options.evaluate_every = 1;
+  options.checkpoints = {.directory = directory.path(), .keep = 1, .keep_best = true};
+  follow(1, options);
+  // No accuracy is so much larger than any loss.
+  options.monitor = {.value = "accuracy", .higher_is_better = true, .min_delta = 1};
+  options.checkpoints.resume = true;
+  options.max_steps = 3 * kPerEpoch;
+  follow(1, options);
+  EXPECT_EQ(std::filesystem::read_symlink(directory.path() / "best"), "step-000024");
+}
+
+TEST(Resume, WithATestSetForgetsTheBestTrainingResult) {
+  const TemporaryDirectory directory;
+  TrainerOptions options = options_for(2 * kPerEpoch);
+  options.monitor = {.value = "accuracy", .higher_is_better = true, .min_delta = 0.9};
+  options.checkpoints = {.directory = directory.path(), .keep = 1, .keep_best = true};
+  follow(1, options);
+  options.evaluate_every = 1;  // the test set's results count from now on
+  options.checkpoints.resume = true;
+  options.max_steps = 3 * kPerEpoch;
+  follow(1, options);
+  EXPECT_EQ(std::filesystem::read_symlink(directory.path() / "best"), "step-000024");
+}
+
 TEST(Resume, TellsWhatHasChanged) {
   const TemporaryDirectory directory;
   TrainerOptions options = options_for(0);

@@ -196,6 +196,10 @@ void Augmented::write_soft_classes(Batch<Scalar>& batch) const {
   batch.targets.resize(batch.inputs.samples(), target_shape_);
   std::fill(batch.targets.values().begin(), batch.targets.values().end(), Scalar{0});
   for (std::size_t i = 0; i < batch.labels.size(); ++i) {
+    if (batch.labels[i] < 0 || batch.labels[i] >= classes()) {
+      throw InvalidArgument(
+          fmt::format("mixup: a sample has label {}, which is not in [0, {})", batch.labels[i], classes()));
+    }
     batch.targets.data()[static_cast<std::int64_t>(i) * target_shape_[0] + batch.labels[i]] = 1;
   }
 }

@@ -58,6 +58,7 @@ void BatchSource<Scalar>::gather(std::int64_t index, MicroBatch<Scalar>& result)
     std::copy_n(batch.begin() + first, result.part.count, result.samples.begin());
   }
   data_.gather_for_training(result.samples, {plan_.seed(), epoch}, result.batch);
+  result.batch.targets_are_probabilities = data_.targets_are_probabilities();
 }
 
 template class BatchSource<float>;

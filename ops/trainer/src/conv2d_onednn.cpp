@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "convolution.h"
+#include "full_teams.h"
 #include "onednn.h"
 #include "vectorized.h"
 
@@ -289,6 +290,7 @@ class OneDnnConvolution final : public Convolution<float> {
 
   /// Runs the steps with scratch memory that all plans of this layer share.
   void run(std::vector<Step>& steps) {
+    const FullTeams full_teams;
     for (Step& step : steps) {
       memory& scratch = step.arguments.at(DNNL_ARG_SCRATCHPAD);
       const std::size_t needed = scratch.get_desc().get_size();

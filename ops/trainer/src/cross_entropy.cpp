@@ -136,6 +136,10 @@ class CrossEntropy final : public Loss<Scalar> {
   double evaluate(const Tensor<Scalar>& outputs, const Batch<Scalar>& batch, double scale,
                   Tensor<Scalar>* gradient) const override {
     if (batch.targets_are_probabilities) {
+      if (batch.targets.size() != outputs.size()) {
+        throw InvalidArgument(fmt::format("the loss cross_entropy: {} outputs, but {} probabilities", outputs.size(),
+                                          batch.targets.size()));
+      }
       return soft_cross_entropy(outputs, batch.targets,
                                 {options_.label_smoothing, options_.class_weights, batch.weights}, scale, gradient);
     }

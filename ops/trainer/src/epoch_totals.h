@@ -37,6 +37,11 @@ struct EpochTotals {
 
   double input_waiting_share() const { return training.count() > 0 ? input_waiting / training : 0; }
 
+  /// Begins a call: the sums over the epoch stay.
+  void restart_times() {
+    trained = 0;
+    training = exposed = input_waiting = Seconds{0};
+  }
   /// Adds the times and the number of samples of this call.
   void add_time_of(const EpochTotals& other) {
     training += other.training;

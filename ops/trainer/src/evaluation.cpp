@@ -2,6 +2,7 @@
 #include "evaluation.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -24,6 +25,7 @@ void for_each_batch(const Dataset& data, Range range, std::int64_t batch, Batch<
     samples.resize(static_cast<std::size_t>(std::min(batch, range.first + range.count - first)));
     std::iota(samples.begin(), samples.end(), static_cast<std::uint32_t>(first));
     source.gather(samples, gathered);
+    gathered.targets_are_probabilities = source.targets_are_probabilities();
     use(first);
   }
 }
@@ -100,7 +102,7 @@ Evaluation evaluate(Communicator& communicator, Model<Scalar>& model, const Loss
   });
   const auto [loss_sum, of_metrics] = sums.reduce(communicator);
   const std::span<const double> metric_sums(of_metrics);
-  return {.loss = part.samples > 0 ? loss_sum / static_cast<double>(part.samples) : 0,
+  return {.loss = part.samples > 0 ? loss_sum / static_cast<double>(part.samples) : std::nan(""),
           .metrics = call_program(communicator, "Metric::value", [&] { return metrics.results(metric_sums); })};
 }
 

@@ -10,6 +10,7 @@
 #include "farandole/internal/library_thread.h"
 #include "farandole/internal/limits.h"
 #include "farandole/trainer/trainer.h"
+#include "full_teams.h"
 
 namespace farandole::trainer {
 
@@ -19,11 +20,12 @@ inline int kernel_threads(const TrainerOptions& options, const Communicator& com
   return options.deterministic ? 1 : std::max(1, usable_cores() / communicator.placement().local_size);
 }
 
-/// Sets the number of OpenMP threads of the calling thread; the destructor restores the old number.
+/// Sets the number of OpenMP threads of the calling thread, and has OpenMP start all of them; the destructor restores
+/// the old settings.
 class KernelThreads {
  public:
   explicit KernelThreads(int threads) : former_(omp_get_max_threads()) {
-    omp_set_num_threads(threads);
+    omp_set_num_threads(std::min(threads, omp_get_thread_limit()));
     // OpenMP starts its threads in the first parallel region and keeps them: start them here, with signals blocked.
     const SignalsBlocked for_threads_of_openmp;
     std::atomic<int> started{0};
@@ -37,6 +39,7 @@ class KernelThreads {
   KernelThreads& operator=(const KernelThreads&) = delete;
 
  private:
+  const FullTeams full_teams_;
   const int former_;
 };
 

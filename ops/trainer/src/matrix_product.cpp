@@ -5,6 +5,7 @@
 
 #include <new>
 
+#include "full_teams.h"
 #include "matrix.h"
 #include "onednn.h"
 
@@ -15,6 +16,7 @@ void multiply(const Factor<float>& left, const Factor<float>& right, bool add, f
   const std::int64_t inner = left.transposed ? left.rows : left.columns;
   const std::int64_t columns = right.transposed ? right.rows : right.columns;
   bound_onednn_isa();
+  const FullTeams full_teams;
   const dnnl_status_t status = dnnl_sgemm(left.transposed ? 'T' : 'N', right.transposed ? 'T' : 'N', rows, columns,
                                           inner, 1.0F, left.values, left.row_stride(), right.values, right.row_stride(),
                                           add ? 1.0F : 0.0F, result, stride > 0 ? stride : columns);

@@ -73,7 +73,7 @@ class MemoryDataset final : public Dataset {
       throw InvalidArgument(fmt::format("targets of shape {} cannot be the probabilities of {} classes",
                                         describe(samples_.target_shape), samples_.classes));
     }
-    if (!samples_.targets.empty()) {
+    if (!samples_.targets.empty() || !samples_.target_shape.empty()) {
       check_count(fmt::format("targets of shape {}", describe(samples_.target_shape)), samples_.targets.size(), size_,
                   target_elements());
     }

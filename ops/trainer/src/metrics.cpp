@@ -135,8 +135,14 @@ class ConfusionMatrix final : public ClassMetric<Scalar> {
 
  private:
   void add_label(std::span<const Scalar> outputs, std::size_t label, std::span<double> sums) const override {
-    const auto predicted = std::max_element(outputs.begin(), outputs.end()) - outputs.begin();
-    sums[label * outputs.size() + static_cast<std::size_t>(predicted)] += 1;
+    // NaN is less than every number, but the label's NaN is less than every other NaN.
+    std::size_t predicted = label;
+    for (std::size_t c = outputs.size(); c-- > 0;) {
+      if (c == label) continue;
+      const bool is_larger = c < predicted ? !(outputs[c] < outputs[predicted]) : outputs[c] > outputs[predicted];
+      if (std::isnan(outputs[predicted]) || (!std::isnan(outputs[c]) && is_larger)) predicted = c;
+    }
+    sums[label * outputs.size() + predicted] += 1;
   }
 };
 

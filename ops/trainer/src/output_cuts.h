@@ -30,6 +30,10 @@ struct OutputCut {
     part.weights = batch.weights;
     if (has_labels) {
       part.labels = batch.labels;
+      part.targets_are_probabilities = batch.targets_are_probabilities;
+      if (!batch.targets_are_probabilities) return;
+      part.targets.resize(batch.targets.samples(), batch.targets.shape());
+      copy_values(batch.targets, part.targets);
     } else {
       part.targets.resize(batch.targets.samples(), shape);
       copy_columns(batch.targets.samples(), batch.targets.data(), target, part.targets.data(),
@@ -41,7 +45,8 @@ struct OutputCut {
 /// @throws InvalidArgument  there are no outputs, or `parts.with_labels` names no output
 std::vector<OutputCut> cuts_of(const OutputParts& parts);
 
-/// Calls `check(data of the output)` with the data as the output sees them: with classes, or with its targets.
+/// Calls `check(data of the output)` with the data as the output sees them: with classes and their probabilities, or
+/// with its targets.
 /// @param what  name of the data for messages
 /// @throws InvalidArgument  as `check`, with the name of the output before its text; or the data's targets do not have
 /// as many elements as the outputs without labels

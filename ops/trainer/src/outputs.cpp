@@ -18,12 +18,15 @@ namespace {
 class CutData final : public Dataset {
  public:
   CutData(const Dataset& data, const OutputCut& cut)
-      : data_(data), has_labels_(cut.has_labels), target_shape_(cut.has_labels ? Shape{} : cut.shape) {}
+      : data_(data), has_labels_(cut.has_labels), target_shape_(cut.shape) {
+    if (cut.has_labels) target_shape_ = targets_are_probabilities() ? data.target_shape() : Shape{};
+  }
   std::int64_t size() const override { return data_.size(); }
   const Shape& shape() const override { return data_.shape(); }
   std::int32_t classes() const override { return has_labels_ ? data_.classes() : 0; }
   std::int64_t labels_per_sample() const override { return data_.labels_per_sample(); }
   const Shape& target_shape() const override { return target_shape_; }
+  bool targets_are_probabilities() const override { return has_labels_ && data_.targets_are_probabilities(); }
   void gather(std::span<const std::uint32_t>, Batch<float>&) const override {
     throw InvalidArgument("the check of a loss or metric must not read samples");
   }
@@ -31,7 +34,7 @@ class CutData final : public Dataset {
  private:
   const Dataset& data_;
   const bool has_labels_;
-  const Shape target_shape_;
+  Shape target_shape_;
 };
 
 std::size_t place_of(const std::vector<OutputCut>& cuts, const std::string& output) {
@@ -171,6 +174,12 @@ void check_cut(const OutputCut& cut, const Shape& output, const Dataset& data, c
   if (elements(output) != cut.output.width) {
     refuse(fmt::format("the model's output is {}, but the outputs of the loss or metric have {} elements together",
                        describe(output), cut.output.width));
+  }
+  if (!cut.has_labels && data.targets_are_probabilities()) {
+    refuse(
+        fmt::format("the targets of {} are probabilities of classes, as with mixup, so they cannot be compared with "
+                    "an output without labels",
+                    what));
   }
   const std::int64_t targets = data.target_shape().empty() ? 0 : elements(data.target_shape());
   if (!cut.has_labels && targets != cut.target.width) {

@@ -197,9 +197,14 @@ std::vector<SharedFact> facts_of(const Dataset* data, const std::string& what, b
       {fmt::format("the number of classes of {}", what), std::to_string(data->classes()), advice},
       {fmt::format("the labels per sample of {}", what), std::to_string(data->labels_per_sample()), advice},
       {fmt::format("the shape of the targets of {}", what),
-       data->target_shape().empty() ? "none" : describe(data->target_shape()), advice}};
+       data->target_shape().empty() ? "none" : describe(data->target_shape()), advice},
+      {fmt::format("the names of the classes of {}", what),
+       data->class_names().empty() ? "none" : fmt::format("{}", fmt::join(data->class_names(), ", ")), advice},
+      {fmt::format("whether the targets of {} are probabilities", what), text(data->targets_are_probabilities()),
+       advice}};
   if (own_shards) return facts;
   facts.insert(facts.begin(), {fmt::format("the number of samples of {}", what), std::to_string(data->size()), advice});
+  facts.push_back({fmt::format("whether {} can only be read in order", what), text(data->is_sequential()), advice});
   facts.push_back({fmt::format("the checksum of {}", what), fmt::format("{:08x}", data->checksum()), advice});
   return facts;
 }

@@ -39,17 +39,22 @@ Trainer<Scalar>::Trainer(Communicator communicator, Model<Scalar> model, std::sh
   if (!communicator.valid()) {
     throw InvalidArgument("a trainer needs a communicator; this one is empty: never assigned, or moved from");
   }
-  if (!loss) loss = cross_entropy_loss<Scalar>();
   std::vector<SharedFact> facts;
   agree(communicator, [&] {
     if (!training) throw InvalidArgument("a trainer needs training data");
+    const bool one_output = model.outputs().size() == 1;
+    if (!loss && !one_output) {
+      throw InvalidArgument(
+          "a model with several outputs needs a loss for each; pass combined_loss, or a loss of your own");
+    }
+    if (!loss) loss = cross_entropy_loss<Scalar>();
     facts = facts_of(options);
     append(facts, facts_of(training.get(), kTrainingData, options.data.own_shards));
     append(facts, facts_of(test.get(), kTestData, options.data.own_shards));
     append(facts, facts_of_rule<Scalar>(options.optimizer));
     append(facts, facts_of(model));
     facts.push_back({"the loss", loss->name()});
-    if (metrics.empty()) metrics = default_metrics<Scalar>(model.output_shape(), *training);
+    if (metrics.empty() && one_output) metrics = default_metrics<Scalar>(model.output_shape(), *training);
     append(facts, facts_of(metrics));
   });
   require_same(communicator, facts);
@@ -98,6 +103,7 @@ Evaluation Trainer<Scalar>::evaluate(const Dataset& dataset) {
   state.check_to_use(dataset, what, [&] {
     state.loss->check(state.model.output_shape(), dataset, what);
     state.metrics.check(state.model.output_shape(), dataset, what);
+    check_same_classes(*state.training, dataset, what);
   });
   const KernelThreads threads(kernel_threads(state.options, state.communicator));
   return state.evaluate(dataset);

@@ -96,12 +96,43 @@ void check_monitor(const MonitorOptions& monitor, const std::vector<std::string>
                                     monitor.value, fmt::join(known, ", ")));
 }
 
+void check_checkpoints(const CheckpointOptions& checkpoints) {
+  at_least("the distance between checkpoints in epochs", checkpoints.every_epochs, 0);
+  at_least("the distance between checkpoints in training steps", checkpoints.every_steps, 0);
+  if (!(checkpoints.every_minutes >= 0) || !std::isfinite(checkpoints.every_minutes)) {
+    throw InvalidArgument(fmt::format("checkpoints every {} minutes; the number must be finite and at least 0",
+                                      checkpoints.every_minutes));
+  }
+  at_least("the number of checkpoints to keep", checkpoints.keep, 1);
+  const bool has_directory = !checkpoints.directory.empty();
+  if (!has_directory && (checkpoints.every_steps > 0 || checkpoints.every_minutes > 0)) {
+    throw InvalidArgument("checkpoints after training steps or minutes need a checkpoint directory");
+  }
+  if (checkpoints.resume && !has_directory) {
+    throw InvalidArgument("resuming needs a checkpoint directory");
+  }
+  if (checkpoints.keep_best && !has_directory) {
+    throw InvalidArgument("keeping the best checkpoint needs a checkpoint directory");
+  }
+}
+
 }  // namespace
 
 void check_data(const Dataset& data, const std::string& what, const Shape& model_input) {
   if (data.shape() == model_input) return;
   throw InvalidArgument(fmt::format("the model takes samples of shape {}, but those of {} are {}",
                                     describe(model_input), what, describe(data.shape())));
+}
+
+void check_same_classes(const Dataset& training, const Dataset& data, const std::string& what) {
+  const std::vector<std::string>&names = training.class_names(), &others = data.class_names();
+  for (std::size_t index = 0; index < std::min(names.size(), others.size()); ++index) {
+    if (names[index] == others[index]) continue;
+    throw InvalidArgument(
+        fmt::format("class {} is '{}' in {}, but '{}' in {}; give the names of the training data's classes to the "
+                    "other data, so that a class has the same number in both",
+                    index, others[index], what, names[index], kTrainingData));
+  }
 }
 
 void check(const TrainerOptions& options, const TrainingFacts& facts) {
@@ -120,28 +151,18 @@ void check(const TrainerOptions& options, const TrainingFacts& facts) {
   check_batches(options, facts);
   if (options.deterministic) check_deterministic(options, facts.replicas);
   check_data(facts.training, kTrainingData, facts.model_input);
-  if (facts.test != nullptr) check_data(*facts.test, kTestData, facts.model_input);
-  const CheckpointOptions& checkpoints = options.checkpoints;
-  at_least("the distance between checkpoints in epochs", checkpoints.every_epochs, 0);
-  at_least("the distance between checkpoints in training steps", checkpoints.every_steps, 0);
-  if (!(checkpoints.every_minutes >= 0) || !std::isfinite(checkpoints.every_minutes)) {
-    throw InvalidArgument(fmt::format("checkpoints every {} minutes; the number must be finite and at least 0",
-                                      checkpoints.every_minutes));
+  if (facts.test != nullptr) {
+    check_data(*facts.test, kTestData, facts.model_input);
+    check_same_classes(facts.training, *facts.test, kTestData);
   }
-  at_least("the number of checkpoints to keep", checkpoints.keep, 1);
-  if (checkpoints.resume && checkpoints.directory.empty()) {
-    throw InvalidArgument("resuming needs a checkpoint directory");
-  }
-  if (checkpoints.keep_best && checkpoints.directory.empty()) {
-    throw InvalidArgument("keeping the best checkpoint needs a checkpoint directory");
-  }
+  check_checkpoints(options.checkpoints);
   check_monitor(options.monitor, facts.metrics);
-  if (!options.averaging && facts.replicas > 1 && options.stop_requested) {
+  if (!options.averaging && facts.replicas > 1 && (options.stop_requested || options.monitor.patience > 0)) {
     throw InvalidArgument(
         "without averaging the replicas share nothing in a training step, so they cannot stop together; "
-        "leave stop_requested empty");
+        "leave stop_requested empty, and monitor.patience at 0");
   }
-  if (!options.averaging && !checkpoints.directory.empty()) {
+  if (!options.averaging && !options.checkpoints.directory.empty()) {
     throw InvalidArgument("without averaging each replica has a model of its own, which checkpoints cannot keep");
   }
 }

@@ -28,6 +28,10 @@ struct TrainingFacts {
 /// "the training data"   @throws InvalidArgument
 void check_data(const Dataset& data, const std::string& what, const Shape& model_input);
 
+/// Checks that each class has the same name as in the training data, if both have names.
+/// @param what  as for `check_data`   @throws InvalidArgument
+void check_same_classes(const Dataset& training, const Dataset& data, const std::string& what);
+
 /// Checks the options, and that the model can take the data. @throws InvalidArgument  lists the valid choices
 /// @throws Unsupported  the combination of options is not available
 void check(const TrainerOptions& options, const TrainingFacts& facts);

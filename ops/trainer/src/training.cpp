@@ -41,16 +41,16 @@ Training<Scalar>::Training(Communicator world, Model<Scalar> network, std::share
       optimizer(options.optimizer, model.parameter_layout(), model.parameters().size()),
       rate(communicator, options, test != nullptr, loader.batches_per_epoch(), total_steps(), last_step()),
       monitor(options, test != nullptr),
-      checkpoints(communicator, model, optimizer, options, loader.plan()),
+      checkpoints(communicator, model, optimizer, options, loader.plan(), test != nullptr),
       checkpoint_schedule(options.checkpoints),
       step(communicator, model, *loss, metrics, loader, options) {
   const KernelThreads threads(kernel_threads(options, communicator));
   if (options.initialize) model.initialize(options.seed);
   const CheckpointState state = checkpoints.open();
   steps_done = state.training_step;
-  resumed.loss_sum = state.loss_sum;
-  resumed.metrics = metrics.restored(communicator, state.metrics);
-  resumed.samples = state.position;
+  current.loss_sum = state.loss_sum;
+  current.metrics = metrics.restored(communicator, state.metrics);
+  current.samples = state.position;
   rate.restore(state.plateau);
   monitor.restore(state.monitor);
 }
@@ -65,35 +65,34 @@ EpochReport Training<Scalar>::fit() {
   const KernelThreads threads(kernel_threads(options, communicator));
   const typename BatchSource<Scalar>::Reading reading(loader, last_step());
   const std::int64_t per_epoch = loader.batches_per_epoch();
-  EpochTotals epoch = std::exchange(resumed, {}), all;
-  catch_up_evaluation(epoch);
+  EpochTotals all;
+  current.restart_times();
+  catch_up_evaluation();
   checkpoint_schedule.written();  // the time between two calls does not count
   bool stopped = false, begins = true;
   while (!is_finished() && !stopped && !monitor.is_exhausted()) {
-    if (steps_done % per_epoch == 0) epoch = {};
+    if (steps_done % per_epoch == 0) current = {};
     if (begins || steps_done % per_epoch == 0) begin_epoch();
     begins = false;
-    const StepVotes votes = train_one_step(epoch);
+    const StepVotes votes = train_one_step();
     stopped = votes.stop && !is_finished();
     const bool wants_checkpoint = votes.checkpoint || checkpoint_schedule.is_due_after_step(steps_done);
     if (steps_done % per_epoch == 0) {
-      all.add_time_of(epoch);
+      all.add_time_of(current);
       if (stopped) {
-        finish_stopped_epoch(epoch);
+        finish_stopped_epoch();
       } else {
-        stopped = finish_epoch(epoch, wants_checkpoint) && !is_finished();
+        stopped = finish_epoch(wants_checkpoint) && !is_finished();
       }
     } else if (stopped || is_finished()) {
-      all.add_time_of(epoch);
+      all.add_time_of(current);
     } else if (wants_checkpoint) {
-      save(epoch);
+      save();
     }
   }
-  save(epoch);
+  save();
   if (test && !last_evaluation && !stopped) last_evaluation = evaluate(*test);
-  all.set_results_of(epoch);
-  // If this epoch is not complete, a later `fit` of this object continues the epoch from these sums.
-  resumed.set_results_of(epoch);
+  all.set_results_of(current);
   stop_asked = false;
   EpochReport report = make_report(all);
   report.stopped = stopped;
@@ -109,23 +108,23 @@ void Training<Scalar>::begin_epoch() const {
 }
 
 template <class Scalar>
-StepVotes Training<Scalar>::train_one_step(EpochTotals& epoch) {
+StepVotes Training<Scalar>::train_one_step() {
   const auto start = Clock::now();
   if (options.before_step) {
     call_program(communicator, "TrainerOptions::before_step", [&] { options.before_step(steps_done + 1); });
   }
   const StepResult result = step.run(steps_done, [this] { return vote(); });
   check_loss(result);
-  epoch.trained += loader.samples(steps_done).all;
+  current.trained += loader.samples(steps_done).all;
   update();
   ++steps_done;
   last_evaluation.reset();
   const Seconds taken = Clock::now() - start;
-  epoch.training += taken;
-  epoch.exposed += step.exposed();
-  epoch.input_waiting += loader.waited();
-  epoch.add(result);
-  report_step(result, epoch, taken);
+  current.training += taken;
+  current.exposed += step.exposed();
+  current.input_waiting += loader.waited();
+  current.add(result);
+  report_step(result, taken);
   return result.votes;
 }
 
@@ -163,7 +162,7 @@ void Training<Scalar>::update() {
 }
 
 template <class Scalar>
-void Training<Scalar>::report_step(const StepResult& result, const EpochTotals& epoch, Seconds taken) const {
+void Training<Scalar>::report_step(const StepResult& result, Seconds taken) const {
   if (!options.on_step) return;
   const std::int64_t per_epoch = loader.batches_per_epoch();
   const StepReport report{.training_step = steps_done,
@@ -171,8 +170,8 @@ void Training<Scalar>::report_step(const StepResult& result, const EpochTotals& 
                           .step_of_epoch = (steps_done - 1) % per_epoch + 1,
                           .steps_per_epoch = per_epoch,
                           .loss = result.loss_sum / static_cast<double>(result.samples),
-                          .epoch_loss = epoch.loss(),
-                          .metrics = metrics_in(epoch),
+                          .epoch_loss = current.loss(),
+                          .metrics = metrics_in(current),
                           .seconds = taken.count(),
                           .exposed_communication_seconds = step.exposed().count(),
                           .input_waiting_seconds = loader.waited().count(),
@@ -181,24 +180,24 @@ void Training<Scalar>::report_step(const StepResult& result, const EpochTotals& 
 }
 
 template <class Scalar>
-void Training<Scalar>::catch_up_evaluation(const EpochTotals& epoch) {
+void Training<Scalar>::catch_up_evaluation() {
   if (!rate.needs_test_loss() && !monitor.needs_test_result()) return;
   last_evaluation = evaluate(*test);
-  if (rate.needs_test_loss()) rate.end_epoch(epoch.loss(), last_evaluation);
+  if (rate.needs_test_loss()) rate.end_epoch(current.loss(), last_evaluation);
   // The stop has saved this epoch's checkpoint before the result told that it is the best.
-  if (monitor.needs_test_result() && monitor.end_epoch(make_report(epoch))) checkpoints.mark_best(steps_done);
+  if (monitor.needs_test_result() && monitor.end_epoch(make_report(current))) checkpoints.mark_best(steps_done);
 }
 
 template <class Scalar>
-bool Training<Scalar>::finish_epoch(const EpochTotals& epoch, bool wants_checkpoint) {
+bool Training<Scalar>::finish_epoch(bool wants_checkpoint) {
   const std::int64_t done = steps_done / loader.batches_per_epoch();
   if (test && options.evaluate_every > 0 && done % options.evaluate_every == 0) {
     last_evaluation = evaluate(*test);
   }
-  rate.end_epoch(epoch.loss(), last_evaluation);
-  const EpochReport report = make_report(epoch);
+  rate.end_epoch(current.loss(), last_evaluation);
+  const EpochReport report = make_report(current);
   const bool is_best = monitor.end_epoch(report) && options.checkpoints.keep_best;
-  if (wants_checkpoint || is_best || checkpoint_schedule.is_due_after_epoch(done)) save(epoch);
+  if (wants_checkpoint || is_best || checkpoint_schedule.is_due_after_epoch(done)) save();
   if (options.on_epoch) {
     call_program(communicator, "TrainerOptions::on_epoch", [&] { options.on_epoch(report); });
   }
@@ -206,10 +205,10 @@ bool Training<Scalar>::finish_epoch(const EpochTotals& epoch, bool wants_checkpo
 }
 
 template <class Scalar>
-void Training<Scalar>::finish_stopped_epoch(const EpochTotals& epoch) {
+void Training<Scalar>::finish_stopped_epoch() {
   const std::int64_t done = steps_done / loader.batches_per_epoch();
-  rate.end_epoch_unevaluated(epoch.loss(), done);
-  monitor.end_epoch_unevaluated(make_report(epoch), done);
+  rate.end_epoch_unevaluated(current.loss(), done);
+  monitor.end_epoch_unevaluated(make_report(current), done);
 }
 
 template <class Scalar>
@@ -264,7 +263,7 @@ Tensor<Scalar> Training<Scalar>::predict(const Dataset& data) {
 }
 
 template <class Scalar>
-void Training<Scalar>::save(const EpochTotals& epoch) {
+void Training<Scalar>::save() {
   if (!checkpoints.is_needed(steps_done)) return;
   if (options.before_checkpoint) {
     call_program(communicator, "TrainerOptions::before_checkpoint", [&] { options.before_checkpoint(steps_done); });
@@ -276,9 +275,9 @@ void Training<Scalar>::save(const EpochTotals& epoch) {
                         .plateau = rate.state(),
                         .monitor = monitor.state()};
   if (steps_done % per_epoch != 0) {
-    state.position = epoch.samples;
-    state.loss_sum = epoch.loss_sum;
-    state.metrics = metrics.saved(epoch.metrics);
+    state.position = current.samples;
+    state.loss_sum = current.loss_sum;
+    state.metrics = metrics.saved(current.metrics);
   }
   checkpoints.save(std::move(state));
   checkpoint_schedule.written();

@@ -59,18 +59,18 @@ struct Training {
 
   void begin_epoch() const;
   /// Returns the requests of all replicas.
-  StepVotes train_one_step(EpochTotals& epoch);
+  StepVotes train_one_step();
   StepVotes vote() const;
   /// Raises DataError on all ranks if the loss is not a finite number. Says whether the data are the reason.
   void check_loss(const StepResult& result);
   void update();
-  void report_step(const StepResult& result, const EpochTotals& epoch, Seconds taken) const;
+  void report_step(const StepResult& result, Seconds taken) const;
   /// Evaluates if an epoch ended without the evaluation that the learning rate or the monitor needs.
-  void catch_up_evaluation(const EpochTotals& epoch);
+  void catch_up_evaluation();
   /// @param wants_checkpoint  a replica has asked for a checkpoint. Returns true if a replica has asked to stop.
-  bool finish_epoch(const EpochTotals& epoch, bool wants_checkpoint);
+  bool finish_epoch(bool wants_checkpoint);
   /// Ends an epoch whose last step was followed by a request to stop.
-  void finish_stopped_epoch(const EpochTotals& epoch);
+  void finish_stopped_epoch();
   /// Returns true if `stop` was called on any replica.
   bool agree_to_stop();
   EpochReport make_report(const EpochTotals& totals);
@@ -79,7 +79,7 @@ struct Training {
     return call_program(communicator, "Metric::value", [&] { return metrics.results(totals.metrics); });
   }
   /// Writes a checkpoint, unless there is one of this training step or no directory.
-  void save(const EpochTotals& epoch);
+  void save();
   std::uint32_t check_replicas();
 
   Communicator communicator;
@@ -96,8 +96,8 @@ struct Training {
   CheckpointSchedule checkpoint_schedule;
   TrainingStep<Scalar> step;
   std::int64_t steps_done = 0;
-  double last_rate = 0;                       // of the last training step
-  EpochTotals resumed;                        // sums of the epoch that a checkpoint interrupted
+  double last_rate = 0;  // of the last training step
+  EpochTotals current;   // of the last epoch; a later `fit` continues an epoch that is not complete
   std::optional<Evaluation> last_evaluation;  // with the current parameters; empty after an update
   std::atomic<bool> stop_asked{false};        // by Trainer::stop, on this replica
   static_assert(std::atomic<bool>::is_always_lock_free, "Trainer::stop may be called in a signal handler");

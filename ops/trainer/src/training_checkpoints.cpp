@@ -15,6 +15,9 @@
 namespace farandole::trainer {
 namespace {
 
+/// Name of the data whose results the monitor and the schedule kPlateau observe.
+constexpr const char* kObservedData = "observed results";
+
 /// Options that must be the same after a resume: they determine the samples and random numbers of the next training
 /// step, and the optimizer's state.
 /// @param rule  name of the update rule
@@ -33,7 +36,8 @@ std::vector<std::pair<std::string, std::string>> options_to_match(const TrainerO
 }
 
 /// Options that a resume may change, and the number of replicas.
-std::vector<std::pair<std::string, std::string>> options_that_may_change(const TrainerOptions& options, int replicas) {
+std::vector<std::pair<std::string, std::string>> options_that_may_change(const TrainerOptions& options, int replicas,
+                                                                         bool has_test) {
   constexpr std::string_view kPrefix = "TrainerOptions::";
   // They must match, or say only how this run begins and where it writes.
   constexpr std::array<std::string_view, 5> kOthers{"seed", "global_batch", "deterministic", "micro_batches",
@@ -45,7 +49,23 @@ std::vector<std::pair<std::string, std::string>> options_that_may_change(const T
       result.emplace_back(name, fact.value);
     }
   }
+  result.emplace_back(kObservedData, has_test && options.evaluate_every > 0 ? "test" : "training");
   return result;
+}
+
+/// Drops results that this training cannot compare with its own, because they are of other data, or are another
+/// metric's.
+/// @param before  options of the checkpoint
+void forget_other_results(const std::vector<std::pair<std::string, std::string>>& before,
+                          const std::vector<std::pair<std::string, std::string>>& now, CheckpointState& state) {
+  const auto differs = [&](std::string_view option) {
+    const auto is_option = [&](const auto& each) { return each.first == option; };
+    const auto old = std::find_if(before.begin(), before.end(), is_option);
+    return old != before.end() && old->second != std::find_if(now.begin(), now.end(), is_option)->second;
+  };
+  const bool other_data = differs(kObservedData);
+  if (other_data || differs("monitor.value") || differs("monitor.higher_is_better")) state.monitor.reset();
+  if (other_data && state.plateau) state.plateau = PlateauState{.factor = state.plateau->factor};
 }
 
 /// Returns a text for each option that has another value now. Checkpoints of older programs have no such options.
@@ -67,14 +87,14 @@ std::vector<std::string> compare(const std::vector<std::pair<std::string, std::s
 template <class Scalar>
 TrainingCheckpoints<Scalar>::TrainingCheckpoints(Communicator& communicator, Model<Scalar>& model,
                                                  Optimizer<Scalar>& optimizer, const TrainerOptions& options,
-                                                 const BatchPlan& plan)
+                                                 const BatchPlan& plan, bool has_test)
     : communicator_(communicator),
       model_(model),
       optimizer_(optimizer),
       resume_(options.checkpoints.resume),
       keeps_best_(options.checkpoints.keep_best),
       must_match_(options_to_match(options, optimizer.rule_name(), plan)),
-      may_change_(options_that_may_change(options, communicator.size())) {
+      may_change_(options_that_may_change(options, communicator.size(), has_test)) {
   if (!options.checkpoints.directory.empty()) store_.emplace(options.checkpoints.directory, options.checkpoints.keep);
   model_tensors_ = tensors_of(model);
   for (OptimizerState<Scalar>& state : optimizer.states()) {
@@ -131,6 +151,7 @@ void TrainingCheckpoints<Scalar>::read(CheckpointState& state) {
     state = std::move(loaded.state);
     resumed_from_ = std::move(loaded.path);
     changed_options_ = compare(state.other_options, may_change_);
+    forget_other_results(state.other_options, may_change_, state);
     // The former run may have ended between writing the checkpoint and the link.
     if (is_best(state)) store_->mark_best(state.training_step);
     return;

@@ -15,9 +15,9 @@ namespace farandole::trainer {
 template <class Scalar>
 class TrainingCheckpoints {
  public:
-  /// All references must outlive this object.
+  /// All references must outlive this object. @param has_test  the training has a test set
   TrainingCheckpoints(Communicator& communicator, Model<Scalar>& model, Optimizer<Scalar>& optimizer,
-                      const TrainerOptions& options, const BatchPlan& plan);
+                      const TrainerOptions& options, const BatchPlan& plan, bool has_test);
 
   /// Prepares the directory, resumes if the options ask for that, and copies rank 0's state to all replicas.
   /// Collective; blocks. Returns the position in training; `metrics` and `options` on rank 0 only. @throws

@@ -2,6 +2,7 @@
 #include "csv_log.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cmath>
@@ -34,8 +35,22 @@ CsvLog::CsvLog(std::filesystem::path file, bool append)
 }
 
 void CsvLog::epoch(const EpochReport& report) {
-  if (report.training_steps == last_) return;
-  last_ = report.training_steps;
+  const bool repeats = last_ && last_->training_steps == report.training_steps;
+  if (!repeats) {
+    last_ = report;
+  } else if (last_->test || !report.test || !remove_last_row()) {
+    return;
+  } else {
+    last_->test = report.test;  // the evaluation at the end of the training
+  }
+  write_row(*last_);
+}
+
+bool CsvLog::remove_last_row() {
+  return row_begin_ >= 0 && ::ftruncate(::fileno(file_.get()), row_begin_) == 0;
+}
+
+void CsvLog::write_row(const EpochReport& report) {
   if (!has_names_) {
     std::string names = "epoch,training_steps,loss";
     for (const MetricResult& metric : report.metrics) names += "," + quoted(metric.name);
@@ -44,6 +59,7 @@ void CsvLog::epoch(const EpochReport& report) {
     write(names + ",images_per_second,seconds,exposed_communication_share");
     has_names_ = true;
   }
+  row_begin_ = std::fseek(file_.get(), 0, SEEK_END) == 0 ? std::ftell(file_.get()) : -1;
   std::string row = fmt::format("{},{},{}", report.epoch, report.training_steps, cell(report.loss));
   for (const MetricResult& metric : report.metrics) row += "," + cell(metric.value);
   row += "," + (report.test ? cell(report.test->loss) : "");

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "farandole/trainer/trainer.h"
@@ -18,19 +19,23 @@ class CsvLog {
  public:
   /// @param append  add rows to an existing file   @throws DataError  the file cannot be opened or written
   CsvLog(std::filesystem::path file, bool append);
-  /// No-op if the last row has the same number of training steps.
+  /// No-op if the last row has the same number of training steps, but adds a test result that the row lacks.
   void epoch(const EpochReport& report);
 
  private:
   struct Close {
     void operator()(std::FILE* file) const { std::fclose(file); }
   };
+  /// Returns false if the file is no regular file, such as a pipe.
+  bool remove_last_row();
+  void write_row(const EpochReport& report);
   void write(const std::string& line);
 
   const std::filesystem::path path_;
   std::unique_ptr<std::FILE, Close> file_;
-  bool has_names_ = false;  // the row of names is written
-  std::int64_t last_ = -1;  // number of training steps of the last row
+  bool has_names_ = false;           // the row of names is written
+  std::optional<EpochReport> last_;  // of the last row
+  long row_begin_ = -1;              // position of the last row in the file; -1: unknown
 };
 
 }  // namespace farandole::trainer

@@ -338,5 +338,29 @@ TEST(Augmentation, RefusesWhatDoesNotFit) {
   EXPECT_THAT(error(stream, {.mixup = 0.2}), HasSubstr("a stream cannot give"));
 }
 
+/// Gives a label that its `classes` does not allow.
+class WrongLabel final : public Dataset {
+ public:
+  std::int64_t size() const override { return 4; }
+  const Shape& shape() const override { return shape_; }
+  std::int32_t classes() const override { return 2; }
+  void gather(std::span<const std::uint32_t> samples, Batch<float>& batch) const override {
+    batch.inputs.resize(static_cast<std::int64_t>(samples.size()), shape_);
+    batch.labels.assign(samples.size(), 2);
+  }
+
+ private:
+  const Shape shape_{1};
+};
+
+TEST(Mixup, RefusesALabelOutOfRange) {
+  const auto mixed = augmented(std::make_shared<const WrongLabel>(), {.mixup = 1});
+  Batch<float> batch;
+  EXPECT_THAT(farandole::test::message_of<InvalidArgument>([&] {
+                mixed->gather_for_training(std::vector<std::uint32_t>{0}, {1, 0}, batch);
+              }),
+              testing::HasSubstr("label 2, which is not in [0, 2)"));
+}
+
 }  // namespace
 }  // namespace farandole::trainer

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "farandole/core/error.h"
+#include "message_of.h"
 #include "trainer_files.h"
 
 namespace farandole::trainer {
@@ -270,6 +271,13 @@ TEST(Dataset, SyntheticDataAreTheSameEachTimeAndHaveAllClasses) {
   EXPECT_EQ(a.labels, b.labels);
   EXPECT_TRUE(std::equal(a.inputs.values().begin(), a.inputs.values().end(), b.inputs.values().begin()));
   for (int label = 0; label < 4; ++label) EXPECT_GT(std::count(a.labels.begin(), a.labels.end(), label), 20);
+}
+
+TEST(MemoryDataset, RefusesAShapeOfTargetsWithoutTargets) {
+  EXPECT_THAT(farandole::test::message_of<InvalidArgument>([] {
+                memory_dataset({.shape = {1}, .inputs = std::vector<float>{0, 1}, .target_shape = {3}});
+              }),
+              testing::HasSubstr("a data set of 2 samples needs 6 targets of shape 3, but 0 were given"));
 }
 
 }  // namespace

@@ -177,5 +177,16 @@ TEST(MetricResults, AreFoundByName) {
             "there is no metric 'accuracy'; the metrics are: none");
 }
 
+TEST(ClassMetrics, ALabelWhoseOutputIsNaNIsWrongInTheMatrix) {
+  const auto outputs = tensor<float>({3}, {kNaN, kNaN, kNaN, kNaN, 1, 2, 5, kNaN, 6, kNaN, kNaN, kNaN});
+  Batch<float> batch;
+  batch.labels = {0, 0, 0, 2};
+  const std::vector<double> sums = sums_of(confusion_matrix<float>(), outputs, batch);
+  EXPECT_EQ(sums[0], 0) << "no sample of class 0 is right";
+  EXPECT_EQ(sums[1] + sums[2], 3);
+  EXPECT_EQ(sums[8], 0);
+  EXPECT_EQ(confusion_matrix<float>()->value(sums), 0);
+}
+
 }  // namespace
 }  // namespace farandole::trainer

@@ -6,11 +6,14 @@
 
 #include <gmock/gmock.h>
 
+#include "farandole/core/error.h"
 #include "layer_harness.h"
+#include "message_of.h"
 
 namespace farandole::trainer {
 namespace {
 
+using farandole::test::message_of;
 using testing::ElementsAre;
 
 /// Outputs of a class (3), a price (1) and a position (2), of which the class has labels.
@@ -209,6 +212,35 @@ TEST(JoinedInputs, DataThatDoNotFitAreRefused) {
   expect_invalid([&] { joined_inputs({classes, nullptr}); }, {"data set 1 is null"});
   expect_invalid([&] { joined_inputs({classes, more}); }, {"data set 0 has 3 samples, and data set 1 has 4"});
   expect_invalid([&] { joined_inputs({classes, classes}); }, {"2 data sets have classes"});
+}
+
+/// Samples of three classes, mixed.
+std::shared_ptr<const Dataset> with_mixed_classes() {
+  const auto plain =
+      memory_dataset({.shape = {1}, .inputs = std::vector<float>{0, 1, 2, 3}, .labels = {0, 1, 2, 0}, .classes = 3});
+  return augmented(plain, {.mixup = 1});
+}
+
+TEST(CombinedLoss, TakesTheProbabilitiesOfMixedClasses) {
+  const auto data = with_mixed_classes();
+  const OutputParts parts{{{"class", {3}}, {"other", {3}}}, {"class", "other"}};
+  const auto one = cross_entropy_loss<double>();
+  const auto both = combined_loss<double>(parts, {{"class", one}, {"other", one, 0}});
+  ASSERT_NO_THROW(both->check({6}, *data, "the data"));
+  Batch<double> batch;
+  data->gather_for_training(std::vector<std::uint32_t>{0, 1, 2, 3}, {1, 0}, batch);
+  const auto outputs = normal_tensor<double>(4, {6}, 71);
+  Tensor<double> of_class(4, {3});
+  for (std::int64_t s = 0; s < 4; ++s) std::copy_n(outputs.data() + 6 * s, 3, of_class.data() + 3 * s);
+  EXPECT_EQ(both->evaluate(outputs, batch, 1, nullptr), one->evaluate(of_class, batch, 1, nullptr));
+}
+
+TEST(CombinedLoss, HasNoTargetsBesideTheProbabilitiesOfClasses) {
+  const OutputParts parts{{{"class", {3}}, {"position", {3}}}, {"class"}};
+  const auto loss = combined_loss<double>(
+      parts, {{"class", cross_entropy_loss<double>()}, {"position", mean_squared_error<double>()}});
+  EXPECT_THAT(message_of<InvalidArgument>([&] { loss->check({6}, *with_mixed_classes(), "the data"); }),
+              testing::HasSubstr("output 'position': the targets of the data are probabilities of classes"));
 }
 
 }  // namespace

@@ -108,5 +108,15 @@ TEST(SoftCrossEntropy, TargetsAreProbabilitiesOnlyIfTheDataSaySo) {
       "the model's output is 3, but the data have probabilities of shape 2");
 }
 
+TEST(SoftCrossEntropy, RefusesABatchWithoutAProbabilityForEachOutput) {
+  Batch<double> batch;
+  batch.targets_are_probabilities = true;
+  batch.labels = {0, 1, 2, 0, 1};
+  const Tensor<double> logits = normal_tensor<double>(5, {3}, 91, 2);
+  EXPECT_EQ(farandole::test::message_of<InvalidArgument>(
+                [&] { cross_entropy_loss<double>()->evaluate(logits, batch, 1, nullptr); }),
+            "the loss cross_entropy: 15 outputs, but 0 probabilities");
+}
+
 }  // namespace
 }  // namespace farandole::trainer

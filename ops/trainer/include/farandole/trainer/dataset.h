@@ -26,7 +26,7 @@ struct Batch {
   std::vector<std::int32_t> labels;
   Tensor<Scalar> targets;      ///< numbers to predict for each sample; empty if the samples have none
   std::vector<float> weights;  ///< factor of each sample's loss; empty: every sample counts once
-  /// As Dataset::targets_are_probabilities. A dataset for which it is true sets this.
+  /// As Dataset::targets_are_probabilities. The trainer sets this; a loop of your own needs a dataset that does.
   bool targets_are_probabilities = false;
 
   double weight(std::int64_t sample) const {

@@ -94,8 +94,8 @@ class GraphBuilder {
   /// Applies layers in order, each at a node of its own; returns the last.
   /// @throws InvalidArgument  there are no layers; or a layer cannot take the result of the layer before (names both)
   Node add(LayerList<Scalar> layers, Node from);
-  /// Adds a layer that several calls of `add` apply. Every use must have the same input shape.
-  /// @throws InvalidArgument  the layer has batch statistics, which only one use could have
+  /// Adds a layer that several calls of `add` apply. Every use must have the same input shape. A second use of a layer
+  /// with batch statistics is an error, because only one use could have them.
   SharedLayer shared(std::unique_ptr<Layer<Scalar>> layer, const std::string& name = "");
   Node add(SharedLayer layer, Node from, const std::string& name = "");
 

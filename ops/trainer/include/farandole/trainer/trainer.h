@@ -45,7 +45,7 @@ struct StepReport {
 
 /// Result of an evaluation over a data set.
 struct Evaluation {
-  double loss = 0;  ///< mean
+  double loss = 0;  ///< mean; NaN if there were no samples
   std::vector<MetricResult> metrics = {};
 
   /// @throws InvalidArgument  there is no metric of this name (lists the metrics)
@@ -202,7 +202,8 @@ class Trainer {
   /// While a function of the trainer runs, the calling thread's number of OpenMP threads is `kernel_threads`;
   /// afterwards the old number is restored.
   /// @param test  may be null   @param loss  null: cross_entropy_loss(), for samples with classes
-  /// @param metrics  empty: accuracy() if the samples have classes and the model has an output for each class
+  /// and a model with one output
+  /// @param metrics  empty: accuracy() if the samples have classes and the model's only output has a number for each
   /// @throws InvalidArgument  another process writes to the checkpoint directory (names its host and process); there is
   /// no checkpoint to resume from; the directory has checkpoints and `resume` is false; or the options, the loss
   /// or the metrics do not fit each other, the data, the model or the number of replicas (lists valid choices)

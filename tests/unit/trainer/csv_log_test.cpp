@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "csv_log.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "trainer_files.h"
+
+namespace farandole::trainer {
+namespace {
+
+EpochReport report_of(std::int64_t epoch) {
+  EpochReport report;
+  report.epoch = epoch;
+  report.training_steps = 8 * epoch;
+  report.loss = 0.5;
+  report.metrics = {{"accuracy", 0.25}};
+  report.images_per_second = 100;
+  report.seconds = 2;
+  return report;
+}
+
+constexpr const char* kNames =
+    "epoch,training_steps,loss,accuracy,test_loss,test_accuracy,images_per_second,seconds,exposed_communication_"
+    "share\n";
+
+TEST(CsvLog, AddsTheEvaluationAtTheEndToTheLastRow) {
+  const test::TemporaryDirectory directory;
+  for (const bool append : {false, true}) {
+    CsvLog log(directory.path() / "log", append);
+    log.epoch(report_of(1));
+    log.epoch(report_of(2));
+    EpochReport last = report_of(2);
+    last.seconds = 4;  // of both epochs
+    log.epoch(last);
+    last.test = {.loss = 0.75, .metrics = {{"accuracy", 1}}};
+    log.epoch(last);
+    log.epoch(last);
+  }
+  const std::string rows = "1,8,0.5,0.25,,,100,2,0\n2,16,0.5,0.25,0.75,1,100,2,0\n";
+  EXPECT_EQ(test::read_bytes(directory.path() / "log"), kNames + rows + rows);
+}
+
+}  // namespace
+}  // namespace farandole::trainer
