@@ -47,6 +47,7 @@ void JsonLog::epoch(const EpochReport& report, bool last) {
   line["images_per_second"] = report.images_per_second;
   line["seconds"] = report.seconds;
   line["exposed_communication_share"] = report.exposed_communication_share;
+  line["input_waiting_share"] = report.input_waiting_share;
   line["parameters_checksum"] = fmt::format("{:08x}", report.parameters_checksum);
   line["replicas"] = report.replicas;
   if (last) line["final"] = true;
