@@ -15,7 +15,7 @@ else()
 endif()
 
 if(TARGET farandole::trainer)
-  foreach(example custom_model regression predict)
+  foreach(example char_gpt custom_model image_folders predict regression sequence_classifier stream_training)
     add_executable(${example} ${example}.cpp)
     target_link_libraries(${example} PRIVATE farandole::trainer)
   endforeach()

@@ -80,6 +80,16 @@ works "$train" --model mlp --max-steps 4 --checkpoint-dir good --resume
 grep -q '^nothing left to train; .*: 4 training steps' out || { echo "FAIL: a finished training is said to train"; cat out; failures=$((failures + 1)); }
 refused 1 'cannot be opened' "$train" --model mlp --max-steps 2 --json nowhere/x.json
 [ ! -e /dev/full ] || refused 1 'No space left' "$train" --model mlp --max-steps 2 --json /dev/full
+# Limits of OpenMP, as a module file of a cluster may set them: fewer threads, and the same numbers as with so few.
+checksum_under() { env "$@" >out 2>&1 </dev/null; sed -nE 's/.*checksum ([0-9a-f]+)$/\1/p' out; }
+for model in mlp cnn; do
+  one=$(checksum_under timeout 100 "$train" --model $model --max-steps 4 --threads 1)
+  limited=$(checksum_under OMP_THREAD_LIMIT=1 timeout 100 "$train" --model $model --max-steps 4 --threads 2)
+  [ -n "$one" ] && [ "$one" = "$limited" ] || { echo "FAIL: $model under OMP_THREAD_LIMIT=1: $limited, not $one"; failures=$((failures + 1)); }
+  two=$(checksum_under timeout 100 "$train" --model $model --max-steps 4 --threads 2)
+  dynamic=$(checksum_under OMP_DYNAMIC=true timeout 100 "$train" --model $model --max-steps 4 --threads 2)
+  [ -n "$two" ] && [ "$two" = "$dynamic" ] || { echo "FAIL: $model with OMP_DYNAMIC=true: $dynamic, not $two"; failures=$((failures + 1)); }
+done
 # An MPI for which no plug-in was built: the same programs without the plug-ins.
 if [ $# -gt 0 ]; then
   mkdir -p bare/bin bare/lib

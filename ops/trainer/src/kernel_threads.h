@@ -14,10 +14,12 @@
 
 namespace farandole::trainer {
 
-/// Number of threads per replica.
+/// Number of threads per replica, within the limit that OMP_THREAD_LIMIT sets for all threads of a process.
 inline int kernel_threads(const TrainerOptions& options, const Communicator& communicator) {
-  if (options.kernel_threads > 0) return options.kernel_threads;
-  return options.deterministic ? 1 : std::max(1, usable_cores() / communicator.placement().local_size);
+  const int replicas = communicator.placement().local_size;
+  const int limit = std::max(1, omp_get_thread_limit() / replicas);
+  if (options.kernel_threads > 0) return std::min(options.kernel_threads, limit);
+  return options.deterministic ? 1 : std::clamp(usable_cores() / replicas, 1, limit);
 }
 
 /// Sets the number of OpenMP threads of the calling thread, and has OpenMP start all of them; the destructor restores
@@ -25,7 +27,7 @@ inline int kernel_threads(const TrainerOptions& options, const Communicator& com
 class KernelThreads {
  public:
   explicit KernelThreads(int threads) : former_(omp_get_max_threads()) {
-    omp_set_num_threads(std::min(threads, omp_get_thread_limit()));
+    omp_set_num_threads(threads);
     // OpenMP starts its threads in the first parallel region and keeps them: start them here, with signals blocked.
     const SignalsBlocked for_threads_of_openmp;
     std::atomic<int> started{0};
