@@ -21,7 +21,7 @@ fi
 known=$(sed -nE 's/^ +\("([a-z-]+)".*/\1/p' "$root"/ops/trainer/tools/train_option_table.cpp 2>/dev/null || true)
 for word in "$@"; do
   name=${word%%=*}
-  if [[ -z $known || $name != --* || $name = --help || $name = --version ]] || grep -qx -e "${name#--}" <<<"$known"; then continue; fi
+  if [[ -z $known || $name != --* || $name = --help || $name = --version ]] || grep -x -e "${name#--}" <<<"$known" >/dev/null; then continue; fi
   echo "fashion_mnist.sh: farandole-train has no option $name; those for training are: ${known//$'\n'/ }" >&2
   exit 2
 done

@@ -58,7 +58,7 @@ int main(int argc, char** argv) try {
   strategy.run([&](Communicator& replica) {
     TrainerOptions options;
     options.global_batch = 64;
-    options.epochs = 12;
+    options.epochs = 6;
     options.optimizer.kind = OptimizerKind::kAdamW;
     options.optimizer.weight_decay = 0.01;
     options.learning_rate = {.base = 0.004, .schedule = LearningRateSchedule::kCosine, .warmup_steps = 20};

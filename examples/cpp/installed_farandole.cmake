@@ -20,7 +20,7 @@ if(TARGET farandole::trainer)
     target_link_libraries(${example} PRIVATE farandole::trainer)
   endforeach()
 else()
-  message(STATUS "custom_model, regression and predict are left out: this Farandole was installed without the trainer")
+  message(STATUS "the examples of the trainer are left out: this Farandole was installed without it")
 endif()
 
 if(MPI_CXX_FOUND)
