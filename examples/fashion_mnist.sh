@@ -58,7 +58,7 @@ for flavour in openmpi mpich; do
     flavours+=("$flavour")
   fi
 done
-(cd "$root" && cmake --build --preset release --target farandole-train "${flavours[@]/#/farandole_mpi_}")
+(cd "$root" && cmake --build --preset release --target farandole-train farandole_run "${flavours[@]/#/farandole_mpi_}")
 
 case ${FARANDOLE_MPI-auto} in
   auto) chosen=${flavours[0]-off} ;;

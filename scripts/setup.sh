@@ -373,6 +373,7 @@ make_python_environment() {
   if ! has_modules tensorflow; then
     echo "setup.sh: installing TensorFlow in $python_dir"
     "${pip[@]}" "$tensorflow_needed" || {
+      [ -z "$tensorflow_version" ] || fail "there is no TensorFlow $tensorflow_version for $("$python_dir/bin/python" --version)"
       say "no $tensorflow_needed for $("$python_dir/bin/python" --version): its tests will be skipped"
       return 0
     }
