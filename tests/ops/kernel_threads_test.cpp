@@ -2,15 +2,11 @@
 // The trainer's use of OpenMP: the program's number of threads is restored after each call.
 #include <gtest/gtest.h>
 #include <omp.h>
-#include <signal.h>
 
-#include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <stdexcept>
-#include <string>
 #include <utility>
 
+#include "process_threads.h"
 #include "small_training.h"
 
 namespace farandole::trainer {
@@ -29,19 +25,6 @@ TrainerOptions with_threads() {
   return options;
 }
 
-/// Threads of this process that SIGTERM may be handed to.
-long takers_of_sigterm() {
-  const std::filesystem::directory_iterator tasks("/proc/self/task");
-  return std::count_if(begin(tasks), end(tasks), [](const std::filesystem::directory_entry& task) {
-    std::ifstream status(task.path() / "status");
-    unsigned long blocked = ~0UL;  // of one that has ended
-    for (std::string word; status >> word;) {
-      if (word == "SigBlk:") status >> std::hex >> blocked;
-    }
-    return (blocked >> (SIGTERM - 1) & 1) == 0;
-  });
-}
-
 TEST(KernelThreads, TheProgramHasItsNumberAfterEachCall) {
   run_replicas(1, [](Communicator& replica) {
     omp_set_num_threads(kOfTheProgram);
@@ -53,7 +36,7 @@ TEST(KernelThreads, TheProgramHasItsNumberAfterEachCall) {
       dynamic_within = omp_get_dynamic();
     };
     const Data data;
-    const long takers = takers_of_sigterm();
+    const long takers = test::threads().takers_of_sigterm;
     Trainer<double> trainer(replica, Model<double>(kImage, mlp<double>()), data.training, data.test, options);
     EXPECT_EQ(omp_get_max_threads(), kOfTheProgram) << "after the constructor";
     trainer.fit();
@@ -64,7 +47,7 @@ TEST(KernelThreads, TheProgramHasItsNumberAfterEachCall) {
     omp_set_dynamic(0);
     trainer.evaluate(*data.test);
     EXPECT_EQ(omp_get_max_threads(), kOfTheProgram) << "after evaluate";
-    EXPECT_EQ(takers_of_sigterm(), takers) << "kernel threads leave signals to the program";
+    EXPECT_EQ(test::threads().takers_of_sigterm, takers) << "kernel threads leave signals to the program";
   });
 }
 

@@ -156,8 +156,7 @@ void Augmented::check() const {
   if (needs_images() && shape.size() != 3) {
     throw InvalidArgument(
         fmt::format("crop, flip and cutout need images of shape {{height, width, channels}}, but the samples are {}; "
-                    "only mixup can "
-                    "be used",
+                    "only mixup can be used",
                     describe(shape)));
   }
   if (crop_padding < 0 || (crop_padding > 0 && crop_padding > std::min(shape[0], shape[1]))) {

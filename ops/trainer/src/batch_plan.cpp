@@ -83,8 +83,7 @@ std::vector<std::pair<std::string, std::string>> BatchPlan::options_to_match() c
           {"samples of the ranks' own shards", has_own_shards() ? fmt::format("{}", fmt::join(shards_, " ")) : "none"}};
 }
 
-std::vector<std::int64_t> shard_sizes(Communicator& communicator, const DataOptions& options, std::int64_t own) {
-  if (!options.own_shards) return {};
+std::vector<std::int64_t> shard_sizes(Communicator& communicator, std::int64_t own) {
   std::vector<std::int64_t> sizes(static_cast<std::size_t>(communicator.size()));
   communicator.allgather(std::array{own}, sizes);
   return sizes;

@@ -56,8 +56,8 @@ class BatchPlan {
   const Loader loader_;  // never started: the users start copies
 };
 
-/// Sizes of all ranks' shards; empty unless the ranks have own shards. Collective; blocks.
-std::vector<std::int64_t> shard_sizes(Communicator& communicator, const DataOptions& options, std::int64_t own);
+/// Sizes of all ranks' shards. Collective; blocks. @param own  size of this rank's
+std::vector<std::int64_t> shard_sizes(Communicator& communicator, std::int64_t own);
 
 /// Checks the options of the data. @throws InvalidArgument, Unsupported
 void check_data_options(const TrainerOptions& options, const Dataset& training);

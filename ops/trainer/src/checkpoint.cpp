@@ -14,6 +14,7 @@
 #include "farandole/core/error.h"
 #include "farandole/internal/log.h"
 #include "manifest.h"
+#include "option_texts.h"
 #include "safetensors.h"
 
 namespace farandole::trainer {
@@ -21,7 +22,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Tensors = std::span<const CheckpointTensor>;
-using Options = std::vector<std::pair<std::string, std::string>>;
 
 constexpr std::string_view kPrefix = "step-";
 constexpr std::string_view kTemporaryPrefix = ".farandole-writing-";
@@ -87,11 +87,10 @@ fs::path rename_damaged(const fs::path& checkpoint) {
   return target;
 }
 
-void compare_options(const fs::path& checkpoint, const Options& stored, const Options& expected) {
+void compare_options(const fs::path& checkpoint, const OptionTexts& stored, const OptionTexts& expected) {
   for (const auto& [option, value] : expected) {
-    const auto entry = std::find_if(stored.begin(), stored.end(),
-                                    [&wanted = option](const auto& each) { return each.first == wanted; });
-    const std::string found = entry == stored.end() ? "none" : entry->second;
+    const std::string* const entry = find_option(stored, option);
+    const std::string found = entry == nullptr ? "none" : *entry;
     if (found != value) {
       throw InvalidArgument(fmt::format(
           "{} was written with {} {}, but this training has {}; resume with the same, or without a checkpoint",
@@ -129,12 +128,6 @@ void verify_checksum(const fs::path& file, const SafetensorsFile::Entry& entry, 
                               entry.name, found, wanted));
 }
 
-Manifest read_manifest(const fs::path& checkpoint) {
-  const fs::path file = checkpoint / kManifest;
-  const std::vector<std::byte> text = read_file(file, kMaxManifestBytes);
-  return parse_manifest({reinterpret_cast<const char*>(text.data()), text.size()}, file.string());
-}
-
 /// Compares a file's tensors with the manifest. @param expected  the model's tensors, which agree with the manifest
 /// @throws DataError  a tensor is missing or altered
 void verify_tensors(const fs::path& file, const SafetensorsFile& content, const std::vector<Manifest::Tensor>& stored,
@@ -149,15 +142,6 @@ void verify_tensors(const fs::path& file, const SafetensorsFile& content, const 
                                   describe_tensor(tensor.name, tensor.shape, name(tensor.values.dtype))));
     }
     verify_checksum(file, *entry, stored[i].crc32);
-  }
-}
-
-/// Compares a file's tensors with the manifest's checksums. @throws DataError  a tensor is missing or altered
-void verify_file(const fs::path& file, const SafetensorsFile& content, const std::vector<Manifest::Tensor>& stored) {
-  for (const Manifest::Tensor& tensor : stored) {
-    const SafetensorsFile::Entry* const entry = content.find(tensor.name);
-    if (entry == nullptr) throw DataError(fmt::format("{}: tensor '{}' is missing", file.string(), tensor.name));
-    verify_checksum(file, *entry, tensor.crc32);
   }
 }
 
@@ -219,11 +203,18 @@ fs::path checkpoint_of(const fs::path& directory) {
   throw InvalidArgument(fmt::format("{} is no checkpoint, and holds no complete checkpoint", directory.string()));
 }
 
-void verify_model_file(const fs::path& checkpoint, const SafetensorsFile& content) {
-  verify_file(model_file_of(checkpoint), content, read_manifest(checkpoint).model);
+Manifest read_manifest(const fs::path& checkpoint) {
+  const fs::path file = checkpoint / kManifest;
+  const std::vector<std::byte> text = read_file(file, kMaxManifestBytes);
+  return parse_manifest({reinterpret_cast<const char*>(text.data()), text.size()}, file.string());
 }
-void verify_optimizer_file(const fs::path& checkpoint, const SafetensorsFile& content) {
-  verify_file(optimizer_file_of(checkpoint), content, read_manifest(checkpoint).optimizer);
+
+void verify_file(const fs::path& file, const SafetensorsFile& content, const std::vector<Manifest::Tensor>& stored) {
+  for (const Manifest::Tensor& tensor : stored) {
+    const SafetensorsFile::Entry* const entry = content.find(tensor.name);
+    if (entry == nullptr) throw DataError(fmt::format("{}: tensor '{}' is missing", file.string(), tensor.name));
+    verify_checksum(file, *entry, tensor.crc32);
+  }
 }
 
 std::string compare_models(const std::optional<ModelDescription>& stored, const std::optional<ModelDescription>& ours) {
@@ -339,7 +330,7 @@ void CheckpointStore::remove_old() {
   }
 }
 
-LoadedCheckpoint CheckpointStore::load_newest(const Options& options, Tensors model, Tensors optimizer,
+LoadedCheckpoint CheckpointStore::load_newest(const OptionTexts& options, Tensors model, Tensors optimizer,
                                               const std::optional<ModelDescription>& description) {
   std::vector<fs::path> candidates = list_all(directory_);
   if (candidates.empty()) {
@@ -369,7 +360,7 @@ LoadedCheckpoint CheckpointStore::load_newest(const Options& options, Tensors mo
   throw DataError(fmt::format("no checkpoint of {} is whole: {}", directory_.string(), reasons));
 }
 
-CheckpointState CheckpointStore::load(const fs::path& checkpoint, const Options& options, Tensors model,
+CheckpointState CheckpointStore::load(const fs::path& checkpoint, const OptionTexts& options, Tensors model,
                                       Tensors optimizer, const std::optional<ModelDescription>& description) const {
   const Manifest manifest = read_manifest(checkpoint);
   const std::string models = compare_models(manifest.state.model, description);

@@ -3,7 +3,9 @@
 // statistics are their own, so that the model sees a container as one layer.
 #include <fmt/format.h>
 
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "farandole/core/error.h"
 #include "farandole/trainer/graph.h"
@@ -48,11 +50,11 @@ class Container final : public Layer<Scalar> {
 
 template <class Scalar>
 std::string names_of(const LayerList<Scalar>& layers) {
-  std::string names;
+  std::vector<std::string> names;
   for (const auto& layer : layers) {
-    if (layer != nullptr) names += (names.empty() ? "" : "; ") + layer->name();
+    if (layer != nullptr) names.push_back(layer->name());
   }
-  return names;
+  return fmt::format("{}", fmt::join(names, "; "));
 }
 
 }  // namespace

@@ -2,8 +2,9 @@
 #include "evaluation_part.h"
 
 #include <algorithm>
-#include <array>
 #include <vector>
+
+#include "batch_plan.h"
 
 namespace farandole::trainer {
 namespace {
@@ -23,8 +24,7 @@ EvaluationPart part_to_evaluate(Communicator& communicator, const Dataset& data,
     part.own = {own.first * batch, std::max<std::int64_t>(end - own.first * batch, 0)};
     return part;
   }
-  std::vector<std::int64_t> sizes(static_cast<std::size_t>(communicator.size()));
-  communicator.allgather(std::array{data.size()}, sizes);
+  const std::vector<std::int64_t> sizes = shard_sizes(communicator, data.size());
   part.own = {0, data.size()};
   part.samples = part.batches = 0;
   for (int rank = 0; rank < communicator.size(); ++rank) {

@@ -104,8 +104,7 @@ class JoinedInputs final : public Dataset {
     if (targets_are_probabilities() && with_targets > 1) {
       throw InvalidArgument(
           "joined_inputs: the targets of one data set are probabilities of classes, as with mixup, so no other may "
-          "have "
-          "targets");
+          "have targets");
     }
   }
 

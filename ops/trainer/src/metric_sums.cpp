@@ -13,12 +13,20 @@
 namespace farandole::trainer {
 
 template <class Scalar>
-std::vector<SharedFact> facts_of(const std::vector<MetricPointer<Scalar>>& metrics) {
+std::vector<std::string> names_of(const std::vector<MetricPointer<Scalar>>& metrics) {
   std::vector<std::string> names;
   for (const MetricPointer<Scalar>& metric : metrics) {
     if (!metric) throw InvalidArgument(fmt::format("metric {} of the trainer is null", names.size()));
     names.push_back(metric->name());
   }
+  return names;
+}
+template std::vector<std::string> names_of(const std::vector<MetricPointer<float>>&);
+template std::vector<std::string> names_of(const std::vector<MetricPointer<double>>&);
+
+template <class Scalar>
+std::vector<SharedFact> facts_of(const std::vector<MetricPointer<Scalar>>& metrics) {
+  const std::vector<std::string> names = names_of(metrics);
   return {{"the list of metrics", names.empty() ? "none" : fmt::format("{}", fmt::join(names, "; "))}};
 }
 template std::vector<SharedFact> facts_of(const std::vector<MetricPointer<float>>&);

@@ -22,6 +22,10 @@ inline constexpr std::size_t kMaxMetricSums = std::size_t{1} << 20;
 template <class Scalar>
 std::vector<MetricPointer<Scalar>> default_metrics(const Shape& output, const Dataset& training);
 
+/// @throws InvalidArgument  a metric is null
+template <class Scalar>
+std::vector<std::string> names_of(const std::vector<MetricPointer<Scalar>>& metrics);
+
 /// Names of the metrics, which must be the same on all ranks. @throws InvalidArgument  a metric is null
 template <class Scalar>
 std::vector<SharedFact> facts_of(const std::vector<MetricPointer<Scalar>>& metrics);

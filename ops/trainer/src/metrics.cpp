@@ -9,6 +9,7 @@
 #include "farandole/core/error.h"
 #include "farandole/trainer/metric.h"
 #include "metric_sums.h"
+#include "target_checks.h"
 
 namespace farandole::trainer {
 namespace {
@@ -154,18 +155,11 @@ class TargetMetric : public Metric<Scalar> {
   double value(std::span<const double> sums) const final { return mean_of(sums[0], sums[1]); }
 
   void check(const Shape& output, const Dataset& data, const std::string& what) const final {
-    if (data.target_shape() == output) return;
-    const std::string found =
-        data.target_shape().empty() ? "no targets" : fmt::format("targets of shape {}", describe(data.target_shape()));
-    throw InvalidArgument(fmt::format("the metric {} needs targets of shape {}, as the model's output, but {} have {}",
-                                      this->name(), describe(output), what, found));
+    check_targets("the metric " + this->name(), output, data, what);
   }
 
   void add(const Tensor<Scalar>& outputs, const Batch<Scalar>& batch, std::span<double> sums) const final {
-    if (batch.targets.size() != outputs.size()) {
-      throw InvalidArgument(
-          fmt::format("the metric {}: {} outputs, but {} targets", this->name(), outputs.size(), batch.targets.size()));
-    }
+    check_target_count("the metric " + this->name(), outputs, batch);
     const auto count = static_cast<std::size_t>(outputs.sample_elements());
     for (std::int64_t sample = 0; sample < outputs.samples(); ++sample) {
       const std::int64_t first = sample * outputs.sample_elements();
@@ -221,9 +215,9 @@ class BinaryAccuracy final : public TargetMetric<Scalar> {
 };
 
 std::string names_of(const std::vector<MetricResult>& metrics) {
-  std::string names;
-  for (const MetricResult& metric : metrics) names += (names.empty() ? "" : ", ") + metric.name;
-  return names.empty() ? "none" : names;
+  std::vector<std::string> names;
+  for (const MetricResult& metric : metrics) names.push_back(metric.name);
+  return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
 }
 
 }  // namespace

@@ -38,12 +38,13 @@ class CutData final : public Dataset {
 };
 
 std::size_t place_of(const std::vector<OutputCut>& cuts, const std::string& output) {
-  std::string names;
+  std::vector<std::string> names;
   for (std::size_t k = 0; k < cuts.size(); ++k) {
     if (cuts[k].name == output) return k;
-    names += (names.empty() ? "" : ", ") + cuts[k].name;
+    names.push_back(cuts[k].name);
   }
-  throw InvalidArgument(fmt::format("the model has no output '{}'; its outputs are {}", output, names));
+  throw InvalidArgument(
+      fmt::format("the model has no output '{}'; its outputs are {}", output, fmt::join(names, ", ")));
 }
 
 template <class Scalar>

@@ -91,16 +91,17 @@ void check_averages(const fs::path& file, const SafetensorsFile& content,
 
 template <class Scalar>
 void load_checkpoint(const fs::path& checkpoint, Model<Scalar>& model, const LoadOptions& options) {
-  const SafetensorsFile content(model_file_of(checkpoint));
-  verify_model_file(checkpoint, content);
+  const fs::path model_file = model_file_of(checkpoint), optimizer_file = optimizer_file_of(checkpoint);
+  const SafetensorsFile content(model_file);
+  const Manifest manifest = read_manifest(checkpoint);
+  verify_file(model_file, content, manifest.model);
   const std::vector<CheckpointTensor> tensors = tensors_of(model);
-  check_tensors(model_file_of(checkpoint), content, tensors,
-                compare_models(describe_checkpoint(checkpoint).state.model, model.description()));
+  check_tensors(model_file, content, tensors, compare_models(manifest.state.model, model.description()));
   if (!options.average) return copy<Scalar>(content, tensors);
-  const SafetensorsFile states(optimizer_file_of(checkpoint));
-  verify_optimizer_file(checkpoint, states);
+  const SafetensorsFile states(optimizer_file);
+  verify_file(optimizer_file, states, manifest.optimizer);
   const std::vector<CheckpointTensor> averages = averages_of(model);
-  check_averages(optimizer_file_of(checkpoint), states, averages);
+  check_averages(optimizer_file, states, averages);
   copy<Scalar>(content, tensors);
   copy<Scalar>(states, averages);
 }

@@ -181,8 +181,7 @@ Pool2dOptions checked(const char* kind, Pool2dOptions options) {
   if (options.size < 1 || options.stride < 0 || options.padding < 0 || options.padding >= options.size) {
     throw InvalidArgument(
         fmt::format("{}: the size must be at least 1, the stride at least 0, and the padding at least 0 and less than "
-                    "the size; got "
-                    "{}, {} and {}",
+                    "the size; got {}, {} and {}",
                     kind, options.size, options.stride, options.padding));
   }
   if (options.stride == 0) options.stride = options.size;

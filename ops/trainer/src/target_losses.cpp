@@ -7,6 +7,7 @@
 
 #include "farandole/core/error.h"
 #include "farandole/trainer/loss.h"
+#include "target_checks.h"
 
 namespace farandole::trainer {
 namespace {
@@ -62,19 +63,12 @@ class TargetLoss final : public Loss<Scalar> {
   std::string name() const override { return rule_.name(); }
 
   void check(const Shape& output, const Dataset& data, const std::string& what) const override {
-    if (data.target_shape() == output) return;
-    const std::string found =
-        data.target_shape().empty() ? "no targets" : fmt::format("targets of shape {}", describe(data.target_shape()));
-    throw InvalidArgument(fmt::format("the loss {} needs targets of shape {}, as the model's output, but {} have {}",
-                                      name(), describe(output), what, found));
+    check_targets("the loss " + name(), output, data, what);
   }
 
   double evaluate(const Tensor<Scalar>& outputs, const Batch<Scalar>& batch, double scale,
                   Tensor<Scalar>* gradient) const override {
-    if (batch.targets.size() != outputs.size()) {
-      throw InvalidArgument(
-          fmt::format("the loss {}: {} outputs, but {} targets", name(), outputs.size(), batch.targets.size()));
-    }
+    check_target_count("the loss " + name(), outputs, batch);
     if (gradient != nullptr) gradient->resize(outputs.samples(), outputs.shape());
     const std::int64_t count = outputs.sample_elements();
     double loss_sum = 0;

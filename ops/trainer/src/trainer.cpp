@@ -18,13 +18,6 @@ void append(std::vector<SharedFact>& facts, const std::vector<SharedFact>& more)
   facts.insert(facts.end(), more.begin(), more.end());
 }
 
-template <class Scalar>
-std::vector<std::string> names_of(const std::vector<MetricPointer<Scalar>>& metrics) {
-  std::vector<std::string> names;
-  for (const MetricPointer<Scalar>& metric : metrics) names.push_back(metric->name());
-  return names;
-}
-
 }  // namespace
 
 template <class Scalar>
@@ -58,7 +51,8 @@ Trainer<Scalar>::Trainer(Communicator communicator, Model<Scalar> model, std::sh
     append(facts, facts_of(metrics));
   });
   require_same(communicator, facts);
-  const std::vector<std::int64_t> shards = shard_sizes(communicator, options.data, training->size());
+  std::vector<std::int64_t> shards;  // empty: the ranks share the data
+  if (options.data.own_shards) shards = shard_sizes(communicator, training->size());
   agree(communicator, [&] {
     check(options, {communicator.size(), *training, test.get(), model.input_shape(), shards, names_of(metrics)});
     loss->check(model.output_shape(), *training, kTrainingData);

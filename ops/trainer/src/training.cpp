@@ -185,7 +185,7 @@ void Training<Scalar>::catch_up_evaluation() {
   last_evaluation = evaluate(*test);
   if (rate.needs_test_loss()) rate.end_epoch(current.loss(), last_evaluation);
   // The stop has saved this epoch's checkpoint before the result told that it is the best.
-  if (monitor.needs_test_result() && monitor.end_epoch(make_report(current))) checkpoints.mark_best(steps_done);
+  if (monitor.needs_test_result() && monitor.end_epoch(results_of(current))) checkpoints.mark_best(steps_done);
 }
 
 template <class Scalar>
@@ -208,7 +208,7 @@ template <class Scalar>
 void Training<Scalar>::finish_stopped_epoch() {
   const std::int64_t done = steps_done / loader.batches_per_epoch();
   rate.end_epoch_unevaluated(current.loss(), done);
-  monitor.end_epoch_unevaluated(make_report(current), done);
+  monitor.end_epoch_unevaluated(results_of(current), done);
 }
 
 template <class Scalar>
@@ -228,7 +228,7 @@ std::uint32_t Training<Scalar>::check_replicas() {
 }
 
 template <class Scalar>
-EpochReport Training<Scalar>::make_report(const EpochTotals& totals) {
+EpochReport Training<Scalar>::results_of(const EpochTotals& totals) const {
   const std::int64_t per_epoch = loader.batches_per_epoch();
   return {.epoch = (steps_done + per_epoch - 1) / per_epoch,
           .training_steps = steps_done,
@@ -239,8 +239,14 @@ EpochReport Training<Scalar>::make_report(const EpochTotals& totals) {
           .seconds = totals.training.count(),
           .exposed_communication_share = totals.exposed_share(),
           .input_waiting_share = totals.input_waiting_share(),
-          .parameters_checksum = check_replicas(),
           .replicas = communicator.size()};
+}
+
+template <class Scalar>
+EpochReport Training<Scalar>::make_report(const EpochTotals& totals) {
+  EpochReport report = results_of(totals);
+  report.parameters_checksum = check_replicas();
+  return report;
 }
 
 template <class Scalar>

@@ -73,6 +73,9 @@ struct Training {
   void finish_stopped_epoch();
   /// Returns true if `stop` was called on any replica.
   bool agree_to_stop();
+  /// Report without the checksum of the parameters, which is 0. Not collective.
+  EpochReport results_of(const EpochTotals& totals) const;
+  /// Report, after a comparison of all replicas' parameters.
   EpochReport make_report(const EpochTotals& totals);
   ParameterSwap<Scalar> parameters_to_evaluate();
   std::vector<MetricResult> metrics_in(const EpochTotals& totals) const {

@@ -5,11 +5,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <limits>
 
 #include "farandole/collectives/agreement.h"
 #include "model_tensors.h"
+#include "option_texts.h"
 #include "shared_facts.h"
 
 namespace farandole::trainer {
@@ -21,28 +20,25 @@ constexpr const char* kObservedData = "observed results";
 /// Options that must be the same after a resume: they determine the samples and random numbers of the next training
 /// step, and the optimizer's state.
 /// @param rule  name of the update rule
-std::vector<std::pair<std::string, std::string>> options_to_match(const TrainerOptions& options,
-                                                                  const std::string& rule, const BatchPlan& plan) {
-  std::vector<std::pair<std::string, std::string>> must_match{
-      {"optimizer", rule},
-      {"parameter average", options.optimizer.ema_decay > 0 ? "exponential" : "none"},
-      {"seed", std::to_string(options.seed)},
-      {"global batch", std::to_string(options.global_batch)},
-      {"deterministic", options.deterministic ? "yes" : "no"},
-      {"micro-batches", options.deterministic ? std::to_string(options.micro_batches) : "any"}};
+OptionTexts options_to_match(const TrainerOptions& options, const std::string& rule, const BatchPlan& plan) {
+  OptionTexts must_match{{"optimizer", rule},
+                         {"parameter average", options.optimizer.ema_decay > 0 ? "exponential" : "none"},
+                         {"seed", std::to_string(options.seed)},
+                         {"global batch", std::to_string(options.global_batch)},
+                         {"deterministic", options.deterministic ? "yes" : "no"},
+                         {"micro-batches", options.deterministic ? std::to_string(options.micro_batches) : "any"}};
   const auto of_data = plan.options_to_match();
   must_match.insert(must_match.end(), of_data.begin(), of_data.end());
   return must_match;
 }
 
 /// Options that a resume may change, and the number of replicas.
-std::vector<std::pair<std::string, std::string>> options_that_may_change(const TrainerOptions& options, int replicas,
-                                                                         bool has_test) {
+OptionTexts options_that_may_change(const TrainerOptions& options, int replicas, bool has_test) {
   constexpr std::string_view kPrefix = "TrainerOptions::";
   // They must match, or say only how this run begins and where it writes.
   constexpr std::array<std::string_view, 5> kOthers{"seed", "global_batch", "deterministic", "micro_batches",
                                                     "initialize"};
-  std::vector<std::pair<std::string, std::string>> result{{"replicas", std::to_string(replicas)}};
+  OptionTexts result{{"replicas", std::to_string(replicas)}};
   for (const SharedFact& fact : facts_of(options)) {
     const std::string name = fact.what.substr(kPrefix.size());
     if (std::find(kOthers.begin(), kOthers.end(), name) == kOthers.end() && !name.starts_with("checkpoints.")) {
@@ -56,12 +52,10 @@ std::vector<std::pair<std::string, std::string>> options_that_may_change(const T
 /// Drops results that this training cannot compare with its own, because they are of other data, or are another
 /// metric's.
 /// @param before  options of the checkpoint
-void forget_other_results(const std::vector<std::pair<std::string, std::string>>& before,
-                          const std::vector<std::pair<std::string, std::string>>& now, CheckpointState& state) {
+void forget_other_results(const OptionTexts& before, const OptionTexts& now, CheckpointState& state) {
   const auto differs = [&](std::string_view option) {
-    const auto is_option = [&](const auto& each) { return each.first == option; };
-    const auto old = std::find_if(before.begin(), before.end(), is_option);
-    return old != before.end() && old->second != std::find_if(now.begin(), now.end(), is_option)->second;
+    const std::string* const old = find_option(before, option);
+    return old != nullptr && *old != *find_option(now, option);
   };
   const bool other_data = differs(kObservedData);
   if (other_data || differs("monitor.value") || differs("monitor.higher_is_better")) state.monitor.reset();
@@ -69,15 +63,11 @@ void forget_other_results(const std::vector<std::pair<std::string, std::string>>
 }
 
 /// Returns a text for each option that has another value now. Checkpoints of older programs have no such options.
-std::vector<std::string> compare(const std::vector<std::pair<std::string, std::string>>& before,
-                                 const std::vector<std::pair<std::string, std::string>>& now) {
+std::vector<std::string> compare(const OptionTexts& before, const OptionTexts& now) {
   std::vector<std::string> changes;
   for (const auto& [option, value] : now) {
-    const auto old =
-        std::find_if(before.begin(), before.end(), [&name = option](const auto& each) { return each.first == name; });
-    if (old != before.end() && old->second != value) {
-      changes.push_back(fmt::format("{}: {}, now {}", option, old->second, value));
-    }
+    const std::string* const old = find_option(before, option);
+    if (old != nullptr && *old != value) changes.push_back(fmt::format("{}: {}, now {}", option, *old, value));
   }
   return changes;
 }

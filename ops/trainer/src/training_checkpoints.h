@@ -9,6 +9,7 @@
 #include "batch_plan.h"
 #include "farandole/trainer/checkpoint.h"
 #include "farandole/trainer/trainer.h"
+#include "option_texts.h"
 
 namespace farandole::trainer {
 
@@ -47,7 +48,7 @@ class TrainingCheckpoints {
   Optimizer<Scalar>& optimizer_;
   std::optional<CheckpointStore> store_;
   const bool resume_, keeps_best_;
-  std::vector<std::pair<std::string, std::string>> must_match_, may_change_;
+  OptionTexts must_match_, may_change_;
   std::vector<std::string> changed_options_;
   std::vector<CheckpointTensor> model_tensors_, optimizer_tensors_;
   std::filesystem::path resumed_from_;

@@ -2,14 +2,11 @@
 // The table of epochs that --csv writes.
 #pragma once
 
-#include <cstdint>
-#include <cstdio>
 #include <filesystem>
-#include <memory>
 #include <optional>
-#include <string>
 
 #include "farandole/trainer/trainer.h"
+#include "line_file.h"
 
 namespace farandole::trainer {
 
@@ -23,17 +20,10 @@ class CsvLog {
   void epoch(const EpochReport& report);
 
  private:
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
-  /// Returns false if the file is no regular file, such as a pipe.
-  bool remove_last_row();
   void write_row(const EpochReport& report);
-  void write(const std::string& line);
 
-  const std::filesystem::path path_;
-  std::unique_ptr<std::FILE, Close> file_;
-  bool has_names_ = false;           // the row of names is written
+  LineFile file_;
+  bool has_names_;                   // the row of names is written
   std::optional<EpochReport> last_;  // of the last row
   long row_begin_ = -1;              // position of the last row in the file; -1: unknown
 };

@@ -3,14 +3,9 @@
 
 #include <fmt/format.h>
 
-#include <cerrno>
-#include <cmath>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
-
-#include "farandole/core/error.h"
 
 namespace farandole::trainer {
 namespace {
@@ -26,15 +21,11 @@ Json values_of(const std::vector<MetricResult>& metrics) {
 
 }  // namespace
 
-JsonLog::JsonLog(std::filesystem::path file, bool append) : path_(std::move(file)) {
-  if (path_.empty()) return;
-  file_.reset(std::fopen(path_.c_str(), append ? "ae" : "we"));
-  if (!file_) throw DataError(fmt::format("--json {}: cannot be opened: {}", path_.string(), std::strerror(errno)));
-}
+JsonLog::JsonLog(std::filesystem::path file, bool append) : file_("--json", std::move(file), append) {}
 
 void JsonLog::step(const StepReport& report) {
-  write(fmt::format("{{\"training_step\":{},\"loss\":{:.17g},\"seconds\":{:.6f}}}", report.training_step, report.loss,
-                    report.seconds));
+  file_.write(fmt::format("{{\"training_step\":{},\"loss\":{:.17g},\"seconds\":{:.6f}}}", report.training_step,
+                          report.loss, report.seconds));
 }
 
 void JsonLog::epoch(const EpochReport& report, bool last) {
@@ -51,14 +42,7 @@ void JsonLog::epoch(const EpochReport& report, bool last) {
   line["parameters_checksum"] = fmt::format("{:08x}", report.parameters_checksum);
   line["replicas"] = report.replicas;
   if (last) line["final"] = true;
-  write(line.dump());
-}
-
-void JsonLog::write(const std::string& line) {
-  std::FILE* file = file_ ? file_.get() : stdout;
-  if (std::fprintf(file, "%s\n", line.c_str()) < 0 || std::fflush(file) != 0) {
-    throw DataError(fmt::format("--json {}: cannot be written: {}", path_.string(), std::strerror(errno)));
-  }
+  file_.write(line.dump());
 }
 
 }  // namespace farandole::trainer

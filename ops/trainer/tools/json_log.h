@@ -2,12 +2,10 @@
 // JSON output of --json and --log-steps.
 #pragma once
 
-#include <cstdio>
 #include <filesystem>
-#include <memory>
-#include <string>
 
 #include "farandole/trainer/trainer.h"
+#include "line_file.h"
 
 namespace farandole::trainer {
 
@@ -22,13 +20,7 @@ class JsonLog {
   void epoch(const EpochReport& report, bool last);
 
  private:
-  void write(const std::string& line);
-
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
-  std::filesystem::path path_;
-  std::unique_ptr<std::FILE, Close> file_;
+  LineFile file_;
 };
 
 }  // namespace farandole::trainer
