@@ -42,7 +42,7 @@ std::string continued(Model<float>& model, const Alphabet& alphabet, const std::
   Tensor<float> window(1, {kLength});
   for (int i = 0; i < count; ++i) {
     std::copy(symbols.end() - kLength, symbols.end(), window.data());
-    const std::span<const float> logits = model.forward({}, window).values().last(alphabet.size());
+    const std::span<const float> logits = model.forward({}, window).host().last(alphabet.size());
     symbols.push_back(draw(logits, random.uniform(static_cast<std::uint64_t>(i))));
   }
   return alphabet.decode(symbols);

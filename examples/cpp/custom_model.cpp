@@ -31,15 +31,15 @@ class GatedResidual final : public Layer<float> {
     return {{"gain", {features_}, Initial::kOne, /*fan_in=*/1, /*decays=*/false}};
   }
   void bind(const LayerMemory<float>& memory) override {
-    gain_ = memory.parameters[0];
-    gain_gradient_ = memory.gradients[0];
+    gain_ = memory.parameters[0].host();
+    gain_gradient_ = memory.gradients[0].host();
   }
 
   void forward(const Pass&, const Tensor<float>& input, Tensor<float>& output) override {
     const auto features = static_cast<std::size_t>(features_);
-    for (std::size_t i = 0; i < input.values().size(); ++i) {
-      const float x = input.data()[i];
-      output.data()[i] = x + gain_[i % features] * std::tanh(x);
+    for (std::size_t i = 0; i < input.host().size(); ++i) {
+      const float x = input.host()[i];
+      output.host()[i] = x + gain_[i % features] * std::tanh(x);
     }
   }
 
@@ -47,11 +47,11 @@ class GatedResidual final : public Layer<float> {
                 Tensor<float>* input_gradient) override {
     const auto features = static_cast<std::size_t>(features_);
     for (float& gradient : gain_gradient_) gradient = 0;
-    for (std::size_t i = 0; i < input.values().size(); ++i) {
-      const float bent = std::tanh(input.data()[i]), gradient = output_gradient.data()[i];
+    for (std::size_t i = 0; i < input.host().size(); ++i) {
+      const float bent = std::tanh(input.host()[i]), gradient = output_gradient.host()[i];
       gain_gradient_[i % features] += gradient * bent;
       if (input_gradient != nullptr) {
-        input_gradient->data()[i] = gradient * (1 + gain_[i % features] * (1 - bent * bent));
+        input_gradient->host()[i] = gradient * (1 + gain_[i % features] * (1 - bent * bent));
       }
     }
   }

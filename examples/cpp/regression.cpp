@@ -49,16 +49,15 @@ class NoisySine final : public Dataset {
 class LogCosh final : public Loss<float> {
  public:
   std::string name() const override { return "log_cosh"; }
-  double evaluate(const Tensor<float>& outputs, const Batch<float>& batch, double scale,
-                  Tensor<float>* gradient) const override {
+  void evaluate(const Execution&, const Tensor<float>& outputs, const BatchView<float>& batch, double scale,
+                Tensor<float>* gradient, VectorView<double> sum) const override {
     if (gradient != nullptr) gradient->resize(outputs.samples(), outputs.shape());
-    double loss_sum = 0;
-    for (std::int64_t i = 0; i < outputs.size(); ++i) {
-      const double difference = outputs.data()[i] - batch.targets.data()[i];
-      loss_sum += std::log(std::cosh(difference));
-      if (gradient != nullptr) gradient->data()[i] = static_cast<float>(scale * std::tanh(difference));
+    const std::span<const float> found = outputs.host(), right = batch.targets.host();
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      const double difference = found[i] - right[i];
+      sum.host()[0] += std::log(std::cosh(difference));
+      if (gradient != nullptr) gradient->host()[i] = static_cast<float>(scale * std::tanh(difference));
     }
-    return loss_sum;
   }
 };
 

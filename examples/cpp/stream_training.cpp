@@ -38,12 +38,13 @@ class Lion final : public UpdateRule<float> {
  public:
   std::string name() const override { return "lion"; }
   std::vector<std::string> states() const override { return {"momentum"}; }
-  void update(std::span<float> values, std::span<const float> gradients, std::span<const std::span<float>> states,
-              const UpdateFacts& facts) override {
-    const std::span<float> momentum = states[0];
+  void update(VectorView<float> parameters, VectorView<const float> gradients,
+              std::span<const VectorView<float>> states, const UpdateFacts& facts) override {
+    const std::span<float> values = parameters.host(), momentum = states[0].host();
+    const std::span<const float> slopes = gradients.host();
     const auto rate = static_cast<float>(facts.learning_rate), decay = static_cast<float>(facts.weight_decay);
     for (std::size_t i = 0; i < values.size(); ++i) {
-      const float gradient = static_cast<float>(facts.gradient_scale) * gradients[i];
+      const float gradient = static_cast<float>(facts.scale()) * slopes[i];
       const float direction = 0.9F * momentum[i] + 0.1F * gradient;
       const float sign = static_cast<float>(direction > 0) - static_cast<float>(direction < 0);
       values[i] -= rate * (sign + decay * values[i]);
@@ -58,11 +59,11 @@ class Close final : public Metric<float> {
   std::string name() const override { return "close"; }
   std::size_t sums(const Shape&) const override { return 2; }  // close predictions, all predictions
   bool counts() const override { return true; }
-  void add(const Tensor<float>& outputs, const Batch<float>& batch, std::span<double> sums) const override {
-    for (std::int64_t i = 0; i < outputs.size(); ++i) {
-      if (std::abs(outputs.data()[i] - batch.targets.data()[i]) <= 0.2F) sums[0] += 1;
-    }
-    sums[1] += static_cast<double>(outputs.size());
+  void add(const Execution&, const Tensor<float>& outputs, const BatchView<float>& batch,
+           VectorView<double> sums) const override {
+    const std::span<const float> found = outputs.host(), right = batch.targets.host();
+    for (std::size_t i = 0; i < found.size(); ++i) sums.host()[0] += std::abs(found[i] - right[i]) <= 0.2F;
+    sums.host()[1] += static_cast<double>(found.size());
   }
   double value(std::span<const double> sums) const override { return sums[0] / sums[1]; }
 };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device memory that the program allocates: when it is given out again, and when it returns to the driver.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -123,6 +124,26 @@ TEST(DeviceMemory, AReleasedBlockIsGivenOutAfterItsCalls) {
     }
     EXPECT_LE(addresses.size(), 5U);
   });
+}
+
+TEST(DeviceOfARank, IsTheProgramsChoice) {
+  FARANDOLE_SKIP_WITHOUT_DEVICES();
+  if (device_count() < 2) GTEST_SKIP() << "needs two devices";
+  World world({.replicas = 2, .alone = true, .devices = {1, 0}});
+  run_replicas(world, [](Communicator& replica) {
+    EXPECT_EQ(replica.device().ordinal, 1 - replica.rank());
+    Buffer values = replica.allocate(8, DType::kF32, replica.device());
+    replica.allreduce(values.view(), ReduceOp::kSum);
+  });
+}
+
+TEST(DeviceOfARank, AWrongChoiceIsAnError) {
+  FARANDOLE_SKIP_WITHOUT_DEVICES();
+  World world({.alone = true, .devices = {99}});
+  Communicator alone = Communicator::of_world(world);
+  EXPECT_THAT(message_of<InvalidArgument>([&] { alone.device(); }), testing::HasSubstr("replica 0 device 99"));
+  EXPECT_THAT(message_of<InvalidArgument>([] { World({.replicas = 2, .alone = true, .devices = {0}}); }),
+              testing::HasSubstr("1 numbers for 2 replicas"));
 }
 
 }  // namespace

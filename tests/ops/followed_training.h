@@ -31,7 +31,7 @@ inline std::vector<Course> follow(int replicas, const TrainerOptions& options,
     Trainer<double> trainer(replica, Model<double>(kImage, mlp<double>()), data.training, data.test, mine);
     course.report = trainer.fit();
     const auto copy = [](std::span<const double> values) { return std::vector<double>(values.begin(), values.end()); };
-    course.parameters = copy(trainer.model().parameters());
+    course.parameters = copy(trainer.model().parameters().host());
     course.averages = copy(trainer.averaged_parameters());
   });
   return courses;

@@ -81,18 +81,19 @@ Parameters train_alone(const std::vector<std::vector<Indices>>& steps_of_ranks, 
     for (int rank = 0; rank < 3; ++rank) {
       Batch<double> part;
       shard(rank)->gather(steps_of_ranks[static_cast<std::size_t>(rank)][step], part);
-      inputs.insert(inputs.end(), part.inputs.values().begin(), part.inputs.values().end());
+      inputs.insert(inputs.end(), part.inputs.host().begin(), part.inputs.host().end());
       all.labels.insert(all.labels.end(), part.labels.begin(), part.labels.end());
     }
     all.inputs.resize(static_cast<std::int64_t>(all.labels.size()), kImage);
     std::copy(inputs.begin(), inputs.end(), all.inputs.data());
     Tensor<double> gradient;
-    loss->evaluate(model.forward(pass, all.inputs), all, 1.0 / static_cast<double>(all.labels.size()), &gradient);
+    loss_sum(*loss, model.execution(), model.forward(pass, all.inputs), all,
+             1.0 / static_cast<double>(all.labels.size()), &gradient);
     model.backward(pass, all.inputs, gradient);
-    optimizer.update(model.parameters(), model.gradients(), options.learning_rate.base, 1,
-                     static_cast<std::int64_t>(step));
+    optimizer.update(model.execution(), model.parameters(), model.gradients(),
+                     {.learning_rate = options.learning_rate.base, .training_step = static_cast<std::int64_t>(step)});
   }
-  return copy(model.parameters());
+  return copy(model.parameters().host());
 }
 
 TEST(OwnShards, OfDifferentSizesTrainAsOneProcessWithTheSameBatches) {
@@ -110,7 +111,7 @@ TEST(OwnShards, OfDifferentSizesTrainAsOneProcessWithTheSameBatches) {
     };
     Trainer<double> trainer(replica, Model<double>(kImage, mlp<double>()), data, nullptr, mine);
     trainer.fit();
-    parameters[rank] = copy(trainer.model().parameters());
+    parameters[rank] = copy(trainer.model().parameters().host());
     steps[rank] = data->steps_;
   });
   for (const auto& of_rank : steps) ASSERT_EQ(of_rank.size(), 24U);
@@ -130,7 +131,7 @@ TEST(OwnShards, AreEvaluatedTogetherAndPredictedApart) {
     Trainer<double> trainer(replica, Model<double>(kImage, mlp<double>()), mine, mine, options);
     EXPECT_TRUE(trainer.fit().test) << "the test data are shards, too";
     together[rank] = trainer.evaluate(*mine).loss;
-    const Parameters predicted = copy(trainer.predict(*mine).values());
+    const Parameters predicted = copy(trainer.predict(*mine).host());
     double sum = 0;
     for (int other = 0; other < 3; ++other) {
       Indices all(static_cast<std::size_t>(kSizes[static_cast<std::size_t>(other)]));
@@ -145,7 +146,7 @@ TEST(OwnShards, AreEvaluatedTogetherAndPredictedApart) {
         sum += std::log(exponentials) - row[batch.labels[i]];
       }
       if (other != replica.rank()) continue;
-      EXPECT_THAT(predicted, testing::Pointwise(testing::DoubleNear(1e-12), copy(outputs.values())));
+      EXPECT_THAT(predicted, testing::Pointwise(testing::DoubleNear(1e-12), copy(outputs.host())));
     }
     alone[rank] = sum / 72;
   });

@@ -184,7 +184,7 @@ TEST(Agreement, OptionsOfOneRankMayDiffer) {
     options.data = {.threads = replica.rank(), .batches_ahead = 1 + replica.rank()};
     if (replica.rank() == 1) options.on_step = [](const StepReport&) {};
     Trainer<double> trainer(replica, Model<double>(kImage, mlp<double>()), data.training, data.test, options);
-    checksums[static_cast<std::size_t>(replica.rank())] = trainer.fit().parameters_checksum;
+    checksums[static_cast<std::size_t>(replica.rank())] = trainer.fit().parameters_checksum.value();
   });
   EXPECT_EQ(checksums, std::vector<std::uint32_t>(kReplicas, checksums[0]));
 }
@@ -351,7 +351,7 @@ TEST(Misuse, ATrainerThatOutlivesItsJobRaises) {
     for (auto& trainer : trainers) {
       EXPECT_THROW(trainer->fit(), InvalidArgument);
       EXPECT_THROW(trainer->evaluate(*data.test), InvalidArgument);
-      trainer->model().parameters()[0] = 1;  // windows stay
+      trainer->model().parameters().host()[0] = 1;  // windows stay
       EXPECT_NO_THROW(trainer.reset());
     }
   }

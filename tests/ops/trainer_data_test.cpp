@@ -51,7 +51,7 @@ Outcome<Scalar> train(int replicas, const std::shared_ptr<const Dataset>& data, 
     const EpochReport report = trainer.fit();
     if (!first) return;
     outcome.report = report;
-    outcome.parameters.assign(trainer.model().parameters().begin(), trainer.model().parameters().end());
+    outcome.parameters.assign(trainer.model().parameters().host().begin(), trainer.model().parameters().host().end());
   });
   return outcome;
 }
@@ -97,7 +97,7 @@ TEST(AugmentedTraining, EvaluatesTheSamplesUnchanged) {
     trainer.fit();
     EXPECT_NEAR(trainer.evaluate(*training).loss, trainer.evaluate(*data.training).loss, 1e-12);
     const Tensor<double> changed = trainer.predict(*training), plain = trainer.predict(*data.training);
-    EXPECT_TRUE(std::equal(changed.values().begin(), changed.values().end(), plain.values().begin()));
+    EXPECT_TRUE(std::equal(changed.host().begin(), changed.host().end(), plain.host().begin()));
   });
 }
 
@@ -113,8 +113,8 @@ class Forgetful final : public Dataset {
     const auto count = static_cast<std::int64_t>(samples.size());
     batch.inputs.resize(count, kImage);
     batch.targets.resize(count, target_shape_);
-    std::fill(batch.inputs.values().begin(), batch.inputs.values().end(), 0.0F);
-    std::fill(batch.targets.values().begin(), batch.targets.values().end(), 0.25F);
+    std::fill(batch.inputs.host().begin(), batch.inputs.host().end(), 0.0F);
+    std::fill(batch.targets.host().begin(), batch.targets.host().end(), 0.25F);
     batch.labels.assign(samples.size(), 1);
   }
 
@@ -184,7 +184,8 @@ TEST(Prefetching, AStopOrACheckpointLosesNothing) {
         const bool stopped = trainer->fit().stopped;
         EXPECT_EQ(stopped, trainer->training_steps() < 20);
       } while (trainer->training_steps() < 20);
-      if (replica.rank() == 0) found.assign(trainer->model().parameters().begin(), trainer->model().parameters().end());
+      if (replica.rank() == 0)
+        found.assign(trainer->model().parameters().host().begin(), trainer->model().parameters().host().end());
     });
     EXPECT_EQ(found, expected);
     test::await_thread_count(before);
@@ -306,7 +307,7 @@ std::shared_ptr<const Dataset> stream(std::atomic<std::int64_t>* computed = null
         if (computed != nullptr) ++*computed;
         Batch<float> batch;
         data->gather(std::vector<std::uint32_t>{static_cast<std::uint32_t>(next % data->size())}, batch);
-        std::copy(batch.inputs.values().begin(), batch.inputs.values().end(), sample.input.begin());
+        std::copy(batch.inputs.host().begin(), batch.inputs.host().end(), sample.input.begin());
         sample.label = batch.labels[0];
       }
       next += distance;
@@ -349,7 +350,7 @@ TEST(StreamTraining, OwnStreamsShareTheSamples) {
     const auto mine = stream(&computed, replica.rank(), 2);
     Trainer<double> trainer(replica, Model<double>(kImage, mlp<double>()), mine, nullptr, options);
     trainer.fit();
-    const auto values = trainer.model().parameters();
+    const auto values = trainer.model().parameters().host();
     parameters[static_cast<std::size_t>(replica.rank())].assign(values.begin(), values.end());
   });
   EXPECT_EQ(parameters[0], parameters[1]);

@@ -81,8 +81,8 @@ Outcome<Scalar> train(int replicas, const Layers<Scalar>& make, const TrainerOpt
     if (!first) return;
     outcome.report = report;
     const auto copy = [](std::span<Scalar> values) { return std::vector<Scalar>(values.begin(), values.end()); };
-    outcome.parameters = copy(trainer.model().parameters());
-    outcome.statistics = copy(trainer.model().statistics());
+    outcome.parameters = copy(trainer.model().parameters().host());
+    outcome.statistics = copy(trainer.model().statistics().host());
   });
   return outcome;
 }
@@ -194,7 +194,7 @@ TEST(Equivalence, EvaluationIsExactForAnyNumberOfReplicas) {
     std::vector<Evaluation> found(static_cast<std::size_t>(replicas));
     run_replicas(replicas, [&](Communicator& replica) {
       Model<double> model(kImage, mlp<double>());
-      std::copy(one.parameters.begin(), one.parameters.end(), model.parameters().begin());
+      std::copy(one.parameters.begin(), one.parameters.end(), model.parameters().host().begin());
       TrainerOptions options = options_for(5);
       options.initialize = false;
       const Data data;
@@ -407,7 +407,7 @@ TEST(Errors, DivergedReplicasAreDetected) {
     Model<double>* model = nullptr;
     TrainerOptions options = options_for(3);
     options.on_step = [&](const StepReport&) {
-      if (replica.rank() == 2) model->parameters()[0] += 1e-9;
+      if (replica.rank() == 2) model->parameters().host()[0] += 1e-9;
     };
     Trainer<double> trainer(replica, Model<double>(kImage, mlp<double>()), data.training, data.test, options);
     model = &trainer.model();

@@ -42,7 +42,7 @@ Trained train(int replicas, const TextData& data, std::int64_t length, const Tra
     Trainer<double> trainer(replica, bigrams(data, length), data.training, data.test, options);
     trainer.fit();
     const double training_loss = trainer.evaluate(*data.training).loss, test_loss = trainer.evaluate(*data.test).loss;
-    const auto parameters = trainer.model().parameters();
+    const auto parameters = trainer.model().parameters().host();
     if (replica.rank() == 0) trained = {training_loss, test_loss, {parameters.begin(), parameters.end()}};
   });
   return trained;
@@ -92,7 +92,7 @@ TEST(TrainingOnFiles, MappedArraysTrainAsMemoryDoes) {
       Trainer<double> trainer(replica, Model<double>({2, 2}, layers<double>({[] { return dense<double>(3); }})), data,
                               nullptr, options_for(4));
       trainer.fit();
-      const auto values = trainer.model().parameters();
+      const auto values = trainer.model().parameters().host();
       if (replica.rank() == 0) parameters.assign(values.begin(), values.end());
     });
     return parameters;

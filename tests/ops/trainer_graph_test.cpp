@@ -114,7 +114,7 @@ Outcome<Scalar> train(int replicas, const TrainerOptions& options,
     const EpochReport report = trainer.fit();
     if (!first) return;
     outcome.report = report;
-    const auto parameters = trainer.model().parameters(), statistics = trainer.model().statistics();
+    const auto parameters = trainer.model().parameters().host(), statistics = trainer.model().statistics().host();
     outcome.values.assign(parameters.begin(), parameters.end());
     outcome.values.insert(outcome.values.end(), statistics.begin(), statistics.end());
   });
@@ -191,7 +191,7 @@ TEST(TrainGraph, CheckpointsDescribeTheModel) {
 
   Model<float> same = siamese<float>();
   load_parameters(options.checkpoints.directory, same);
-  EXPECT_TRUE(std::equal(same.parameters().begin(), same.parameters().end(), trained.values.begin()));
+  EXPECT_TRUE(std::equal(same.parameters().host().begin(), same.parameters().host().end(), trained.values.begin()));
   Model<float> other = siamese<float>(7);
   const std::string text =
       farandole::test::message_of<InvalidArgument>([&] { load_parameters(options.checkpoints.directory, other); });

@@ -51,12 +51,13 @@ class Close final : public Metric<double> {
 
   std::string name() const override { return "close"; }
   std::size_t sums(const Shape&) const override { return 2; }
-  void add(const Tensor<double>& outputs, const Batch<double>& batch, std::span<double> sums) const override {
+  void add(const Execution&, const Tensor<double>& outputs, const BatchView<double>& batch,
+           VectorView<double> sums) const override {
     if (fault_ == Fault::kAdd) throw std::runtime_error("no addition");
-    for (std::int64_t i = 0; i < outputs.size(); ++i) {
-      sums[0] += std::abs(outputs.data()[i] - batch.targets.data()[i]) < 0.25;
+    for (std::size_t i = 0; i < outputs.host().size(); ++i) {
+      sums.host()[0] += std::abs(outputs.host()[i] - batch.targets.host()[i]) < 0.25;
     }
-    sums[1] += static_cast<double>(outputs.size());
+    sums.host()[1] += static_cast<double>(outputs.size());
   }
   double value(std::span<const double> sums) const override {
     if (fault_ == Fault::kValue) throw std::runtime_error("no value");
@@ -142,7 +143,7 @@ TEST(Metrics, AccuracyIsTheDefaultForSamplesWithClasses) {
   EXPECT_EQ(seen.steps[8].metrics[0].sums[1], 32) << "the next epoch begins with zeros";
   EXPECT_EQ(seen.report.metric("accuracy"), seen.steps[10].metric("accuracy"));
   std::vector<double> sums(2);
-  accuracy<double>()->add(seen.outputs, all_samples(*points()), sums);
+  accuracy<double>()->add(Execution(), seen.outputs, all_samples(*points()), sums);
   EXPECT_EQ(seen.report.test->metric("accuracy"), sums[0] / kCount);
 }
 
@@ -180,7 +181,7 @@ TEST(Metrics, EvaluationIsExactForAnyNumberOfReplicas) {
   const Metrics metrics = many();
   for (std::size_t i = 0; i < metrics.size(); ++i) {
     std::vector<double> sums(expected[i].size());
-    metrics[i]->add(outputs, batch, sums);
+    metrics[i]->add(Execution(), outputs, batch, sums);
     EXPECT_THAT(expected[i], testing::Pointwise(testing::DoubleNear(1e-11), sums)) << metrics[i]->name();
   }
   const std::vector<double>& matrix = expected[2];
@@ -268,8 +269,9 @@ class Counter final : public Metric<double> {
   explicit Counter(std::string name, std::size_t sums) : name_(std::move(name)), sums_(sums) {}
   std::string name() const override { return name_; }
   std::size_t sums(const Shape&) const override { return sums_; }
-  void add(const Tensor<double>& outputs, const Batch<double>&, std::span<double> sums) const override {
-    for (double& sum : sums) sum += static_cast<double>(outputs.samples());
+  void add(const Execution&, const Tensor<double>& outputs, const BatchView<double>&,
+           VectorView<double> sums) const override {
+    for (double& sum : sums.host()) sum += static_cast<double>(outputs.samples());
   }
   double value(std::span<const double> sums) const override { return sums[0]; }
 
@@ -359,7 +361,7 @@ class Huge final : public Metric<double> {
  public:
   std::string name() const override { return "huge"; }
   std::size_t sums(const Shape&) const override { return (1 << 20) - 1; }
-  void add(const Tensor<double>&, const Batch<double>&, std::span<double>) const override {}
+  void add(const Execution&, const Tensor<double>&, const BatchView<double>&, VectorView<double>) const override {}
   double value(std::span<const double>) const override { return 0; }
 };
 

@@ -64,7 +64,7 @@ Trained train(int replicas, const Plan& plan) {
     const EpochReport report = trainer.fit();
     const Evaluation evaluation = trainer.evaluate(*plan.training);
     if (replica.rank() != 0) return;
-    const auto parameters = trainer.model().parameters();
+    const auto parameters = trainer.model().parameters().host();
     trained = {report, evaluation, {parameters.begin(), parameters.end()}};
   });
   return trained;
@@ -110,12 +110,12 @@ TEST(OwnData, PredictionsAreThoseOfTheModelOnEveryRank) {
     const Tensor<double> outputs = trainer.predict(*data);
     EXPECT_EQ(outputs.samples(), kSamples);
     EXPECT_EQ(outputs.shape(), Shape{1});
-    predicted[rank].assign(outputs.values().begin(), outputs.values().end());
+    predicted[rank].assign(outputs.host().begin(), outputs.host().end());
     std::vector<std::uint32_t> all(kSamples);
     std::iota(all.begin(), all.end(), 0U);
     Batch<double> batch;
     data->gather(all, batch);
-    const auto alone = trainer.model().forward({}, batch.inputs).values();
+    const auto alone = trainer.model().forward({}, batch.inputs).host();
     expected[rank].assign(alone.begin(), alone.end());
   });
   EXPECT_THAT(predicted, Each(predicted[0]));

@@ -199,10 +199,10 @@ class DownAndUp final : public UpdateRule<double> {
  public:
   std::string name() const override { return "down and up"; }
   std::vector<std::string> states() const override { return {}; }
-  void update(std::span<double> values, std::span<const double> gradients, std::span<const std::span<double>>,
+  void update(VectorView<double> values, VectorView<const double> gradients, std::span<const VectorView<double>>,
               const UpdateFacts& facts) override {
     const double rate = facts.training_step < 2 * kPerEpoch ? facts.learning_rate : -facts.learning_rate;
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] -= rate * gradients[i];
+    for (std::size_t i = 0; i < values.size(); ++i) values.host()[i] -= rate * gradients.host()[i];
   }
 };
 

@@ -126,7 +126,7 @@ TEST(Plateau, ASecondFitGoesOnFromAStop) {
     Trainer<double> trainer(replica, Model<double>(test::kImage, test::mlp<double>()), data.training, data.test, mine);
     EXPECT_TRUE(trainer.fit().stopped);
     EXPECT_FALSE(trainer.fit().stopped);
-    course.parameters.assign(trainer.model().parameters().begin(), trainer.model().parameters().end());
+    course.parameters.assign(trainer.model().parameters().host().begin(), trainer.model().parameters().host().end());
     expect_same(course, whole);
   });
 }

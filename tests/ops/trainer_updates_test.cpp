@@ -23,7 +23,7 @@ constexpr std::size_t kFirstLayer = 64 * 16 + 16;  // parameters of layer 0 of t
 std::vector<double> initial_parameters() {
   Model<double> model(test::kImage, test::mlp<double>());
   model.initialize(test::kSeed);
-  return {model.parameters().begin(), model.parameters().end()};
+  return {model.parameters().host().begin(), model.parameters().host().end()};
 }
 
 TEST(Groups, FrozenLayersKeepTheirBitsOnEveryRank) {
@@ -56,16 +56,18 @@ class Recorder : public UpdateRule<double> {
   explicit Recorder(std::string name, std::vector<Step>* steps = nullptr) : name_(std::move(name)), steps_(steps) {}
   std::string name() const override { return name_; }
   std::vector<std::string> states() const override { return {"velocity"}; }
-  void update(std::span<double> values, std::span<const double> gradients, std::span<const std::span<double>> states,
-              const UpdateFacts& facts) override {
+  void update(VectorView<double> parameters, VectorView<const double> all_gradients,
+              std::span<const VectorView<double>> states, const UpdateFacts& facts) override {
+    const std::span<double> values = parameters.host();
+    const std::span<const double> gradients = all_gradients.host();
     if (steps_ != nullptr) {
       steps_->resize(static_cast<std::size_t>(facts.training_step) + 1);
       for (const double g : gradients) steps_->back().squares += g * g;
-      steps_->back().scale = facts.gradient_scale;
+      steps_->back().scale = facts.scale();
     }
     for (std::size_t i = 0; i < values.size(); ++i) {
-      states[0][i] = 0.9 * states[0][i] + facts.gradient_scale * gradients[i];
-      values[i] -= facts.learning_rate * states[0][i];
+      states[0].host()[i] = 0.9 * states[0].host()[i] + facts.scale() * gradients[i];
+      values[i] -= facts.learning_rate * states[0].host()[i];
     }
   }
 
@@ -155,7 +157,7 @@ double test_loss(const std::vector<double>& parameters) {
   run_replicas(1, [&](Communicator& replica) {
     const test::Data data;
     Model<double> model(test::kImage, test::mlp<double>());
-    std::copy(parameters.begin(), parameters.end(), model.parameters().begin());
+    std::copy(parameters.begin(), parameters.end(), model.parameters().host().begin());
     TrainerOptions plain = options_for(1);
     plain.initialize = false;
     Trainer<double> trainer(replica, std::move(model), data.training, data.test, plain);
@@ -182,9 +184,9 @@ TEST(Average, EvaluateUsesTheAverageAndRestoresTheParameters) {
     Trainer<double> trainer(replica, Model<double>(test::kImage, test::mlp<double>()), data.training, data.test,
                             averaging_options(10));
     EXPECT_EQ(trainer.evaluate(*data.test).loss, initial_loss) << "no average before the first training step";
-    EXPECT_TRUE(std::equal(initial.begin(), initial.end(), trainer.model().parameters().begin()));
+    EXPECT_TRUE(std::equal(initial.begin(), initial.end(), trainer.model().parameters().host().begin()));
     const EpochReport report = trainer.fit();
-    const std::span<double> parameters = trainer.model().parameters();
+    const std::span<double> parameters = trainer.model().parameters().host();
     const std::vector<double> after(parameters.begin(), parameters.end());
     EXPECT_EQ(trainer.evaluate(*data.test).loss, report.test->loss);
     EXPECT_TRUE(std::equal(after.begin(), after.end(), parameters.begin()));

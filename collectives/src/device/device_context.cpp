@@ -35,8 +35,10 @@ Device& open_device(DeviceRuntime& runtime, const Endpoint& endpoint) {
   const RankInfo& self = endpoint.topology().rank(endpoint.rank());
   const auto devices = static_cast<int>(runtime.devices().size());
   try {
-    return runtime.open(
-        device_of_rank(endpoint.settings().devices.ordinals, self.local_rank, self.local_size, devices));
+    const std::optional<int> chosen = endpoint.chosen_device();
+    const std::string& setting = endpoint.settings().devices.ordinals;
+    return runtime.open(chosen ? checked_device(*chosen, self.replica, devices)
+                               : device_of_rank(setting, self.local_rank, self.local_size, devices));
   } catch (const DeviceError& error) {
     throw InvalidArgument(
         fmt::format("{} cannot open its device: {}", endpoint.topology().describe(endpoint.rank()), error.message()));

@@ -66,4 +66,10 @@ int device_of_rank(std::string_view setting, int local_rank, int local_size, int
   return ordinals[entry];
 }
 
+int checked_device(int chosen, int replica, int device_count) {
+  if (chosen >= 0 && chosen < device_count) return chosen;
+  throw InvalidArgument(fmt::format("WorldOptions::devices gives replica {} device {}, but this process sees {}",
+                                    replica, chosen, device_count));
+}
+
 }  // namespace farandole

@@ -35,6 +35,10 @@ const Topology& Endpoint::topology() const {
 const Settings& Endpoint::settings() const {
   return job_.settings();
 }
+std::optional<int> Endpoint::chosen_device() const {
+  if (job_.devices().empty()) return std::nullopt;
+  return job_.devices()[static_cast<std::size_t>(topology().rank(rank_).replica)];
+}
 const std::string& Endpoint::tuning_text() const {
   return job_.tuning_text();
 }

@@ -25,9 +25,13 @@ using JobsInChildren = ForkedChildren<Job, mark_in_child>;
 }  // namespace
 
 Job::Job(const WorldOptions& options)
-    : one_world_(std::in_place, options.alone), settings_(Settings::from_environment()) {
+    : one_world_(std::in_place, options.alone), settings_(Settings::from_environment()), devices_(options.devices) {
   if (options.replicas < 1 || options.replicas > kMaxReplicas) {
     throw InvalidArgument(fmt::format("replicas is {}; it must be 1 … {}", options.replicas, kMaxReplicas));
+  }
+  if (!devices_.empty() && devices_.size() != static_cast<std::size_t>(options.replicas)) {
+    throw InvalidArgument(fmt::format("WorldOptions::devices has {} numbers for {} replicas; it must have one for each",
+                                      devices_.size(), options.replicas));
   }
   occupy_standard_descriptors();
   name_in_log(fmt::format("pid {}", getpid()));

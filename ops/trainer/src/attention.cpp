@@ -14,6 +14,7 @@
 #include "farandole/core/error.h"
 #include "farandole/trainer/layers.h"
 #include "matrix_product.h"
+#include "scratch.h"
 
 namespace farandole::trainer {
 namespace {
@@ -38,7 +39,6 @@ class Attention final : public Layer<Scalar> {
                       options_.heads, trainer::describe(input)));
     }
     length_ = input[0], units_ = input[1], head_units_ = units_ / options_.heads;
-    score_gradient_.resize(static_cast<std::size_t>(length_ * length_));
     return input;
   }
 
@@ -62,7 +62,7 @@ class Attention final : public Layer<Scalar> {
     qkv_.resize(samples, {length_, 3 * units_});
     context_.resize(samples, {length_, units_});
     probabilities_.resize(samples, {options_.heads, length_, length_});
-    fill_rows<Scalar>(memory_.parameters[1], rows, qkv_.data());
+    fill_rows<Scalar>(memory_.parameters[1].host(), rows, qkv_.data());
     multiply(Factor<Scalar>{input.data(), rows, units_}, qkv_weights(), true, qkv_.data());
     for (std::int64_t sample = 0; sample < samples; ++sample) {
       for (std::int64_t head = 0; head < options_.heads; ++head) {
@@ -73,33 +73,38 @@ class Attention final : public Layer<Scalar> {
                  context_.data() + context_offset(sample, head), units_);
       }
     }
-    fill_rows<Scalar>(memory_.parameters[3], rows, output.data());
+    fill_rows<Scalar>(memory_.parameters[3].host(), rows, output.data());
     multiply(Factor<Scalar>{context_.data(), rows, units_}, output_weights(), true, output.data());
   }
 
-  void backward(const Pass&, const Tensor<Scalar>& input, const Tensor<Scalar>&, const Tensor<Scalar>& output_gradient,
-                Tensor<Scalar>* input_gradient) override {
+  void backward(const Pass& pass, const Tensor<Scalar>& input, const Tensor<Scalar>&,
+                const Tensor<Scalar>& output_gradient, Tensor<Scalar>* input_gradient) override {
     const std::int64_t samples = input.samples(), rows = samples * length_;
-    if (samples == 0) {
-      for (const std::span<Scalar> gradient : memory_.gradients) std::fill(gradient.begin(), gradient.end(), Scalar{0});
-      return;
-    }
+    if (samples == 0) return clear_gradients(memory_);
     const Factor<Scalar> gradient{output_gradient.data(), rows, units_};
-    context_gradient_.resize(samples, {length_, units_});
-    qkv_gradient_.resize(samples, {length_, 3 * units_});
+    Workspace::Scope scope(pass.execution.workspace());
+    const auto take = [&](std::int64_t count) {
+      return scope.take<Scalar>(static_cast<std::size_t>(count)).host().data();
+    };
+    const Gradients gradients{take(rows * 3 * units_), take(rows * units_), take(length_ * length_)};
     multiply(Factor<Scalar>{context_.data(), rows, units_, true}, gradient, false, memory_.gradients[2].data());
-    sum_rows(output_gradient.data(), rows, memory_.gradients[3]);
-    multiply(gradient, output_weights().transpose(), false, context_gradient_.data());
+    sum_rows(output_gradient.data(), rows, memory_.gradients[3].host());
+    multiply(gradient, output_weights().transpose(), false, gradients.context);
     for (std::int64_t sample = 0; sample < samples; ++sample) {
-      for (std::int64_t head = 0; head < options_.heads; ++head) propagate(sample, head);
+      for (std::int64_t head = 0; head < options_.heads; ++head) propagate(gradients, sample, head);
     }
-    const Factor<Scalar> by_qkv{qkv_gradient_.data(), rows, 3 * units_};
+    const Factor<Scalar> by_qkv{gradients.qkv, rows, 3 * units_};
     multiply(Factor<Scalar>{input.data(), rows, units_, true}, by_qkv, false, memory_.gradients[0].data());
-    sum_rows(qkv_gradient_.data(), rows, memory_.gradients[1]);
+    sum_rows(gradients.qkv, rows, memory_.gradients[1].host());
     if (input_gradient != nullptr) multiply(by_qkv, qkv_weights().transpose(), false, input_gradient->data());
   }
 
  private:
+  /// Scratch memory of a backward pass.
+  struct Gradients {
+    Scalar *qkv, *context;
+    Scalar* scores;  ///< of one head
+  };
   /// Places in a row of qkv_, in multiples of `units`.
   static constexpr std::int64_t kQuery = 0, kKey = 1, kValue = 2;
 
@@ -140,18 +145,18 @@ class Attention final : public Layer<Scalar> {
   }
 
   /// Computes the gradients of Q, K and V of a head.
-  void propagate(std::int64_t sample, std::int64_t head) {
+  void propagate(const Gradients& gradients, std::int64_t sample, std::int64_t head) const {
     const Scalar* probabilities = probabilities_.data() + (sample * options_.heads + head) * length_ * length_;
-    const Factor<Scalar> by_context{context_gradient_.data() + context_offset(sample, head), length_, head_units_,
-                                    false, units_};
-    const auto result = [&](std::int64_t place) { return qkv_gradient_.data() + qkv_offset(place, sample, head); };
+    const Factor<Scalar> by_context{gradients.context + context_offset(sample, head), length_, head_units_, false,
+                                    units_};
+    const auto result = [&](std::int64_t place) { return gradients.qkv + qkv_offset(place, sample, head); };
     const std::int64_t stride = 3 * units_;
     multiply(Factor<Scalar>{probabilities, length_, length_, true}, by_context, false, result(kValue), stride);
-    multiply(by_context, part(kValue, sample, head).transpose(), false, score_gradient_.data());
+    multiply(by_context, part(kValue, sample, head).transpose(), false, gradients.scores);
     const Scalar factor = scale();
     for (std::int64_t row = 0; row < length_; ++row) {
       const Scalar* p = probabilities + row * length_;
-      Scalar* gradient = score_gradient_.data() + row * length_;
+      Scalar* gradient = gradients.scores + row * length_;
       double product = 0;
       for (std::int64_t k = 0; k < visible(row); ++k) {
         product += static_cast<double>(gradient[k]) * static_cast<double>(p[k]);
@@ -159,7 +164,7 @@ class Attention final : public Layer<Scalar> {
       const auto mean = static_cast<Scalar>(product);
       for (std::int64_t k = 0; k < length_; ++k) gradient[k] = p[k] * (gradient[k] - mean) * factor;
     }
-    const Factor<Scalar> by_scores{score_gradient_.data(), length_, length_};
+    const Factor<Scalar> by_scores{gradients.scores, length_, length_};
     multiply(by_scores, part(kKey, sample, head), false, result(kQuery), stride);
     multiply(by_scores.transpose(), part(kQuery, sample, head), false, result(kKey), stride);
   }
@@ -167,9 +172,7 @@ class Attention final : public Layer<Scalar> {
   const AttentionOptions options_;
   std::int64_t length_ = 0, units_ = 0, head_units_ = 0;
   LayerMemory<Scalar> memory_;
-  Tensor<Scalar> qkv_, probabilities_, context_;    ///< of the last forward pass
-  Tensor<Scalar> qkv_gradient_, context_gradient_;  ///< scratch memory
-  std::vector<Scalar> score_gradient_;              ///< scratch memory, of one head
+  Tensor<Scalar> qkv_, probabilities_, context_;  ///< of the last forward pass
 };
 
 }  // namespace

@@ -193,7 +193,7 @@ void Augmented::write_soft_classes(Batch<Scalar>& batch) const {
                                       batch.inputs.samples(), batch.labels.size()));
   }
   batch.targets.resize(batch.inputs.samples(), target_shape_);
-  std::fill(batch.targets.values().begin(), batch.targets.values().end(), Scalar{0});
+  std::fill(batch.targets.host().begin(), batch.targets.host().end(), Scalar{0});
   for (std::size_t i = 0; i < batch.labels.size(); ++i) {
     if (batch.labels[i] < 0 || batch.labels[i] >= classes()) {
       throw InvalidArgument(

@@ -13,6 +13,7 @@
 
 #include "farandole/core/error.h"
 #include "farandole/trainer/layers.h"
+#include "scratch.h"
 #include "vectorized.h"
 
 namespace farandole::trainer {
@@ -79,20 +80,22 @@ class BatchNormalization final : public Layer<Scalar> {
 
   void backward(const Pass& pass, const Tensor<Scalar>& input, const Tensor<Scalar>&,
                 const Tensor<Scalar>& output_gradient, Tensor<Scalar>* input_gradient) override {
-    sums_.assign(mean_.size() * 2, 0);
-    add_gradient_sums(input, output_gradient);
+    Workspace::Scope scope(pass.execution.workspace());
+    const std::span<double> sums = take_zeros<double>(scope, mean_.size() * 2);
+    add_gradient_sums(input, output_gradient, sums.data());
+    const std::span<Scalar> scale_gradient = memory_.gradients[0].host(), shift_gradient = memory_.gradients[1].host();
     for (std::size_t c = 0; c < mean_.size(); ++c) {
-      memory_.gradients[0][c] = static_cast<Scalar>(sums_[mean_.size() + c]);
-      memory_.gradients[1][c] = static_cast<Scalar>(sums_[c]);
+      scale_gradient[c] = static_cast<Scalar>(sums[mean_.size() + c]);
+      shift_gradient[c] = static_cast<Scalar>(sums[c]);
     }
-    if (is_synchronized(pass)) {
-      // The allreduce needs every replica, even a replica that needs no input gradient.
-      pass.replicas->allreduce(std::span<double>(sums_), ReduceOp::kSum);
-    }
+    // The allreduce needs every replica, even a replica that needs no input gradient.
+    if (is_synchronized(pass)) pass.replicas->allreduce(sums, ReduceOp::kSum);
     if (input_gradient == nullptr || input.samples() == 0) return;
     // In evaluation the statistics are constants.
-    if (!pass.training) std::fill(sums_.begin(), sums_.end(), 0);
-    propagate(input, output_gradient, *input_gradient);
+    if (!pass.training) std::ranges::fill(sums, 0);
+    const std::span<Scalar> factors = scope.take<Scalar>(3 * mean_.size()).host();
+    compute_factors(sums, factors);
+    propagate(input, output_gradient, factors.data(), *input_gradient);
   }
 
  private:
@@ -103,24 +106,27 @@ class BatchNormalization final : public Layer<Scalar> {
 
   void use_batch(const Pass& pass, const Tensor<Scalar>& input) {
     const std::size_t channels = mean_.size();
-    sums_.assign(2 * channels + 1, 0);
-    add_moments(input.data(), rows(input), channels_, sums_.data());
-    sums_.back() = static_cast<double>(rows(input));
-    if (is_synchronized(pass)) pass.replicas->allreduce(std::span<double>(sums_), ReduceOp::kSum);
-    count_ = sums_.back();
+    Workspace::Scope scope(pass.execution.workspace());
+    const std::span<double> sums = take_zeros<double>(scope, 2 * channels + 1);
+    add_moments(input.data(), rows(input), channels_, sums.data());
+    sums.back() = static_cast<double>(rows(input));
+    if (is_synchronized(pass)) pass.replicas->allreduce(sums, ReduceOp::kSum);
+    count_ = sums.back();
+    const std::span<Scalar> means = memory_.batch_statistics[0].host();
+    const std::span<Scalar> variances = memory_.batch_statistics[1].host();
     for (std::size_t c = 0; c < channels; ++c) {
-      const double mean = count_ > 0 ? sums_[c] / count_ : 0;
-      const double variance = count_ > 0 ? nonnegative(sums_[channels + c] / count_ - mean * mean) : 0;
+      const double mean = count_ > 0 ? sums[c] / count_ : 0;
+      const double variance = count_ > 0 ? nonnegative(sums[channels + c] / count_ - mean * mean) : 0;
       set(c, mean, variance);
-      memory_.batch_statistics[0][c] = static_cast<Scalar>(mean);
-      memory_.batch_statistics[1][c] = static_cast<Scalar>(variance * count_ / std::max(count_ - 1, 1.0));
+      means[c] = static_cast<Scalar>(mean);
+      variances[c] = static_cast<Scalar>(variance * count_ / std::max(count_ - 1, 1.0));
     }
   }
 
   void use_moving() {
-    for (std::size_t c = 0; c < mean_.size(); ++c) {
-      set(c, memory_.moving_statistics[0][c], memory_.moving_statistics[1][c]);
-    }
+    const std::span<const Scalar> means = memory_.moving_statistics[0].host();
+    const std::span<const Scalar> variances = memory_.moving_statistics[1].host();
+    for (std::size_t c = 0; c < mean_.size(); ++c) set(c, means[c], variances[c]);
     count_ = 1;
   }
 
@@ -148,12 +154,11 @@ class BatchNormalization final : public Layer<Scalar> {
     });
   }
 
-  /// Sets sums_ = [sum(dy), sum(dy * x')], per channel.
-  void add_gradient_sums(const Tensor<Scalar>& input, const Tensor<Scalar>& output_gradient) {
+  /// Adds [sum(dy), sum(dy * x')], per channel.
+  void add_gradient_sums(const Tensor<Scalar>& input, const Tensor<Scalar>& output_gradient, double* to) const {
     const std::int64_t count = rows(input), channels = channels_;
     const Scalar *from = input.data(), *gradient = output_gradient.data();
     const Scalar *means = mean_.data(), *inverses = inverse_deviation_.data();
-    double* to = sums_.data();
     vectorized([=]() FARANDOLE_INLINED {
       const Scalar* __restrict mean = means, * __restrict inverse = inverses;
       double* __restrict sums = to, * __restrict products = to + channels;
@@ -168,16 +173,21 @@ class BatchNormalization final : public Layer<Scalar> {
     });
   }
 
-  void propagate(const Tensor<Scalar>& input, const Tensor<Scalar>& output_gradient, Tensor<Scalar>& input_gradient) {
+  /// Computes [scale / deviation, mean(dy), mean(dy * x')], per channel.
+  void compute_factors(std::span<const double> sums, std::span<Scalar> factors) const {
     const std::size_t size = mean_.size();
-    factors_.resize(3 * size);
+    const std::span<const Scalar> scales = memory_.parameters[0].host();
     for (std::size_t c = 0; c < size; ++c) {
-      factors_[c] = memory_.parameters[0][c] * inverse_deviation_[c];
-      factors_[size + c] = static_cast<Scalar>(sums_[c] / count_);
-      factors_[2 * size + c] = static_cast<Scalar>(sums_[size + c] / count_);
+      factors[c] = scales[c] * inverse_deviation_[c];
+      factors[size + c] = static_cast<Scalar>(sums[c] / count_);
+      factors[2 * size + c] = static_cast<Scalar>(sums[size + c] / count_);
     }
+  }
+
+  void propagate(const Tensor<Scalar>& input, const Tensor<Scalar>& output_gradient, const Scalar* factors,
+                 Tensor<Scalar>& input_gradient) const {
     const std::int64_t count = rows(input), channels = channels_;
-    const Scalar *from = input.data(), *gradient = output_gradient.data(), *factors = factors_.data();
+    const Scalar *from = input.data(), *gradient = output_gradient.data();
     const Scalar *means = mean_.data(), *inverses = inverse_deviation_.data();
     Scalar* to = input_gradient.data();
     vectorized([=]() FARANDOLE_INLINED {
@@ -201,9 +211,6 @@ class BatchNormalization final : public Layer<Scalar> {
   // State of the last forward pass.
   double count_ = 0;  ///< number of rows over which the means are taken
   std::vector<Scalar> mean_, inverse_deviation_;
-  // Scratch memory.
-  std::vector<double> sums_;
-  std::vector<Scalar> factors_;
 };
 
 }  // namespace

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -9,6 +8,7 @@
 #include "convolution.h"
 #include "farandole/core/error.h"
 #include "farandole/trainer/layers.h"
+#include "scratch.h"
 
 namespace farandole::trainer {
 namespace {
@@ -36,10 +36,7 @@ class Conv2d final : public Layer<Scalar> {
     geometry_ = convolution_geometry(name(), input, {options_.kernel, options_.stride, options_.padding});
     geometry_.channels = options_.channels;
     library_ = make_library();
-    if (!options_.bias) {
-      no_bias_.assign(static_cast<std::size_t>(geometry_.channels), Scalar{0});
-      no_bias_gradient_ = no_bias_;
-    }
+    if (!options_.bias) no_bias_.assign(static_cast<std::size_t>(geometry_.channels), Scalar{0});
     return {geometry_.output_height, geometry_.output_width, geometry_.channels};
   }
 
@@ -58,21 +55,19 @@ class Conv2d final : public Layer<Scalar> {
 
   void bind(const LayerMemory<Scalar>& memory) override { memory_ = memory; }
 
-  void forward(const Pass&, const Tensor<Scalar>& input, Tensor<Scalar>& output) override {
+  void forward(const Pass& pass, const Tensor<Scalar>& input, Tensor<Scalar>& output) override {
     if (input.samples() == 0) return;
-    library_->forward(input.samples(), input.data(), memory_.parameters[0].data(),
+    library_->forward(pass.execution.workspace(), input.samples(), input.data(), memory_.parameters[0].data(),
                       options_.bias ? memory_.parameters[1].data() : no_bias_.data(), output.data());
   }
 
-  void backward(const Pass&, const Tensor<Scalar>& input, const Tensor<Scalar>&, const Tensor<Scalar>& output_gradient,
-                Tensor<Scalar>* input_gradient) override {
-    if (input.samples() == 0) {
-      for (const std::span<Scalar> gradient : memory_.gradients) std::fill(gradient.begin(), gradient.end(), Scalar{0});
-      return;
-    }
-    library_->backward(input.samples(), input.data(), memory_.parameters[0].data(), output_gradient.data(),
-                       memory_.gradients[0].data(),
-                       options_.bias ? memory_.gradients[1].data() : no_bias_gradient_.data(),
+  void backward(const Pass& pass, const Tensor<Scalar>& input, const Tensor<Scalar>&,
+                const Tensor<Scalar>& output_gradient, Tensor<Scalar>* input_gradient) override {
+    if (input.samples() == 0) return clear_gradients(memory_);
+    Workspace::Scope scope(pass.execution.workspace());
+    library_->backward(pass.execution.workspace(), input.samples(), input.data(), memory_.parameters[0].data(),
+                       output_gradient.data(), memory_.gradients[0].data(),
+                       options_.bias ? memory_.gradients[1].data() : scope.take<Scalar>(no_bias_.size()).data(),
                        input_gradient == nullptr ? nullptr : input_gradient->data());
   }
 
@@ -88,7 +83,7 @@ class Conv2d final : public Layer<Scalar> {
   ConvolutionGeometry geometry_;
   std::unique_ptr<Convolution<Scalar>> library_;
   LayerMemory<Scalar> memory_;
-  std::vector<Scalar> no_bias_, no_bias_gradient_;  ///< zeros and scratch memory, where there is no bias
+  std::vector<Scalar> no_bias_;  ///< zeros, where there is no bias
 };
 
 }  // namespace

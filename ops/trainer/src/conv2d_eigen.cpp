@@ -17,50 +17,60 @@ namespace {
 template <class Scalar>
 class EigenConvolution final : public Convolution<Scalar> {
  public:
-  explicit EigenConvolution(const ConvolutionGeometry& geometry)
-      : geometry_(geometry), patches_(geometry.output_positions(), geometry.patch_elements()) {}
+  explicit EigenConvolution(const ConvolutionGeometry& geometry) : geometry_(geometry) {}
 
-  void forward(std::int64_t samples, const Scalar* input, const Scalar* weights, const Scalar* bias,
-               Scalar* output) override {
+  void forward(Workspace& workspace, std::int64_t samples, const Scalar* input, const Scalar* weights,
+               const Scalar* bias, Scalar* output) override {
     const ConvolutionGeometry& g = geometry_;
     const ConstMatrixView<Scalar> weight_matrix(weights, g.patch_elements(), g.channels);
     const ConstRowVectorView<Scalar> bias_vector(bias, g.channels);
+    Workspace::Scope scope(workspace);
+    MatrixView<Scalar> patches = take_patches(scope);
     for (std::int64_t sample = 0; sample < samples; ++sample) {
-      gather_patches(input + sample * g.input_elements());
+      gather_patches(input + sample * g.input_elements(), patches.data());
       MatrixView<Scalar> result(output + sample * g.output_positions() * g.channels, g.output_positions(), g.channels);
-      result.noalias() = patches_ * weight_matrix;
+      result.noalias() = patches * weight_matrix;
       result.rowwise() += bias_vector;
     }
   }
 
-  void backward(std::int64_t samples, const Scalar* input, const Scalar* weights, const Scalar* output_gradient,
-                Scalar* weight_gradient, Scalar* bias_gradient, Scalar* input_gradient) override {
+  void backward(Workspace& workspace, std::int64_t samples, const Scalar* input, const Scalar* weights,
+                const Scalar* output_gradient, Scalar* weight_gradient, Scalar* bias_gradient,
+                Scalar* input_gradient) override {
     const ConvolutionGeometry& g = geometry_;
     const ConstMatrixView<Scalar> weight_matrix(weights, g.patch_elements(), g.channels);
     MatrixView<Scalar> weight_sum(weight_gradient, g.patch_elements(), g.channels);
     RowVectorView<Scalar> bias_sum(bias_gradient, g.channels);
     weight_sum.setZero();
     bias_sum.setZero();
+    Workspace::Scope scope(workspace);
+    MatrixView<Scalar> patches = take_patches(scope);
     if (input_gradient != nullptr) std::fill_n(input_gradient, samples * g.input_elements(), Scalar{0});
     for (std::int64_t sample = 0; sample < samples; ++sample) {
       const ConstMatrixView<Scalar> gradient(output_gradient + sample * g.output_positions() * g.channels,
                                              g.output_positions(), g.channels);
-      gather_patches(input + sample * g.input_elements());
-      weight_sum.noalias() += patches_.transpose() * gradient;
+      gather_patches(input + sample * g.input_elements(), patches.data());
+      weight_sum.noalias() += patches.transpose() * gradient;
       bias_sum += gradient.colwise().sum();
       if (input_gradient == nullptr) continue;
-      patches_.noalias() = gradient * weight_matrix.transpose();
-      scatter_patches(input_gradient + sample * g.input_elements());
+      patches.noalias() = gradient * weight_matrix.transpose();
+      scatter_patches(patches.data(), input_gradient + sample * g.input_elements());
     }
   }
 
  private:
+  /// Memory for the patches of a sample, a row per output position.
+  MatrixView<Scalar> take_patches(Workspace::Scope& scope) const {
+    const std::int64_t rows = geometry_.output_positions(), columns = geometry_.patch_elements();
+    return {scope.take<Scalar>(static_cast<std::size_t>(rows * columns)).host().data(), rows, columns};
+  }
+
   /// Calls visit(piece of a patch, offset in the image, count) for each run of pixels inside the image, and
   /// visit(piece, -1, count) for pixels outside.
   template <class Visit>
-  void for_each_run(const Visit& visit) {
+  void for_each_run(Scalar* patches, const Visit& visit) const {
     const ConvolutionGeometry& g = geometry_;
-    Scalar* piece = patches_.data();
+    Scalar* piece = patches;
     for (std::int64_t position = 0; position < g.output_positions(); ++position) {
       const std::int64_t top = position / g.output_width * g.stride - g.padding;
       const std::int64_t left = position % g.output_width * g.stride - g.padding;
@@ -78,8 +88,8 @@ class EigenConvolution final : public Convolution<Scalar> {
     }
   }
 
-  void gather_patches(const Scalar* image) {
-    for_each_run([&](Scalar* piece, std::int64_t offset, std::int64_t count) {
+  void gather_patches(const Scalar* image, Scalar* patches) const {
+    for_each_run(patches, [&](Scalar* piece, std::int64_t offset, std::int64_t count) {
       if (offset < 0) {
         std::fill_n(piece, count, Scalar{0});
       } else {
@@ -88,15 +98,14 @@ class EigenConvolution final : public Convolution<Scalar> {
     });
   }
 
-  void scatter_patches(Scalar* image) {
-    for_each_run([&](const Scalar* piece, std::int64_t offset, std::int64_t count) {
+  void scatter_patches(Scalar* patches, Scalar* image) const {
+    for_each_run(patches, [&](const Scalar* piece, std::int64_t offset, std::int64_t count) {
       if (offset < 0) return;
       for (std::int64_t k = 0; k < count; ++k) image[offset + k] += piece[k];
     });
   }
 
   const ConvolutionGeometry geometry_;
-  RowMatrix<Scalar> patches_;  ///< patches of a sample, a row per output position
 };
 
 }  // namespace

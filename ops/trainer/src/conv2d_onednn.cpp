@@ -113,11 +113,9 @@ class OneDnnConvolution final : public Convolution<float> {
         winograd_(winograd && geometry.kernel == 3 && geometry.stride == 1 && geometry.inputs % 16 == 0 &&
                   geometry.channels % 16 == 0),
         chunk_(samples_per_chunk()),
-        stream_(onednn_engine()),
-        partial_weights_(static_cast<std::size_t>(weight_elements())),
-        partial_bias_(static_cast<std::size_t>(geometry.channels)) {}
+        stream_(onednn_engine()) {}
 
-  void forward(std::int64_t samples, const float* input, const float* weights, const float* bias,
+  void forward(Workspace& workspace, std::int64_t samples, const float* input, const float* weights, const float* bias,
                float* output) override {
     with_onednn(describe("forward"), [&] {
       for_each_chunk(samples, [&](std::int64_t first, Plan& plan) {
@@ -125,28 +123,34 @@ class OneDnnConvolution final : public Convolution<float> {
         bind(plan.weights, weights);
         bind(plan.bias, bias);
         bind(plan.output, output + first * output_elements());
-        run(plan.forward);
+        run(plan.forward, workspace);
       });
     });
   }
 
-  void backward(std::int64_t samples, const float* input, const float* weights, const float* output_gradient,
-                float* weight_gradient, float* bias_gradient, float* input_gradient) override {
+  void backward(Workspace& workspace, std::int64_t samples, const float* input, const float* weights,
+                const float* output_gradient, float* weight_gradient, float* bias_gradient,
+                float* input_gradient) override {
     with_onednn(describe("backward"), [&] {
+      // Gradients over a chunk, where there are several.
+      Workspace::Scope scope(workspace);
+      const bool has_chunks = samples > chunk_;
+      const auto partial_weights = scope.take<float>(has_chunks ? static_cast<std::size_t>(weight_elements()) : 0);
+      const auto partial_bias = scope.take<float>(has_chunks ? static_cast<std::size_t>(geometry_.channels) : 0);
       for_each_chunk(samples, [&](std::int64_t first, Plan& plan) {
         bind(plan.input, input + first * geometry_.input_elements());
         bind(plan.output, output_gradient + first * output_elements());
-        bind(plan.weight_gradient, first == 0 ? weight_gradient : partial_weights_.data());
-        bind(plan.bias_gradient, first == 0 ? bias_gradient : partial_bias_.data());
-        run(plan.backward_parameters);
+        bind(plan.weight_gradient, first == 0 ? weight_gradient : partial_weights.data());
+        bind(plan.bias_gradient, first == 0 ? bias_gradient : partial_bias.data());
+        run(plan.backward_parameters, workspace);
         if (first > 0) {
-          add(partial_weights_, weight_gradient);
-          add(partial_bias_, bias_gradient);
+          add(partial_weights.host(), weight_gradient);
+          add(partial_bias.host(), bias_gradient);
         }
         if (input_gradient == nullptr) return;
         bind(plan.weights, weights);
         bind(plan.input_gradient, input_gradient + first * geometry_.input_elements());
-        run(plan.backward_input);
+        run(plan.backward_input, workspace);
       });
     });
   }
@@ -184,7 +188,7 @@ class OneDnnConvolution final : public Convolution<float> {
     }
   }
 
-  static void add(const std::vector<float>& from, float* to) {
+  static void add(std::span<const float> from, float* to) {
     const std::size_t count = from.size();
     const float* values = from.data();
     vectorized([=]() FARANDOLE_INLINED {
@@ -288,18 +292,13 @@ class OneDnnConvolution final : public Convolution<float> {
     return plan;
   }
 
-  /// Runs the steps with scratch memory that all plans of this layer share.
-  void run(std::vector<Step>& steps) {
+  void run(std::vector<Step>& steps, Workspace& workspace) {
     const FullTeams full_teams;
     for (Step& step : steps) {
       memory& scratch = step.arguments.at(DNNL_ARG_SCRATCHPAD);
       const std::size_t needed = scratch.get_desc().get_size();
-      if (needed > scratch_bytes_) {
-        const Form bytes({static_cast<memory::dim>(needed)}, memory::data_type::u8, memory::format_tag::x);
-        scratch_ = memory(bytes, onednn_engine());
-        scratch_bytes_ = needed;
-      }
-      if (needed > 0) scratch.set_data_handle(scratch_.get_data_handle());
+      Workspace::Scope scope(workspace);
+      if (needed > 0) scratch.set_data_handle(scope.take<std::uint8_t>(needed).host().data());
       step.primitive.execute(stream_, step.arguments);
     }
     stream_.wait();
@@ -312,9 +311,6 @@ class OneDnnConvolution final : public Convolution<float> {
   const std::int64_t chunk_;  ///< samples per chunk
   dnnl::stream stream_;
   std::map<std::int64_t, Plan> plans_;
-  memory scratch_;
-  std::size_t scratch_bytes_ = 0;
-  std::vector<float> partial_weights_, partial_bias_;  ///< gradients of weights and bias over a chunk
 };
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "farandole/trainer/tensor.h"
+#include "farandole/trainer/execution.h"
 
 namespace farandole::trainer {
 
@@ -36,11 +36,12 @@ template <class Scalar>
 class Convolution {
  public:
   virtual ~Convolution() = default;
-  virtual void forward(std::int64_t samples, const Scalar* input, const Scalar* weights, const Scalar* bias,
-                       Scalar* output) = 0;
+  virtual void forward(Workspace& workspace, std::int64_t samples, const Scalar* input, const Scalar* weights,
+                       const Scalar* bias, Scalar* output) = 0;
   /// Overwrites the gradients; `input_gradient` may be null.
-  virtual void backward(std::int64_t samples, const Scalar* input, const Scalar* weights, const Scalar* output_gradient,
-                        Scalar* weight_gradient, Scalar* bias_gradient, Scalar* input_gradient) = 0;
+  virtual void backward(Workspace& workspace, std::int64_t samples, const Scalar* input, const Scalar* weights,
+                        const Scalar* output_gradient, Scalar* weight_gradient, Scalar* bias_gradient,
+                        Scalar* input_gradient) = 0;
 };
 
 /// Makes a convolution by oneDNN. @param winograd  as in Conv2dOptions

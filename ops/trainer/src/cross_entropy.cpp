@@ -133,21 +133,28 @@ class CrossEntropy final : public Loss<Scalar> {
     }
   }
 
-  double evaluate(const Tensor<Scalar>& outputs, const Batch<Scalar>& batch, double scale,
-                  Tensor<Scalar>* gradient) const override {
+  void evaluate(const Execution&, const Tensor<Scalar>& outputs, const BatchView<Scalar>& batch, double scale,
+                Tensor<Scalar>* gradient, VectorView<double> sum) const override {
+    sum.host().front() += sum_of(outputs, batch, scale, gradient);
+  }
+
+ private:
+  double sum_of(const Tensor<Scalar>& outputs, const BatchView<Scalar>& batch, double scale,
+                Tensor<Scalar>* gradient) const {
     if (batch.targets_are_probabilities) {
       if (batch.targets.size() != outputs.size()) {
         throw InvalidArgument(fmt::format("the loss cross_entropy: {} outputs, but {} probabilities", outputs.size(),
                                           batch.targets.size()));
       }
       return soft_cross_entropy(outputs, batch.targets,
-                                {options_.label_smoothing, options_.class_weights, batch.weights}, scale, gradient);
+                                {options_.label_smoothing, options_.class_weights, batch.weights.host()}, scale,
+                                gradient);
     }
-    return cross_entropy(outputs, {batch.labels, options_.label_smoothing, options_.class_weights, batch.weights},
+    return cross_entropy(outputs,
+                         {batch.labels.host(), options_.label_smoothing, options_.class_weights, batch.weights.host()},
                          scale, gradient);
   }
 
- private:
   const CrossEntropyOptions options_;
 };
 

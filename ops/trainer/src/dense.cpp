@@ -2,11 +2,10 @@
 // Fully connected layer, y = x W + b, by a matrix product.
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "farandole/core/error.h"
 #include "farandole/trainer/layers.h"
 #include "matrix_product.h"
+#include "scratch.h"
 
 namespace farandole::trainer {
 namespace {
@@ -50,21 +49,17 @@ class Dense final : public Layer<Scalar> {
   void forward(const Pass&, const Tensor<Scalar>& input, Tensor<Scalar>& output) override {
     const std::int64_t rows = input.samples() * rows_per_sample_;
     if (rows == 0) return;
-    if (options_.bias) fill_rows<Scalar>(memory_.parameters[1], rows, output.data());
+    if (options_.bias) fill_rows<Scalar>(memory_.parameters[1].host(), rows, output.data());
     multiply(Factor<Scalar>{input.data(), rows, inputs_}, weights(), options_.bias, output.data());
   }
 
   void backward(const Pass&, const Tensor<Scalar>& input, const Tensor<Scalar>&, const Tensor<Scalar>& output_gradient,
                 Tensor<Scalar>* input_gradient) override {
     const std::int64_t rows = input.samples() * rows_per_sample_;
-    const std::span<Scalar> weight_gradient = memory_.gradients[0];
-    if (options_.bias) sum_rows(output_gradient.data(), rows, memory_.gradients[1]);
-    if (rows == 0) {
-      std::fill(weight_gradient.begin(), weight_gradient.end(), Scalar{0});
-      return;
-    }
+    if (rows == 0) return clear_gradients(memory_);
+    if (options_.bias) sum_rows(output_gradient.data(), rows, memory_.gradients[1].host());
     const Factor<Scalar> gradient{output_gradient.data(), rows, units_};
-    multiply(Factor<Scalar>{input.data(), rows, inputs_, true}, gradient, false, weight_gradient.data());
+    multiply(Factor<Scalar>{input.data(), rows, inputs_, true}, gradient, false, memory_.gradients[0].data());
     if (input_gradient == nullptr) return;
     multiply(gradient, weights().transpose(), false, input_gradient->data());
   }

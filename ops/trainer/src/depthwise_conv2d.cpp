@@ -9,6 +9,7 @@
 #include "farandole/core/error.h"
 #include "farandole/trainer/layers.h"
 #include "matrix_product.h"
+#include "scratch.h"
 #include "vectorized.h"
 
 namespace farandole::trainer {
@@ -67,7 +68,7 @@ class DepthwiseConv2d final : public Layer<Scalar> {
     const std::int64_t samples = input.samples();
     const Scalar *from = input.data(), *weights = memory_.parameters[0].data();
     Scalar* to = output.data();
-    fill_rows<Scalar>(memory_.parameters[1], samples * g.output_positions(), to);
+    fill_rows<Scalar>(memory_.parameters[1].host(), samples * g.output_positions(), to);
     vectorized([=]() FARANDOLE_INLINED {
       for_each_tap(g, samples, [=](std::int64_t out, std::int64_t in, std::int64_t tap) FARANDOLE_INLINED {
         const Scalar* __restrict x = from + in, * __restrict w = weights + tap * g.channels;
@@ -77,10 +78,10 @@ class DepthwiseConv2d final : public Layer<Scalar> {
     });
   }
 
-  void backward(const Pass&, const Tensor<Scalar>& input, const Tensor<Scalar>&, const Tensor<Scalar>& output_gradient,
-                Tensor<Scalar>* input_gradient) override {
-    add_weight_gradient(input, output_gradient);
-    sum_rows(output_gradient.data(), input.samples() * geometry_.output_positions(), memory_.gradients[1]);
+  void backward(const Pass& pass, const Tensor<Scalar>& input, const Tensor<Scalar>&,
+                const Tensor<Scalar>& output_gradient, Tensor<Scalar>* input_gradient) override {
+    add_weight_gradient(pass, input, output_gradient);
+    sum_rows(output_gradient.data(), input.samples() * geometry_.output_positions(), memory_.gradients[1].host());
     if (input_gradient == nullptr) return;
     const ConvolutionGeometry g = geometry_;
     const std::int64_t samples = input.samples();
@@ -98,12 +99,14 @@ class DepthwiseConv2d final : public Layer<Scalar> {
 
  private:
   /// Sums in double, because a weight has as many terms as there are pixels in the batch.
-  void add_weight_gradient(const Tensor<Scalar>& input, const Tensor<Scalar>& output_gradient) {
+  void add_weight_gradient(const Pass& pass, const Tensor<Scalar>& input, const Tensor<Scalar>& output_gradient) {
     const ConvolutionGeometry g = geometry_;
     const std::int64_t samples = input.samples();
     const Scalar *from = input.data(), *gradient = output_gradient.data();
-    sums_.assign(memory_.gradients[0].size(), 0);
-    double* to = sums_.data();
+    const std::span<Scalar> result = memory_.gradients[0].host();
+    Workspace::Scope scope(pass.execution.workspace());
+    const std::span<double> sums = take_zeros<double>(scope, result.size());
+    double* to = sums.data();
     vectorized([=]() FARANDOLE_INLINED {
       for_each_tap(g, samples, [=](std::int64_t out, std::int64_t in, std::int64_t tap) FARANDOLE_INLINED {
         const Scalar* __restrict x = from + in, * __restrict dy = gradient + out;
@@ -111,14 +114,12 @@ class DepthwiseConv2d final : public Layer<Scalar> {
         for (std::int64_t c = 0; c < g.channels; ++c) sum[c] += static_cast<double>(x[c]) * static_cast<double>(dy[c]);
       });
     });
-    std::transform(sums_.begin(), sums_.end(), memory_.gradients[0].begin(),
-                   [](double sum) { return static_cast<Scalar>(sum); });
+    std::ranges::transform(sums, result.begin(), [](double sum) { return static_cast<Scalar>(sum); });
   }
 
   const DepthwiseConv2dOptions options_;
   ConvolutionGeometry geometry_;
   LayerMemory<Scalar> memory_;
-  std::vector<double> sums_;  ///< scratch memory
 };
 
 }  // namespace

@@ -55,7 +55,7 @@ class Embedding final : public Layer<Scalar> {
 
   void backward(const Pass&, const Tensor<Scalar>&, const Tensor<Scalar>&, const Tensor<Scalar>& output_gradient,
                 Tensor<Scalar>* input_gradient) override {
-    const std::span<Scalar> sums = memory_.gradients[0];
+    const std::span<Scalar> sums = memory_.gradients[0].host();
     std::fill(sums.begin(), sums.end(), Scalar{0});
     const auto count = static_cast<std::int64_t>(indices_.size());
     const std::int64_t units = units_;
@@ -133,7 +133,7 @@ class PositionCode final : public Layer<Scalar> {
 
   void backward(const Pass&, const Tensor<Scalar>& input, const Tensor<Scalar>&, const Tensor<Scalar>& output_gradient,
                 Tensor<Scalar>* input_gradient) override {
-    if (learned_) sum_rows(output_gradient.data(), input.samples(), memory_.gradients[0]);
+    if (learned_) sum_rows(output_gradient.data(), input.samples(), memory_.gradients[0].host());
     if (input_gradient == nullptr) return;
     std::copy_n(output_gradient.data(), output_gradient.size(), input_gradient->data());
   }

@@ -42,9 +42,10 @@ class EvaluationSums {
     values_.resize(batches_ * row_ + counts);
   }
 
-  void add(std::int64_t batch, double loss_sum, const Tensor<Scalar>& outputs, const Batch<Scalar>& gathered) {
+  void add(const Execution& execution, std::int64_t batch, double loss_sum, const Tensor<Scalar>& outputs,
+           const Batch<Scalar>& gathered) {
     std::fill(of_batch_.begin(), of_batch_.end(), 0.0);
-    metrics_.add(outputs, gathered, of_batch_);
+    metrics_.add(execution, outputs, gathered, of_batch_);
     double* row = values_.data() + static_cast<std::size_t>(batch) * row_;
     double* counts = values_.data() + batches_ * row_;
     *row++ = loss_sum;
@@ -93,16 +94,18 @@ Evaluation evaluate(Communicator& communicator, Model<Scalar>& model, const Loss
                     const MetricSums<Scalar>& metrics, const Dataset& data, std::int64_t batch, bool own_shards) {
   const EvaluationPart part = part_to_evaluate(communicator, data, batch, own_shards);
   EvaluationSums<Scalar> sums(metrics, part.batches);
+  const Execution& execution = model.execution();
   Batch<Scalar> gathered;
   call_program(communicator, "an evaluation", [&] {
     for_each_batch(data, part.own, batch, gathered, [&](std::int64_t first) {
       const Tensor<Scalar>& outputs = model.forward({}, gathered.inputs);
-      sums.add(part.batch_at(first), loss.evaluate(outputs, gathered, 1.0, nullptr), outputs, gathered);
+      const double of_batch = loss_sum(loss, execution, outputs, gathered, 1.0, nullptr);
+      sums.add(execution, part.batch_at(first), of_batch, outputs, gathered);
     });
   });
-  const auto [loss_sum, of_metrics] = sums.reduce(communicator);
+  const auto [loss_of_all, of_metrics] = sums.reduce(communicator);
   const std::span<const double> metric_sums(of_metrics);
-  return {.loss = part.samples > 0 ? loss_sum / static_cast<double>(part.samples) : std::nan(""),
+  return {.loss = part.samples > 0 ? loss_of_all / static_cast<double>(part.samples) : std::nan(""),
           .metrics = call_program(communicator, "Metric::value", [&] { return metrics.results(metric_sums); })};
 }
 
@@ -115,7 +118,7 @@ Tensor<Scalar> predict(Communicator& communicator, Model<Scalar>& model, const D
   Batch<Scalar> gathered;
   call_program(communicator, "a prediction", [&] {
     for_each_batch(data, own, batch, gathered, [&](std::int64_t first) {
-      const std::span<const Scalar> values = model.forward({}, gathered.inputs).values();
+      const std::span<const Scalar> values = model.forward({}, gathered.inputs).host();
       std::copy(values.begin(), values.end(), outputs.data() + first * elements);
     });
   });
@@ -126,7 +129,7 @@ Tensor<Scalar> predict(Communicator& communicator, Model<Scalar>& model, const D
   }
   const std::span<const Scalar> computed(outputs.data() + own.first * elements,
                                          static_cast<std::size_t>(own.count * elements));
-  communicator.allgather(computed, outputs.values(), counts);  // in place
+  communicator.allgather(computed, outputs.host(), counts);  // in place
   return outputs;
 }
 

@@ -16,9 +16,9 @@ std::string kind_of(const std::string& name) {
   return name.substr(0, name.find_first_of(" ,"));
 }
 
-template <class Span>
-std::vector<Span> range_of(const std::vector<Span>& spans, std::size_t first, std::size_t count) {
-  const auto begin = spans.begin() + static_cast<std::ptrdiff_t>(first);
+template <class View>
+std::vector<View> range_of(const std::vector<View>& views, std::size_t first, std::size_t count) {
+  const auto begin = views.begin() + static_cast<std::ptrdiff_t>(first);
   return {begin, begin + static_cast<std::ptrdiff_t>(count)};
 }
 

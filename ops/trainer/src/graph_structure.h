@@ -104,7 +104,7 @@ class GraphStructure {
     std::size_t first_parameter = 0, parameters = 0;
     std::size_t first_statistic = 0, statistics = 0;
     std::size_t state_of = 0;  ///< node whose forward pass the layer's state is from
-    std::vector<std::span<Scalar>> gradients;
+    std::vector<VectorView<Scalar>> gradients;
   };
 
   std::string owner_;

@@ -246,11 +246,12 @@ void LayerGraph<Scalar>::propagate_layer(std::size_t node, const Run& run, Tenso
     stage.state_of = node;
   }
   const bool is_last_use = spec.use + 1 == stage.uses;  // the first in backward
-  if (!is_last_use) {
-    earlier_gradients_.clear();
-    for (const std::span<Scalar> values : stage.gradients) {
-      earlier_gradients_.insert(earlier_gradients_.end(), values.begin(), values.end());
-    }
+  Workspace::Scope scope(pass.execution.workspace());
+  std::vector<std::span<Scalar>> earlier;
+  for (std::size_t k = 0; k < stage.gradients.size() && !is_last_use; ++k) {
+    const std::span<Scalar> values = stage.gradients[k].host();
+    earlier.push_back(scope.take<Scalar>(values.size()).host());
+    std::ranges::copy(values, earlier.back().begin());
   }
   const auto run_backward = [&](Tensor<Scalar>* by_input) {
     stage.layer->backward(pass, input, value(node, run), gradients_.gradient(node), by_input);
@@ -260,10 +261,9 @@ void LayerGraph<Scalar>::propagate_layer(std::size_t node, const Run& run, Tenso
   } else {
     run_backward(nullptr);
   }
-  if (is_last_use) return;
-  const Scalar* earlier = earlier_gradients_.data();
-  for (const std::span<Scalar> values : stage.gradients) {
-    for (Scalar& gradient : values) gradient += *earlier++;
+  for (std::size_t k = 0; k < earlier.size(); ++k) {
+    const std::span<Scalar> values = stage.gradients[k].host();
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] += earlier[k][i];
   }
 }
 

@@ -67,8 +67,7 @@ class LayerGraph final : public GraphStructure<Scalar> {
 
   std::vector<Tensor<Scalar>> values_;  ///< of each node whose value is not in the caller's tensor
   GradientPool<Scalar> gradients_;
-  std::vector<char> needs_gradient_;       ///< for each node, in a backward pass
-  std::vector<Scalar> earlier_gradients_;  ///< scratch memory: gradients of a shared layer's parameters
+  std::vector<char> needs_gradient_;  ///< for each node, in a backward pass
 };
 
 }  // namespace farandole::trainer

@@ -140,7 +140,7 @@ class MemoryDataset final : public Dataset {
 
 void widen(const Tensor<float>& from, Tensor<double>& to) {
   to.resize(from.samples(), from.shape());
-  std::copy(from.values().begin(), from.values().end(), to.values().begin());
+  std::copy(from.host().begin(), from.host().end(), to.host().begin());
 }
 
 }  // namespace

@@ -69,9 +69,10 @@ void MetricSums<Scalar>::check(const Shape& output, const Dataset& data, const s
 }
 
 template <class Scalar>
-void MetricSums<Scalar>::add(const Tensor<Scalar>& outputs, const Batch<Scalar>& batch, std::span<double> sums) const {
+void MetricSums<Scalar>::add(const Execution& execution, const Tensor<Scalar>& outputs, const BatchView<Scalar>& batch,
+                             VectorView<double> sums) const {
   for (std::size_t i = 0; i < metrics_.size(); ++i) {
-    metrics_[i]->add(outputs, batch, sums.subspan(parts_[i].first, parts_[i].count));
+    metrics_[i]->add(execution, outputs, batch, sums.subview(parts_[i].first, parts_[i].count));
   }
 }
 

@@ -54,7 +54,8 @@ class MetricSums {
   /// Checks that the metrics fit a data set. @throws InvalidArgument
   void check(const Shape& output, const Dataset& data, const std::string& what) const;
   /// Adds a batch to the vector of all sums.
-  void add(const Tensor<Scalar>& outputs, const Batch<Scalar>& batch, std::span<double> sums) const;
+  void add(const Execution& execution, const Tensor<Scalar>& outputs, const BatchView<Scalar>& batch,
+           VectorView<double> sums) const;
   /// @param sums  of all metrics; empty: zeros
   std::vector<MetricResult> results(std::span<const double> sums) const;
 

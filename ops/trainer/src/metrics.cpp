@@ -43,21 +43,23 @@ class ClassMetric : public Metric<Scalar> {
     }
   }
 
-  void add(const Tensor<Scalar>& outputs, const Batch<Scalar>& batch, std::span<double> sums) const override {
+  void add(const Execution&, const Tensor<Scalar>& outputs, const BatchView<Scalar>& batch,
+           VectorView<double> sums) const override {
     const std::int64_t classes = outputs.shape().empty() ? 0 : outputs.shape().back();
     const auto labels = static_cast<std::int64_t>(batch.labels.size());
     if (labels * classes != outputs.size()) {
       throw InvalidArgument(fmt::format("the metric {}: {} labels, but {} samples with outputs of shape {}",
                                         this->name(), labels, outputs.samples(), describe(outputs.shape())));
     }
+    const std::span<const std::int32_t> all_labels = batch.labels.host();
     for (std::int64_t i = 0; i < labels; ++i) {
       const std::span<const Scalar> row(outputs.data() + i * classes, static_cast<std::size_t>(classes));
-      const std::int32_t label = batch.labels[static_cast<std::size_t>(i)];
+      const std::int32_t label = all_labels[static_cast<std::size_t>(i)];
       if (label < 0 || label >= classes) {
         throw InvalidArgument(
             fmt::format("the metric {}: label {} is {}, expected 0 to {}", this->name(), i, label, classes - 1));
       }
-      add_label(row, static_cast<std::size_t>(label), sums);
+      add_label(row, static_cast<std::size_t>(label), sums.host());
     }
   }
 
@@ -107,9 +109,10 @@ template <class Scalar>
 class DefaultAccuracy final : public Accuracy<Scalar> {
  public:
   void check(const Shape&, const Dataset&, const std::string&) const override {}
-  void add(const Tensor<Scalar>& outputs, const Batch<Scalar>& batch, std::span<double> sums) const override {
+  void add(const Execution& execution, const Tensor<Scalar>& outputs, const BatchView<Scalar>& batch,
+           VectorView<double> sums) const override {
     if (static_cast<std::int64_t>(batch.labels.size()) * outputs.shape().back() != outputs.size()) return;
-    Accuracy<Scalar>::add(outputs, batch, sums);
+    Accuracy<Scalar>::add(execution, outputs, batch, sums);
   }
 };
 
@@ -158,12 +161,13 @@ class TargetMetric : public Metric<Scalar> {
     check_targets("the metric " + this->name(), output, data, what);
   }
 
-  void add(const Tensor<Scalar>& outputs, const Batch<Scalar>& batch, std::span<double> sums) const final {
+  void add(const Execution&, const Tensor<Scalar>& outputs, const BatchView<Scalar>& batch,
+           VectorView<double> sums) const final {
     check_target_count("the metric " + this->name(), outputs, batch);
     const auto count = static_cast<std::size_t>(outputs.sample_elements());
     for (std::int64_t sample = 0; sample < outputs.samples(); ++sample) {
       const std::int64_t first = sample * outputs.sample_elements();
-      add_sample({outputs.data() + first, count}, {batch.targets.data() + first, count}, sums);
+      add_sample({outputs.data() + first, count}, {batch.targets.data() + first, count}, sums.host());
     }
   }
 

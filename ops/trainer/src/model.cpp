@@ -16,13 +16,13 @@ namespace farandole::trainer {
 namespace {
 
 template <class Scalar>
-std::span<Scalar> elements_of(Buffer& buffer) {
-  return {buffer.as<Scalar>(), buffer.count()};
+VectorView<Scalar> elements_of(Buffer& buffer) {
+  return {buffer.as<Scalar>(), buffer.count(), buffer.space()};
 }
 
 template <class Scalar>
-std::span<Scalar> part(std::span<Scalar> values, const NamedSpan& where) {
-  return values.subspan(where.first, where.count);
+VectorView<Scalar> part(VectorView<Scalar> values, const NamedSpan& where) {
+  return values.subview(where.first, where.count);
 }
 
 template <class Scalar>
@@ -66,6 +66,7 @@ struct Model<Scalar>::State {
   std::vector<ParameterSpec> parameter_specs;
   std::vector<StatisticSpec> statistic_specs;
   std::size_t parameter_count = 0, statistic_count = 0;
+  const Execution execution{{dtype_of<Scalar>, dtype_of<Scalar>}};
   Buffer parameters, moving, reducible;
   Tensor<Scalar> output;  ///< of the last forward pass
   bool last_pass_trains = false;
@@ -73,8 +74,8 @@ struct Model<Scalar>::State {
   void allocate();
   void bind();
   void check_input(const Tensor<Scalar>& input) const;
-  std::span<Scalar> batch_statistics() {
-    return elements_of<Scalar>(reducible).subspan(parameter_count, statistic_count);
+  VectorView<Scalar> batch_statistics() {
+    return elements_of<Scalar>(reducible).subview(parameter_count, statistic_count);
   }
 };
 
@@ -119,6 +120,7 @@ void Model<Scalar>::State::bind() {
 
 template <class Scalar>
 void Model<Scalar>::State::check_input(const Tensor<Scalar>& input) const {
+  execution.require(input.space(), "the input of the model");
   if (input.shape() == graph->input_shape()) return;
   throw InvalidArgument(fmt::format("model: expects samples of shape {}, got {}",
                                     trainer::describe(graph->input_shape()), trainer::describe(input.shape())));
@@ -135,8 +137,14 @@ typename Model<Scalar>::State& Model<Scalar>::state() const {
   return *state_;
 }
 template <class Scalar>
+const Execution& Model<Scalar>::execution() const {
+  return state().execution;
+}
+template <class Scalar>
 void Model<Scalar>::place_reducible(const std::function<Buffer(std::size_t, DType)>& allocate) {
-  state().reducible = allocate(state().reducible.count(), dtype_of<Scalar>);
+  Buffer buffer = allocate(state().reducible.count(), dtype_of<Scalar>);
+  state().execution.require(buffer.space(), "the memory for gradients and batch statistics");
+  state().reducible = std::move(buffer);
   state().bind();
 }
 template <class Scalar>
@@ -148,14 +156,14 @@ template <class Scalar>
 void Model<Scalar>::initialize(std::uint64_t seed) {
   for (std::size_t k = 0; k < state().parameter_specs.size(); ++k) {
     const ParameterSpec& spec = state().parameter_specs[k];
-    const std::span<Scalar> values = part(parameters(), state().parameter_layout[k]);
+    const std::span<Scalar> values = part(parameters(), state().parameter_layout[k]).host();
     fill_initial(spec, CounterRandom(seed, random_stream(RandomPurpose::kInitialValues, {k})), values);
   }
   for (std::size_t k = 0; k < state().statistic_specs.size(); ++k) {
-    const std::span<Scalar> values = part(statistics(), state().statistic_layout[k]);
+    const std::span<Scalar> values = part(statistics(), state().statistic_layout[k]).host();
     std::fill(values.begin(), values.end(), static_cast<Scalar>(state().statistic_specs[k].initial));
   }
-  std::fill(reducible().begin(), reducible().end(), Scalar{0});
+  std::ranges::fill(reducible().host(), Scalar{0});
 }
 
 template <class Scalar>
@@ -191,23 +199,23 @@ ModelDescription Model<Scalar>::description() const {
 }
 
 template <class Scalar>
-std::span<Scalar> Model<Scalar>::parameters() {
+VectorView<Scalar> Model<Scalar>::parameters() {
   return elements_of<Scalar>(state().parameters);
 }
 template <class Scalar>
-std::span<Scalar> Model<Scalar>::gradients() {
-  return reducible().first(state().parameter_count);
+VectorView<Scalar> Model<Scalar>::gradients() {
+  return reducible().subview(0, state().parameter_count);
 }
 template <class Scalar>
-std::span<Scalar> Model<Scalar>::statistics() {
+VectorView<Scalar> Model<Scalar>::statistics() {
   return elements_of<Scalar>(state().moving);
 }
 template <class Scalar>
-std::span<Scalar> Model<Scalar>::batch_statistics() {
+VectorView<Scalar> Model<Scalar>::batch_statistics() {
   return state().batch_statistics();
 }
 template <class Scalar>
-std::span<Scalar> Model<Scalar>::reducible() {
+VectorView<Scalar> Model<Scalar>::reducible() {
   return elements_of<Scalar>(state().reducible);
 }
 template <class Scalar>
@@ -223,8 +231,8 @@ template <class Scalar>
 void Model<Scalar>::move_statistics() {
   for (std::size_t k = 0; k < state().statistic_specs.size(); ++k) {
     const auto momentum = static_cast<Scalar>(state().statistic_specs[k].momentum);
-    const std::span<Scalar> moving = part(statistics(), state().statistic_layout[k]);
-    const std::span<Scalar> batch = part(batch_statistics(), state().statistic_layout[k]);
+    const std::span<Scalar> moving = part(statistics(), state().statistic_layout[k]).host();
+    const std::span<Scalar> batch = part(batch_statistics(), state().statistic_layout[k]).host();
     for (std::size_t i = 0; i < moving.size(); ++i) moving[i] += momentum * (batch[i] - moving[i]);
   }
 }
@@ -233,6 +241,7 @@ template <class Scalar>
 const Tensor<Scalar>& Model<Scalar>::forward(Pass pass, const Tensor<Scalar>& input) {
   state().check_input(input);
   state().last_pass_trains = pass.training;
+  pass.execution = state().execution;
   Tensor<Scalar>& output = state().output;
   output.resize(input.samples(), output_shape());
   state().graph->forward(pass, input, output);
@@ -258,6 +267,8 @@ void Model<Scalar>::backward(Pass pass, const Tensor<Scalar>& input, const Tenso
                     "forward and backward with {{.training = true}}",
                     pass.training ? "the forward pass before this backward" : "this backward pass"));
   }
+  pass.execution = state().execution;
+  state().execution.require(output_gradient.space(), "the gradient of the model's output");
   state().graph->backward(pass, input, output, output_gradient, nullptr, on_ready);
 }
 

@@ -11,11 +11,10 @@
 namespace farandole::trainer {
 
 /// Appends a view of each entry of `layout`. @param suffix  appended to the names
-template <class Scalar>
-void append_tensors(std::vector<CheckpointTensor>& tensors, const std::vector<NamedSpan>& layout,
-                    std::span<Scalar> values, const std::string& suffix = "") {
+inline void append_tensors(std::vector<CheckpointTensor>& tensors, const std::vector<NamedSpan>& layout,
+                           BufferView values, const std::string& suffix = "") {
   for (const NamedSpan& span : layout) {
-    tensors.push_back({span.name + suffix, span.shape, values.subspan(span.first, span.count)});
+    tensors.push_back({span.name + suffix, span.shape, values.part(span.first, span.count)});
   }
 }
 

@@ -24,21 +24,19 @@ struct OutputCut {
     part.resize(outputs.samples(), shape);
     copy_columns(outputs.samples(), outputs.data(), output, part.data(), {0, output.count, output.count});
   }
-  /// Writes labels or targets, and weights; leaves the inputs empty.
+  /// Returns the labels, with their probabilities, or the output's targets; and the weights. The inputs are empty.
+  /// @param targets  memory for the output's targets
   template <class Scalar>
-  void cut(const Batch<Scalar>& batch, Batch<Scalar>& part) const {
-    part.weights = batch.weights;
+  BatchView<Scalar> cut(const BatchView<Scalar>& batch, Tensor<Scalar>& targets) const {
+    static const Tensor<Scalar> none;
     if (has_labels) {
-      part.labels = batch.labels;
-      part.targets_are_probabilities = batch.targets_are_probabilities;
-      if (!batch.targets_are_probabilities) return;
-      part.targets.resize(batch.targets.samples(), batch.targets.shape());
-      copy_values(batch.targets, part.targets);
-    } else {
-      part.targets.resize(batch.targets.samples(), shape);
-      copy_columns(batch.targets.samples(), batch.targets.data(), target, part.targets.data(),
-                   {0, target.count, target.count});
+      const bool probabilities = batch.targets_are_probabilities;
+      return {none, batch.labels, probabilities ? batch.targets : none, batch.weights, probabilities};
     }
+    targets.resize(batch.targets.samples(), shape);
+    copy_columns(batch.targets.samples(), batch.targets.data(), target, targets.data(),
+                 {0, target.count, target.count});
+    return {none, {}, targets, batch.weights, false};
   }
 };
 

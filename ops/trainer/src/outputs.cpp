@@ -85,24 +85,22 @@ class CombinedLoss final : public Loss<Scalar> {
     }
   }
 
-  double evaluate(const Tensor<Scalar>& outputs, const Batch<Scalar>& batch, double scale,
-                  Tensor<Scalar>* gradient) const override {
+  void evaluate(const Execution& execution, const Tensor<Scalar>& outputs, const BatchView<Scalar>& batch, double scale,
+                Tensor<Scalar>* gradient, VectorView<double> result) const override {
     if (gradient != nullptr) gradient->resize(outputs.samples(), outputs.shape());
-    Tensor<Scalar> part, part_gradient;
+    Tensor<Scalar> part, part_targets, part_gradient;
     double sum = 0;
     for (std::size_t k = 0; k < cuts_.size(); ++k) {
       const OutputCut& cut = cuts_[k];
       const double weight = losses_[k].weight;
-      Batch<Scalar> truth;
       cut.cut(outputs, part);
-      cut.cut(batch, truth);
-      sum += weight *
-             losses_[k].loss->evaluate(part, truth, scale * weight, gradient == nullptr ? nullptr : &part_gradient);
+      sum += weight * loss_sum(*losses_[k].loss, execution, part, cut.cut(batch, part_targets), scale * weight,
+                               gradient == nullptr ? nullptr : &part_gradient);
       if (gradient == nullptr) continue;
       copy_columns(outputs.samples(), part_gradient.data(), {0, cut.output.count, cut.output.count}, gradient->data(),
                    cut.output);
     }
-    return sum;
+    result.host().front() += sum;
   }
 
  private:
@@ -126,12 +124,11 @@ class OutputMetric final : public Metric<Scalar> {
   }
   std::size_t sums(const Shape&) const override { return metric_->sums(cut_.shape); }
   bool counts() const override { return metric_->counts(); }
-  void add(const Tensor<Scalar>& outputs, const Batch<Scalar>& batch, std::span<double> sums) const override {
-    Tensor<Scalar> part;
-    Batch<Scalar> truth;
+  void add(const Execution& execution, const Tensor<Scalar>& outputs, const BatchView<Scalar>& batch,
+           VectorView<double> sums) const override {
+    Tensor<Scalar> part, part_targets;
     cut_.cut(outputs, part);
-    cut_.cut(batch, truth);
-    metric_->add(part, truth, sums);
+    metric_->add(execution, part, cut_.cut(batch, part_targets), sums);
   }
   double value(std::span<const double> sums) const override { return metric_->value(sums); }
 

@@ -56,14 +56,14 @@ class GlobalAveragePool final : public Layer<Scalar> {
     }
     channels_ = input.back();
     positions_ = elements(input) / channels_;
-    sums_.resize(static_cast<std::size_t>(channels_));
     return {channels_};
   }
 
-  void forward(const Pass&, const Tensor<Scalar>& input, Tensor<Scalar>& output) override {
+  void forward(const Pass& pass, const Tensor<Scalar>& input, Tensor<Scalar>& output) override {
     const std::int64_t samples = input.samples(), positions = positions_, channels = channels_;
     const Scalar* from = input.data();
-    double* scratch = sums_.data();
+    Workspace::Scope scope(pass.execution.workspace());
+    double* scratch = scope.take<double>(static_cast<std::size_t>(channels_)).host().data();
     Scalar* to = output.data();
     vectorized([=]() FARANDOLE_INLINED {
       double* __restrict sums = scratch;
@@ -98,7 +98,6 @@ class GlobalAveragePool final : public Layer<Scalar> {
 
  private:
   std::int64_t positions_ = 0, channels_ = 0;
-  std::vector<double> sums_;  ///< scratch memory
 };
 
 }  // namespace

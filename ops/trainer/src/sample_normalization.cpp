@@ -12,6 +12,7 @@
 
 #include "farandole/core/error.h"
 #include "farandole/trainer/layers.h"
+#include "scratch.h"
 #include "vectorized.h"
 
 namespace farandole::trainer {
@@ -118,9 +119,9 @@ class SampleNormalization final : public Layer<Scalar> {
     });
   }
 
-  void backward(const Pass&, const Tensor<Scalar>& input, const Tensor<Scalar>&, const Tensor<Scalar>& output_gradient,
-                Tensor<Scalar>* input_gradient) override {
-    if (options_.affine) add_parameter_gradients(input, output_gradient);
+  void backward(const Pass& pass, const Tensor<Scalar>& input, const Tensor<Scalar>&,
+                const Tensor<Scalar>& output_gradient, Tensor<Scalar>* input_gradient) override {
+    if (options_.affine) add_parameter_gradients(pass, input, output_gradient);
     if (input_gradient != nullptr) propagate(input, output_gradient, *input_gradient);
   }
 
@@ -163,13 +164,14 @@ class SampleNormalization final : public Layer<Scalar> {
   }
 
   /// Sums dy * x' and dy over samples and positions, in their order.
-  void add_parameter_gradients(const Tensor<Scalar>& input, const Tensor<Scalar>& output_gradient) {
+  void add_parameter_gradients(const Pass& pass, const Tensor<Scalar>& input, const Tensor<Scalar>& output_gradient) {
     const Sets sets = sets_;
     const std::int64_t count = input.samples() * sets.per_sample;
-    sums_.assign(2 * ones_.size(), 0);
+    Workspace::Scope scope(pass.execution.workspace());
+    const std::span<double> all = take_zeros<double>(scope, 2 * ones_.size());
     const Scalar *from = input.data(), *gradient = output_gradient.data();
     const Scalar *means = mean_.data(), *inverses = inverse_deviation_.data();
-    double* to = sums_.data();
+    double* to = all.data();
     vectorized([=]() FARANDOLE_INLINED {
       for (std::int64_t set = 0; set < count; ++set) {
         const Scalar mean = means[set], inverse = inverses[set];
@@ -185,9 +187,9 @@ class SampleNormalization final : public Layer<Scalar> {
         }
       }
     });
-    const double* sum = sums_.data();
-    for (const std::span<Scalar> result : memory_.gradients) {  // scale, then shift
-      for (Scalar& value : result) value = static_cast<Scalar>(*sum++);
+    const double* sum = all.data();
+    for (const VectorView<Scalar>& result : memory_.gradients) {  // scale, then shift
+      for (Scalar& value : result.host()) value = static_cast<Scalar>(*sum++);
     }
   }
 
@@ -233,7 +235,6 @@ class SampleNormalization final : public Layer<Scalar> {
   std::vector<Scalar> ones_, zeros_;  ///< scale and shift of layers without these parameters
   // State of the last forward pass, per set.
   std::vector<Scalar> mean_, inverse_deviation_;
-  std::vector<double> sums_;  ///< scratch memory
 };
 
 }  // namespace

@@ -68,7 +68,7 @@ class OptionFacts {
 // here: as an option that the ranks compare, or as an option that may differ from rank to rank.
 
 void add_options(std::vector<SharedFact>& facts, const OptimizerOptions& options) {
-  const auto& [kind, weight_decay, momentum, nesterov, beta1, beta2, epsilon, groups, ema_decay, own] = options;
+  const auto& [kind, weight_decay, momentum, nesterov, beta1, beta2, epsilon, groups, ema_decay, master, own] = options;
   (void)own;  // see facts_of_rule
   OptionFacts group(facts, "optimizer.");
   group.add("kind", kind);
@@ -80,6 +80,7 @@ void add_options(std::vector<SharedFact>& facts, const OptimizerOptions& options
   group.add("epsilon", epsilon);
   group.add("groups", groups);
   group.add("ema_decay", ema_decay);
+  group.add("master", master ? std::string(name(*master)) : "the model's type");
 }
 
 void add_options(std::vector<SharedFact>& facts, const LearningRateOptions& options) {
@@ -146,8 +147,9 @@ void add_layout(std::vector<SharedFact>& facts, const char* kind, const std::vec
 std::vector<SharedFact> facts_of(const TrainerOptions& options) {
   const auto& [global_batch, epochs, max_steps, optimizer, learning_rate, clip_norm, accumulate, seed, initialize,
                deterministic, micro_batches, synchronized_layers, averaging, kernel_threads, evaluate_every,
-               evaluation_batch, evaluate_with_ema, checkpoints, data, monitor, before_epoch, before_step, on_step,
-               on_epoch, before_checkpoint, on_checkpoint, stop_requested] = options;
+               evaluation_batch, evaluate_with_ema, check_every, compare_every, checkpoints, data, monitor,
+               before_epoch, before_step, on_step, on_epoch, before_checkpoint, on_checkpoint, stop_requested] =
+      options;
   // Options that may differ from rank to rank: the machine's cores, and the program's callbacks.
   (void)kernel_threads, (void)before_epoch, (void)before_step, (void)on_step, (void)on_epoch, (void)before_checkpoint,
       (void)on_checkpoint, (void)stop_requested;
@@ -169,6 +171,8 @@ std::vector<SharedFact> facts_of(const TrainerOptions& options) {
   group.add("evaluate_every", evaluate_every);
   group.add("evaluation_batch", evaluation_batch);
   group.add("evaluate_with_ema", evaluate_with_ema);
+  group.add("check_every", check_every);
+  group.add("compare_every", compare_every);
   add_options(facts, checkpoints);
   add_options(facts, data);
   add_options(facts, monitor);
@@ -178,6 +182,9 @@ std::vector<SharedFact> facts_of(const TrainerOptions& options) {
 template <class Scalar>
 std::vector<SharedFact> facts_of_rule(const OptimizerOptions& options) {
   if (options.kind != OptimizerKind::kOwn) return {};
+  if constexpr (std::is_same_v<Scalar, float>) {
+    if (options.master == DType::kF64) return facts_of_rule<double>(options);
+  }
   const auto rule = make_update_rule<Scalar>(options);
   return {{"the name of the own optimizer", rule->name()},
           {"the states of the own optimizer", fmt::format("{}", fmt::join(rule->states(), ", "))}};

@@ -23,7 +23,7 @@ inline void check_targets(const std::string& who, const Shape& output, const Dat
 
 /// @throws InvalidArgument  a batch has another number of targets than of outputs
 template <class Scalar>
-void check_target_count(const std::string& who, const Tensor<Scalar>& outputs, const Batch<Scalar>& batch) {
+void check_target_count(const std::string& who, const Tensor<Scalar>& outputs, const BatchView<Scalar>& batch) {
   if (batch.targets.size() == outputs.size()) return;
   throw InvalidArgument(fmt::format("{}: {} outputs, but {} targets", who, outputs.size(), batch.targets.size()));
 }

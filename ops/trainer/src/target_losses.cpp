@@ -66,8 +66,8 @@ class TargetLoss final : public Loss<Scalar> {
     check_targets("the loss " + name(), output, data, what);
   }
 
-  double evaluate(const Tensor<Scalar>& outputs, const Batch<Scalar>& batch, double scale,
-                  Tensor<Scalar>* gradient) const override {
+  void evaluate(const Execution&, const Tensor<Scalar>& outputs, const BatchView<Scalar>& batch, double scale,
+                Tensor<Scalar>* gradient, VectorView<double> result) const override {
     check_target_count("the loss " + name(), outputs, batch);
     if (gradient != nullptr) gradient->resize(outputs.samples(), outputs.shape());
     const std::int64_t count = outputs.sample_elements();
@@ -82,7 +82,7 @@ class TargetLoss final : public Loss<Scalar> {
       }
       loss_sum += factor * sum;
     }
-    return loss_sum;
+    result.host().front() += loss_sum;
   }
 
  private:

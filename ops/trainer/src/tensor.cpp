@@ -26,9 +26,29 @@ std::string describe(const Shape& shape) {
   return shape.empty() ? "scalar" : fmt::format("{}", fmt::join(shape, "x"));
 }
 
-template <class Scalar>
-void Tensor<Scalar>::Free::operator()(Scalar* memory) const {
-  ::operator delete(memory, kAlignment);
+void require_host(MemorySpace space) {
+  if (space.is_host()) return;
+  throw InvalidArgument(
+      fmt::format("the values lie in {}, which the host cannot read or write; copy them to a tensor in "
+                  "host memory first, or compute on the device",
+                  farandole::describe(space)));
+}
+
+Buffer allocate(const TensorMemory& memory, std::size_t count, DType dtype) {
+  if (!memory.allocate) {
+    require_host(memory.space);
+    void* const values = ::operator new(allocated_bytes(count, dtype), kAlignment);
+    return {values, count, dtype, [](void* released) { ::operator delete(released, kAlignment); }};
+  }
+  Buffer buffer = memory.allocate(count, dtype);
+  if (buffer.count() != count || buffer.dtype() != dtype || buffer.space() != memory.space) {
+    throw InvalidArgument(
+        fmt::format("TensorMemory::allocate was to return {} {} elements in {}, and returned {} {} "
+                    "elements in {}",
+                    count, name(dtype), farandole::describe(memory.space), buffer.count(), name(buffer.dtype()),
+                    farandole::describe(buffer.space())));
+  }
+  return buffer;
 }
 
 template <class Scalar>
@@ -38,12 +58,11 @@ void Tensor<Scalar>::resize(std::int64_t samples, Shape shape) {
     throw InvalidArgument(fmt::format("tensor of {} samples of shape {}: extents must not be negative", samples,
                                       trainer::describe(shape)));
   }
-  const std::int64_t needed = samples * per_sample;
-  if (needed > capacity_) {
-    memory_.reset();
-    capacity_ = 0;
-    memory_.reset(static_cast<Scalar*>(::operator new(static_cast<std::size_t>(needed) * sizeof(Scalar), kAlignment)));
-    capacity_ = needed;
+  const auto needed = static_cast<std::size_t>(samples * per_sample);
+  if (needed > memory_.count()) {
+    memory_ = Buffer();
+    samples_ = 0;  // in case that there is not enough memory
+    memory_ = allocate(source_, needed, dtype_of<Scalar>);
   }
   samples_ = samples;
   sample_elements_ = per_sample;

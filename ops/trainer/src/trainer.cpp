@@ -117,8 +117,11 @@ Model<Scalar>& Trainer<Scalar>::model() {
 }
 
 template <class Scalar>
-std::span<const Scalar> Trainer<Scalar>::averaged_parameters() const {
-  return state().optimizer.average();
+std::vector<Scalar> Trainer<Scalar>::averaged_parameters() const {
+  const BufferView average = state().optimizer.average();
+  const auto copy = [&](const auto* values) { return std::vector<Scalar>(values, values + average.count); };
+  if (average.dtype == DType::kF64) return copy(static_cast<const double*>(average.data));
+  return copy(static_cast<const float*>(average.data));
 }
 
 template <class Scalar>

@@ -140,6 +140,8 @@ void check(const TrainerOptions& options, const TrainingFacts& facts) {
   at_least("the limit of training steps", options.max_steps, 0);
   at_least("the distance between evaluations", options.evaluate_every, 0);
   at_least("the number of kernel threads", options.kernel_threads, 0);
+  at_least("the distance between checks in training steps", options.check_every, 1);
+  at_least("the distance between comparisons of the replicas in epochs", options.compare_every, 0);
   if (!(options.clip_norm >= 0) || !std::isfinite(options.clip_norm)) {
     throw InvalidArgument(fmt::format("a clipping norm of {}; it must be finite and at least 0", options.clip_norm));
   }

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -94,7 +95,7 @@ EpochReport Training<Scalar>::fit() {
   if (test && !last_evaluation && !stopped) last_evaluation = evaluate(*test);
   all.set_results_of(current);
   stop_asked = false;
-  EpochReport report = make_report(all);
+  EpochReport report = make_report(all, true);
   report.stopped = stopped;
   report.stopped_early = monitor.is_exhausted() && !is_finished();
   return report;
@@ -113,19 +114,32 @@ StepVotes Training<Scalar>::train_one_step() {
   if (options.before_step) {
     call_program(communicator, "TrainerOptions::before_step", [&] { options.before_step(steps_done + 1); });
   }
-  const StepResult result = step.run(steps_done, [this] { return vote(); });
-  check_loss(result);
+  step.run(steps_done);
+  std::optional<StepCheck> check;
+  if (is_check_due()) {
+    check = step.check(vote());
+    check_losses(*check);
+  }
   current.trained += loader.samples(steps_done).all;
-  update();
+  const double learning_rate = rate.at(steps_done);
+  update(learning_rate);
   ++steps_done;
   last_evaluation.reset();
-  const Seconds taken = Clock::now() - start;
-  current.training += taken;
-  current.exposed += step.exposed();
-  current.input_waiting += loader.waited();
-  current.add(result);
-  report_step(result, taken);
-  return result.votes;
+  const StepTimes times{Clock::now() - start, step.exposed(), loader.waited(), learning_rate};
+  current.training += times.taken;
+  current.exposed += times.exposed;
+  current.input_waiting += times.input_waiting;
+  unchecked.push_back(times);
+  if (!check) return {};
+  report(*check);
+  return check->votes;
+}
+
+template <class Scalar>
+bool Training<Scalar>::is_check_due() const {
+  const std::int64_t done = steps_done + 1;
+  return done % options.check_every == 0 || done % loader.batches_per_epoch() == 0 || done == last_step() ||
+         checkpoint_schedule.is_due_after_step(done) || step.is_check_due();
 }
 
 template <class Scalar>
@@ -138,45 +152,60 @@ StepVotes Training<Scalar>::vote() const {
 }
 
 template <class Scalar>
-void Training<Scalar>::check_loss(const StepResult& result) {
-  if (std::isfinite(result.loss_sum)) return;
-  const std::string sample = step.find_not_finite();
+void Training<Scalar>::check_losses(const StepCheck& check) {
+  const auto found =
+      std::ranges::find_if(check.steps, [](const StepResult& result) { return !std::isfinite(result.loss_sum); });
+  if (found == check.steps.end()) return;
+  const std::int64_t bad = found->training_step;
+  const std::string sample = step.find_not_finite(bad);
   const std::string reason = sample.empty() ? "What to try: a lower --learning-rate, --warmup-steps, --clip-norm 1"
                                             : fmt::format("{} has a number that is NaN or infinite", sample);
+  const std::string parameters =
+      bad == steps_done ? "Parameters are as they were before it"
+                        : fmt::format(
+                              "Parameters were updated in it and up to training step {}, because losses are "
+                              "checked every {} training steps",
+                              steps_done, options.check_every);
   raise_on_all(ErrorKind::kDataError,
-               fmt::format("training step {}, epoch {}: the loss is not a number ({}). Parameters are as they were "
-                           "before it. {}",
-                           steps_done + 1, steps_done / loader.batches_per_epoch() + 1,
-                           std::isnan(result.loss_sum) ? "NaN" : "infinite", reason));
+               fmt::format("training step {}, epoch {}: the loss is not a number ({}). {}. {}", bad + 1,
+                           bad / loader.batches_per_epoch() + 1, std::isnan(found->loss_sum) ? "NaN" : "infinite",
+                           parameters, reason));
 }
 
 template <class Scalar>
-void Training<Scalar>::update() {
-  double scale = 1;
-  if (options.clip_norm > 0) {
-    scale = clipping_factor(optimizer.gradient_norm(model.gradients()), options.clip_norm);
-  }
-  last_rate = rate.at(steps_done);
-  optimizer.update(model.parameters(), model.gradients(), last_rate, scale, steps_done);
+void Training<Scalar>::update(double learning_rate) {
+  optimizer.update(model.execution(), model.parameters(), model.gradients(),
+                   {.learning_rate = learning_rate, .training_step = steps_done, .clip_norm = options.clip_norm});
   model.move_statistics();
 }
 
 template <class Scalar>
-void Training<Scalar>::report_step(const StepResult& result, Seconds taken) const {
-  if (!options.on_step) return;
+void Training<Scalar>::report(const StepCheck& check) {
+  std::vector<StepReport> reports;
+  const std::vector<StepTimes> times = std::exchange(unchecked, {});
+  for (std::size_t i = 0; i < check.steps.size(); ++i) {
+    current.add(check.steps[i]);
+    if (options.on_step) reports.push_back(make_step_report(check.steps[i], times[i]));
+  }
+  for (const StepReport& report : reports) {
+    call_program(communicator, "TrainerOptions::on_step", [&] { options.on_step(report); });
+  }
+}
+
+template <class Scalar>
+StepReport Training<Scalar>::make_step_report(const StepResult& result, const StepTimes& times) const {
   const std::int64_t per_epoch = loader.batches_per_epoch();
-  const StepReport report{.training_step = steps_done,
-                          .epoch = (steps_done - 1) / per_epoch + 1,
-                          .step_of_epoch = (steps_done - 1) % per_epoch + 1,
-                          .steps_per_epoch = per_epoch,
-                          .loss = result.loss_sum / static_cast<double>(result.samples),
-                          .epoch_loss = current.loss(),
-                          .metrics = metrics_in(current),
-                          .seconds = taken.count(),
-                          .exposed_communication_seconds = step.exposed().count(),
-                          .input_waiting_seconds = loader.waited().count(),
-                          .learning_rate = last_rate};
-  call_program(communicator, "TrainerOptions::on_step", [&] { options.on_step(report); });
+  return {.training_step = result.training_step + 1,
+          .epoch = result.training_step / per_epoch + 1,
+          .step_of_epoch = result.training_step % per_epoch + 1,
+          .steps_per_epoch = per_epoch,
+          .loss = result.loss_sum / static_cast<double>(result.samples),
+          .epoch_loss = current.loss(),
+          .metrics = metrics_in(current),
+          .seconds = times.taken.count(),
+          .exposed_communication_seconds = times.exposed.count(),
+          .input_waiting_seconds = times.input_waiting.count(),
+          .learning_rate = times.learning_rate};
 }
 
 template <class Scalar>
@@ -195,7 +224,8 @@ bool Training<Scalar>::finish_epoch(bool wants_checkpoint) {
     last_evaluation = evaluate(*test);
   }
   rate.end_epoch(current.loss(), last_evaluation);
-  const EpochReport report = make_report(current);
+  const std::int64_t every = options.compare_every;
+  const EpochReport report = make_report(current, every > 0 && done % every == 0);
   const bool is_best = monitor.end_epoch(report) && options.checkpoints.keep_best;
   if (wants_checkpoint || is_best || checkpoint_schedule.is_due_after_epoch(done)) save();
   if (options.on_epoch) {
@@ -222,8 +252,8 @@ bool Training<Scalar>::agree_to_stop() {
 
 template <class Scalar>
 std::uint32_t Training<Scalar>::check_replicas() {
-  const std::uint32_t parameters = checksum(std::as_bytes(model.parameters()));
-  if (options.averaging) check_mirrored(communicator, parameters, checksum(std::as_bytes(model.statistics())));
+  const std::uint32_t parameters = checksum(std::as_bytes(model.parameters().host()));
+  if (options.averaging) check_mirrored(communicator, parameters, checksum(std::as_bytes(model.statistics().host())));
   return parameters;
 }
 
@@ -243,16 +273,16 @@ EpochReport Training<Scalar>::results_of(const EpochTotals& totals) const {
 }
 
 template <class Scalar>
-EpochReport Training<Scalar>::make_report(const EpochTotals& totals) {
+EpochReport Training<Scalar>::make_report(const EpochTotals& totals, bool compares) {
   EpochReport report = results_of(totals);
-  report.parameters_checksum = check_replicas();
+  if (compares) report.parameters_checksum = check_replicas();
   return report;
 }
 
 template <class Scalar>
 ParameterSwap<Scalar> Training<Scalar>::parameters_to_evaluate() {
   const bool swaps = options.evaluate_with_ema && steps_done > 0;
-  return {model.parameters(), swaps ? optimizer.average() : std::span<Scalar>{}};
+  return {model.parameters(), swaps ? optimizer.average() : BufferView{}};
 }
 
 template <class Scalar>

@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "batch_source.h"
 #include "checkpoint_schedule.h"
@@ -26,6 +27,12 @@
 #include "training_step.h"
 
 namespace farandole::trainer {
+
+/// What is known of a training step before its check.
+struct StepTimes {
+  Seconds taken{0}, exposed{0}, input_waiting{0};
+  double learning_rate = 0;
+};
 
 /// Functions are collective, unless they are const. More than 15 members: the parts of a training, and its position.
 template <class Scalar>
@@ -58,13 +65,17 @@ struct Training {
   bool is_finished() const { return steps_done >= last_step(); }
 
   void begin_epoch() const;
-  /// Returns the requests of all replicas.
+  /// Returns the requests of all replicas; none if this training step has no check.
   StepVotes train_one_step();
+  /// True if the training step at hand ends with a check. The same on all replicas.
+  bool is_check_due() const;
   StepVotes vote() const;
-  /// Raises DataError on all ranks if the loss is not a finite number. Says whether the data are the reason.
-  void check_loss(const StepResult& result);
-  void update();
-  void report_step(const StepResult& result, Seconds taken) const;
+  /// Raises DataError on all ranks if a loss is not a finite number. Says whether the data are the reason.
+  void check_losses(const StepCheck& check);
+  void update(double learning_rate);
+  /// Adds the checked training steps to the epoch, and calls `on_step` for each.
+  void report(const StepCheck& check);
+  StepReport make_step_report(const StepResult& result, const StepTimes& times) const;
   /// Evaluates if an epoch ended without the evaluation that the learning rate or the monitor needs.
   void catch_up_evaluation();
   /// @param wants_checkpoint  a replica has asked for a checkpoint. Returns true if a replica has asked to stop.
@@ -76,7 +87,8 @@ struct Training {
   /// Report without the checksum of the parameters, which is 0. Not collective.
   EpochReport results_of(const EpochTotals& totals) const;
   /// Report, after a comparison of all replicas' parameters.
-  EpochReport make_report(const EpochTotals& totals);
+  /// @param compares  false: without the comparison and its checksum
+  EpochReport make_report(const EpochTotals& totals, bool compares);
   ParameterSwap<Scalar> parameters_to_evaluate();
   std::vector<MetricResult> metrics_in(const EpochTotals& totals) const {
     return call_program(communicator, "Metric::value", [&] { return metrics.results(totals.metrics); });
@@ -99,8 +111,8 @@ struct Training {
   CheckpointSchedule checkpoint_schedule;
   TrainingStep<Scalar> step;
   std::int64_t steps_done = 0;
-  double last_rate = 0;  // of the last training step
-  EpochTotals current;   // of the last epoch; a later `fit` continues an epoch that is not complete
+  std::vector<StepTimes> unchecked;  // training steps since the last check
+  EpochTotals current;               // of the last epoch; a later `fit` continues an epoch that is not complete
   std::optional<Evaluation> last_evaluation;  // with the current parameters; empty after an update
   std::atomic<bool> stop_asked{false};        // by Trainer::stop, on this replica
   static_assert(std::atomic<bool>::is_always_lock_free, "Trainer::stop may be called in a signal handler");

@@ -20,9 +20,12 @@ constexpr const char* kObservedData = "observed results";
 /// Options that must be the same after a resume: they determine the samples and random numbers of the next training
 /// step, and the optimizer's state.
 /// @param rule  name of the update rule
-OptionTexts options_to_match(const TrainerOptions& options, const std::string& rule, const BatchPlan& plan) {
+OptionTexts options_to_match(const TrainerOptions& options, const std::string& rule, Precision precision,
+                             const BatchPlan& plan) {
+  const bool has_masters = precision.master != precision.compute;
   OptionTexts must_match{{"optimizer", rule},
                          {"parameter average", options.optimizer.ema_decay > 0 ? "exponential" : "none"},
+                         {"type of master values", has_masters ? std::string(name(precision.master)) : "none"},
                          {"seed", std::to_string(options.seed)},
                          {"global batch", std::to_string(options.global_batch)},
                          {"deterministic", options.deterministic ? "yes" : "no"},
@@ -83,12 +86,12 @@ TrainingCheckpoints<Scalar>::TrainingCheckpoints(Communicator& communicator, Mod
       optimizer_(optimizer),
       resume_(options.checkpoints.resume),
       keeps_best_(options.checkpoints.keep_best),
-      must_match_(options_to_match(options, optimizer.rule_name(), plan)),
+      must_match_(options_to_match(options, optimizer.rule_name(), optimizer.precision(), plan)),
       may_change_(options_that_may_change(options, communicator.size(), has_test)) {
   if (!options.checkpoints.directory.empty()) store_.emplace(options.checkpoints.directory, options.checkpoints.keep);
   model_tensors_ = tensors_of(model);
-  for (OptimizerState<Scalar>& state : optimizer.states()) {
-    append_tensors(optimizer_tensors_, model.parameter_layout(), std::span(state.values), "." + state.name);
+  for (OptimizerState& state : optimizer.states()) {
+    append_tensors(optimizer_tensors_, model.parameter_layout(), state.values.view(), "." + state.name);
   }
 }
 
@@ -115,7 +118,7 @@ CheckpointState TrainingCheckpoints<Scalar>::open() {
   communicator_.broadcast(sums, 0);
   communicator_.broadcast(model_.parameters(), 0);
   if (!model_.statistics().empty()) communicator_.broadcast(model_.statistics(), 0);
-  for (OptimizerState<Scalar>& values : optimizer_.states()) communicator_.broadcast(values.values, 0);
+  for (OptimizerState& values : optimizer_.states()) communicator_.broadcast(values.values.view(), 0);
   state.training_step = numbers[0];
   state.epoch = numbers[1];
   state.position = numbers[2];

@@ -15,19 +15,20 @@ namespace farandole::trainer {
 namespace {
 
 // Layout of the sums of a training step.
-constexpr std::size_t kLoss = 0, kSamples = 1, kStopVotes = 2, kCheckpointVotes = 3, kMetrics = 4;
+constexpr std::size_t kLoss = 0, kSamples = 1, kMetrics = 2;
 
 template <class Scalar>
-void add(std::span<Scalar> sum, std::span<const Scalar> more) {
-  Scalar* to = sum.data();
+void add(VectorView<Scalar> sum, std::span<const Scalar> more) {
+  Scalar* to = sum.host().data();
   const Scalar* from = more.data();
   for (std::size_t i = 0; i < sum.size(); ++i) to[i] += from[i];
 }
 
 template <class Scalar>
 bool is_finite(const Tensor<Scalar>& tensor, std::int64_t sample) {
-  const Scalar* const first = tensor.data() + sample * tensor.sample_elements();
-  return std::all_of(first, first + tensor.sample_elements(), [](Scalar value) { return std::isfinite(value); });
+  const auto elements = static_cast<std::size_t>(tensor.sample_elements());
+  const auto values = tensor.host().subspan(static_cast<std::size_t>(sample) * elements, elements);
+  return std::ranges::all_of(values, [](Scalar value) { return std::isfinite(value); });
 }
 
 }  // namespace
@@ -52,7 +53,7 @@ template <class Scalar>
 void TrainingStep<Scalar>::make_averager() {
   std::vector<GradientSpan> spans;
   for (const NamedSpan& parameter : model_.parameter_layout()) {
-    spans.push_back({model_.gradients().subspan(parameter.first, parameter.count), parameter.name});
+    spans.push_back({model_.gradients().subview(parameter.first, parameter.count), parameter.name});
   }
   // The averager reduces the last entry first, and the batch statistics are known before any gradient.
   if (!model_.batch_statistics().empty()) spans.push_back({model_.batch_statistics(), "batch statistics"});
@@ -61,29 +62,47 @@ void TrainingStep<Scalar>::make_averager() {
 }
 
 template <class Scalar>
-StepResult TrainingStep<Scalar>::run(std::int64_t training_step, const std::function<StepVotes()>& vote) {
+void TrainingStep<Scalar>::run(std::int64_t training_step) {
   pass_.training_step = training_step;
   exposed_ = Seconds{0};
-  not_finite_.reset();
+  if (steps_.empty()) {
+    results_.clear();
+    not_finite_.reset();
+  }
   sums_.assign(kMetrics + metrics_.size(), 0);
   const StepSamples samples = source_.samples(training_step);
   source_.seek(training_step);
-  options_.deterministic ? run_deterministic(samples, vote) : run_overlapped(samples, vote);
-  return {.loss_sum = sums_[kLoss],
-          .samples = static_cast<std::int64_t>(sums_[kSamples]),
-          .votes = {.stop = sums_[kStopVotes] > 0, .checkpoint = sums_[kCheckpointVotes] > 0},
-          .metrics = std::span(sums_).subspan(kMetrics)};
+  options_.deterministic ? run_deterministic(samples) : run_overlapped(samples);
+  results_.insert(results_.end(), sums_.begin(), sums_.end());
+  steps_.push_back(training_step);
 }
 
 template <class Scalar>
-void TrainingStep<Scalar>::take_votes(const std::function<StepVotes()>& vote) {
-  const StepVotes votes = vote();
-  sums_[kStopVotes] = votes.stop ? 1 : 0;
-  sums_[kCheckpointVotes] = votes.checkpoint ? 1 : 0;
+StepCheck TrainingStep<Scalar>::check(const StepVotes& votes) {
+  results_.insert(results_.end(), {votes.stop ? 1.0 : 0.0, votes.checkpoint ? 1.0 : 0.0});
+  if (reducing_) {
+    const auto start = Clock::now();
+    // Deterministic: continues the tree of each number, see above.
+    communicator_.allreduce(results_, ReduceOp::kSum,
+                            options_.deterministic ? CallOptions{.algorithm = "recursive_doubling"} : CallOptions{});
+    exposed_ += Clock::now() - start;
+  }
+  StepCheck check;
+  const std::size_t size = kMetrics + metrics_.size();
+  std::span<const double> rest(results_);
+  for (const std::int64_t step : std::exchange(steps_, {})) {
+    check.steps.push_back({.training_step = step,
+                           .loss_sum = rest[kLoss],
+                           .samples = static_cast<std::int64_t>(rest[kSamples]),
+                           .metrics = rest.subspan(kMetrics, metrics_.size())});
+    rest = rest.subspan(size);
+  }
+  check.votes = {.stop = rest[0] > 0, .checkpoint = rest[1] > 0};
+  return check;
 }
 
 template <class Scalar>
-void TrainingStep<Scalar>::run_overlapped(const StepSamples& samples, const std::function<StepVotes()>& vote) {
+void TrainingStep<Scalar>::run_overlapped(const StepSamples& samples) {
   const std::int64_t own = samples.own.count;
   const double scale = 1.0 / static_cast<double>(options_.averaging ? samples.all : std::max<std::int64_t>(own, 1));
   bool accumulated = false;
@@ -99,22 +118,21 @@ void TrainingStep<Scalar>::run_overlapped(const StepSamples& samples, const std:
     }
   }
   if (own == 0) {
-    std::fill(model_.reducible().begin(), model_.reducible().end(), Scalar{0});
+    std::ranges::fill(model_.reducible().host(), Scalar{0});
     if (averager_) averager_->ready_all();
   }
   if (averager_) {
     averager_->wait();
     exposed_ = averager_->exposed();
   }
-  take_votes(vote);
-  if (averager_) communicator_.allreduce(sums_, ReduceOp::kSum);
 }
 
 template <class Scalar>
-std::string TrainingStep<Scalar>::find_not_finite() {
+std::string TrainingStep<Scalar>::find_not_finite(std::int64_t training_step) {
   constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
   const std::int64_t size = communicator_.size();
-  std::array<std::int64_t, 1> found{not_finite_ ? *not_finite_ * size + communicator_.rank() : kNone};
+  const bool is_here = not_finite_ && not_finite_->training_step == training_step;
+  std::array<std::int64_t, 1> found{is_here ? not_finite_->sample * size + communicator_.rank() : kNone};
   if (reducing_) communicator_.allreduce(found, ReduceOp::kMin);
   if (found[0] == kNone) return {};
   const std::string whose =
@@ -131,7 +149,7 @@ void TrainingStep<Scalar>::backward_and_average(bool add_accumulated) {
   model_.backward(pass_, micro_batch_->batch.inputs, output_gradient_, [&](std::size_t index) {
     const NamedSpan& span = model_.parameter_layout()[index];
     if (add_accumulated) {
-      add(model_.gradients().subspan(span.first, span.count), accumulated.subspan(span.first, span.count));
+      add(model_.gradients().subview(span.first, span.count), accumulated.subspan(span.first, span.count));
     }
     if (averager_) averager_->ready(index);
   });
@@ -139,16 +157,16 @@ void TrainingStep<Scalar>::backward_and_average(bool add_accumulated) {
 
 template <class Scalar>
 void TrainingStep<Scalar>::accumulate(bool first) {
-  const std::span<Scalar> values = model_.reducible();
+  const std::span<const Scalar> values = model_.reducible().host();
   if (first) {
     accumulated_.assign(values.begin(), values.end());
   } else {
-    add(std::span(accumulated_), std::span<const Scalar>(values));
+    add<Scalar>(accumulated_, values);
   }
 }
 
 template <class Scalar>
-void TrainingStep<Scalar>::run_deterministic(const StepSamples& samples, const std::function<StepVotes()>& vote) {
+void TrainingStep<Scalar>::run_deterministic(const StepSamples& samples) {
   const std::int64_t own = options_.micro_batches / communicator_.size();
   gradient_tree_.start();
   sum_tree_.start();
@@ -158,17 +176,14 @@ void TrainingStep<Scalar>::run_deterministic(const StepSamples& samples, const s
       forward(1.0 / static_cast<double>(samples.all));
       model_.backward(pass_, micro_batch_->batch.inputs, output_gradient_);
     } else {
-      std::fill(model_.reducible().begin(), model_.reducible().end(), Scalar{0});
+      std::ranges::fill(model_.reducible().host(), Scalar{0});
     }
-    gradient_tree_.add(model_.reducible());
+    gradient_tree_.add(model_.reducible().host());
     sum_tree_.add(sums_);
   }
-  take_votes(vote);
   if (reducing_) {
     const auto start = Clock::now();
-    const CallOptions tree{.algorithm = "recursive_doubling"};
-    communicator_.allreduce(model_.reducible(), ReduceOp::kSum, tree);
-    communicator_.allreduce(sums_, ReduceOp::kSum, tree);
+    communicator_.allreduce(model_.reducible(), ReduceOp::kSum, {.algorithm = "recursive_doubling"});
     exposed_ = Clock::now() - start;
   }
 }
@@ -183,22 +198,24 @@ template <class Scalar>
 void TrainingStep<Scalar>::forward(double scale) {
   const Batch<Scalar>& batch = micro_batch_->batch;
   pass_.first_sample = micro_batch_->part.first;
+  const VectorView<double> sums(sums_);
   const Tensor<Scalar>* outputs = nullptr;
   call_program(communicator_, "a forward pass", [&] {
     outputs = &model_.forward(pass_, batch.inputs);
-    const double loss = loss_.evaluate(*outputs, batch, scale, &output_gradient_);
-    if (!std::isfinite(loss)) note_not_finite();
-    sums_[kLoss] += loss;
+    loss_.evaluate(model_.execution(), *outputs, batch, scale, &output_gradient_, sums.subview(kLoss, 1));
+    if (!std::isfinite(sums_[kLoss])) note_not_finite();
   });
   call_program(communicator_, "Metric::add",
-               [&] { metrics_.add(*outputs, batch, std::span(sums_).subspan(kMetrics)); });
+               [&] { metrics_.add(model_.execution(), *outputs, batch, sums.subview(kMetrics, metrics_.size())); });
   sums_[kSamples] += static_cast<double>(micro_batch_->part.count);
   const auto weight = static_cast<Scalar>(static_cast<double>(micro_batch_->part.count) * scale);
-  for (Scalar& statistic : model_.batch_statistics()) statistic *= weight;
+  for (Scalar& statistic : model_.batch_statistics().host()) statistic *= weight;
 }
 
 template <class Scalar>
 void TrainingStep<Scalar>::note_not_finite() {
+  const std::int64_t step = pass_.training_step;
+  if (not_finite_ && not_finite_->training_step != step) return;
   const Batch<Scalar>& batch = micro_batch_->batch;
   for (std::int64_t i = 0; i < micro_batch_->part.count; ++i) {
     if (is_finite(batch.inputs, i) && std::isfinite(batch.weight(i)) &&
@@ -206,7 +223,7 @@ void TrainingStep<Scalar>::note_not_finite() {
       continue;
     }
     const std::uint32_t sample = micro_batch_->samples[static_cast<std::size_t>(i)];
-    if (!not_finite_ || sample < *not_finite_) not_finite_ = sample;
+    if (!not_finite_ || sample < not_finite_->sample) not_finite_ = {step, sample};
   }
 }
 

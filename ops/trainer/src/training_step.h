@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -25,10 +24,16 @@ struct StepVotes {
 
 /// Sums over a global batch, over all replicas; if averaging is off, over this replica's part only.
 struct StepResult {
+  std::int64_t training_step = 0;  ///< 0-based
   double loss_sum = 0;
   std::int64_t samples = 0;
-  StepVotes votes;                       ///< of any replica
   std::span<const double> metrics = {};  ///< sums of all metrics; valid until the next training step
+};
+
+/// What the replicas know together after a check.
+struct StepCheck {
+  std::vector<StepResult> steps;  ///< the training steps since the last check
+  StepVotes votes;                ///< of any replica
 };
 
 /// Runs forward and backward on this replica's part of each global batch, and sums gradients and batch statistics over
@@ -54,21 +59,27 @@ class TrainingStep {
   TrainingStep(Communicator& communicator, Model<Scalar>& model, const Loss<Scalar>& loss,
                const MetricSums<Scalar>& metrics, BatchSource<Scalar>& source, const TrainerOptions& options);
 
-  /// Computes the gradients of a global batch. Collective; blocks.
-  /// @param training_step  0-based   @param vote  called once, after backward
-  StepResult run(std::int64_t training_step, const std::function<StepVotes()>& vote);
-  /// Returns the first sample of the last training step, by its index in the data, that has an input, target or weight
-  /// that is not a finite number: "Sample 57 of the training data". Empty if there is none. Collective; blocks.
-  std::string find_not_finite();
-  /// Time of communication in the last training step that computation did not hide.
+  /// Computes the gradients of a global batch. Keeps loss and metrics for the next check. Collective; blocks.
+  /// @param training_step  0-based
+  void run(std::int64_t training_step);
+  /// True if the sums since the last check take so much memory that one is due. The same on all replicas.
+  bool is_check_due() const { return results_.size() + sums_.size() > kMaxResults; }
+  /// Adds up the replicas' sums since the last check, and their votes. Collective; blocks.
+  StepCheck check(const StepVotes& votes);
+  /// Returns the first sample of this training step since the last check, by its index in the data, that has an input,
+  /// target or weight that is not a finite number: "Sample 57 of the training data". Empty if there is none.
+  /// Collective; blocks.
+  std::string find_not_finite(std::int64_t training_step);
+  /// Time of communication in the last training step, and in the check after it, that computation did not hide.
   Seconds exposed() const { return exposed_; }
 
  private:
-  // Both leave the sums over the replicas in `sums_`.
-  void run_overlapped(const StepSamples& samples, const std::function<StepVotes()>& vote);
-  void run_deterministic(const StepSamples& samples, const std::function<StepVotes()>& vote);
-  /// Writes this replica's requests to `sums_`.
-  void take_votes(const std::function<StepVotes()>& vote);
+  /// 8 MiB, as many as the metrics of a training step may have.
+  static constexpr std::size_t kMaxResults = std::size_t{1} << 20;
+
+  // Both leave this replica's sums in `sums_`.
+  void run_overlapped(const StepSamples& samples);
+  void run_deterministic(const StepSamples& samples);
   /// Moves to the next micro-batch. Returns its number of samples.
   std::int64_t next_micro_batch();
   /// Computes forward pass, loss and loss gradient of the micro-batch, adds loss, samples and metrics to `sums_`, and
@@ -96,10 +107,17 @@ class TrainingStep {
 
   Pass pass_{.training = true};
   const MicroBatch<Scalar>* micro_batch_ = nullptr;  // the source's
-  std::optional<std::uint32_t> not_finite_;          // sample of the last training step
+  /// A training step since the last check, the first one with such a sample on this replica.
+  struct NotFinite {
+    std::int64_t training_step;
+    std::uint32_t sample;
+  };
+  std::optional<NotFinite> not_finite_;
   Tensor<Scalar> output_gradient_;
   std::vector<Scalar> accumulated_;  // laid out like model_.reducible()
-  std::vector<double> sums_;         // loss, samples, votes, metrics
+  std::vector<double> sums_;         // of a training step: loss, samples, metrics
+  std::vector<double> results_;      // sums of the training steps since the last check; after a check also the votes
+  std::vector<std::int64_t> steps_;  // the training steps since the last check
   Seconds exposed_{0};
 };
 

@@ -58,11 +58,11 @@ class Sgd : public UpdateRule<Scalar> {
   explicit Sgd(const OptimizerOptions& options) : momentum_(options.momentum), nesterov_(options.nesterov) {}
   std::string name() const override { return "sgd"; }
   std::vector<std::string> states() const override { return {"momentum"}; }
-  void update(std::span<Scalar> values, std::span<const Scalar> gradients, std::span<const std::span<Scalar>> states,
+  void update(VectorView<Scalar> values, VectorView<const Scalar> gradients, std::span<const VectorView<Scalar>> states,
               const UpdateFacts& facts) override {
     const auto number = [](double value) { return static_cast<Scalar>(value); };
     const SgdFactors<Scalar> f{number(facts.learning_rate), number(momentum_), number(facts.weight_decay),
-                               number(facts.gradient_scale)};
+                               number(facts.scale())};
     nesterov_ ? sgd<Scalar, true>(values.data(), gradients.data(), states[0].data(), values.size(), f)
               : sgd<Scalar, false>(values.data(), gradients.data(), states[0].data(), values.size(), f);
   }
@@ -79,7 +79,7 @@ class Adam : public UpdateRule<Scalar> {
       : beta1_(options.beta1), beta2_(options.beta2), epsilon_(options.epsilon) {}
   std::string name() const override { return "adam"; }
   std::vector<std::string> states() const override { return {"first_moment", "second_moment"}; }
-  void update(std::span<Scalar> values, std::span<const Scalar> gradients, std::span<const std::span<Scalar>> states,
+  void update(VectorView<Scalar> values, VectorView<const Scalar> gradients, std::span<const VectorView<Scalar>> states,
               const UpdateFacts& facts) override {
     step(values, gradients, states, facts, {.decay = facts.weight_decay, .shrink = 1});
   }
@@ -89,7 +89,7 @@ class Adam : public UpdateRule<Scalar> {
     double decay;   // added to the gradient, times the parameter
     double shrink;  // factor on the parameter
   };
-  void step(std::span<Scalar> values, std::span<const Scalar> gradients, std::span<const std::span<Scalar>> states,
+  void step(VectorView<Scalar> values, VectorView<const Scalar> gradients, std::span<const VectorView<Scalar>> states,
             const UpdateFacts& facts, Decay decay) const {
     const auto number = [](double value) { return static_cast<Scalar>(value); };
     const double t = static_cast<double>(facts.training_step) + 1;
@@ -100,7 +100,7 @@ class Adam : public UpdateRule<Scalar> {
                                 .correction = number(1 / std::sqrt(1 - std::pow(beta2_, t))),
                                 .decay = number(decay.decay),
                                 .shrink = number(decay.shrink),
-                                .scale = number(facts.gradient_scale)};
+                                .scale = number(facts.scale())};
     adam(values.data(), gradients.data(), states[0].data(), states[1].data(), values.size(), f);
   }
 
@@ -113,7 +113,7 @@ class AdamW : public Adam<Scalar> {
  public:
   using Adam<Scalar>::Adam;
   std::string name() const override { return "adamw"; }
-  void update(std::span<Scalar> values, std::span<const Scalar> gradients, std::span<const std::span<Scalar>> states,
+  void update(VectorView<Scalar> values, VectorView<const Scalar> gradients, std::span<const VectorView<Scalar>> states,
               const UpdateFacts& facts) override {
     this->step(values, gradients, states, facts, {.decay = 0, .shrink = 1 - facts.learning_rate * facts.weight_decay});
   }

@@ -39,7 +39,8 @@ void JsonLog::epoch(const EpochReport& report, bool last) {
   line["seconds"] = report.seconds;
   line["exposed_communication_share"] = report.exposed_communication_share;
   line["input_waiting_share"] = report.input_waiting_share;
-  line["parameters_checksum"] = fmt::format("{:08x}", report.parameters_checksum);
+  const auto& checksum = report.parameters_checksum;
+  line["parameters_checksum"] = checksum ? Json(fmt::format("{:08x}", *checksum)) : nullptr;
   line["replicas"] = report.replicas;
   if (last) line["final"] = true;
   file_.write(line.dump());

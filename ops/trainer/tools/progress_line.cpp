@@ -161,14 +161,14 @@ void ProgressLine::finish(const EpochReport& report) {
   if (first_step_ < 0) {
     print_line(fmt::format(
         "nothing left to train; raise --epochs or --max-steps to go on: {} training steps{}, checksum {:08x}",
-        report.training_steps, test_text(report), report.parameters_checksum));
+        report.training_steps, test_text(report), report.parameters_checksum.value_or(0)));
     return;
   }
   print_line(
       fmt::format("done: {} training steps{}, {:.0f} images/s, {:.1f} s, {:.1f} % of it waiting for communication, "
                   "checksum {:08x}",
                   report.training_steps, test_text(report), report.images_per_second, report.seconds,
-                  100 * report.exposed_communication_share, report.parameters_checksum));
+                  100 * report.exposed_communication_share, report.parameters_checksum.value_or(0)));
 }
 
 }  // namespace farandole::trainer

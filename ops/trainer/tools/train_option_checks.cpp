@@ -104,6 +104,8 @@ void check_ranges(const TrainCommand& command) {
   check_number("augment-flip", augmentation.flip, augmentation.flip >= 0 && augmentation.flip <= 1, "from 0 to 1");
   check_number("mixup", augmentation.mixup, augmentation.mixup >= 0, "at least 0");
   check_range("batches-ahead", command.training.data.batches_ahead, 1, 1000);
+  check_range("check-every", command.training.check_every, 1);
+  check_range("compare-every", command.training.compare_every, 0);
   check_range("patience", command.training.monitor.patience, 0);
   check_number("min-delta", command.training.monitor.min_delta, command.training.monitor.min_delta >= 0, "at least 0");
 }
@@ -115,6 +117,7 @@ void check_values(const RawOptions& raw, const TrainCommand& command) {
   check_choice("model", command.model, std::vector<std::string_view>(names.begin(), names.end()));
   check_choice("data", command.data.kind, kDataKinds);
   check_choice("precision", raw.precision, std::vector<std::string_view>{"f32", "f64"});
+  check_choice("master-precision", raw.master, std::vector<std::string_view>{"model", "f64"});
   check_choice("optimizer", raw.optimizer, std::vector<std::string_view>{"sgd", "adam", "adamw"});
   check_choice("lr-schedule", raw.schedule, kSchedules);
   check_ranges(raw);

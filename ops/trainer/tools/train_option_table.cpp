@@ -80,6 +80,12 @@ void add_training_options(po::options_description_easy_init add, RawOptions& raw
       ("evaluate-with-ema", po::bool_switch(&training.evaluate_with_ema),
        "evaluate with the average instead of the parameters")                                   //
       ("clip-norm", number(&raw.clip, 0, "0"), "limit of the gradients' global norm; 0: none")  //
+      ("master-precision", word(&raw.master, "model", "model|f64"),
+       "type in which parameters are updated; f64 keeps updates below the last digit of f32")  //
+      ("check-every", count(&training.check_every, 1),
+       "training steps between checks of the loss, reports of progress and reactions to signals")  //
+      ("compare-every", count(&training.compare_every, 1),
+       "epochs between comparisons of the replicas' parameters; 0: at the end only")  //
       ("group", po::value(&raw.groups)->value_name("GROUP"),
        "options of parameters by name, such as '0.*:rate=0.1,decay=0' or '0.*:frozen'; may be repeated")      //
       ("top-k", count(&raw.top_k, 0), "also report how often the class is among the N likeliest; 0: do not")  //

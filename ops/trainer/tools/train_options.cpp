@@ -94,6 +94,7 @@ void translate(const RawOptions& raw, TrainCommand& command) {
   training.optimizer.momentum = raw.momentum;
   training.optimizer.weight_decay = raw.decay;
   training.optimizer.ema_decay = raw.ema_decay;
+  if (raw.master == "f64") training.optimizer.master = DType::kF64;
   translate(raw, training.learning_rate);
   training.synchronized_layers = command.model_options.synchronized_batch_normalization;
   training.checkpoints.directory = raw.checkpoint_directory;

@@ -12,7 +12,7 @@ class Lion : public UpdateRule<float> {
  public:
   std::string name() const override;
   std::vector<std::string> states() const override;
-  void update(std::span<float> values, std::span<const float> gradients, std::span<const std::span<float>> states,
+  void update(VectorView<float> values, VectorView<const float> gradients, std::span<const VectorView<float>> states,
               const UpdateFacts& facts) override;
 };
 

@@ -19,7 +19,7 @@ int main() {
   logits.data()[1] = 2;
   const std::vector<std::int32_t> label{1};
   const double loss = farandole::trainer::softmax_cross_entropy<double>(logits, label, 1.0, &gradient);
-  const double norm = farandole::trainer::global_norm<double>(gradient.values());
+  const double norm = farandole::trainer::global_norm<double>(gradient.host());
   std::printf("loss %.6f, norm of its gradient %.6f\n", loss, norm);
   const double wrong = 1 / (1 + std::exp(1.0));  // the probability of the other class
   return std::abs(loss + std::log(1 - wrong)) < 1e-12 && std::abs(norm - std::sqrt(2.0) * wrong) < 1e-12 ? 0 : 1;

@@ -46,7 +46,7 @@ void CaseData::gather_all(std::span<const std::uint32_t> samples, Batch<Scalar>&
   gather_column(targets_, samples, batch.targets);
   Tensor<double> labels;
   gather_column(labels_, samples, labels);
-  batch.labels.assign(labels.values().begin(), labels.values().end());
+  batch.labels.assign(labels.host().begin(), labels.host().end());
   batch.weights.clear();
   batch.targets_are_probabilities = targets_are_probabilities_;
   for (const std::uint32_t sample : samples) {

@@ -46,28 +46,28 @@ void record(const std::string& prefix, const std::vector<NamedSpan>& layout, std
 }
 
 void record_model(Model<double>& model, Records& records) {
-  record("parameter.", model.parameter_layout(), model.parameters(), records);
-  record("statistic.", model.statistic_layout(), model.statistics(), records);
+  record("parameter.", model.parameter_layout(), model.parameters().host(), records);
+  record("statistic.", model.statistic_layout(), model.statistics().host(), records);
 }
 
 /// Adds noise to the initial parameters, so that scales are not 1 and shifts not 0.
 void add_noise(Model<double>& model) {
   const CounterRandom random(3, random_stream(RandomPurpose::kOther, {}));
   std::uint64_t counter = 0;
-  for (double& value : model.parameters()) value += 0.1 * random.normal(counter++);
+  for (double& value : model.parameters().host()) value += 0.1 * random.normal(counter++);
 }
 
 /// Records the factors that the model's dropout layers draw for a batch, by a forward pass of ones.
 void record_masks(const std::vector<DropoutPlace>& dropouts, const Pass& pass, std::int64_t samples, Records& records) {
   for (const DropoutPlace& each : dropouts) {
     Tensor<double> ones(samples, each.shape), factors(samples, each.shape);
-    std::fill(ones.values().begin(), ones.values().end(), 1.0);
+    std::fill(ones.host().begin(), ones.host().end(), 1.0);
     Pass own = pass;
     own.layer = each.number;
     each.layer->forward(own, ones, factors);
     Record& to = records[fmt::format("mask.{}", each.number)];
     to.shape = each.shape;
-    to.append(factors.values());
+    to.append(factors.host());
   }
 }
 
@@ -122,7 +122,7 @@ void train(Communicator& replica, const Case& training, Records& records) {
   if (records_course) {
     records["evaluation"].values.push_back(evaluation);
     records["outputs"].shape = outputs.shape();
-    records["outputs"].append(outputs.values());
+    records["outputs"].append(outputs.host());
   }
 }
 

@@ -45,5 +45,11 @@ TEST(DeviceChoice, OtherTextsAreRefusedWithTheSettings) {
   EXPECT_EQ(Settings::parse(variables).devices.ordinals, "3,1");
 }
 
+TEST(DeviceChoice, AProgramsChoiceIsChecked) {
+  EXPECT_EQ(checked_device(1, 0, 2), 1);
+  EXPECT_THAT(message_of<InvalidArgument>([] { checked_device(2, 3, 2); }), HasSubstr("replica 3 device 2"));
+  EXPECT_THAT(message_of<InvalidArgument>([] { checked_device(-1, 0, 2); }), HasSubstr("sees 2"));
+}
+
 }  // namespace
 }  // namespace farandole

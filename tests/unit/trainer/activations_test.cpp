@@ -59,7 +59,7 @@ TEST(Activations, GradientsMatchCentralDifferences) {
   for (ActivationCase<double>& c : activation_cases<double>()) {
     LayerHarness<double> harness(std::move(c.layer), {5, 7, 2});
     Tensor<double> input = normal_tensor<double>(3, {5, 7, 2}, 21, 2);
-    for (double& value : input.values()) value += value < 0 ? -0.01 : 0.01;  // away from kinks
+    for (double& value : input.host()) value += value < 0 ? -0.01 : 0.01;  // away from kinks
     check_gradients(harness, std::move(input));
   }
 }
@@ -75,7 +75,7 @@ TEST(Activations, FloatGradientsAgreeWithDouble) {
     twice.forward(converted<double>(input));
     const auto& dx = single.backward(input, gradient);
     const auto& dx2 = twice.backward(converted<double>(input), converted<double>(gradient));
-    EXPECT_LT(relative_error(dx.values(), dx2.values()), 2e-6) << single.layer().name();
+    EXPECT_LT(relative_error(dx.host(), dx2.host()), 2e-6) << single.layer().name();
   }
 }
 
@@ -97,7 +97,7 @@ void check_activations_extremes() {
   for (ActivationCase<Scalar>& c : activation_cases<Scalar>()) {
     LayerHarness<Scalar> harness(std::move(c.layer), {131});
     Tensor<Scalar> input = wide_tensor<Scalar>(1), gradient(1, {131});
-    std::fill(gradient.values().begin(), gradient.values().end(), Scalar{1});
+    std::fill(gradient.host().begin(), gradient.host().end(), Scalar{1});
     input.data()[0] = input.data()[130] = std::numeric_limits<Scalar>::quiet_NaN();
     input.data()[1] = 1000, input.data()[2] = -1000;
     const Tensor<Scalar>& output = harness.forward(input);

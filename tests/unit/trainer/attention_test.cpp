@@ -88,8 +88,8 @@ TEST(Attention, FloatAgreesWithDouble) {
   const auto &y = single.forward(input), &dx = single.backward(input, gradient);
   const auto &y2 = twice.forward(converted<double>(input)),
              &dx2 = twice.backward(converted<double>(input), converted<double>(gradient));
-  EXPECT_LT(relative_error(y.values(), y2.values()), 1e-5);
-  EXPECT_LT(relative_error(dx.values(), dx2.values()), 1e-5);
+  EXPECT_LT(relative_error(y.host(), y2.host()), 1e-5);
+  EXPECT_LT(relative_error(dx.host(), dx2.host()), 1e-5);
   for (std::size_t p = 0; p < 4; ++p) {
     EXPECT_LT(relative_error(std::span<const float>(single.gradients[p]), std::span<const double>(twice.gradients[p])),
               1e-5);
@@ -108,7 +108,7 @@ TEST(Attention, CausalPositionsIgnoreLaterOnes) {
 
 TEST(Attention, LargeScoresStayFinite) {
   LayerHarness<float> harness(attention<float>({}), {4, 4});
-  for (const float value : harness.forward(normal_tensor<float>(1, {4, 4}, 95, 1e4)).values()) {
+  for (const float value : harness.forward(normal_tensor<float>(1, {4, 4}, 95, 1e4)).host()) {
     EXPECT_TRUE(std::isfinite(value));
   }
 }
@@ -141,7 +141,8 @@ TEST(Attention, BlockOfATransformerLearns) {
     last = softmax_cross_entropy<double>(model.forward(pass, input), labels, 1.0 / 64, &gradient) / 64;
     if (step == 0) first = last;
     model.backward(pass, input, gradient);
-    for (std::size_t i = 0; i < model.parameters().size(); ++i) model.parameters()[i] -= 0.2 * model.gradients()[i];
+    for (std::size_t i = 0; i < model.parameters().size(); ++i)
+      model.parameters().host()[i] -= 0.2 * model.gradients().host()[i];
   }
   EXPECT_LT(last, first / 4);
 }

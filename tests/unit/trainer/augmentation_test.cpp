@@ -51,7 +51,7 @@ Batch<Scalar> gathered(const Dataset& data, const TrainingDraw& draw = kDraw) {
 
 template <class Values>
 std::vector<double> numbers(const Values& tensor) {
-  return {tensor.values().begin(), tensor.values().end()};
+  return {tensor.host().begin(), tensor.host().end()};
 }
 
 /// Mean and variance of numbers.
@@ -224,7 +224,7 @@ TEST(Augmentation, MixupDrawsEachSampleOfTheDataSet) {
 
 TEST(Augmentation, TinyAlphaGivesSharesOfZeroOrOne) {
   const Batch<double> batch = gathered<double>(*augmented(images(200), {.mixup = 1e-5}));
-  for (const double target : batch.targets.values()) {
+  for (const double target : batch.targets.host()) {
     ASSERT_TRUE(std::isfinite(target));
     ASSERT_TRUE(target < 1e-3 || target > 1 - 1e-3) << target;
   }

@@ -70,8 +70,8 @@ TEST(BatchNormalization, OneRowHasNoVariance) {
 TEST(BatchNormalization, ConstantChannelStaysFinite) {
   LayerHarness<float> harness(batch_normalization<float>(), {2});
   Tensor<float> input(64, {2});
-  std::fill(input.values().begin(), input.values().end(), 1234.567F);
-  for (const float value : harness.forward(input).values()) EXPECT_TRUE(std::isfinite(value));
+  std::fill(input.host().begin(), input.host().end(), 1234.567F);
+  for (const float value : harness.forward(input).host()) EXPECT_TRUE(std::isfinite(value));
   EXPECT_GE(harness.statistics[1][0], 0);
 }
 
@@ -83,7 +83,7 @@ TEST(BatchNormalization, SynchronizedEqualsLocalOnASingleRank) {
     harness->forward(input);
     harness->backward(input, gradient);
   }
-  EXPECT_EQ(relative_error(std::as_const(local.output).values(), std::as_const(synchronized.output).values()), 0);
+  EXPECT_EQ(relative_error(std::as_const(local.output).host(), std::as_const(synchronized.output).host()), 0);
   EXPECT_EQ(local.gradients, synchronized.gradients);
   EXPECT_EQ(local.statistics, synchronized.statistics);
 }

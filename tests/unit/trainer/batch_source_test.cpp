@@ -39,7 +39,7 @@ class Numbered final : public Dataset {
     if (++calls_ == failing_call_) throw std::runtime_error("no such file");
     gather(samples, batch);
     batch.targets.resize(batch.inputs.samples(), shape_);
-    std::fill(batch.targets.values().begin(), batch.targets.values().end(), static_cast<float>(draw.epoch));
+    std::fill(batch.targets.host().begin(), batch.targets.host().end(), static_cast<float>(draw.epoch));
   }
 
   mutable std::atomic<int> calls_{0};

@@ -32,7 +32,7 @@ TEST(Sequence, EqualsItsLayersInOrder) {
   const auto input = normal_tensor<float>(4, {7}, 60);
   const Tensor<float>& expected = last.forward(middle.forward(first.forward(input)));
   const Tensor<float>& output = whole.forward(input);
-  EXPECT_TRUE(std::equal(output.values().begin(), output.values().end(), expected.data()));
+  EXPECT_TRUE(std::equal(output.host().begin(), output.host().end(), expected.data()));
   EXPECT_EQ(parameter_names(whole.layer()),
             (std::vector<std::string>{"0.dense.weight", "0.dense.bias", "2.dense.weight", "2.dense.bias"}));
 }
@@ -97,8 +97,8 @@ std::vector<float> sums_of_dropouts(std::uint64_t layer) {
                               {400});
   harness.pass.layer = layer;
   Tensor<float> input(1, {400});
-  std::fill(input.values().begin(), input.values().end(), 1.0F);
-  const auto values = harness.forward(input).values();
+  std::fill(input.host().begin(), input.host().end(), 1.0F);
+  const auto values = harness.forward(input).host();
   return {values.begin(), values.end()};
 }
 
@@ -111,8 +111,8 @@ TEST(Containers, InnerLayersDrawTheirOwnRandomNumbers) {
 
   LayerHarness<float> row(sequence<float>(layers<float>(dropout<float>(0.5), dropout<float>(0.5))), {400});
   Tensor<float> input(1, {400});
-  std::fill(input.values().begin(), input.values().end(), 1.0F);
-  const auto values = row.forward(input).values();  // equal numbers would keep half of the elements
+  std::fill(input.host().begin(), input.host().end(), 1.0F);
+  const auto values = row.forward(input).host();  // equal numbers would keep half of the elements
   EXPECT_NEAR(static_cast<double>(std::count(values.begin(), values.end(), 4.0F)), 100, 52);
 }
 
@@ -125,13 +125,13 @@ TEST(Containers, WorkInsideAModel) {
   model.initialize(kTestSeed);
   const auto input = normal_tensor<double>(3, {4, 3, 2}, 65), gradient = normal_tensor<double>(3, {3}, 66);
   model.forward({.training = true}, input);
-  std::fill(model.gradients().begin(), model.gradients().end(), NAN);
+  std::fill(model.gradients().host().begin(), model.gradients().host().end(), NAN);
   std::vector<std::size_t> ready;
   model.backward({.training = true}, input, gradient, [&](std::size_t index) {
     ready.push_back(index);
     const NamedSpan& span = model.parameter_layout()[index];
     for (std::size_t i = 0; i < span.count; ++i) {
-      EXPECT_FALSE(std::isnan(model.gradients()[span.first + i])) << span.name << " is not final";
+      EXPECT_FALSE(std::isnan(model.gradients().host()[span.first + i])) << span.name << " is not final";
     }
   });
   const std::size_t count = model.parameter_layout().size();

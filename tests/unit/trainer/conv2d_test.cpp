@@ -57,8 +57,8 @@ Result compute(const ConvolutionCase& c, ConvolutionLibrary library, bool winogr
 }
 
 void expect_close(const Result& left, const Result& right, double tolerance) {
-  EXPECT_LT(relative_error(std::as_const(left.output).values(), std::as_const(right.output).values()), tolerance);
-  EXPECT_LT(relative_error(std::as_const(left.input_gradient).values(), std::as_const(right.input_gradient).values()),
+  EXPECT_LT(relative_error(std::as_const(left.output).host(), std::as_const(right.output).host()), tolerance);
+  EXPECT_LT(relative_error(std::as_const(left.input_gradient).host(), std::as_const(right.input_gradient).host()),
             tolerance);
   EXPECT_LT(relative_error(std::span(left.weight_gradient), std::span(right.weight_gradient)), tolerance);
   EXPECT_LT(relative_error(std::span(left.bias_gradient), std::span(right.bias_gradient)), tolerance);
@@ -98,7 +98,7 @@ TEST(Conv2d, EigenAgreesWithTheDefinition) {
     const auto input = normal_tensor<double>(c.samples, c.input, 24);
     harness.forward(input);
     const auto expected = by_definition(c, harness.parameters[0], harness.parameters[1], input, harness.output_shape);
-    EXPECT_LT(relative_error(std::as_const(harness.output).values(), std::as_const(expected).values()), 1e-13);
+    EXPECT_LT(relative_error(std::as_const(harness.output).host(), std::as_const(expected).host()), 1e-13);
   }
 }
 
@@ -143,9 +143,9 @@ TEST(Conv2d, BitsDependOnNoHistoryAndNoAddress) {
     harness->forward(input);
     harness->backward(input, gradient);
   }
-  EXPECT_TRUE(std::equal(fresh.output.values().begin(), fresh.output.values().end(), used.output.values().begin()));
-  EXPECT_TRUE(std::equal(fresh.input_gradient.values().begin(), fresh.input_gradient.values().end(),
-                         used.input_gradient.values().begin()));
+  EXPECT_TRUE(std::equal(fresh.output.host().begin(), fresh.output.host().end(), used.output.host().begin()));
+  EXPECT_TRUE(std::equal(fresh.input_gradient.host().begin(), fresh.input_gradient.host().end(),
+                         used.input_gradient.host().begin()));
   EXPECT_EQ(fresh.gradients, used.gradients);
 }
 

@@ -46,26 +46,26 @@ TEST_F(Csv, EveryColumnIsAnInputByDefault) {
   EXPECT_EQ(data->size(), 2);
   EXPECT_EQ(data->shape(), Shape{2});
   EXPECT_EQ(data->classes(), 0);
-  EXPECT_THAT(all(*data).inputs.values(), ElementsAre(1, -2.5, 300, 4));
+  EXPECT_THAT(all(*data).inputs.host(), ElementsAre(1, -2.5, 300, 4));
 }
 
 TEST_F(Csv, ColumnsAreChosenByNameOrIndex) {
   const std::string text = "price,area,kind,rooms,weight\n10,100,flat,3,1\n20,200,house,5,0.5\n";
   const auto data = load(text, {.inputs = {"rooms", 1}, .targets = {"price"}, .label = "kind", .weight = "weight"});
   const Batch<double> batch = all(*data);
-  EXPECT_THAT(batch.inputs.values(), ElementsAre(3, 100, 5, 200));
+  EXPECT_THAT(batch.inputs.host(), ElementsAre(3, 100, 5, 200));
   EXPECT_EQ(data->target_shape(), Shape{1});
-  EXPECT_THAT(batch.targets.values(), ElementsAre(10, 20));
+  EXPECT_THAT(batch.targets.host(), ElementsAre(10, 20));
   EXPECT_THAT(batch.labels, ElementsAre(0, 1));
   EXPECT_THAT(data->class_names(), ElementsAre("flat", "house"));
   EXPECT_THAT(batch.weights, ElementsAre(1, 0.5));
   const auto rest = load(text, {.targets = {"price"}, .label = "kind", .weight = "weight"});
-  EXPECT_THAT(all(*rest).inputs.values(), ElementsAre(100, 3, 200, 5));
+  EXPECT_THAT(all(*rest).inputs.host(), ElementsAre(100, 3, 200, 5));
 }
 
 TEST_F(Csv, RowsWithoutHeaderHaveIndices) {
   const auto data = load("1;2;x\n3;4;y\n", {.header = false, .separator = ';', .label = 2});
-  EXPECT_THAT(all(*data).inputs.values(), ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(all(*data).inputs.host(), ElementsAre(1, 2, 3, 4));
   EXPECT_TRUE(
       contains(misuse("1,2\n", {.header = false, .inputs = {"a"}}), "'a' has a name, but the file has no header"));
 }
@@ -97,7 +97,7 @@ TEST_F(Csv, QuotedFieldsHoldSeparatorsQuotesAndLines) {
   const auto data =
       load("\xef\xbb\xbf\"x\",\"the \"\"class\"\"\"\r\n\"1\",\"a, b\"\r\n2, \"two\nlines\" \r\n\r\n3,\"a, b\"",
            {.inputs = {"x"}, .label = "the \"class\""});
-  EXPECT_THAT(all(*data).inputs.values(), ElementsAre(1, 2, 3));
+  EXPECT_THAT(all(*data).inputs.host(), ElementsAre(1, 2, 3));
   EXPECT_THAT(data->class_names(), ElementsAre("a, b", "two\nlines"));
   EXPECT_THAT(all(*data).labels, ElementsAre(0, 1, 0));
 }
@@ -113,7 +113,7 @@ TEST_F(Csv, ManyQuotedQuotesInOneRowStayApart) {
                              }() +
                              ",7\n",
                          {.inputs = {"n\"39", "n\"1"}});
-  EXPECT_THAT(all(*data).inputs.values(), ElementsAre(39, 1));
+  EXPECT_THAT(all(*data).inputs.host(), ElementsAre(39, 1));
 }
 
 TEST_F(Csv, ErrorsNameLineColumnAndEntry) {

@@ -167,8 +167,8 @@ TEST(MemoryDataset, GathersTargetsAndWeights) {
   Batch<double> batch;
   batch.labels = {7};  // of another data set
   data->gather(std::vector<std::uint32_t>{2, 0}, batch);
-  EXPECT_THAT(batch.inputs.values(), testing::ElementsAre(3, 1));
-  EXPECT_THAT(batch.targets.values(), testing::ElementsAre(30, 31, 10, 11));
+  EXPECT_THAT(batch.inputs.host(), testing::ElementsAre(3, 1));
+  EXPECT_THAT(batch.targets.host(), testing::ElementsAre(30, 31, 10, 11));
   EXPECT_THAT(batch.weights, testing::ElementsAre(2, 0.5));
   EXPECT_TRUE(batch.labels.empty());
 }
@@ -216,7 +216,7 @@ TEST(MemoryDataset, EachChannelMayHaveItsNormalization) {
                                     .normalization = {{.mean = 0.2}, {.deviation = 0.5}}});
   Batch<double> batch;
   data->gather(std::vector<std::uint32_t>{0}, batch);
-  EXPECT_THAT(batch.inputs.values(), testing::ElementsAre(-0.2, 2, 0, testing::DoubleNear(0.8, 1e-15)));
+  EXPECT_THAT(batch.inputs.host(), testing::ElementsAre(-0.2, 2, 0, testing::DoubleNear(0.8, 1e-15)));
   EXPECT_EQ(
       message_of<InvalidArgument>([] {
         memory_dataset({.shape = {4}, .inputs = std::vector<std::uint8_t>(4), .normalization = {{}, {}}});
@@ -257,8 +257,8 @@ class Squares final : public Dataset {
 TEST(Dataset, OfTheProgramGathersDoublesFromItsFloats) {
   Batch<double> batch;
   static_cast<const Dataset&>(Squares()).gather(std::vector<std::uint32_t>{3, 1}, batch);
-  EXPECT_THAT(batch.inputs.values(), testing::ElementsAre(3, 1));
-  EXPECT_THAT(batch.targets.values(), testing::ElementsAre(9, 1));
+  EXPECT_THAT(batch.inputs.host(), testing::ElementsAre(3, 1));
+  EXPECT_THAT(batch.targets.host(), testing::ElementsAre(9, 1));
 }
 
 TEST(Dataset, SyntheticDataAreTheSameEachTimeAndHaveAllClasses) {
@@ -269,7 +269,7 @@ TEST(Dataset, SyntheticDataAreTheSameEachTimeAndHaveAllClasses) {
   first->gather(all, a);
   second->gather(all, b);
   EXPECT_EQ(a.labels, b.labels);
-  EXPECT_TRUE(std::equal(a.inputs.values().begin(), a.inputs.values().end(), b.inputs.values().begin()));
+  EXPECT_TRUE(std::equal(a.inputs.host().begin(), a.inputs.host().end(), b.inputs.host().begin()));
   for (int label = 0; label < 4; ++label) EXPECT_GT(std::count(a.labels.begin(), a.labels.end(), label), 20);
 }
 

@@ -45,10 +45,10 @@ TEST(DepthwiseConv2d, EachChannelIsAConvolution) {
         std::copy(values.begin(), values.end(), single.parameters[p].begin());
       }
       Tensor<double> plane(3, image);
-      const auto pixels = channel_of<double>(input.values(), channels, channel);
+      const auto pixels = channel_of<double>(input.host(), channels, channel);
       std::copy(pixels.begin(), pixels.end(), plane.data());
-      const auto got = channel_of<double>(output.values(), channels, channel);
-      EXPECT_LT(relative_error(std::span<const double>(got), single.forward(plane).values()), 1e-12);
+      const auto got = channel_of<double>(output.host(), channels, channel);
+      EXPECT_LT(relative_error(std::span<const double>(got), single.forward(plane).host()), 1e-12);
     }
   }
 }
@@ -68,8 +68,8 @@ TEST(DepthwiseConv2d, FloatAgreesWithDouble) {
   const auto &y = single.forward(input), &dx = single.backward(input, gradient);
   const auto &y2 = twice.forward(converted<double>(input)),
              &dx2 = twice.backward(converted<double>(input), converted<double>(gradient));
-  EXPECT_LT(relative_error(y.values(), y2.values()), 1e-5);
-  EXPECT_LT(relative_error(dx.values(), dx2.values()), 1e-5);
+  EXPECT_LT(relative_error(y.host(), y2.host()), 1e-5);
+  EXPECT_LT(relative_error(dx.host(), dx2.host()), 1e-5);
   for (std::size_t p = 0; p < 2; ++p) {
     EXPECT_LT(relative_error(std::span<const float>(single.gradients[p]), std::span<const double>(twice.gradients[p])),
               1e-5);

@@ -8,8 +8,8 @@ std::vector<float> dropped_ones(Pass pass, std::int64_t samples, std::int64_t fe
   LayerHarness<float> harness(dropout<float>(rate), {features});
   harness.pass = pass;
   Tensor<float> input(samples, {features});
-  std::fill(input.values().begin(), input.values().end(), 1.0F);
-  const auto values = harness.forward(input).values();
+  std::fill(input.host().begin(), input.host().end(), 1.0F);
+  const auto values = harness.forward(input).host();
   return {values.begin(), values.end()};
 }
 

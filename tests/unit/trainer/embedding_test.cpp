@@ -32,7 +32,7 @@ TEST(Embedding, GradientsMatchCentralDifferences) {
   LayerHarness<double> harness(embedding<double>(7, 4), {6});  // 18 lookups: rows repeat
   const Tensor<double> input = indices<double>(3, {6}, 7);
   check_gradients(harness, converted<double>(input), 1e-6, false);
-  for (const double value : harness.backward(input, normal_tensor<double>(3, {6, 4}, 71)).values()) EXPECT_EQ(value, 0);
+  for (const double value : harness.backward(input, normal_tensor<double>(3, {6, 4}, 71)).host()) EXPECT_EQ(value, 0);
 }
 
 TEST(Embedding, BitsDoNotDependOnThePlaceInTheBatch) {
@@ -71,18 +71,18 @@ void check_initial_values() {
     const NamedSpan& span = model.parameter_layout()[k];
     double sum = 0, squares = 0;
     for (std::size_t i = span.first; i < span.first + span.count; ++i) {
-      sum += static_cast<double>(model.parameters()[i]);
-      squares += static_cast<double>(model.parameters()[i]) * static_cast<double>(model.parameters()[i]);
+      sum += static_cast<double>(model.parameters().host()[i]);
+      squares += static_cast<double>(model.parameters().host()[i]) * static_cast<double>(model.parameters().host()[i]);
     }
     const auto count = static_cast<double>(span.count);
     EXPECT_NEAR(sum / count, 0, 5 * deviations[k] / std::sqrt(count)) << span.name;
     EXPECT_NEAR(std::sqrt(squares / count), deviations[k], 5 * deviations[k] / std::sqrt(2 * count)) << span.name;
   }
-  const std::vector<Scalar> first(model.parameters().begin(), model.parameters().end());
+  const std::vector<Scalar> first(model.parameters().host().begin(), model.parameters().host().end());
   model.initialize(3);
-  EXPECT_TRUE(std::equal(first.begin(), first.end(), model.parameters().begin()));
+  EXPECT_TRUE(std::equal(first.begin(), first.end(), model.parameters().host().begin()));
   model.initialize(4);
-  EXPECT_FALSE(std::equal(first.begin(), first.end(), model.parameters().begin()));
+  EXPECT_FALSE(std::equal(first.begin(), first.end(), model.parameters().host().begin()));
 }
 TEST(Embedding, StartsNormallyDistributed) {
   check_initial_values<float>();

@@ -21,7 +21,7 @@ Tensor<Scalar> tensor_of(std::int64_t samples, const Shape& shape, const std::ve
 
 template <class Scalar>
 std::vector<Scalar> values_of(const Tensor<Scalar>& tensor) {
-  return {tensor.values().begin(), tensor.values().end()};
+  return {tensor.host().begin(), tensor.host().end()};
 }
 
 using Builder = GraphBuilder<double>;
@@ -128,7 +128,7 @@ TEST(Graph, EveryUseOfALayerDrawsItsOwnNumbers) {
   graph.output("y", graph.add(drop, graph.add(drop, x)));
   LayerHarness<float> harness(graph_layer(std::move(graph)), {400});
   Tensor<float> input(1, {400});
-  std::fill(input.values().begin(), input.values().end(), 1.0F);
+  std::fill(input.host().begin(), input.host().end(), 1.0F);
   const std::vector<float> values = values_of(harness.forward(input));  // equal numbers would keep half of the elements
   EXPECT_NEAR(static_cast<double>(std::count(values.begin(), values.end(), 4.0F)), 100, 52);
 }
@@ -165,14 +165,15 @@ TEST(Graph, TellsWhenGradientsAreFinal) {
   const auto input = normal_tensor<double>(3, {8}, 50), gradient = normal_tensor<double>(3, {2}, 51);
   model.forward({.training = true}, input);
   model.backward({.training = true}, input, gradient);
-  const std::vector<double> expected(model.gradients().begin(), model.gradients().end());
-  std::fill(model.gradients().begin(), model.gradients().end(), NAN);
+  const std::vector<double> expected(model.gradients().host().begin(), model.gradients().host().end());
+  std::fill(model.gradients().host().begin(), model.gradients().host().end(), NAN);
   model.forward({.training = true}, input);
   std::vector<std::size_t> ready;
   model.backward({.training = true}, input, gradient, [&](std::size_t index) {
     ready.push_back(index);
     const NamedSpan& span = model.parameter_layout()[index];
-    for (std::size_t i = span.first; i < span.first + span.count; ++i) EXPECT_EQ(model.gradients()[i], expected[i]);
+    for (std::size_t i = span.first; i < span.first + span.count; ++i)
+      EXPECT_EQ(model.gradients().host()[i], expected[i]);
   });
   EXPECT_EQ(ready, (std::vector<std::size_t>{3, 2, 1, 0}));
 }
@@ -184,13 +185,13 @@ class GradientRecorder final : public Layer<double> {
   std::string name() const override { return "gradient recorder"; }
   Shape prepare(const Shape& input) override { return input; }
   void forward(const Pass&, const Tensor<double>& input, Tensor<double>& output) override {
-    std::copy(input.values().begin(), input.values().end(), output.data());
+    std::copy(input.host().begin(), input.host().end(), output.data());
   }
   void backward(const Pass&, const Tensor<double>&, const Tensor<double>&, const Tensor<double>& output_gradient,
                 Tensor<double>* input_gradient) override {
     places_.insert(output_gradient.data());
     if (input_gradient == nullptr) return;
-    std::copy(output_gradient.values().begin(), output_gradient.values().end(), input_gradient->data());
+    std::copy(output_gradient.host().begin(), output_gradient.host().end(), input_gradient->data());
   }
 
  private:

@@ -179,8 +179,8 @@ TEST_F(ImageFolder, ThreadsGatherTheSameValues) {
   for (std::thread& thread : threads) thread.join();
   for (const Batch<float>& batch : batches) {
     EXPECT_EQ(batch.labels, expected.labels);
-    EXPECT_TRUE(std::equal(batch.inputs.values().begin(), batch.inputs.values().end(), expected.inputs.values().begin(),
-                           expected.inputs.values().end()));
+    EXPECT_TRUE(std::equal(batch.inputs.host().begin(), batch.inputs.host().end(), expected.inputs.host().begin(),
+                           expected.inputs.host().end()));
   }
 }
 

@@ -31,7 +31,7 @@ void fill_normal(std::span<Scalar> values, std::uint64_t stream, double scale = 
 template <class Scalar>
 Tensor<Scalar> normal_tensor(std::int64_t samples, const Shape& shape, std::uint64_t stream, double scale = 1) {
   Tensor<Scalar> tensor(samples, shape);
-  fill_normal(tensor.values(), stream, scale);
+  fill_normal(tensor.host(), stream, scale);
   return tensor;
 }
 
@@ -39,7 +39,7 @@ Tensor<Scalar> normal_tensor(std::int64_t samples, const Shape& shape, std::uint
 template <class To, class From>
 Tensor<To> converted(const Tensor<From>& tensor) {
   Tensor<To> result(tensor.samples(), tensor.shape());
-  std::transform(tensor.values().begin(), tensor.values().end(), result.values().begin(),
+  std::transform(tensor.host().begin(), tensor.host().end(), result.host().begin(),
                  [](From value) { return static_cast<To>(value); });
   return result;
 }
@@ -69,13 +69,13 @@ class LayerHarness {
 
   const Tensor<Scalar>& forward(const Tensor<Scalar>& input) {
     output.resize(input.samples(), output_shape);
-    spoil(output.values());
+    spoil(output.host());
     layer_->forward(pass, input, output);
     return output;
   }
   const Tensor<Scalar>& backward(const Tensor<Scalar>& input, const Tensor<Scalar>& output_gradient) {
     input_gradient.resize(input.samples(), input.shape());
-    spoil(input_gradient.values());
+    spoil(input_gradient.host());
     for (auto& values : gradients) spoil(std::span(values));
     layer_->backward(pass, input, output, output_gradient, &input_gradient);
     return input_gradient;
@@ -149,7 +149,7 @@ void check_independence_of_split(LayerHarness<Scalar>& harness, const Tensor<Sca
   const Tensor<Scalar> output = converted<Scalar>(harness.forward(input));
   const Tensor<Scalar> by_input = converted<Scalar>(harness.backward(input, gradient));
   const auto same = [](const Tensor<Scalar>& part, const Tensor<Scalar>& whole, std::int64_t first) {
-    return std::equal(part.values().begin(), part.values().end(), whole.data() + first * whole.sample_elements());
+    return std::equal(part.host().begin(), part.host().end(), whole.data() + first * whole.sample_elements());
   };
   for (std::int64_t first = 0, count = 1; first < samples; first += count, ++count) {
     count = std::min(count, samples - first);

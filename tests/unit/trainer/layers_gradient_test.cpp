@@ -32,8 +32,8 @@ TEST(LayersGradient, DenseInFloatAgreesWithDouble) {
     const auto &y = single.forward(input), &dx = single.backward(input, gradient);
     const auto &y2 = twice.forward(converted<double>(input)),
                &dx2 = twice.backward(converted<double>(input), converted<double>(gradient));
-    EXPECT_LT(relative_error(y.values(), y2.values()), 1e-5);
-    EXPECT_LT(relative_error(dx.values(), dx2.values()), 1e-5);
+    EXPECT_LT(relative_error(y.host(), y2.host()), 1e-5);
+    EXPECT_LT(relative_error(dx.host(), dx2.host()), 1e-5);
     for (std::size_t p = 0; p < 2; ++p) {
       EXPECT_LT(
           relative_error(std::span<const float>(single.gradients[p]), std::span<const double>(twice.gradients[p])),
@@ -88,9 +88,9 @@ void check_pool_ties() {
   const Scalar gradients[] = {10, 20, 30, 40};
   std::copy(std::begin(gradients), std::end(gradients), gradient.data());
   const Tensor<Scalar>& output = harness.forward(input);
-  EXPECT_EQ(std::vector<Scalar>(output.values().begin(), output.values().end()), (std::vector<Scalar>{1, 5, 3, -1}));
+  EXPECT_EQ(std::vector<Scalar>(output.host().begin(), output.host().end()), (std::vector<Scalar>{1, 5, 3, -1}));
   const Tensor<Scalar>& by_input = harness.backward(input, gradient);
-  EXPECT_EQ(std::vector<Scalar>(by_input.values().begin(), by_input.values().end()),
+  EXPECT_EQ(std::vector<Scalar>(by_input.host().begin(), by_input.host().end()),
             (std::vector<Scalar>{10, 0, 0, 20, 0, 40, 0, 0,  //
                                  0, 0, 0, 0, 30, 0, 0, 0}));
 }
@@ -102,7 +102,7 @@ TEST(LayersGradient, MaxPoolTiesGoToTheFirstInRowOrder) {
 TEST(LayersGradient, Relu) {
   LayerHarness<double> harness(relu<double>(), {3, 3, 5});
   Tensor<double> input = normal_tensor<double>(3, {3, 3, 5}, 8);
-  for (double& value : input.values()) value += value < 0 ? -0.1 : 0.1;  // away from the kink
+  for (double& value : input.host()) value += value < 0 ? -0.1 : 0.1;  // away from the kink
   check_gradients(harness, std::move(input));
 }
 

@@ -38,7 +38,7 @@ TEST(SoftmaxCrossEntropy, KnownValues) {
 
 TEST(SoftmaxCrossEntropy, NotANumberShows) {
   Tensor<float> logits(1, {3});
-  std::fill(logits.values().begin(), logits.values().end(), 0.0F);
+  std::fill(logits.host().begin(), logits.host().end(), 0.0F);
   logits.data()[1] = std::numeric_limits<float>::quiet_NaN();
   const std::vector<std::int32_t> labels{0};
   EXPECT_TRUE(std::isnan(softmax_cross_entropy<float>(logits, labels, 1, nullptr)));
@@ -65,7 +65,7 @@ Batch<double> example_batch() {
   Batch<double> batch;
   batch.labels = {0, 2, 1, 1, 0};
   batch.targets = normal_tensor<double>(5, {3}, 81);
-  for (double& target : batch.targets.values()) target = 1 / (1 + std::exp(-target));  // as binary_cross_entropy needs
+  for (double& target : batch.targets.host()) target = 1 / (1 + std::exp(-target));  // as binary_cross_entropy needs
   batch.weights = {0.5F, 1, 2, 0, 1.25F};
   return batch;
 }
@@ -86,14 +86,14 @@ TEST(Losses, GradientsMatchCentralDifferences) {
   const Batch<double> batch = example_batch();
   for (const LossPointer<double>& loss : all_losses()) {
     Tensor<double> outputs = normal_tensor<double>(5, {3}, 80, 2), gradient;
-    loss->evaluate(outputs, batch, kScale, &gradient);
+    loss_sum(*loss, Execution(), outputs, batch, kScale, &gradient);
     ASSERT_EQ(gradient.size(), outputs.size());
     for (std::int64_t i = 0; i < outputs.size(); ++i) {
       const double value = outputs.data()[i];
       outputs.data()[i] = value + kStep;
-      const double above = loss->evaluate(outputs, batch, 1, nullptr);
+      const double above = loss_sum(*loss, Execution(), outputs, batch, 1, nullptr);
       outputs.data()[i] = value - kStep;
-      const double below = loss->evaluate(outputs, batch, 1, nullptr);
+      const double below = loss_sum(*loss, Execution(), outputs, batch, 1, nullptr);
       outputs.data()[i] = value;
       EXPECT_NEAR(gradient.data()[i], kScale * (above - below) / (2 * kStep), 1e-8) << loss->name() << ", " << i;
     }
@@ -113,9 +113,9 @@ TEST(Losses, DoNotDependOnTheBatch) {
       std::copy_n(batch.targets.data() + 3 * sample, 3, of_one.targets.data());
       of_one.labels = {batch.labels[static_cast<std::size_t>(sample)]};
       of_one.weights = {batch.weights[static_cast<std::size_t>(sample)]};
-      sum += loss->evaluate(one, of_one, 1, nullptr);
+      sum += loss_sum(*loss, Execution(), one, of_one, 1, nullptr);
     }
-    EXPECT_NEAR(sum, loss->evaluate(outputs, batch, 1, nullptr), 1e-13) << loss->name();
+    EXPECT_NEAR(sum, loss_sum(*loss, Execution(), outputs, batch, 1, nullptr), 1e-13) << loss->name();
   }
 }
 
@@ -127,7 +127,7 @@ double loss_of(const LossPointer<double>& loss) {
   outputs.data()[0] = 2, outputs.data()[1] = -1;
   batch.targets.data()[0] = 0.5, batch.targets.data()[1] = 1;
   batch.labels = {1};
-  return loss->evaluate(outputs, batch, 1, nullptr);
+  return loss_sum(*loss, Execution(), outputs, batch, 1, nullptr);
 }
 
 TEST(Losses, KnownValues) {
@@ -150,7 +150,7 @@ struct SeveralLabels {
 
   SeveralLabels() {
     rows.resize(6, {4});
-    std::copy(outputs.values().begin(), outputs.values().end(), rows.data());
+    std::copy(outputs.host().begin(), outputs.host().end(), rows.data());
     batch.labels = batch_of_rows.labels = {0, 3, 1, 2, 2, 0};
     batch.weights = {0.5F, 2};
     batch_of_rows.weights = {0.5F, 0.5F, 0.5F, 2, 2, 2};
@@ -162,8 +162,8 @@ TEST(Losses, OfSeveralLabelsAreTheMeanOfTheirRows) {
   for (const auto& loss : {cross_entropy_loss<double>(),
                            cross_entropy_loss<double>({.label_smoothing = 0.2, .class_weights = {0.5, 2, 1, 3}})}) {
     Tensor<double> gradient, of_rows;
-    const double result = loss->evaluate(data.outputs, data.batch, 0.25, &gradient);
-    const double expected = loss->evaluate(data.rows, data.batch_of_rows, 0.25, &of_rows);
+    const double result = loss_sum(*loss, Execution(), data.outputs, data.batch, 0.25, &gradient);
+    const double expected = loss_sum(*loss, Execution(), data.rows, data.batch_of_rows, 0.25, &of_rows);
     EXPECT_NEAR(result, expected / 3, 1e-13) << loss->name();
     EXPECT_EQ(gradient.shape(), (Shape{3, 4}));
     for (std::int64_t i = 0; i < gradient.size(); ++i) {

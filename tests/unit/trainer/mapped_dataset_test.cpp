@@ -48,13 +48,12 @@ TEST_F(Mapped, ReadsEveryType) {
   const auto inputs = [&](const std::string& bytes) {
     return gather(*memory_mapped_dataset({.inputs = write("x.npy", bytes)}), {1, 0}).inputs;
   };
-  EXPECT_THAT(inputs(npy_array<float>("<f4", "(2,)", {0.5F, -3})).values(), ElementsAre(-3, 0.5));
-  EXPECT_THAT(inputs(npy_array<double>("<f8", "(2, 1)", {0.1, 1e300})).values(), ElementsAre(1e300, 0.1));
-  EXPECT_THAT(inputs(npy_array<std::uint8_t>("|u1", "(2,)", {0, 255})).values(), ElementsAre(1, 0));
-  EXPECT_THAT(inputs(npy_array<std::int32_t>("<i4", "(2,)", {-7, 8})).values(), ElementsAre(8, -7));
-  EXPECT_THAT(inputs(npy_array<std::int64_t>("<i8", "(2,)", {1LL << 40, -1})).values(),
-              ElementsAre(-1, 1099511627776.0));
-  EXPECT_THAT(inputs(npy_array<float>("<f4", "(2,)", {1, 2}, 2)).values(), ElementsAre(2, 1));
+  EXPECT_THAT(inputs(npy_array<float>("<f4", "(2,)", {0.5F, -3})).host(), ElementsAre(-3, 0.5));
+  EXPECT_THAT(inputs(npy_array<double>("<f8", "(2, 1)", {0.1, 1e300})).host(), ElementsAre(1e300, 0.1));
+  EXPECT_THAT(inputs(npy_array<std::uint8_t>("|u1", "(2,)", {0, 255})).host(), ElementsAre(1, 0));
+  EXPECT_THAT(inputs(npy_array<std::int32_t>("<i4", "(2,)", {-7, 8})).host(), ElementsAre(8, -7));
+  EXPECT_THAT(inputs(npy_array<std::int64_t>("<i8", "(2,)", {1LL << 40, -1})).host(), ElementsAre(-1, 1099511627776.0));
+  EXPECT_THAT(inputs(npy_array<float>("<f4", "(2,)", {1, 2}, 2)).host(), ElementsAre(2, 1));
 }
 
 TEST_F(Mapped, GathersInputsLabelsTargetsAndWeights) {
@@ -73,12 +72,12 @@ TEST_F(Mapped, GathersInputsLabelsTargetsAndWeights) {
   EXPECT_EQ(data->classes(), 4);
   EXPECT_EQ(data->class_names()[3], "d");
   const Batch<double> batch = gather(*data, {2, 0});
-  EXPECT_THAT(batch.inputs.values(), ElementsAre(testing::DoubleNear(0.6, 1e-15), testing::DoubleNear(0.5, 1e-15),
-                                                 testing::DoubleNear(-0.2, 1e-15), testing::DoubleNear(0.1, 1e-15)));
+  EXPECT_THAT(batch.inputs.host(), ElementsAre(testing::DoubleNear(0.6, 1e-15), testing::DoubleNear(0.5, 1e-15),
+                                               testing::DoubleNear(-0.2, 1e-15), testing::DoubleNear(0.1, 1e-15)));
   EXPECT_THAT(batch.labels, ElementsAre(1, 0, 0, 1));
-  EXPECT_THAT(batch.targets.values(), ElementsAre(0.75, 0.25));
+  EXPECT_THAT(batch.targets.host(), ElementsAre(0.75, 0.25));
   EXPECT_THAT(batch.weights, ElementsAre(2, 1));
-  EXPECT_THAT(gather<float>(*data, {1}).targets.values(), ElementsAre(0.5F));
+  EXPECT_THAT(gather<float>(*data, {1}).targets.host(), ElementsAre(0.5F));
 }
 
 TEST_F(Mapped, WrongLabelsAndWeightsAreFoundWhenGathered) {

@@ -29,7 +29,7 @@ template <class Scalar>
 std::vector<double> sums_of(const MetricPointer<Scalar>& metric, const Tensor<Scalar>& outputs,
                             const Batch<Scalar>& batch) {
   std::vector<double> sums(metric->sums(outputs.shape()));
-  metric->add(outputs, batch, sums);
+  metric->add(Execution(), outputs, batch, sums);
   return sums;
 }
 
@@ -110,7 +110,7 @@ TEST(Metrics, DoNotDependOnTheBatch) {
       std::copy_n(outputs.data() + 3 * sample, 3, one.data());
       std::copy_n(batch.targets.data() + 3 * sample, 3, of_one.targets.data());
       of_one.labels = {batch.labels[static_cast<std::size_t>(sample)]};
-      metric->add(one, of_one, parts);
+      metric->add(Execution(), one, of_one, parts);
     }
     EXPECT_THAT(parts, testing::Pointwise(testing::DoubleNear(1e-13), sums_of(metric, outputs, batch)))
         << metric->name() << ", seed " << kTestSeed;

@@ -55,9 +55,9 @@ TEST(Model, LaysOutParametersAndStatistics) {
   EXPECT_EQ(model.gradients().size(), next);
   EXPECT_EQ(model.statistics().size(), 8U);
   EXPECT_EQ(model.reducible().size(), next + 8);
-  EXPECT_EQ(model.reducible().data(), model.gradients().data());
-  EXPECT_EQ(model.batch_statistics().data(), model.gradients().data() + next);
-  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(model.reducible().data()) % 64, 0U);
+  EXPECT_EQ(model.reducible().host().data(), model.gradients().host().data());
+  EXPECT_EQ(model.batch_statistics().host().data(), model.gradients().host().data() + next);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(model.reducible().host().data()) % 64, 0U);
   EXPECT_EQ(model.output_shape(), Shape({3}));
   EXPECT_NE(model.describe().find("conv2d 3x3, 4 channels"), std::string::npos);
 }
@@ -67,10 +67,10 @@ TEST(Model, GradientsMatchCentralDifferences) {
   model.initialize(kTestSeed);
   const auto input = normal_tensor<double>(5, {6, 6, 2}, 80);
   run(model, input);
-  const std::vector<double> gradients(model.gradients().begin(), model.gradients().end());
+  const std::vector<double> gradients(model.gradients().host().begin(), model.gradients().host().end());
   constexpr double kStep = 1e-6;
   for (std::size_t i = 0; i < gradients.size(); ++i) {
-    double& parameter = model.parameters()[i];
+    double& parameter = model.parameters().host()[i];
     const double value = parameter;
     parameter = value + kStep;
     const double above = run(model, input);
@@ -86,13 +86,14 @@ TEST(Model, TellsWhenGradientsAreReadyFromTheLastToTheFirst) {
   model.initialize(1);
   const auto input = normal_tensor<double>(4, {6, 6, 2}, 81);
   run(model, input);
-  const std::vector<double> expected(model.gradients().begin(), model.gradients().end());
-  std::fill(model.gradients().begin(), model.gradients().end(), std::numeric_limits<double>::quiet_NaN());
+  const std::vector<double> expected(model.gradients().host().begin(), model.gradients().host().end());
+  std::fill(model.gradients().host().begin(), model.gradients().host().end(), std::numeric_limits<double>::quiet_NaN());
   std::vector<std::size_t> order;
   run(model, input, [&](std::size_t index) {
     order.push_back(index);
     const NamedSpan& span = model.parameter_layout()[index];
-    for (std::size_t i = span.first; i < span.first + span.count; ++i) EXPECT_EQ(model.gradients()[i], expected[i]);
+    for (std::size_t i = span.first; i < span.first + span.count; ++i)
+      EXPECT_EQ(model.gradients().host()[i], expected[i]);
   });
   EXPECT_EQ(order, (std::vector<std::size_t>{5, 4, 3, 2, 1, 0}));
 }
@@ -101,35 +102,35 @@ TEST(Model, InitialValuesDependOnTheSeedOnly) {
   auto single = small_model<float>(), again = small_model<float>();
   auto twice = small_model<double>();
   single.initialize(5), again.initialize(5), twice.initialize(5);
-  EXPECT_TRUE(std::equal(single.parameters().begin(), single.parameters().end(), again.parameters().begin()));
+  EXPECT_TRUE(std::ranges::equal(single.parameters().host(), again.parameters().host()));
   for (std::size_t i = 0; i < twice.parameters().size(); ++i) {
-    EXPECT_EQ(single.parameters()[i], static_cast<float>(twice.parameters()[i]));
+    EXPECT_EQ(single.parameters().host()[i], static_cast<float>(twice.parameters().host()[i]));
   }
   again.initialize(6);
-  EXPECT_FALSE(std::equal(single.parameters().begin(), single.parameters().end(), again.parameters().begin()));
+  EXPECT_FALSE(std::ranges::equal(single.parameters().host(), again.parameters().host()));
 
   const double bound = 1 / std::sqrt(3 * 3 * 2);  // of the convolution
   const NamedSpan& weight = twice.parameter_layout()[0];
   double largest = 0, sum = 0;
-  for (const double value : twice.parameters().subspan(weight.first, weight.count)) {
+  for (const double value : twice.parameters().subview(weight.first, weight.count).host()) {
     largest = std::max(largest, std::abs(value));
     sum += value;
   }
   EXPECT_LE(largest, bound);
   EXPECT_GT(largest, 0.9 * bound);
   EXPECT_LT(std::abs(sum) / static_cast<double>(weight.count), bound / 3);
-  EXPECT_EQ(twice.parameters()[twice.parameter_layout()[2].first], 1);  // scale
-  EXPECT_EQ(twice.statistics()[0], 0);
-  EXPECT_EQ(twice.statistics()[4], 1);
+  EXPECT_EQ(twice.parameters().host()[twice.parameter_layout()[2].first], 1);  // scale
+  EXPECT_EQ(twice.statistics().host()[0], 0);
+  EXPECT_EQ(twice.statistics().host()[4], 1);
 }
 
 TEST(Model, MovesStatistics) {
   auto model = small_model<double>();
   model.initialize(1);
-  std::iota(model.batch_statistics().begin(), model.batch_statistics().end(), 8.0);
+  std::iota(model.batch_statistics().host().begin(), model.batch_statistics().host().end(), 8.0);
   model.move_statistics();
-  EXPECT_DOUBLE_EQ(model.statistics()[0], 0.25 * 8);
-  EXPECT_DOUBLE_EQ(model.statistics()[7], 1 + 0.25 * (15 - 1));
+  EXPECT_DOUBLE_EQ(model.statistics().host()[0], 0.25 * 8);
+  EXPECT_DOUBLE_EQ(model.statistics().host()[7], 1 + 0.25 * (15 - 1));
 }
 
 TEST(Model, FloatFollowsDoubleAndBitsDependOnNoHistory) {
@@ -142,7 +143,7 @@ TEST(Model, FloatFollowsDoubleAndBitsDependOnNoHistory) {
     for (const std::int64_t samples : {7, 1, 0, 33}) run(used, normal_tensor<float>(samples, image, 83));
     const double loss = run(fresh, input);
     EXPECT_EQ(loss, run(used, input)) << name;
-    EXPECT_TRUE(std::equal(fresh.reducible().begin(), fresh.reducible().end(), used.reducible().begin())) << name;
+    EXPECT_TRUE(std::ranges::equal(fresh.reducible().host(), used.reducible().host())) << name;
     EXPECT_NEAR(loss, run(exact, converted<double>(input)), 1e-5 * loss) << name;
   }
 }
@@ -150,9 +151,9 @@ TEST(Model, FloatFollowsDoubleAndBitsDependOnNoHistory) {
 TEST(Model, NoSamplesGiveZeroGradients) {
   Model<float> model({28, 28, 1}, layers_of<float>("cnn_bn"));
   model.initialize(1);
-  std::fill(model.reducible().begin(), model.reducible().end(), 7.0F);
+  std::fill(model.reducible().host().begin(), model.reducible().host().end(), 7.0F);
   run(model, Tensor<float>(0, {28, 28, 1}));
-  for (const float value : model.reducible()) ASSERT_EQ(value, 0);
+  for (const float value : model.reducible().host()) ASSERT_EQ(value, 0);
 }
 
 TEST(Model, ABareForwardPredicts) {
@@ -163,7 +164,7 @@ TEST(Model, ABareForwardPredicts) {
   model.initialize(1);
   const Tensor<float> input = normal_tensor<float>(8, {40}, 61);
   const auto outputs = [&](const Pass& pass) {
-    const auto values = model.forward(pass, input).values();
+    const auto values = model.forward(pass, input).host();
     return std::vector<float>(values.begin(), values.end());
   };
   // Before any training step the moving statistics are 0 and 1.
@@ -256,8 +257,8 @@ TEST(Model, MovedFromModelRaises) {
   auto model = small_model<float>();
   const auto taken = std::move(model);
   // NOLINTBEGIN(bugprone-use-after-move): that is the test.
-  EXPECT_THROW(model.parameters(), InvalidArgument);
-  EXPECT_THROW(model.reducible(), InvalidArgument);
+  EXPECT_THROW(model.parameters().host(), InvalidArgument);
+  EXPECT_THROW(model.reducible().host(), InvalidArgument);
   EXPECT_THROW(model.initialize(1), InvalidArgument);
   EXPECT_THROW((void)model.describe(), InvalidArgument);
   EXPECT_THROW((void)model.parameter_layout(), InvalidArgument);

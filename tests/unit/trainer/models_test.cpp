@@ -58,7 +58,7 @@ TEST(Models, GptPredictsFromEarlierPositionsOnly) {
   Tensor<double> text(1, {6});
   std::iota(text.data(), text.data() + 6, 0.0);
   const auto outputs = [&] {
-    const auto values = gpt.forward({}, text).values();
+    const auto values = gpt.forward({}, text).host();
     return std::vector<double>(values.begin(), values.end());
   };
   const std::vector<double> before = outputs();
@@ -95,8 +95,8 @@ void check_directions(const std::string& name, const ModelOptions& options) {
   };
   objective();
   model.backward(pass, input, coefficients);
-  const std::vector<double> gradients(model.gradients().begin(), model.gradients().end());
-  const std::vector<double> parameters(model.parameters().begin(), model.parameters().end());
+  const std::vector<double> gradients(model.gradients().host().begin(), model.gradients().host().end());
+  const std::vector<double> parameters(model.parameters().host().begin(), model.parameters().host().end());
   for (std::size_t group = 0; group < 4; ++group) {
     std::vector<double> direction(parameters.size());
     double expected = 0;
@@ -111,7 +111,8 @@ void check_directions(const std::string& name, const ModelOptions& options) {
       expected += std::inner_product(part.begin(), part.end(), gradient.begin(), 0.0);
     }
     const auto moved = [&](double by) {
-      for (std::size_t i = 0; i < parameters.size(); ++i) model.parameters()[i] = parameters[i] + by * direction[i];
+      for (std::size_t i = 0; i < parameters.size(); ++i)
+        model.parameters().host()[i] = parameters[i] + by * direction[i];
       return objective();
     };
     const double step = kChange / std::abs(expected);

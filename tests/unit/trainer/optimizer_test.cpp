@@ -38,7 +38,8 @@ void compare(const OptimizerOptions& options, double rate, double scale, Referen
       gradients[i] = static_cast<Scalar>(gradient_at(step, i));
       if (i != kGap) references[i](expected[i], gradient_at(step, i) * scale, decays(i), step);
     }
-    optimizer.update(parameters, gradients, rate, scale, step);
+    optimizer.update(Execution(optimizer.precision()), parameters, VectorView<Scalar>(gradients),
+                     {.learning_rate = rate, .training_step = step, .gradient_scale = scale});
     for (std::size_t i = 0; i < kParameters; ++i) ASSERT_NEAR(parameters[i], expected[i], tolerance) << "element " << i;
   }
   EXPECT_EQ(parameters[kGap], Scalar{0.5});
@@ -88,7 +89,7 @@ TEST(Optimizer, StatesAreNamedAndZeroAtFirst) {
   EXPECT_EQ(sgd.states()[0].name, "momentum");
   ASSERT_EQ(adam.states().size(), 2U);
   EXPECT_EQ(adam.states()[1].name, "second_moment");
-  for (const double value : adam.states()[1].values) EXPECT_EQ(value, 0);
+  for (std::size_t i = 0; i < kParameters; ++i) EXPECT_EQ(adam.states()[1].values.as<double>()[i], 0);
 }
 
 TEST(Optimizer, OptionsOutOfRangeAreRefused) {

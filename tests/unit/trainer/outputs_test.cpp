@@ -60,11 +60,12 @@ TEST(CombinedLoss, IsTheWeightedSumOfItsParts) {
     }
     return batch;
   };
-  const double expected = cross_entropy_loss<double>()->evaluate(part(0, 3), truth(), 1, nullptr) +
-                          0.5 * mean_squared_error<double>()->evaluate(part(3, 1), target(0, 1), 1, nullptr) +
-                          2 * mean_absolute_error<double>()->evaluate(part(4, 2), target(1, 2), 1, nullptr);
+  const double expected =
+      loss_sum(*cross_entropy_loss<double>(), Execution(), part(0, 3), truth(), 1, nullptr) +
+      0.5 * loss_sum(*mean_squared_error<double>(), Execution(), part(3, 1), target(0, 1), 1, nullptr) +
+      2 * loss_sum(*mean_absolute_error<double>(), Execution(), part(4, 2), target(1, 2), 1, nullptr);
   const LossPointer<double> loss = combined_loss<double>(kParts, losses());
-  EXPECT_DOUBLE_EQ(loss->evaluate(outputs, truth(), 1, nullptr), expected);
+  EXPECT_DOUBLE_EQ(loss_sum(*loss, Execution(), outputs, truth(), 1, nullptr), expected);
   EXPECT_EQ(loss->name(),
             "combined 1 * cross_entropy of 'class' + 0.5 * mean_squared_error of 'price' + 2 * mean_absolute_error of "
             "'position'");
@@ -74,14 +75,14 @@ TEST(CombinedLoss, GradientMatchesCentralDifferences) {
   const LossPointer<double> loss = combined_loss<double>(kParts, losses());
   auto outputs = normal_tensor<double>(2, {6}, 71);
   Tensor<double> gradient, ignored;
-  loss->evaluate(outputs, truth(), 0.25, &gradient);
+  loss_sum(*loss, Execution(), outputs, truth(), 0.25, &gradient);
   for (std::int64_t i = 0; i < outputs.size(); ++i) {
     constexpr double kStep = 1e-6;
     const double value = outputs.data()[i];
     outputs.data()[i] = value + kStep;
-    const double above = loss->evaluate(outputs, truth(), 1, nullptr);
+    const double above = loss_sum(*loss, Execution(), outputs, truth(), 1, nullptr);
     outputs.data()[i] = value - kStep;
-    const double below = loss->evaluate(outputs, truth(), 1, nullptr);
+    const double below = loss_sum(*loss, Execution(), outputs, truth(), 1, nullptr);
     outputs.data()[i] = value;
     EXPECT_NEAR(gradient.data()[i], 0.25 * (above - below) / (2 * kStep), 1e-8) << i << ", seed " << kTestSeed;
   }
@@ -125,10 +126,10 @@ TEST(MetricOfOutput, SeesItsOutputAlone) {
                            0, 1, 0, 100, 6, 6};
   std::copy(std::begin(values), std::end(values), outputs.data());
   std::vector<double> sums(right->sums({6}));
-  right->add(outputs, truth(), sums);
+  right->add(Execution(), outputs, truth(), sums);
   EXPECT_THAT(sums, ElementsAre(1, 2));
   sums.assign(error->sums({6}), 0);
-  error->add(outputs, truth(), sums);
+  error->add(Execution(), outputs, truth(), sums);
   EXPECT_DOUBLE_EQ(error->value(sums), (0 + 2 + 1 + 0) / 4.0);
   expect_invalid([] { metric_of_output<double>(kParts, "clas", accuracy<double>()); }, {"no output 'clas'"});
   expect_invalid([] { metric_of_output<double>(kParts, "class", nullptr); }, {"metric of output 'class' is null"});
@@ -158,9 +159,9 @@ TEST(JoinedInputs, PutsSamplesTogether) {
   Batch<double> batch;
   const std::vector<std::uint32_t> samples{2, 0};
   joined->gather(samples, batch);
-  EXPECT_THAT(batch.inputs.values(), ElementsAre(4, 5, 12, 22, 0, 1, 10, 20));
+  EXPECT_THAT(batch.inputs.host(), ElementsAre(4, 5, 12, 22, 0, 1, 10, 20));
   EXPECT_THAT(batch.labels, ElementsAre(1, 1));
-  EXPECT_THAT(batch.targets.values(), ElementsAre(9, 7));
+  EXPECT_THAT(batch.targets.host(), ElementsAre(9, 7));
   EXPECT_THAT(batch.weights, ElementsAre(15, 5));
 
   plain.targets = {1, 2, 3, 4, 5, 6};
@@ -168,7 +169,7 @@ TEST(JoinedInputs, PutsSamplesTogether) {
   const auto both = joined_inputs({memory_dataset(right), memory_dataset(plain)});
   EXPECT_EQ(both->target_shape(), Shape({3}));
   both->gather(samples, batch);
-  EXPECT_THAT(batch.targets.values(), ElementsAre(9, 5, 6, 7, 1, 2));
+  EXPECT_THAT(batch.targets.host(), ElementsAre(9, 5, 6, 7, 1, 2));
   EXPECT_TRUE(batch.labels.empty());
   EXPECT_NE(both->checksum(), joined->checksum());
 }
@@ -191,7 +192,7 @@ TEST(JoinedInputs, KeepAugmentationAndStreams) {
     for (std::int64_t k = 0; k < 4; ++k) EXPECT_EQ(together.inputs.data()[5 * i + k], alone.inputs.data()[4 * i + k]);
   }
   EXPECT_EQ(together.inputs.data()[4], 22);
-  EXPECT_THAT(together.targets.values(), testing::ElementsAreArray(alone.targets.values()));
+  EXPECT_THAT(together.targets.host(), testing::ElementsAreArray(alone.targets.host()));
 
   const auto stream = stream_dataset({.shape = {1}, .samples_per_epoch = 3},
                                      [] { return [](StreamSample& sample) { sample.input[0] += 1; }; });
@@ -200,7 +201,7 @@ TEST(JoinedInputs, KeepAugmentationAndStreams) {
   ASSERT_NE(with_stream->for_replica(), nullptr);
   Batch<float> batch;
   with_stream->for_replica()->gather(std::vector<std::uint32_t>{0, 1}, batch);
-  EXPECT_THAT(batch.inputs.values(), ElementsAre(1, 20, 2, 21));
+  EXPECT_THAT(batch.inputs.host(), ElementsAre(1, 20, 2, 21));
 }
 
 TEST(JoinedInputs, DataThatDoNotFitAreRefused) {
@@ -232,7 +233,8 @@ TEST(CombinedLoss, TakesTheProbabilitiesOfMixedClasses) {
   const auto outputs = normal_tensor<double>(4, {6}, 71);
   Tensor<double> of_class(4, {3});
   for (std::int64_t s = 0; s < 4; ++s) std::copy_n(outputs.data() + 6 * s, 3, of_class.data() + 3 * s);
-  EXPECT_EQ(both->evaluate(outputs, batch, 1, nullptr), one->evaluate(of_class, batch, 1, nullptr));
+  EXPECT_EQ(loss_sum(*both, Execution(), outputs, batch, 1, nullptr),
+            loss_sum(*one, Execution(), of_class, batch, 1, nullptr));
 }
 
 TEST(CombinedLoss, HasNoTargetsBesideTheProbabilitiesOfClasses) {

@@ -41,12 +41,18 @@ std::vector<double> initial_values() {
   return values;
 }
 
+const double* average_of(Optimizer<double>& optimizer) {
+  return static_cast<const double*>(optimizer.average().data);
+}
+
 /// Parameters after each of `steps` updates with the rate 0.1.
 std::vector<std::vector<double>> course(Optimizer<double>& optimizer, std::int64_t steps) {
   std::vector<std::vector<double>> course;
   std::vector<double> values = initial_values();
   for (std::int64_t step = 0; step < steps; ++step) {
-    optimizer.update(values, gradients_at(step), 0.1, 1, step);
+    std::vector<double> gradients = gradients_at(step);
+    optimizer.update(Execution(optimizer.precision()), values, VectorView<double>(gradients),
+                     {.learning_rate = 0.1, .training_step = step});
     course.push_back(values);
   }
   return course;
@@ -102,7 +108,7 @@ TEST(FrozenParameters, KeepTheirBitsWithEveryRule) {
     const std::vector<double> found = course(optimizer, 5).back();
     for (std::size_t i = 0; i < kValues; ++i) {
       EXPECT_EQ(found[i], i < 5 ? initial_values()[i] : all[i]) << name(kind) << ", element " << i;
-      EXPECT_TRUE(i >= 5 || optimizer.average()[i] == initial_values()[i]) << name(kind) << ", element " << i;
+      EXPECT_TRUE(i >= 5 || average_of(optimizer)[i] == initial_values()[i]) << name(kind) << ", element " << i;
     }
   }
 }
@@ -110,15 +116,15 @@ TEST(FrozenParameters, KeepTheirBitsWithEveryRule) {
 TEST(FrozenParameters, DoNotCountForTheNorm) {
   std::vector<double> gradients = gradients_at(0);
   const Optimizer<double> all({}, two_layers(), kValues);
-  EXPECT_EQ(all.gradient_norm(gradients), global_norm<double>(gradients));
+  EXPECT_EQ(all.gradient_norm(Execution(), gradients), global_norm<double>(gradients));
   const Optimizer<double> frozen(
       {.groups = {{.pattern = "0.dense.weight", .trainable = false}, {.pattern = "2.dense.bias", .trainable = false}}},
       two_layers(), kValues);
   double squares = 0;
   for (std::size_t i = 3; i < 9; ++i) squares += gradients[i] * gradients[i];
-  EXPECT_NEAR(frozen.gradient_norm(gradients), std::sqrt(squares), 1e-15);
+  EXPECT_NEAR(frozen.gradient_norm(Execution(), gradients), std::sqrt(squares), 1e-15);
   gradients[0] = std::numeric_limits<double>::infinity();
-  EXPECT_NEAR(frozen.gradient_norm(gradients), std::sqrt(squares), 1e-15);
+  EXPECT_NEAR(frozen.gradient_norm(Execution(), gradients), std::sqrt(squares), 1e-15);
 }
 
 TEST(MovingAverage, FollowsTheParametersAndChangesNothing) {
@@ -132,15 +138,15 @@ TEST(MovingAverage, FollowsTheParametersAndChangesNothing) {
   for (const auto& after : parameters) {
     for (std::size_t i = 0; i < kValues; ++i) expected[i] += 0.25 * (after[i] - expected[i]);
   }
-  ASSERT_EQ(optimizer.average().size(), kValues);
-  for (std::size_t i = 0; i < kValues; ++i) EXPECT_NEAR(optimizer.average()[i], expected[i], 1e-14);
+  ASSERT_EQ(optimizer.average().count, kValues);
+  for (std::size_t i = 0; i < kValues; ++i) EXPECT_NEAR(average_of(optimizer)[i], expected[i], 1e-14);
   EXPECT_EQ(optimizer.states().back().name, "ema");
-  EXPECT_EQ(optimizer.states().back().values.data(), optimizer.average().data());
+  EXPECT_EQ(optimizer.states().back().values.view().data, optimizer.average().data);
 }
 
 TEST(MovingAverage, IsAbsentByDefaultAndItsDecayIsChecked) {
   Optimizer<float> optimizer({}, two_layers(), kValues);
-  EXPECT_TRUE(optimizer.average().empty());
+  EXPECT_EQ(optimizer.average().count, 0U);
   EXPECT_EQ(optimizer.states().size(), 1U);
   for (const double decay : {-0.1, 1.0, std::nan("")}) {
     EXPECT_TRUE(contains(message_of<InvalidArgument>([&] { train({.ema_decay = decay}); }), "must be in [0, 1)"));
@@ -155,13 +161,15 @@ class OwnAdagrad : public UpdateRule<double> {
       : states_(std::move(states)), seen_(seen) {}
   std::string name() const override { return "adagrad"; }
   std::vector<std::string> states() const override { return states_; }
-  void update(std::span<double> values, std::span<const double> gradients, std::span<const std::span<double>> states,
-              const UpdateFacts& facts) override {
+  void update(VectorView<double> parameters, VectorView<const double> all_gradients,
+              std::span<const VectorView<double>> states, const UpdateFacts& facts) override {
+    const std::span<double> values = parameters.host();
+    const std::span<const double> gradients = all_gradients.host();
     if (seen_ != nullptr) seen_->push_back(facts.parameter.name);
     for (std::size_t i = 0; i < values.size(); ++i) {
-      const double g = gradients[i] * facts.gradient_scale + facts.weight_decay * values[i];
-      states[0][i] += g * g;
-      values[i] -= facts.learning_rate * g / std::sqrt(states[0][i]);
+      const double g = gradients[i] * facts.scale() + facts.weight_decay * values[i];
+      states[0].host()[i] += g * g;
+      values[i] -= facts.learning_rate * g / std::sqrt(states[0].host()[i]);
     }
   }
 
@@ -198,7 +206,7 @@ TEST(OwnRule, UpdatesEachTrainableParameterWithItsStates) {
   }
   for (std::size_t i = 0; i < kValues; ++i) {
     EXPECT_NEAR(found[i], expected[i], 1e-13) << "element " << i;
-    EXPECT_NEAR(optimizer.states()[0].values[i], squares[i], 1e-13);
+    EXPECT_NEAR(optimizer.states()[0].values.as<double>()[i], squares[i], 1e-13);
   }
   seen.resize(3);
   EXPECT_EQ(seen, (std::vector<std::string>{"0.dense.weight", "0.dense.bias", "2.dense.bias"}));

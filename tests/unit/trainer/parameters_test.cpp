@@ -33,14 +33,14 @@ Model<Scalar> model_with(std::int64_t units) {
 Model<float> trained() {
   Model<float> model = model_with<float>(4);
   model.initialize(7);
-  for (float& statistic : model.statistics()) statistic += 0.25F;
+  for (float& statistic : model.statistics().host()) statistic += 0.25F;
   return model;
 }
 
 template <class Scalar>
 std::vector<Scalar> values_of(Model<Scalar>& model) {
-  std::vector<Scalar> values(model.parameters().begin(), model.parameters().end());
-  values.insert(values.end(), model.statistics().begin(), model.statistics().end());
+  std::vector<Scalar> values(model.parameters().host().begin(), model.parameters().host().end());
+  values.insert(values.end(), model.statistics().host().begin(), model.statistics().host().end());
   return values;
 }
 
@@ -131,11 +131,11 @@ TEST_F(Parameters, OfTheMovingAverage) {
   append_tensors(optimizer, model.parameter_layout(), average.parameters(), ".ema");
   store.save({.training_step = 2}, tensors_of(model), optimizer);
   load_average();
-  EXPECT_TRUE(std::ranges::equal(same.parameters(), average.parameters()));
-  EXPECT_TRUE(std::ranges::equal(same.statistics(), model.statistics()));
+  EXPECT_TRUE(std::ranges::equal(same.parameters().host(), average.parameters().host()));
+  EXPECT_TRUE(std::ranges::equal(same.statistics().host(), model.statistics().host()));
   Model<double> wide = model_with<double>(4);
   load_parameters(checkpoints / "step-000002", wide, {.average = true});
-  EXPECT_TRUE(std::ranges::equal(wide.parameters(), average.parameters()));
+  EXPECT_TRUE(std::ranges::equal(wide.parameters().host(), average.parameters().host()));
 
   const auto altered = checkpoints / "step-000002" / "optimizer.safetensors";
   std::string bytes = test::read_bytes(altered);

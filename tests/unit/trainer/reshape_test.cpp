@@ -51,11 +51,11 @@ TEST(Reshape, CopiesInOrder) {
   const Tensor<float> input = normal_tensor<float>(3, {2, 3, 4}, 53);
   for (auto& harness : harnesses) {
     const Tensor<float>& output = harness.forward(input);
-    EXPECT_TRUE(std::equal(output.values().begin(), output.values().end(), input.data()));
+    EXPECT_TRUE(std::equal(output.host().begin(), output.host().end(), input.data()));
     const Tensor<float> gradient = normal_tensor<float>(3, harness.output_shape, 54);
     const Tensor<float>& by_input = harness.backward(input, gradient);
     EXPECT_EQ(by_input.shape(), input.shape());
-    EXPECT_TRUE(std::equal(by_input.values().begin(), by_input.values().end(), gradient.data()));
+    EXPECT_TRUE(std::equal(by_input.host().begin(), by_input.host().end(), gradient.data()));
   }
 }
 

@@ -74,8 +74,8 @@ TEST(SoftCrossEntropy, ProbabilitiesOfOneGiveTheGradientOfLabels) {
   }
   const auto loss = cross_entropy_loss<double>({.label_smoothing = 0.2, .class_weights = {0.5, 2, 1}});
   Tensor<double> expected, found;
-  loss->evaluate(logits, by_label, 0.5, &expected);
-  loss->evaluate(logits, by_probability, 0.5, &found);
+  loss_sum(*loss, Execution(), logits, by_label, 0.5, &expected);
+  loss_sum(*loss, Execution(), logits, by_probability, 0.5, &found);
   for (std::int64_t i = 0; i < 12; ++i) EXPECT_NEAR(found.data()[i], expected.data()[i], 1e-15);
 }
 
@@ -93,7 +93,7 @@ TEST(SoftCrossEntropy, TargetsAreProbabilitiesOnlyIfTheDataSaySo) {
   const auto loss_of = [&](const Dataset& data) {
     Batch<float> batch;
     data.gather(std::vector<std::uint32_t>{0, 1}, batch);
-    return cross_entropy_loss<float>()->evaluate(logits, batch, 1, nullptr);
+    return loss_sum(*cross_entropy_loss<float>(), Execution(), logits, batch, 1, nullptr);
   };
   const auto soft = memory_dataset(samples);
   EXPECT_NO_THROW(cross_entropy_loss<float>()->check({2}, *soft, "the data"));
@@ -114,7 +114,7 @@ TEST(SoftCrossEntropy, RefusesABatchWithoutAProbabilityForEachOutput) {
   batch.labels = {0, 1, 2, 0, 1};
   const Tensor<double> logits = normal_tensor<double>(5, {3}, 91, 2);
   EXPECT_EQ(farandole::test::message_of<InvalidArgument>(
-                [&] { cross_entropy_loss<double>()->evaluate(logits, batch, 1, nullptr); }),
+                [&] { loss_sum(*cross_entropy_loss<double>(), Execution(), logits, batch, 1, nullptr); }),
             "the loss cross_entropy: 15 outputs, but 0 probabilities");
 }
 

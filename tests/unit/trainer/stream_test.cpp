@@ -45,7 +45,7 @@ std::vector<Scalar> read(const Dataset& data, const std::vector<std::uint32_t>& 
   for (std::int64_t i = 0; i < batch.inputs.size(); ++i) {
     EXPECT_EQ(batch.targets.data()[i], 10 * batch.inputs.data()[i]);
   }
-  return {batch.inputs.values().begin(), batch.inputs.values().end()};
+  return {batch.inputs.host().begin(), batch.inputs.host().end()};
 }
 
 TEST(Stream, RunsForwardThroughTheEpochsAndSkipsForeignSamples) {

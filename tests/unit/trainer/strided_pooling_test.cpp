@@ -14,7 +14,7 @@ Tensor<double> counting(const Shape& shape) {
 }
 
 std::vector<double> values_of(const Tensor<double>& tensor) {
-  return {tensor.values().begin(), tensor.values().end()};
+  return {tensor.host().begin(), tensor.host().end()};
 }
 
 TEST(StridedPooling, WindowsAreCutAtTheEdges) {
@@ -29,7 +29,7 @@ TEST(StridedPooling, WindowsAreCutAtTheEdges) {
   EXPECT_EQ(values_of(largest.forward(image)), (std::vector<double>{1, 3, 7, 9}));
   EXPECT_EQ(values_of(mean.forward(image)), (std::vector<double>{1, 2.5, 5.5, 7}));
   Tensor<double> negative = counting({3, 3, 1});
-  for (double& value : negative.values()) value = -value;
+  for (double& value : negative.host()) value = -value;
   EXPECT_EQ(values_of(largest.forward(negative)), (std::vector<double>{-1, -2, -4, -5})) << "padding is no zero";
 }
 
@@ -113,9 +113,9 @@ TEST(DenseOptions, RowsGiveWhatSamplesGive) {
   }
   const auto input = normal_tensor<float>(2, {4, 5}, 28);
   Tensor<float> same(8, {5});
-  std::copy(input.values().begin(), input.values().end(), same.data());
+  std::copy(input.host().begin(), input.host().end(), same.data());
   const auto &y = rows.forward(input), &z = samples.forward(same);
-  EXPECT_TRUE(std::equal(y.values().begin(), y.values().end(), z.data()));
+  EXPECT_TRUE(std::equal(y.host().begin(), y.host().end(), z.data()));
 }
 
 TEST(Conv2dOptions, WithoutBiasItIsTheConvolutionOfBiasZero) {
@@ -130,10 +130,10 @@ TEST(Conv2dOptions, WithoutBiasItIsTheConvolutionOfBiasZero) {
     std::fill(with.parameters[1].begin(), with.parameters[1].end(), 0.0F);
     const auto input = normal_tensor<float>(3, image, 30);
     const auto &y = without.forward(input), &z = with.forward(input);
-    EXPECT_TRUE(std::equal(y.values().begin(), y.values().end(), z.data()));
+    EXPECT_TRUE(std::equal(y.host().begin(), y.host().end(), z.data()));
     const auto gradient = normal_tensor<float>(3, without.output_shape, 31);
     const auto &dy = without.backward(input, gradient), &dz = with.backward(input, gradient);
-    EXPECT_TRUE(std::equal(dy.values().begin(), dy.values().end(), dz.data()));
+    EXPECT_TRUE(std::equal(dy.host().begin(), dy.host().end(), dz.data()));
     EXPECT_EQ(without.gradients[0], with.gradients[0]);
   }
   EXPECT_EQ(check.layer().name(), "conv2d 3x3, 3 channels, no bias");

@@ -14,40 +14,40 @@ namespace {
 using farandole::test::message_of;
 using test::contains;
 using testing::ElementsAre;
-using Numbers = std::vector<std::int32_t>;
+using SymbolNumbers = std::vector<std::int32_t>;
 
 TEST(Alphabet, CharactersAreNumberedInTheirOrder) {
   const auto alphabet = Alphabet::of("hello");
   EXPECT_EQ(alphabet.size(), 4);
   EXPECT_THAT(alphabet.symbols(), ElementsAre("e", "h", "l", "o"));
-  EXPECT_EQ(alphabet.encode("hole"), (Numbers{1, 3, 2, 0}));
-  EXPECT_EQ(alphabet.decode(Numbers{1, 0}), "he");
-  EXPECT_EQ(alphabet.encode(""), Numbers{});
+  EXPECT_EQ(alphabet.encode("hole"), (SymbolNumbers{1, 3, 2, 0}));
+  EXPECT_EQ(alphabet.decode(SymbolNumbers{1, 0}), "he");
+  EXPECT_EQ(alphabet.encode(""), SymbolNumbers{});
 }
 
 TEST(Alphabet, CharactersMayHaveSeveralBytes) {
   const std::string text = "né€𝄞 né";
   const auto alphabet = Alphabet::of(text);
   EXPECT_THAT(alphabet.symbols(), ElementsAre(" ", "n", "é", "€", "𝄞"));
-  EXPECT_EQ(alphabet.encode(text), (Numbers{1, 2, 3, 4, 0, 1, 2}));
+  EXPECT_EQ(alphabet.encode(text), (SymbolNumbers{1, 2, 3, 4, 0, 1, 2}));
   EXPECT_EQ(alphabet.decode(alphabet.encode(text)), text);
 }
 
 TEST(Alphabet, BytesTakeAnyText) {
   const auto alphabet = Alphabet::bytes();
   EXPECT_EQ(alphabet.size(), 256);
-  EXPECT_EQ(alphabet.encode("a\xff"), (Numbers{97, 255}));
-  EXPECT_EQ(alphabet.decode(Numbers{97, 255, 0}), std::string("a\xff\0", 3));
+  EXPECT_EQ(alphabet.encode("a\xff"), (SymbolNumbers{97, 255}));
+  EXPECT_EQ(alphabet.decode(SymbolNumbers{97, 255, 0}), std::string("a\xff\0", 3));
 }
 
 TEST(Alphabet, UnknownSymbolsAreNamed) {
   const auto alphabet = Alphabet::of("abc");
   EXPECT_EQ(message_of<DataError>([&] { alphabet.encode("abcé"); }),
             "byte 3 of the text begins the character 'é', which the alphabet lacks");
-  EXPECT_EQ(message_of<InvalidArgument>([&] { alphabet.decode(Numbers{3}); }),
+  EXPECT_EQ(message_of<InvalidArgument>([&] { alphabet.decode(SymbolNumbers{3}); }),
             "the alphabet has the symbols 0 to 2, not 3");
-  EXPECT_THROW(alphabet.decode(Numbers{-1}), InvalidArgument);
-  EXPECT_THROW(Alphabet::bytes().decode(Numbers{256}), InvalidArgument);
+  EXPECT_THROW(alphabet.decode(SymbolNumbers{-1}), InvalidArgument);
+  EXPECT_THROW(Alphabet::bytes().decode(SymbolNumbers{256}), InvalidArgument);
   EXPECT_THROW(Alphabet::of(""), DataError);
 }
 
@@ -68,8 +68,8 @@ TEST(Text, LabelsAreTheNextSymbols) {
   EXPECT_EQ(data.training->labels_per_sample(), 3);
   Batch<float> batch;
   data.training->gather(std::vector<std::uint32_t>{1, 0}, batch);
-  EXPECT_THAT(batch.inputs.values(), ElementsAre(3, 4, 5, 0, 1, 2));
-  EXPECT_EQ(batch.labels, (Numbers{4, 5, 6, 1, 2, 3}));
+  EXPECT_THAT(batch.inputs.host(), ElementsAre(3, 4, 5, 0, 1, 2));
+  EXPECT_EQ(batch.labels, (SymbolNumbers{4, 5, 6, 1, 2, 3}));
   Batch<double> same;
   data.training->gather(std::vector<std::uint32_t>{1, 0}, same);
   EXPECT_EQ(same.labels, batch.labels);
@@ -89,9 +89,9 @@ TEST(Text, EndBecomesTheTestSet) {
   EXPECT_EQ(data.test->size(), 1);
   Batch<float> batch;
   data.test->gather(std::vector<std::uint32_t>{0}, batch);
-  EXPECT_EQ(batch.labels, (Numbers{1, 1}));
+  EXPECT_EQ(batch.labels, (SymbolNumbers{1, 1}));
   data.training->gather(std::vector<std::uint32_t>{0, 1, 2}, batch);
-  EXPECT_EQ(batch.labels, Numbers(6, 0));
+  EXPECT_EQ(batch.labels, SymbolNumbers(6, 0));
 }
 
 TEST(Text, GivenAlphabetsAreUsed) {

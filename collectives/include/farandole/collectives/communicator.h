@@ -283,8 +283,9 @@ class Communicator {
   /// @throws InvalidArgument  the windows of this host would outgrow the machine, or `space` is another device
   /// @throws DeviceError  the device has no memory left
   Buffer allocate(std::size_t count, DType dtype, MemorySpace space = {});
-  /// The memory of this rank's device, for `allocate` and for views. Opens the device that FARANDOLE_DEVICE selects;
-  /// default: the only device that the process sees, else the device whose number is the local rank.
+  /// The memory of this rank's device, for `allocate` and for views. Opens the device that WorldOptions::devices or
+  /// else FARANDOLE_DEVICE selects; default: the only device that the process sees, else the device whose number is the
+  /// local rank.
   /// @throws InvalidArgument  there is no device; the text says why
   MemorySpace device();
   /// Returns unused memory to the driver: device memory and pinned host memory that this rank has released and

@@ -23,7 +23,7 @@ struct WorldOptions {
   int replicas = 1;
   /// Fortran handle (MPI_Comm_c2f) of the program's communicator whose processes form the job. Default: all processes
   /// that the launcher started.
-  std::optional<int> mpi_communicator;
+  std::optional<int> mpi_communicator = {};
   /// Number of ranks that the job must have. Default 0: any number.
   int expected_size = 0;
   /// True: the job is this process alone, whatever started the process. Default: false.
@@ -33,6 +33,9 @@ struct WorldOptions {
   /// (Open MPI: 20 % for 4 bytes), but asynchronous collectives advance only inside calls, and `replicas` must be 1.
   /// Default: true.
   bool mpi_from_any_thread = true;
+  /// Device of each rank of this process: the number of the device among those that the process sees, one number for
+  /// each of the `replicas`. Default, empty: FARANDOLE_DEVICE selects. The device is opened when it is first used.
+  std::vector<int> devices = {};
 };
 
 /// Membership of this process in a job. Make a World at the start of the program and keep it until the last collective:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Selects the device of each rank from FARANDOLE_DEVICE.
+// Selects the device of each rank: from WorldOptions::devices, or else from FARANDOLE_DEVICE.
 #pragma once
 
 #include <string_view>
@@ -19,5 +19,9 @@ void check_device_setting(std::string_view setting);
 /// @throws InvalidArgument  as check_device_setting; or the list has no entry for this rank, or no device has the
 /// number. The message has both numbers.
 int device_of_rank(std::string_view setting, int local_rank, int local_size, int device_count);
+
+/// Checks a device that the program has chosen (WorldOptions::devices). Pure. Returns its ordinal.
+/// @throws InvalidArgument  no device has the number
+int checked_device(int chosen, int replica, int device_count);
 
 }  // namespace FARANDOLE_API

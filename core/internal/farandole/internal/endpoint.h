@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -187,6 +188,8 @@ class Endpoint {
   int rank() const { return rank_; }
   const Topology& topology() const;
   const Settings& settings() const;
+  /// Number of the device that the program has chosen for this rank (WorldOptions::devices).
+  std::optional<int> chosen_device() const;
   /// Text of the file of FARANDOLE_TUNING, read by rank 0; empty if the setting is empty.
   const std::string& tuning_text() const;
 

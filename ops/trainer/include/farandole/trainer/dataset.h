@@ -17,7 +17,8 @@
 namespace farandole FARANDOLE_API {
 namespace trainer {
 
-/// Samples of a batch, as a Dataset gives them. A dataset writes the members that it has, and empties the others.
+/// Samples of a batch in host memory, as a Dataset gives them. A dataset writes the members that it has, and empties
+/// the others.
 template <class Scalar>
 struct Batch {
   Tensor<Scalar> inputs;
@@ -31,6 +32,37 @@ struct Batch {
 
   double weight(std::int64_t sample) const {
     return weights.empty() ? 1.0 : static_cast<double>(weights[static_cast<std::size_t>(sample)]);
+  }
+};
+
+/// What losses and metrics see of a batch: views, valid as long as the batch, of memory in which the model computes. A
+/// Batch converts to it.
+template <class Scalar>
+struct BatchView {
+  BatchView(const Batch<Scalar>& batch)  // NOLINT: implicit, so that a Batch can be passed as it is
+      : inputs(batch.inputs),
+        labels(std::span(batch.labels)),
+        targets(batch.targets),
+        weights(std::span(batch.weights)),
+        targets_are_probabilities(batch.targets_are_probabilities) {}
+  /// Labels and weights in the memory of a device.
+  BatchView(const Tensor<Scalar>& of_inputs, VectorView<const std::int32_t> of_labels, const Tensor<Scalar>& of_targets,
+            VectorView<const float> of_weights, bool probabilities)
+      : inputs(of_inputs),
+        labels(of_labels),
+        targets(of_targets),
+        weights(of_weights),
+        targets_are_probabilities(probabilities) {}
+
+  const Tensor<Scalar>& inputs;
+  VectorView<const std::int32_t> labels;  ///< as Batch::labels
+  const Tensor<Scalar>& targets;
+  VectorView<const float> weights;  ///< as Batch::weights
+  bool targets_are_probabilities;
+
+  /// Factor of a sample's loss, for code that computes in host memory.
+  double weight(std::int64_t sample) const {
+    return weights.empty() ? 1.0 : static_cast<double>(weights.host()[static_cast<std::size_t>(sample)]);
   }
 };
 
@@ -54,8 +86,8 @@ struct TrainingDraw {
 ///         batch.inputs.resize(count, shape_);
 ///         batch.targets.resize(count, shape_);
 ///         for (std::size_t i = 0; i < samples.size(); ++i) {
-///           batch.inputs.data()[i] = static_cast<float>(samples[i]) / 1000;
-///           batch.targets.data()[i] = std::sin(batch.inputs.data()[i]);
+///           batch.inputs.host()[i] = static_cast<float>(samples[i]) / 1000;
+///           batch.targets.host()[i] = std::sin(batch.inputs.host()[i]);
 ///         }
 ///       }
 ///      private:

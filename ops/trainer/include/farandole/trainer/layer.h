@@ -3,12 +3,12 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "farandole/collectives/communicator.h"
 #include "farandole/core/export.h"
+#include "farandole/trainer/execution.h"
 #include "farandole/trainer/tensor.h"
 
 namespace farandole FARANDOLE_API {
@@ -27,6 +27,7 @@ struct Pass {
   /// layer has a hash of its path, so that no two layers draw the same random numbers.
   std::uint64_t layer = 0;
   Communicator* replicas = nullptr;  ///< for layers that synchronise across replicas; null: this replica only
+  Execution execution = {};          ///< where and how to compute, and scratch memory; set by Model
 };
 
 /// Initial values of a parameter. kUniformFanIn: U(-b, b) with b = 1/sqrt(fan_in), as PyTorch's default. kNormalFanIn:
@@ -55,10 +56,10 @@ struct StatisticSpec {
 /// Memory of a layer inside the model's flat vectors, in the order of the layer's specs.
 template <class Scalar>
 struct LayerMemory {
-  std::vector<std::span<Scalar>> parameters, gradients;
+  std::vector<VectorView<Scalar>> parameters, gradients;
   /// Written by `forward` in training. `backward` must not read them: the trainer may have scaled or reduced them.
-  std::vector<std::span<Scalar>> batch_statistics;
-  std::vector<std::span<const Scalar>> moving_statistics;  ///< read by forward in evaluation
+  std::vector<VectorView<Scalar>> batch_statistics;
+  std::vector<VectorView<const Scalar>> moving_statistics;  ///< read by forward in evaluation
 };
 
 /// A differentiable function of a batch, with parameters. Calls come in this order: `prepare`, `bind`, then for each

@@ -6,10 +6,12 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "farandole/core/export.h"
 #include "farandole/trainer/dataset.h"
+#include "farandole/trainer/execution.h"
 
 namespace farandole FARANDOLE_API {
 namespace trainer {
@@ -20,8 +22,8 @@ namespace trainer {
 ///     class LogCosh final : public Loss<float> {
 ///      public:
 ///       std::string name() const override { return "log_cosh"; }
-///       double evaluate(const Tensor<float>& outputs, const Batch<float>& batch, double scale,
-///                       Tensor<float>* gradient) const override;
+///       void evaluate(const Execution& execution, const Tensor<float>& outputs, const BatchView<float>& batch,
+///                     double scale, Tensor<float>* gradient, VectorView<double> sum) const override;
 ///     };
 ///
 /// All replicas of a process may share an object, so `evaluate` must be thread-safe. The result must not depend on how
@@ -39,14 +41,28 @@ class Loss {
   virtual void check(const Shape& output, const Dataset& data, const std::string& what) const {
     (void)output, (void)data, (void)what;
   }
-  /// Returns the sum of the samples' losses. If `gradient` is not null, also resizes `*gradient` to `outputs` and
-  /// writes `scale` times the derivative of the loss sum by each output to it.
-  virtual double evaluate(const Tensor<Scalar>& outputs, const Batch<Scalar>& batch, double scale,
-                          Tensor<Scalar>* gradient) const = 0;
+  /// Adds the samples' losses to the number `sum`: `sum.host()[0] += …`. If `gradient` is not null, also resizes
+  /// `*gradient` to `outputs` and writes `scale` times the derivative of the sum of the losses by each output to it.
+  /// The trainer reads the sum later, see TrainerOptions::check_every.
+  /// @param execution  where and how to compute; all memory of the call lies there
+  virtual void evaluate(const Execution& execution, const Tensor<Scalar>& outputs, const BatchView<Scalar>& batch,
+                        double scale, Tensor<Scalar>* gradient, VectorView<double> sum) const = 0;
 };
 
 template <class Scalar>
 using LossPointer = std::shared_ptr<const Loss<Scalar>>;
+
+/// Returns the sum of the samples' losses, for loops of your own. Waits until the loss is computed.
+template <class Scalar>
+double loss_sum(const Loss<Scalar>& loss, const Execution& execution, const Tensor<Scalar>& outputs,
+                const std::type_identity_t<BatchView<Scalar>>& batch, double scale,
+                std::type_identity_t<Tensor<Scalar>>* gradient) {
+  Workspace::Scope scope(execution.workspace());
+  const VectorView<double> sum = scope.take<double>(1);
+  sum.host().front() = 0;
+  loss.evaluate(execution, outputs, batch, scale, gradient, sum);
+  return sum.host().front();
+}
 
 /// Returns the sum of the softmax cross-entropies of a batch. Stores scale * d(sum of losses)/d(logits) in `gradient`,
 /// unless `gradient` is null.

@@ -11,6 +11,7 @@
 
 #include "farandole/core/export.h"
 #include "farandole/trainer/dataset.h"
+#include "farandole/trainer/execution.h"
 
 namespace farandole FARANDOLE_API {
 namespace trainer {
@@ -37,11 +38,11 @@ double metric_value(const std::vector<MetricResult>& metrics, std::string_view n
 ///       std::string name() const override { return "close"; }
 ///       std::size_t sums(const Shape&) const override { return 2; }
 ///       bool counts() const override { return true; }
-///       void add(const Tensor<float>& outputs, const Batch<float>& batch, std::span<double> sums) const override {
-///         for (std::int64_t i = 0; i < outputs.size(); ++i) {
-///           sums[0] += std::abs(outputs.data()[i] - batch.targets.data()[i]) <= 0.1F;
-///         }
-///         sums[1] += static_cast<double>(outputs.size());
+///       void add(const Execution&, const Tensor<float>& outputs, const BatchView<float>& batch,
+///                VectorView<double> sums) const override {
+///         const std::span<const float> found = outputs.host(), right = batch.targets.host();
+///         for (std::size_t i = 0; i < found.size(); ++i) sums.host()[0] += std::abs(found[i] - right[i]) <= 0.1F;
+///         sums.host()[1] += static_cast<double>(found.size());
 ///       }
 ///       double value(std::span<const double> sums) const override { return sums[0] / sums[1]; }
 ///     };
@@ -70,8 +71,10 @@ class Metric {
   /// True if every sum is a whole number below 2^53. The order of additions is of no importance then, and an evaluation
   /// needs memory for the sums once instead of once per batch.
   virtual bool counts() const { return false; }
-  /// Adds the samples of a batch to `sums`.
-  virtual void add(const Tensor<Scalar>& outputs, const Batch<Scalar>& batch, std::span<double> sums) const = 0;
+  /// Adds the samples of a batch to `sums`. @param execution  where and how to compute; all memory of the call lies
+  /// there
+  virtual void add(const Execution& execution, const Tensor<Scalar>& outputs, const BatchView<Scalar>& batch,
+                   VectorView<double> sums) const = 0;
   /// Returns the metric's value; NaN without samples.
   virtual double value(std::span<const double> sums) const = 0;
 };

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -63,13 +62,16 @@ class Model {
   /// Floating-point operations of a forward pass of a sample: see Layer::flops.
   double flops() const;
 
-  std::span<Scalar> parameters();
-  std::span<Scalar> gradients();         ///< as many as parameters
-  std::span<Scalar> statistics();        ///< moving statistics
-  std::span<Scalar> batch_statistics();  ///< as many as statistics
-  std::span<Scalar> reducible();         ///< gradients and batch statistics, contiguous
+  VectorView<Scalar> parameters();
+  VectorView<Scalar> gradients();         ///< as many as parameters
+  VectorView<Scalar> statistics();        ///< moving statistics
+  VectorView<Scalar> batch_statistics();  ///< as many as statistics
+  VectorView<Scalar> reducible();         ///< gradients and batch statistics, contiguous
+  /// Where and how the model computes: in host memory. All vectors and tensors of the model lie there.
+  const Execution& execution() const;
   /// Moves `reducible()` to memory from `allocate(count, dtype)`, for example Communicator::allocate, so that
-  /// collectives on `reducible()` need no copies. The values are lost, and spans that were returned before are invalid.
+  /// collectives on `reducible()` need no copies. The values are lost, and views that were returned before are invalid.
+  /// @throws InvalidArgument  the memory lies elsewhere than the model
   void place_reducible(const std::function<Buffer(std::size_t, DType)>& allocate);
   const std::vector<NamedSpan>& parameter_layout() const;
   const std::vector<NamedSpan>& statistic_layout() const;
@@ -77,6 +79,7 @@ class Model {
   void move_statistics();
 
   /// Computes the outputs for `input`. The result is valid until the next call. `forward({}, input)` predicts.
+  /// @throws InvalidArgument  the input has another shape, or lies elsewhere than the model
   const Tensor<Scalar>& forward(Pass pass, const Tensor<Scalar>& input);
   /// Computes all gradients, last layer first, after `forward` of the same input; overwrites the old gradients. Calls
   /// `on_ready(index)` when the gradient of parameter_layout()[index] is final.

@@ -11,7 +11,9 @@
 #include <string_view>
 #include <vector>
 
+#include "farandole/core/buffer.h"
 #include "farandole/core/export.h"
+#include "farandole/trainer/execution.h"
 #include "farandole/trainer/model.h"
 #include "farandole/trainer/update_rule.h"
 
@@ -38,7 +40,8 @@ struct ParameterGroup {
   bool trainable = true;
 };
 
-/// Makers of an update rule of your own. Only the maker for the model's precision is needed. It is called more than
+/// Makers of an update rule of your own. Only the maker for the type of the master values is needed, which is the
+/// model's unless OptimizerOptions::master says otherwise. It is called more than
 /// once, and each call returns a new rule.
 struct OwnUpdateRule {
   std::function<std::unique_ptr<UpdateRule<float>>()> f32 = {};
@@ -61,14 +64,18 @@ struct OptimizerOptions {
   /// Decay of the exponential moving average of the parameters, for example 0.999; 0: no average. After each update:
   /// average = ema_decay * average + (1 - ema_decay) * parameter. The average starts with the initial parameters.
   double ema_decay = 0;
+  /// Type of the master values: the parameters as the optimizer keeps them, the rule's states and the average. Empty:
+  /// the model's own parameters. f64 with a model of f32: every update is computed in double on a copy of the
+  /// parameters, which the model gets rounded, so that updates below the parameters' last digit add up instead of being
+  /// lost. Costs 8 bytes per parameter, twice the memory of the states, and the conversions.
+  std::optional<DType> master = {};
   OwnUpdateRule own = {};  ///< kOwn
 };
 
-/// State vector of an optimizer, laid out like the parameters.
-template <class Scalar>
+/// State vector of an optimizer, laid out like the parameters, in the type of the master values.
 struct OptimizerState {
-  std::string name;  ///< "momentum", "first_moment", "second_moment", "ema"
-  std::vector<Scalar> values;
+  std::string name;  ///< "momentum", "first_moment", "second_moment", "ema", "master"
+  Buffer values;
 };
 
 /// Returns the update rule of the options: SGD, Adam, AdamW, or a new rule of `options.own`. A rule of your own can use
@@ -76,6 +83,18 @@ struct OptimizerState {
 /// @throws InvalidArgument  an option is out of range, or there is no own rule for this precision
 template <class Scalar>
 FARANDOLE_API std::unique_ptr<UpdateRule<Scalar>> make_update_rule(const OptimizerOptions& options);
+
+/// What an update needs beside parameters and gradients.
+struct UpdateStep {
+  double learning_rate = 0;
+  std::int64_t training_step = 0;  ///< 0-based; Adam's bias correction needs it, and step 0 starts the average
+  /// Factor on every gradient, for example 1 / number of batches whose gradients were added.
+  double gradient_scale = 1;
+  double clip_norm = 0;  ///< limit of the scaled gradients' norm (gradient_norm); 0: no clipping
+};
+
+template <class Scalar>
+class ParameterUpdates;
 
 /// Updates parameters from their gradients, by PyTorch's formulas:
 ///   SGD    g += w p;  v = m v + g;  p -= lr v      (nesterov: p -= lr (g + m v))
@@ -95,40 +114,32 @@ class Optimizer {
   /// make_update_rule
   Optimizer(const OptimizerOptions& options, std::vector<NamedSpan> layout, std::size_t parameter_count);
 
-  /// Updates `parameters` in place.
-  /// @param gradient_scale  factor on every gradient, for example for clipping
-  /// @param training_step   0-based; Adam's bias correction needs it, and step 0 starts the average
-  void update(std::span<Scalar> parameters, std::span<const Scalar> gradients, double learning_rate,
-              double gradient_scale, std::int64_t training_step);
+  ~Optimizer();
+  Optimizer(Optimizer&&) noexcept;
 
-  /// Euclidean norm of the gradients of all parameters that are not frozen.
-  double gradient_norm(std::span<const Scalar> gradients) const;
+  /// Updates `parameters` in place. All memory lies in the space of `execution`, as Model::execution. Between two calls
+  /// the program may change the parameters: master values follow.
+  /// @throws InvalidArgument  the vectors have another length, or lie elsewhere
+  void update(const Execution& execution, VectorView<Scalar> parameters, VectorView<const Scalar> gradients,
+              const UpdateStep& step);
+
+  /// Euclidean norm of the gradients of all parameters that are not frozen. Waits until it is computed.
+  double gradient_norm(const Execution& execution, VectorView<const Scalar> gradients) const;
 
   /// The state that a checkpoint must store.
-  std::vector<OptimizerState<Scalar>>& states() { return states_; }
+  std::vector<OptimizerState>& states();
   /// Moving average of the parameters, which is one of `states()`; defined after the first update. Empty without
   /// `ema_decay`.
-  std::span<Scalar> average();
-  const OptimizerOptions& options() const { return options_; }
-  std::string rule_name() const { return rule_->name(); }
+  BufferView average();
+  Precision precision() const;
+  const OptimizerOptions& options() const;
+  std::string rule_name() const;
 
  private:
-  /// A parameter with the options of its group.
-  struct Member {
-    NamedSpan span;
-    double rate_factor, weight_decay;
-    bool trainable;
-  };
-  void add_member(NamedSpan span);
-  void move_average(std::span<Scalar> average, std::span<const Scalar> parameters) const;
-
-  OptimizerOptions options_;
-  std::unique_ptr<UpdateRule<Scalar>> rule_;
-  std::vector<Member> members_;
-  std::vector<OptimizerState<Scalar>> states_;  // the rule's, then the average
+  std::unique_ptr<ParameterUpdates<Scalar>> updates_;
 };
 
-/// Euclidean norm of `values`, summed in double in a fixed order.
+/// Euclidean norm of `values` in host memory, summed in double in a fixed order.
 template <class Scalar>
 FARANDOLE_API double global_norm(std::span<const Scalar> values);
 

@@ -7,7 +7,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -64,7 +63,9 @@ struct EpochReport {
   double exposed_communication_share = 0;  ///< fraction of `seconds` that this replica waited for communication
   /// Fraction of `seconds` in which this replica gathered samples, or waited for a thread of the loader that gathers.
   double input_waiting_share = 0;
-  std::uint32_t parameters_checksum = 0;  ///< CRC-32 of this replica's parameters; equal on all with averaging
+  /// CRC-32 of this replica's parameters; equal on all with averaging. Empty in reports of epochs without a comparison
+  /// (TrainerOptions::compare_every).
+  std::optional<std::uint32_t> parameters_checksum = {};
   int replicas = 0;
   bool stopped = false;  ///< `Trainer::stop` or `TrainerOptions::stop_requested` ended the call before its last step
   bool stopped_early = false;  ///< the training ended because of `MonitorOptions::patience`
@@ -156,6 +157,14 @@ struct TrainerOptions {
   std::int64_t evaluation_batch = 250;  ///< samples per batch of an evaluation
   /// True: evaluate with the parameters' moving average (OptimizerOptions::ema_decay) instead of the parameters.
   bool evaluate_with_ema = false;
+  /// Training steps from one check to the next. In a check the replicas add up loss and metrics of each training step
+  /// since the last check, make sure that the losses are numbers, and agree on requests to stop. More than 1 saves a
+  /// small allreduce in the training steps between, and on a device the wait for results; reports and parameters stay
+  /// the same, and only come later. But a loss that is not a number is found late, when parameters were updated with
+  /// it, and `stop` takes effect after the next check. A checkpoint and the end of an epoch have a check of their own.
+  std::int64_t check_every = 1;
+  /// Epochs from one comparison of the replicas' parameters to the next, by checksum; 0: only at the end of `fit`.
+  std::int64_t compare_every = 1;
   CheckpointOptions checkpoints;
   DataOptions data;
   MonitorOptions monitor;
@@ -164,7 +173,7 @@ struct TrainerOptions {
   // begin with 1.
   std::function<void(std::int64_t epoch)> before_epoch;  ///< also when `fit` begins within an epoch
   std::function<void(std::int64_t training_step)> before_step;
-  std::function<void(const StepReport&)> on_step;    ///< after each training step
+  std::function<void(const StepReport&)> on_step;    ///< after each training step, or its check (check_every)
   std::function<void(const EpochReport&)> on_epoch;  ///< after each epoch, its evaluation and its checkpoint
   std::function<void(std::int64_t training_step)> before_checkpoint;
   std::function<void(const CheckpointReport&)> on_checkpoint;
@@ -244,9 +253,9 @@ class Trainer {
   Tensor<Scalar> predict(const Dataset& dataset);
 
   Model<Scalar>& model();
-  /// Moving average of the parameters, laid out like model().parameters(); empty without `ema_decay`. Defined after the
-  /// first training step.
-  std::span<const Scalar> averaged_parameters() const;
+  /// A copy of the parameters' moving average in the model's type, laid out like model().parameters(); empty without
+  /// `ema_decay`. Defined after the first training step.
+  std::vector<Scalar> averaged_parameters() const;
   std::int64_t training_steps() const;  ///< number of training steps done, including those before a resume
   /// Returns the checkpoint from which training was resumed. Empty on ranks other than 0, and if training was not
   /// resumed.

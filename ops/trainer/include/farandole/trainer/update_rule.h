@@ -15,11 +15,17 @@ namespace trainer {
 
 /// Circumstances of an update of a parameter.
 struct UpdateFacts {
+  const Execution& execution;      ///< where and how to compute, and scratch memory
   const NamedSpan& parameter;      ///< name and shape of the parameter
   double learning_rate = 0;        ///< with the factor of the parameter's group
   double weight_decay = 0;         ///< 0 for a parameter that does not decay
-  double gradient_scale = 1;       ///< factor on every gradient, for example for clipping
   std::int64_t training_step = 0;  ///< 0-based
+  /// Factor on every gradient, for example for clipping: one number in the memory of `execution`, because the norm of
+  /// gradients on a device is known on the device first.
+  VectorView<const double> gradient_scale;
+
+  /// The factor, for rules that compute in host memory. @throws InvalidArgument  it lies in the memory of a device
+  double scale() const { return gradient_scale.host().front(); }
 };
 
 /// Computes new values of a parameter from its gradient. An Optimizer calls the rule once per training step for each
@@ -28,14 +34,16 @@ struct UpdateFacts {
 ///     class Sign : public UpdateRule<float> {
 ///       std::string name() const override { return "sign"; }
 ///       std::vector<std::string> states() const override { return {}; }
-///       void update(std::span<float> values, std::span<const float> gradients, std::span<const std::span<float>>,
+///       void update(VectorView<float> values, VectorView<const float> gradients, std::span<const VectorView<float>>,
 ///                   const UpdateFacts& facts) override {
 ///         const auto rate = static_cast<float>(facts.learning_rate);
-///         for (std::size_t i = 0; i < values.size(); ++i) values[i] -= std::copysign(rate, gradients[i]);
+///         const std::span<float> to = values.host();
+///         for (std::size_t i = 0; i < to.size(); ++i) to[i] -= std::copysign(rate, gradients.host()[i]);
 ///       }
 ///     };
 ///
-/// All ranks must compute the same values from the same arguments, and everything that a rule remembers from step to
+/// `Scalar` is the type of the master values (OptimizerOptions::master), by default the model's. All ranks must compute
+/// the same values from the same arguments, and everything that a rule remembers from step to
 /// step must be in its states, so that checkpoints hold it. Not thread-safe.
 template <class Scalar>
 class UpdateRule {
@@ -48,8 +56,8 @@ class UpdateRule {
   virtual std::vector<std::string> states() const = 0;
   /// Updates the values of a parameter in place.
   /// @param gradients  as many as values   @param states  in the order of `states()`, each as long as `values`
-  virtual void update(std::span<Scalar> values, std::span<const Scalar> gradients,
-                      std::span<const std::span<Scalar>> states, const UpdateFacts& facts) = 0;
+  virtual void update(VectorView<Scalar> values, VectorView<const Scalar> gradients,
+                      std::span<const VectorView<Scalar>> states, const UpdateFacts& facts) = 0;
 };
 
 }  // namespace trainer

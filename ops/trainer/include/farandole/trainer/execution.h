@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where and how a replica computes: memory, stream, scratch memory and types.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "farandole/core/buffer.h"
+#include "farandole/core/export.h"
+#include "farandole/core/stream.h"
+#include "farandole/trainer/tensor.h"
+
+namespace farandole FARANDOLE_API {
+namespace trainer {
+
+/// Scratch memory that the layers of a replica use one after another, so that the replica needs as much as the layer
+/// that needs most. Take memory in a scope that lasts as long as the memory is used, at most one call of `forward`,
+/// `backward` or `update`:
+///
+///     Workspace::Scope scope(pass.execution.workspace());
+///     const std::span<float> sums = scope.take<float>(channels).host();   // undefined contents
+///
+/// Scopes may be nested, as layers inside layers need. A workspace grows to the largest need, and never shrinks. Not
+/// thread-safe: the replica's thread takes memory, and may lend it to other threads.
+class Workspace {
+  struct Position {
+    std::size_t block = 0, offset = 0;
+  };
+
+ public:
+  explicit Workspace(TensorMemory memory = {}) : memory_(std::move(memory)) {}
+  Workspace(const Workspace&) = delete;
+  Workspace& operator=(const Workspace&) = delete;
+
+  /// Bytes that the workspace holds.
+  std::size_t bytes() const;
+
+  class Scope {
+   public:
+    /// @param workspace  outlives the scope
+    explicit Scope(Workspace& workspace) : workspace_(workspace), begin_(workspace.used_) {}
+    ~Scope() { workspace_.used_ = begin_; }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+    /// Returns memory for `count` elements, aligned to 64 bytes, in the space of the workspace. Valid until the scope
+    /// ends. @throws std::bad_alloc, DeviceError  there is not enough memory
+    template <class T>
+    VectorView<T> take(std::size_t count) {
+      return {static_cast<T*>(workspace_.take(count * sizeof(T))), count, workspace_.memory_.space};
+    }
+
+   private:
+    Workspace& workspace_;
+    const Position begin_;
+  };
+
+ private:
+  void* take(std::size_t bytes);
+  /// Replaces the blocks by one that fits every need that they have met. Nothing is taken.
+  void join_blocks();
+
+  TensorMemory memory_;
+  std::vector<Buffer> blocks_;  // memory that was taken must not move, so growth adds a block
+  Position used_;
+};
+
+/// The types in which a replica computes.
+struct Precision {
+  DType compute = DType::kF32;  ///< of activations, gradients and products: the model's type
+  /// Of the values that the optimizer updates. A finer type than `compute` keeps updates that are too small to change
+  /// the model's own parameters; see OptimizerOptions::master.
+  DType master = DType::kF32;
+  bool operator==(const Precision&) const = default;
+};
+
+/// Where and how a replica computes. A Model has one, and passes it to its layers (Pass::execution); losses, metrics
+/// and update rules get the same. All tensors of a call lie in its memory space.
+///
+/// Code for host memory reads and writes `Tensor::host()` and `VectorView::host()`, which throw for memory of a device,
+/// and returns when its work is done. The default is host memory. Copies are cheap, and share the workspace.
+class Execution {
+ public:
+  /// Host memory, with a workspace of its own.
+  Execution() : Execution(Precision{}) {}
+  explicit Execution(Precision precision) : precision_(precision), workspace_(std::make_shared<Workspace>()) {}
+  /// @param stream  a stream of the device `memory.space`
+  /// @throws InvalidArgument  a device without a stream, or a stream of another device
+  Execution(TensorMemory memory, StreamView stream, Precision precision);
+
+  MemorySpace space() const { return memory_.space; }
+  /// For tensors that a layer keeps between calls.
+  const TensorMemory& memory() const { return memory_; }
+  /// Work on a device is enqueued here, and may be pending when a function returns. Not valid in host memory.
+  StreamView stream() const { return stream_; }
+  Precision precision() const { return precision_; }
+  Workspace& workspace() const { return *workspace_; }
+
+  /// Throws unless `space` is this execution's. @param what  names the values: "the input of the model"
+  /// @throws InvalidArgument  names both spaces
+  void require(MemorySpace space, const char* what) const;
+
+ private:
+  TensorMemory memory_;
+  StreamView stream_;
+  Precision precision_;
+  std::shared_ptr<Workspace> workspace_;
+};
+
+}  // namespace trainer
+}  // namespace FARANDOLE_API

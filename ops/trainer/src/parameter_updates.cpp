@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "parameter_updates.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "farandole/core/error.h"
+
+namespace farandole::trainer {
+namespace {
+
+constexpr const char* kAverage = "ema";
+constexpr const char* kMaster = "master";
+
+bool fits(const ParameterGroup& group, const std::string& parameter) {
+  const std::string& pattern = group.pattern;
+  if (pattern.ends_with('*')) return parameter.starts_with(std::string_view(pattern).substr(0, pattern.size() - 1));
+  return parameter == pattern;
+}
+
+void check(const ParameterGroup& group, const std::vector<NamedSpan>& layout) {
+  if (!(group.rate_factor >= 0) || !std::isfinite(group.rate_factor)) {
+    throw InvalidArgument(
+        fmt::format("the factor of the learning rate of the parameters '{}' is {}; it must be at "
+                    "least 0",
+                    group.pattern, group.rate_factor));
+  }
+  if (group.weight_decay && !(*group.weight_decay >= 0 && *group.weight_decay < 1e30)) {
+    throw InvalidArgument(fmt::format("the weight decay of the parameters '{}' is {}; it must be in [0, 1e30)",
+                                      group.pattern, *group.weight_decay));
+  }
+  if (std::any_of(layout.begin(), layout.end(), [&](const NamedSpan& span) { return fits(group, span.name); })) return;
+  std::vector<std::string> names;
+  for (const NamedSpan& span : layout) names.push_back(span.name);
+  throw InvalidArgument(
+      fmt::format("no parameter fits the pattern '{}' of a parameter group, which must be a name, or the beginning of "
+                  "names followed by '*'; the parameters are {}",
+                  group.pattern, fmt::join(names, ", ")));
+}
+
+void check_states(const std::string& rule, const std::vector<std::string>& states) {
+  std::set<std::string> names{kAverage, kMaster};
+  for (const std::string& state : states) {
+    if (!state.empty() && names.insert(state).second) continue;
+    throw InvalidArgument(fmt::format(
+        "the optimizer '{}' has a state named '{}'; states need different names other than '', '{}' and '{}'", rule,
+        state, kAverage, kMaster));
+  }
+}
+
+template <class T>
+VectorView<T> view_of(OptimizerState& state) {
+  return {state.values.as<T>(), state.values.count(), state.values.space()};
+}
+
+/// `Master` is the type of the master values; the same type as Scalar: the parameters themselves.
+template <class Scalar, class Master>
+class UpdatesOfMaster final : public ParameterUpdates<Scalar> {
+ public:
+  UpdatesOfMaster(const OptimizerOptions& options, std::vector<NamedSpan> layout, std::size_t parameter_count)
+      : ParameterUpdates<Scalar>(options, std::move(layout), parameter_count),
+        rule_(make_update_rule<Master>(options)) {
+    const std::vector<std::string> of_rule = rule_->states();
+    check_states(rule_->name(), of_rule);
+    const auto add = [&](const std::string& state) {
+      states_.push_back({state, Buffer(parameter_count, dtype_of<Master>)});
+    };
+    for (const std::string& state : of_rule) add(state);
+    states_of_rule_ = states_.size();
+    if (kHasMasters) add(kMaster);
+    if (options.ema_decay > 0) add(kAverage);
+  }
+
+  Precision precision() const override { return {dtype_of<Scalar>, dtype_of<Master>}; }
+  std::string rule_name() const override { return rule_->name(); }
+
+  void update(const Execution& execution, VectorView<Scalar> parameters, VectorView<const Scalar> gradients,
+              const UpdateStep& step) override {
+    check_vectors(execution, parameters, gradients);
+    Workspace::Scope scope(execution.workspace());
+    const VectorView<double> scale = scope.take<double>(1);
+    scale.host().front() = scale_of(gradients, step);
+    const VectorView<Master> values = masters(parameters);
+    const VectorView<Master> averages = options_.ema_decay > 0 ? view_of<Master>(states_.back()) : VectorView<Master>{};
+    if (!averages.empty() && step.training_step == 0) {
+      std::copy(values.host().begin(), values.host().end(), averages.host().begin());
+    }
+    std::vector<VectorView<Master>> states(states_of_rule_);
+    for (const Member& member : members_) {
+      if (!member.trainable) continue;
+      const auto part = [&member](auto view) { return view.subview(member.span.first, member.span.count); };
+      for (std::size_t i = 0; i < states_of_rule_; ++i) states[i] = part(view_of<Master>(states_[i]));
+      Workspace::Scope of_member(execution.workspace());
+      rule_->update(part(values), in_master_type(part(gradients), of_member), states,
+                    {.execution = execution,
+                     .parameter = member.span,
+                     .learning_rate = step.learning_rate * member.rate_factor,
+                     .weight_decay = member.weight_decay,
+                     .training_step = step.training_step,
+                     .gradient_scale = scale});
+      if (!averages.empty()) move_average(part(averages).host(), part(values).host());
+      if constexpr (kHasMasters) convert(part(values).host(), part(parameters).host());
+    }
+  }
+
+ private:
+  using typename ParameterUpdates<Scalar>::Member;
+  using ParameterUpdates<Scalar>::options_;
+  using ParameterUpdates<Scalar>::count_;
+  using ParameterUpdates<Scalar>::members_;
+  using ParameterUpdates<Scalar>::states_;
+  static constexpr bool kHasMasters = !std::is_same_v<Scalar, Master>;
+
+  void check_vectors(const Execution& execution, VectorView<Scalar> parameters,
+                     VectorView<const Scalar> gradients) const {
+    execution.require(parameters.space(), "the parameter vector");
+    execution.require(gradients.space(), "the gradient vector");
+    if (parameters.size() == count_ && gradients.size() == count_) return;
+    throw InvalidArgument(fmt::format("this optimizer updates {} parameters from as many gradients, got {} and {}",
+                                      count_, parameters.size(), gradients.size()));
+  }
+
+  /// The factor on every gradient, with clipping.
+  double scale_of(VectorView<const Scalar> gradients, const UpdateStep& step) const {
+    if (!(step.clip_norm > 0)) return step.gradient_scale;
+    const double norm = std::abs(step.gradient_scale) * this->gradient_norm(gradients.host());
+    return step.gradient_scale * clipping_factor(norm, step.clip_norm);
+  }
+
+  /// Returns the master values. A value whose rounding is not the parameter follows the parameter, which the program
+  /// has changed.
+  VectorView<Master> masters(VectorView<Scalar> parameters) {
+    if constexpr (!kHasMasters) {
+      return parameters;
+    } else {
+      const VectorView<Master> values = view_of<Master>(states_[states_of_rule_]);
+      const std::span<Master> to = values.host();
+      const std::span<const Scalar> from = parameters.host();
+      for (std::size_t i = 0; i < to.size(); ++i) {
+        to[i] = static_cast<Scalar>(to[i]) == from[i] ? to[i] : static_cast<Master>(from[i]);
+      }
+      return values;
+    }
+  }
+
+  static VectorView<const Master> in_master_type(VectorView<const Scalar> gradients, Workspace::Scope& scope) {
+    if constexpr (!kHasMasters) {
+      return gradients;
+    } else {
+      const VectorView<Master> converted = scope.take<Master>(gradients.size());
+      convert(gradients.host(), converted.host());
+      return converted;
+    }
+  }
+
+  template <class From, class To>
+  static void convert(std::span<From> from, std::span<To> to) {
+    for (std::size_t i = 0; i < to.size(); ++i) to[i] = static_cast<To>(from[i]);
+  }
+
+  void move_average(std::span<Master> average, std::span<const Master> values) const {
+    const auto keep = static_cast<Master>(options_.ema_decay), add = static_cast<Master>(1 - options_.ema_decay);
+    for (std::size_t i = 0; i < average.size(); ++i) average[i] = keep * average[i] + add * values[i];
+  }
+
+  std::unique_ptr<UpdateRule<Master>> rule_;
+  std::size_t states_of_rule_ = 0;
+};
+
+}  // namespace
+
+template <class Scalar>
+ParameterUpdates<Scalar>::ParameterUpdates(const OptimizerOptions& options, std::vector<NamedSpan> layout,
+                                           std::size_t parameter_count)
+    : options_(options), count_(parameter_count) {
+  if (!(options_.ema_decay >= 0 && options_.ema_decay < 1)) {
+    throw InvalidArgument(
+        fmt::format("the decay of the parameters' average is {}; it must be in [0, 1)", options_.ema_decay));
+  }
+  for (const ParameterGroup& group : options_.groups) check(group, layout);
+  for (NamedSpan& span : layout) add_member(std::move(span));
+}
+
+template <class Scalar>
+void ParameterUpdates<Scalar>::add_member(NamedSpan span) {
+  double rate_factor = 1, weight_decay = span.decays ? options_.weight_decay : 0;
+  bool trainable = true;
+  const auto group = std::find_if(options_.groups.begin(), options_.groups.end(),
+                                  [&](const ParameterGroup& each) { return fits(each, span.name); });
+  if (group != options_.groups.end()) {
+    rate_factor = group->rate_factor;
+    weight_decay = group->weight_decay.value_or(weight_decay);
+    trainable = group->trainable;
+  }
+  members_.push_back({std::move(span), rate_factor, weight_decay, trainable});
+}
+
+template <class Scalar>
+double ParameterUpdates<Scalar>::gradient_norm(std::span<const Scalar> gradients) const {
+  const auto is_trainable = [](const Member& member) { return member.trainable; };
+  if (std::all_of(members_.begin(), members_.end(), is_trainable)) return global_norm<Scalar>(gradients);
+  double squares = 0;
+  for (const Member& member : members_) {
+    if (!member.trainable) continue;
+    const double norm = global_norm<Scalar>(gradients.subspan(member.span.first, member.span.count));
+    squares += norm * norm;
+  }
+  return std::sqrt(squares);
+}
+
+template <class Scalar>
+std::unique_ptr<ParameterUpdates<Scalar>> make_parameter_updates(const OptimizerOptions& options,
+                                                                 std::vector<NamedSpan> layout,
+                                                                 std::size_t parameter_count) {
+  const DType own = dtype_of<Scalar>, master = options.master.value_or(own);
+  if (master == own) {
+    return std::make_unique<UpdatesOfMaster<Scalar, Scalar>>(options, std::move(layout), parameter_count);
+  }
+  if constexpr (std::is_same_v<Scalar, float>) {
+    if (master == DType::kF64) {
+      return std::make_unique<UpdatesOfMaster<float, double>>(options, std::move(layout), parameter_count);
+    }
+  }
+  throw InvalidArgument(fmt::format("the optimizer's master values cannot be {} for a model of {}; choose {}",
+                                    farandole::name(master), farandole::name(own),
+                                    own == DType::kF32 ? "f32 or f64" : "f64"));
+}
+
+template class ParameterUpdates<float>;
+template class ParameterUpdates<double>;
+template std::unique_ptr<ParameterUpdates<float>> make_parameter_updates(const OptimizerOptions&,
+                                                                         std::vector<NamedSpan>, std::size_t);
+template std::unique_ptr<ParameterUpdates<double>> make_parameter_updates(const OptimizerOptions&,
+                                                                          std::vector<NamedSpan>, std::size_t);
+
+}  // namespace farandole::trainer

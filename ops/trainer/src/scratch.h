@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Small helpers of layers that compute in host memory.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+
+#include "farandole/trainer/layer.h"
+
+namespace farandole::trainer {
+
+/// Scratch memory of zeros.
+template <class T>
+std::span<T> take_zeros(Workspace::Scope& scope, std::size_t count) {
+  const std::span<T> values = scope.take<T>(count).host();
+  std::ranges::fill(values, T{0});
+  return values;
+}
+
+/// Sets all gradients of a layer to 0, as after a batch without samples.
+template <class Scalar>
+void clear_gradients(const LayerMemory<Scalar>& memory) {
+  for (const VectorView<Scalar>& gradient : memory.gradients) std::ranges::fill(gradient.host(), Scalar{0});
+}
+
+}  // namespace farandole::trainer
