@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "driver_function.h"
+#include "farandole/core/error.h"
+#include "message_of.h"
 #include "on_device.h"
 
 namespace farandole::test {

@@ -48,7 +48,7 @@ std::multiset<std::string> binaries(int toolkit) {
   std::istringstream configured(FARANDOLE_ARCHITECTURES);
   std::multiset<std::string> known;
   for (int architecture = 0; configured >> architecture;) {
-    const int needed = architecture == 103 ? 12090 : architecture >= 100 ? 12080 : 12000;
+    const int needed = architecture >= 100 ? 12080 : 12000;
     if (toolkit >= needed) known.insert("sm_" + std::to_string(architecture));
   }
   return known;

@@ -4,7 +4,7 @@
 namespace farandole::trainer {
 namespace {
 
-std::vector<float> dropped_ones(Pass pass, std::int64_t samples, std::int64_t features, double rate) {
+std::vector<float> dropped_ones(const Pass& pass, std::int64_t samples, std::int64_t features, double rate) {
   LayerHarness<float> harness(dropout<float>(rate), {features});
   harness.pass = pass;
   Tensor<float> input(samples, {features});
