@@ -37,22 +37,21 @@ class GatedResidual final : public Layer<float> {
 
   void forward(const Pass&, const Tensor<float>& input, Tensor<float>& output) override {
     const auto features = static_cast<std::size_t>(features_);
-    for (std::size_t i = 0; i < input.host().size(); ++i) {
-      const float x = input.host()[i];
-      output.host()[i] = x + gain_[i % features] * std::tanh(x);
-    }
+    const std::span<const float> x = input.host();
+    const std::span<float> y = output.host();
+    for (std::size_t i = 0; i < x.size(); ++i) y[i] = x[i] + gain_[i % features] * std::tanh(x[i]);
   }
 
   void backward(const Pass&, const Tensor<float>& input, const Tensor<float>&, const Tensor<float>& output_gradient,
                 Tensor<float>* input_gradient) override {
     const auto features = static_cast<std::size_t>(features_);
+    const std::span<const float> x = input.host(), dy = output_gradient.host();
+    const std::span<float> dx = input_gradient == nullptr ? std::span<float>() : input_gradient->host();
     for (float& gradient : gain_gradient_) gradient = 0;
-    for (std::size_t i = 0; i < input.host().size(); ++i) {
-      const float bent = std::tanh(input.host()[i]), gradient = output_gradient.host()[i];
-      gain_gradient_[i % features] += gradient * bent;
-      if (input_gradient != nullptr) {
-        input_gradient->host()[i] = gradient * (1 + gain_[i % features] * (1 - bent * bent));
-      }
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const float bent = std::tanh(x[i]);
+      gain_gradient_[i % features] += dy[i] * bent;
+      if (!dx.empty()) dx[i] = dy[i] * (1 + gain_[i % features] * (1 - bent * bent));
     }
   }
 

@@ -53,11 +53,14 @@ class LogCosh final : public Loss<float> {
                 Tensor<float>* gradient, VectorView<double> sum) const override {
     if (gradient != nullptr) gradient->resize(outputs.samples(), outputs.shape());
     const std::span<const float> found = outputs.host(), right = batch.targets.host();
+    const std::span<float> slopes = gradient == nullptr ? std::span<float>() : gradient->host();
+    double losses = 0;
     for (std::size_t i = 0; i < found.size(); ++i) {
       const double difference = found[i] - right[i];
-      sum.host()[0] += std::log(std::cosh(difference));
-      if (gradient != nullptr) gradient->host()[i] = static_cast<float>(scale * std::tanh(difference));
+      losses += std::log(std::cosh(difference));
+      if (gradient != nullptr) slopes[i] = static_cast<float>(scale * std::tanh(difference));
     }
+    sum.host()[0] += losses;
   }
 };
 

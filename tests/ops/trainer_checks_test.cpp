@@ -3,9 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <memory>
+#include <stdexcept>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "farandole/trainer/parameters.h"
@@ -88,7 +95,7 @@ TEST(Checks, OfSeveralStepsGiveTheSameReportsLater) {
   }
 }
 
-TEST(Checks, ComeAtMultiplesAndAtTheEndOfEpochsAndOfFit) {
+TEST(Checks, ComeAfterTheFirstStepAtTheirDistanceAndAtTheEndOfEpochsAndOfFit) {
   TrainerOptions options = options_for(kEpoch + 2);
   options.check_every = 3;
   const auto done = [](std::initializer_list<int> steps) {
@@ -99,11 +106,11 @@ TEST(Checks, ComeAtMultiplesAndAtTheEndOfEpochsAndOfFit) {
   std::vector<std::string> expected;
   for (int step = 1; step <= kEpoch + 2; ++step) {
     expected.push_back("step " + std::to_string(step));
-    const auto reports = step == 3    ? done({1, 2, 3})
-                         : step == 6  ? done({4, 5, 6})
-                         : step == 8  ? done({7, 8})
-                         : step == 9  ? done({9})
-                         : step == 10 ? done({10})
+    const auto reports = step == 1    ? done({1})
+                         : step == 4  ? done({2, 3, 4})
+                         : step == 7  ? done({5, 6, 7})
+                         : step == 8  ? done({8})
+                         : step == 10 ? done({9, 10})
                                       : done({});
     expected.insert(expected.end(), reports.begin(), reports.end());
   }
@@ -120,7 +127,7 @@ TEST(Checks, AStopTakesEffectAtTheNextOne) {
     Trainer<double>* trainer_of_this_rank = nullptr;
     if (replica.rank() == 1) {
       mine.before_step = [&](std::int64_t step) {
-        if (step == 4) trainer_of_this_rank->stop();
+        if (step == 5) trainer_of_this_rank->stop();
       };
     }
     Trainer<double> trainer(replica, Model<double>(test::kImage, test::mlp<double>()), data.training, data.test, mine);
@@ -130,7 +137,7 @@ TEST(Checks, AStopTakesEffectAtTheNextOne) {
   });
   for (const EpochReport& report : reports) {
     EXPECT_TRUE(report.stopped);
-    EXPECT_EQ(report.training_steps, 6);
+    EXPECT_EQ(report.training_steps, 7);
   }
 }
 
@@ -167,7 +174,8 @@ TEST(Checks, ALossThatIsNoNumberIsFoundLateButNamed) {
   const std::string step = now.substr(0, now.find(','));
   EXPECT_THAT(step, HasSubstr("training step "));
   EXPECT_THAT(late, HasSubstr(step)) << "the same training step";
-  EXPECT_THAT(late, HasSubstr("were updated in it and up to training step 4, because losses are checked every 5"));
+  EXPECT_THAT(late,
+              HasSubstr("were updated with it, up to training step 5, because not every training step has a check"));
 }
 
 /// A sample of the data that is no number, in a training step that is not the last one before the check.
@@ -191,6 +199,171 @@ TEST(Checks, ASampleThatIsNoNumberIsNamed) {
     });
   });
   EXPECT_THAT(messages, testing::Each(HasSubstr("Sample 23 of the training data has a number that is NaN")));
+}
+
+/// Trains 20 steps of one replica; `breaks` makes the options throw once, in step 12. Returns what `on_step` was told.
+std::vector<StepReport> resumed_after(
+    std::int64_t every, const std::function<void(TrainerOptions&, const std::function<void()>&)>& breaks) {
+  std::vector<StepReport> steps;
+  run_replicas(1, [&](Communicator& replica) {
+    const test::Data data;
+    TrainerOptions options = options_for(20);
+    options.check_every = every;
+    options.on_step = [&](const StepReport& report) { steps.push_back(report); };
+    std::int64_t step = 0;
+    bool thrown = false;
+    options.before_step = [&](std::int64_t number) { step = number; };
+    breaks(options, [&] {
+      if (step == 12 && !std::exchange(thrown, true)) throw std::runtime_error("once");
+    });
+    Trainer<double> trainer(replica, Model<double>(test::kImage, test::mlp<double>()), data.training, nullptr, options);
+    EXPECT_THROW(trainer.fit(), std::runtime_error);
+    trainer.fit();
+  });
+  return steps;
+}
+
+/// Throws in the update of a parameter.
+class Fragile final : public UpdateRule<double> {
+ public:
+  explicit Fragile(std::function<void()> use) : use_(std::move(use)) {}
+  std::string name() const override { return "fragile"; }
+  std::vector<std::string> states() const override { return {}; }
+  void update(VectorView<double> values, VectorView<const double> gradients, std::span<const VectorView<double>>,
+              const UpdateFacts& facts) override {
+    use_();
+    const std::span<double> to = values.host();
+    const std::span<const double> slopes = gradients.host();
+    for (std::size_t i = 0; i < to.size(); ++i) to[i] -= facts.learning_rate * slopes[i];
+  }
+
+ private:
+  const std::function<void()> use_;
+};
+
+/// The steps before the bad one count, once, in the epoch of a training that goes on with other parameters.
+TEST(Checks, AFitAfterALateErrorKeepsTheGoodSteps) {
+  std::vector<std::int64_t> steps;
+  std::vector<double> samples;
+  run_replicas(2, [&](Communicator& replica) {
+    const test::Data data;
+    TrainerOptions options = options_for(kEpoch);
+    options.check_every = 5;
+    options.optimizer.kind = OptimizerKind::kOwn;  // without states, which would keep the NaN
+    options.optimizer.own.f64 = [] { return std::make_unique<Fragile>([] {}); };
+    options.learning_rate.schedule = LearningRateSchedule::kOwn;
+    bool bad = true;
+    options.learning_rate.own = [&](std::int64_t step, std::int64_t, std::int64_t) {
+      return step == 2 && bad ? 1e300 : 0.01;
+    };
+    if (replica.rank() == 0) {
+      options.on_step = [&](const StepReport& report) {
+        steps.push_back(report.training_step);
+        samples.push_back(report.metrics[0].sums[1]);
+      };
+    }
+    Trainer<double> trainer(replica, Model<double>(test::kImage, test::mlp<double>()), data.training, nullptr, options);
+    const std::span<double> parameters = trainer.model().parameters().host();
+    const std::vector<double> saved(parameters.begin(), parameters.end());
+    EXPECT_THROW(trainer.fit(), DataError);
+    std::ranges::copy(saved, parameters.begin());
+    bad = false;
+    EXPECT_EQ(trainer.fit().training_steps, kEpoch);
+  });
+  EXPECT_THAT(steps, ElementsAre(1, 2, 3, 6, 7, 8)) << "4 and 5 were computed with bad parameters";
+  EXPECT_THAT(samples, ElementsAre(32, 64, 96, 128, 160, 186));
+}
+
+TEST(Checks, AFitAfterAnExceptionReportsEachStepOnce) {
+  using Fault = std::function<void()>;
+  const auto plain = [](TrainerOptions& options) {
+    options.optimizer.kind = OptimizerKind::kOwn;
+    options.optimizer.own.f64 = [] { return std::make_unique<Fragile>([] {}); };
+  };
+  const std::vector<std::pair<std::string, std::function<void(TrainerOptions&, const Fault&)>>> cases{
+      {"stop_requested",
+       [&](TrainerOptions& options, const Fault& fault) {
+         plain(options);
+         options.stop_requested = [fault] { return fault(), false; };
+       }},
+      {"rate",
+       [&](TrainerOptions& options, const Fault& fault) {
+         plain(options);
+         options.learning_rate.schedule = LearningRateSchedule::kOwn;
+         options.learning_rate.own = [fault](std::int64_t, std::int64_t, std::int64_t) { return fault(), 0.02; };
+       }},
+      {"rule",
+       [&](TrainerOptions& options, const Fault& fault) {
+         plain(options);
+         options.optimizer.own.f64 = [fault] { return std::make_unique<Fragile>(fault); };
+       }},
+      {"on_step", [&](TrainerOptions& options, const Fault& fault) {
+         plain(options);
+         const auto record = options.on_step;
+         options.on_step = [record, fault](const StepReport& report) { record(report), fault(); };
+       }}};
+  for (const auto& [name, breaks] : cases) {
+    for (const std::int64_t every : {1, 4}) {
+      SCOPED_TRACE(name + ", every " + std::to_string(every));
+      const std::vector<StepReport> steps = resumed_after(every, breaks);
+      ASSERT_EQ(steps.size(), 20U);
+      std::int64_t samples = 0;
+      for (std::size_t i = 0; i < steps.size(); ++i) {
+        EXPECT_EQ(steps[i].training_step, static_cast<std::int64_t>(i) + 1);
+        EXPECT_EQ(steps[i].learning_rate, 0.02);
+        EXPECT_LT(steps[i].seconds, 10);
+        if (steps[i].step_of_epoch == 1) samples = 0;
+        samples += steps[i].step_of_epoch == kEpoch ? 26 : 32;
+        EXPECT_EQ(steps[i].metrics[0].sums[1], samples) << i;
+      }
+    }
+  }
+}
+
+/// A loss that forgets what was in the sum before.
+class Forgetful final : public Loss<double> {
+ public:
+  explicit Forgetful(LossPointer<double> loss) : loss_(std::move(loss)) {}
+  std::string name() const override { return "forgetful"; }
+  void evaluate(const Execution& execution, const Tensor<double>& outputs, const BatchView<double>& batch, double scale,
+                Tensor<double>* gradient, VectorView<double> sum) const override {
+    sum.host()[0] = loss_sum(*loss_, execution, outputs, batch, scale, gradient);
+  }
+
+ private:
+  const LossPointer<double> loss_;
+};
+
+TEST(Checks, ALossFindsAZeroInItsSum) {
+  const auto loss_with = [](std::int64_t accumulate) {
+    double loss = 0;
+    run_replicas(1, [&](Communicator& replica) {
+      const test::Data data;
+      TrainerOptions options = options_for(3);
+      options.accumulate = accumulate;
+      Trainer<double> trainer(replica, Model<double>(test::kImage, test::mlp<double>()), data.training, nullptr,
+                              options, std::make_shared<Forgetful>(cross_entropy_loss<double>()));
+      loss = trainer.fit().loss;
+    });
+    return loss;
+  };
+  EXPECT_NEAR(loss_with(4), loss_with(1), 1e-12);
+}
+
+/// Requests are looked at about every second.
+TEST(Checks, DoNotWaitForManySlowSteps) {
+  TrainerOptions options = options_for(40);
+  options.epochs = 100;
+  options.global_batch = 4;  // 62 training steps an epoch
+  options.check_every = 1'000'000;
+  std::int64_t asked = 0;
+  const Course course = follow(1, options, [&](TrainerOptions& mine, int) {
+    mine.before_step = [](std::int64_t) { std::this_thread::sleep_for(std::chrono::milliseconds(50)); };
+    mine.stop_requested = [&] { return ++asked, false; };
+  })[0];
+  EXPECT_EQ(course.report.training_steps, 40);
+  EXPECT_GE(asked, 3) << "after the first step, about every 20, and at the end";
+  EXPECT_LE(asked, 20);
 }
 
 TEST(Checks, WrongDistancesAreRefused) {

@@ -33,6 +33,9 @@ Job::Job(const WorldOptions& options)
     throw InvalidArgument(fmt::format("WorldOptions::devices has {} numbers for {} replicas; it must have one for each",
                                       devices_.size(), options.replicas));
   }
+  for (const int device : devices_) {
+    if (device < 0) throw InvalidArgument(fmt::format("WorldOptions::devices has {}; numbers begin with 0", device));
+  }
   occupy_standard_descriptors();
   name_in_log(fmt::format("pid {}", getpid()));
   join(options);

@@ -90,7 +90,7 @@ SettingRows core_settings() {  // NOLINT(readability-function-size): a table
       text("FARANDOLE_DEVICE", field<&Settings::devices, &DeviceSettings::ordinals>(), kOwn,
            "Device number of this process's rank, or a list such as `0,2,1` with a number for each local rank. "
            "`auto`: the device that the process sees, if it sees only one; else the device whose number is the "
-           "local rank."),
+           "local rank. Without effect where the program sets `WorldOptions::devices`."),
       text("FARANDOLE_CUDA_LIBRARY", field<&Settings::devices, &DeviceSettings::cuda_library>(), kOwn,
            "File of CUDA's driver library. Empty: libcuda.so.1 from the loader's path."),
       text("FARANDOLE_NCCL_LIBRARY", field<&Settings::devices, &DeviceSettings::nccl_library>(), kOwn,

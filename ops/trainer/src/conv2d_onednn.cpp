@@ -294,11 +294,15 @@ class OneDnnConvolution final : public Convolution<float> {
 
   void run(std::vector<Step>& steps, Workspace& workspace) {
     const FullTeams full_teams;
+    Workspace::Scope scope(workspace);
+    std::size_t largest = 0;
+    for (Step& step : steps) {
+      largest = std::max(largest, step.arguments.at(DNNL_ARG_SCRATCHPAD).get_desc().get_size());
+    }
+    std::uint8_t* const shared = scope.take<std::uint8_t>(largest).host().data();
     for (Step& step : steps) {
       memory& scratch = step.arguments.at(DNNL_ARG_SCRATCHPAD);
-      const std::size_t needed = scratch.get_desc().get_size();
-      Workspace::Scope scope(workspace);
-      if (needed > 0) scratch.set_data_handle(scope.take<std::uint8_t>(needed).host().data());
+      if (scratch.get_desc().get_size() > 0) scratch.set_data_handle(shared);
       step.primitive.execute(stream_, step.arguments);
     }
     stream_.wait();

@@ -57,10 +57,11 @@ double cross_entropy(const Tensor<Scalar>& logits, const Targets& targets, doubl
   if (gradient != nullptr) gradient->resize(samples, logits.shape());
 
   const double others = targets.smoothing / static_cast<double>(classes);
+  const Scalar* const all_logits = logits.host().data();
   double loss_sum = 0;
   std::vector<double> exponentials(static_cast<std::size_t>(classes));
   for (std::int64_t index = 0; index < samples * rows; ++index) {
-    const Scalar* row = logits.data() + index * classes;
+    const Scalar* row = all_logits + index * classes;
     const std::int32_t label = targets.labels[static_cast<std::size_t>(index)];
     const double weight = targets.weight(static_cast<std::size_t>(index), static_cast<std::size_t>(rows));
     const Scalar* largest = std::max_element(row, row + classes);

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
+#include <new>
 
 #include "farandole/core/error.h"
 
@@ -22,7 +24,14 @@ std::size_t Workspace::bytes() const {
   return sum;
 }
 
-void* Workspace::take(std::size_t bytes) {
+void* Workspace::take(const Scope& scope, std::size_t count, std::size_t element_bytes) {
+  if (&scope != innermost_) {
+    throw InvalidArgument(
+        "scratch memory was asked for in a scope in which another scope has begun; take it from the inner "
+        "scope, or before that begins");
+  }
+  if (count > (std::numeric_limits<std::size_t>::max() - kAlignment) / element_bytes) throw std::bad_alloc();
+  const std::size_t bytes = count * element_bytes;
   const bool nothing_is_taken = used_.block == 0 && used_.offset == 0;
   if (nothing_is_taken && blocks_.size() > 1) join_blocks();
   const std::size_t needed = (bytes + kAlignment - 1) / kAlignment * kAlignment;

@@ -52,14 +52,16 @@ class ClassMetric : public Metric<Scalar> {
                                         this->name(), labels, outputs.samples(), describe(outputs.shape())));
     }
     const std::span<const std::int32_t> all_labels = batch.labels.host();
+    const Scalar* const found = outputs.host().data();
+    const std::span<double> to = sums.host();
     for (std::int64_t i = 0; i < labels; ++i) {
-      const std::span<const Scalar> row(outputs.data() + i * classes, static_cast<std::size_t>(classes));
+      const std::span<const Scalar> row(found + i * classes, static_cast<std::size_t>(classes));
       const std::int32_t label = all_labels[static_cast<std::size_t>(i)];
       if (label < 0 || label >= classes) {
         throw InvalidArgument(
             fmt::format("the metric {}: label {} is {}, expected 0 to {}", this->name(), i, label, classes - 1));
       }
-      add_label(row, static_cast<std::size_t>(label), sums.host());
+      add_label(row, static_cast<std::size_t>(label), to);
     }
   }
 
@@ -165,9 +167,11 @@ class TargetMetric : public Metric<Scalar> {
            VectorView<double> sums) const final {
     check_target_count("the metric " + this->name(), outputs, batch);
     const auto count = static_cast<std::size_t>(outputs.sample_elements());
+    const Scalar *const found = outputs.host().data(), *const right = batch.targets.host().data();
+    const std::span<double> to = sums.host();
     for (std::int64_t sample = 0; sample < outputs.samples(); ++sample) {
       const std::int64_t first = sample * outputs.sample_elements();
-      add_sample({outputs.data() + first, count}, {batch.targets.data() + first, count}, sums.host());
+      add_sample({found + first, count}, {right + first, count}, to);
     }
   }
 

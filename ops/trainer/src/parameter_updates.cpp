@@ -87,6 +87,7 @@ class UpdatesOfMaster final : public ParameterUpdates<Scalar> {
     Workspace::Scope scope(execution.workspace());
     const VectorView<double> scale = scope.take<double>(1);
     scale.host().front() = scale_of(gradients, step);
+    const Execution own = execution.with(precision());
     const VectorView<Master> values = masters(parameters);
     const VectorView<Master> averages = options_.ema_decay > 0 ? view_of<Master>(states_.back()) : VectorView<Master>{};
     if (!averages.empty() && step.training_step == 0) {
@@ -99,7 +100,7 @@ class UpdatesOfMaster final : public ParameterUpdates<Scalar> {
       for (std::size_t i = 0; i < states_of_rule_; ++i) states[i] = part(view_of<Master>(states_[i]));
       Workspace::Scope of_member(execution.workspace());
       rule_->update(part(values), in_master_type(part(gradients), of_member), states,
-                    {.execution = execution,
+                    {.execution = own,
                      .parameter = member.span,
                      .learning_rate = step.learning_rate * member.rate_factor,
                      .weight_decay = member.weight_decay,
@@ -129,7 +130,10 @@ class UpdatesOfMaster final : public ParameterUpdates<Scalar> {
 
   /// The factor on every gradient, with clipping.
   double scale_of(VectorView<const Scalar> gradients, const UpdateStep& step) const {
-    if (!(step.clip_norm > 0)) return step.gradient_scale;
+    if (!(step.clip_norm >= 0)) {
+      throw InvalidArgument(fmt::format("a clipping norm of {}; it must be at least 0", step.clip_norm));
+    }
+    if (step.clip_norm == 0) return step.gradient_scale;
     const double norm = std::abs(step.gradient_scale) * this->gradient_norm(gradients.host());
     return step.gradient_scale * clipping_factor(norm, step.clip_norm);
   }

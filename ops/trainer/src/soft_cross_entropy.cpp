@@ -17,8 +17,8 @@ double soft_cross_entropy(const Tensor<Scalar>& logits, const Tensor<Scalar>& ta
   std::vector<double> exponentials(classes), smoothed(classes);
   double loss = 0;
   for (std::int64_t sample = 0; sample < samples; ++sample) {
-    const Scalar* const row = logits.data() + sample * logits.sample_elements();
-    const Scalar* const target = targets.data() + sample * logits.sample_elements();
+    const Scalar* const row = logits.host().data() + sample * logits.sample_elements();
+    const Scalar* const target = targets.host().data() + sample * logits.sample_elements();
     const double largest = *std::max_element(row, row + classes);
     double sum = 0, total = 0, expected = 0, class_weight = 0;
     for (std::size_t c = 0; c < classes; ++c) {

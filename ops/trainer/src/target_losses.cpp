@@ -71,14 +71,16 @@ class TargetLoss final : public Loss<Scalar> {
     check_target_count("the loss " + name(), outputs, batch);
     if (gradient != nullptr) gradient->resize(outputs.samples(), outputs.shape());
     const std::int64_t count = outputs.sample_elements();
+    const Scalar *found = outputs.host().data(), *right = batch.targets.host().data();
+    Scalar* slopes = gradient == nullptr ? nullptr : gradient->host().data();
     double loss_sum = 0;
     for (std::int64_t sample = 0; sample < outputs.samples(); ++sample) {
       const double factor = batch.weight(sample) / static_cast<double>(count);
       double sum = 0;
       for (std::int64_t i = sample * count; i < (sample + 1) * count; ++i) {
-        const Point point = rule_(outputs.data()[i], batch.targets.data()[i]);
+        const Point point = rule_(found[i], right[i]);
         sum += point.loss;
-        if (gradient != nullptr) gradient->data()[i] = static_cast<Scalar>(scale * factor * point.slope);
+        if (slopes != nullptr) slopes[i] = static_cast<Scalar>(scale * factor * point.slope);
       }
       loss_sum += factor * sum;
     }

@@ -26,8 +26,7 @@ std::string describe(const Shape& shape) {
   return shape.empty() ? "scalar" : fmt::format("{}", fmt::join(shape, "x"));
 }
 
-void require_host(MemorySpace space) {
-  if (space.is_host()) return;
+void throw_not_host(MemorySpace space) {
   throw InvalidArgument(
       fmt::format("the values lie in {}, which the host cannot read or write; copy them to a tensor in "
                   "host memory first, or compute on the device",
@@ -36,7 +35,7 @@ void require_host(MemorySpace space) {
 
 Buffer allocate(const TensorMemory& memory, std::size_t count, DType dtype) {
   if (!memory.allocate) {
-    require_host(memory.space);
+    if (!memory.space.is_host()) throw_not_host(memory.space);
     void* const values = ::operator new(allocated_bytes(count, dtype), kAlignment);
     return {values, count, dtype, [](void* released) { ::operator delete(released, kAlignment); }};
   }

@@ -70,6 +70,9 @@ EpochReport Training<Scalar>::fit() {
   current.restart_times();
   catch_up_evaluation();
   checkpoint_schedule.written();  // the time between two calls does not count
+  next_check = steps_done + 1;    // tells how long a training step takes
+  last_check = steps_done;
+  last_check_time = Clock::now();
   bool stopped = false, begins = true;
   while (!is_finished() && !stopped && !monitor.is_exhausted()) {
     if (steps_done % per_epoch == 0) current = {};
@@ -115,31 +118,44 @@ StepVotes Training<Scalar>::train_one_step() {
     call_program(communicator, "TrainerOptions::before_step", [&] { options.before_step(steps_done + 1); });
   }
   step.run(steps_done);
-  std::optional<StepCheck> check;
-  if (is_check_due()) {
-    check = step.check(vote());
-    check_losses(*check);
-  }
-  current.trained += loader.samples(steps_done).all;
+  const bool is_checked = is_check_due();
+  const StepVotes votes = is_checked ? check() : StepVotes{};
   const double learning_rate = rate.at(steps_done);
   update(learning_rate);
+  current.trained += loader.samples(steps_done).all;
   ++steps_done;
   last_evaluation.reset();
   const StepTimes times{Clock::now() - start, step.exposed(), loader.waited(), learning_rate};
+  step.end(times);
   current.training += times.taken;
   current.exposed += times.exposed;
   current.input_waiting += times.input_waiting;
-  unchecked.push_back(times);
-  if (!check) return {};
-  report(*check);
-  return check->votes;
+  if (is_checked) report_steps();
+  return votes;
 }
 
 template <class Scalar>
 bool Training<Scalar>::is_check_due() const {
   const std::int64_t done = steps_done + 1;
-  return done % options.check_every == 0 || done % loader.batches_per_epoch() == 0 || done == last_step() ||
+  return done >= next_check || done % loader.batches_per_epoch() == 0 || done == last_step() ||
          checkpoint_schedule.is_due_after_step(done) || step.is_check_due();
+}
+
+template <class Scalar>
+StepVotes Training<Scalar>::check() {
+  const StepVotes votes = step.check(vote());
+  last_check = steps_done + 1;
+  last_check_time = Clock::now();
+  next_check = last_check + votes.next_check;
+  check_losses();
+  return votes;
+}
+
+template <class Scalar>
+std::int64_t Training<Scalar>::steps_until_check() const {
+  constexpr Seconds kReaction{1};
+  const Seconds taken = (Clock::now() - last_check_time) / static_cast<double>(steps_done + 1 - last_check);
+  return std::clamp(static_cast<std::int64_t>(std::min(kReaction / taken, 1e9)), std::int64_t{1}, options.check_every);
 }
 
 template <class Scalar>
@@ -148,28 +164,30 @@ StepVotes Training<Scalar>::vote() const {
       stop_asked || (options.stop_requested && call_program(communicator, "TrainerOptions::stop_requested",
                                                             [&] { return options.stop_requested(); }));
   // Clocks differ from rank to rank, so rank 0's decides.
-  return {.stop = stop, .checkpoint = communicator.rank() == 0 && checkpoint_schedule.time_has_passed()};
+  return {.stop = stop,
+          .checkpoint = communicator.rank() == 0 && checkpoint_schedule.time_has_passed(),
+          .next_check = steps_until_check()};
 }
 
 template <class Scalar>
-void Training<Scalar>::check_losses(const StepCheck& check) {
-  const auto found =
-      std::ranges::find_if(check.steps, [](const StepResult& result) { return !std::isfinite(result.loss_sum); });
-  if (found == check.steps.end()) return;
-  const std::int64_t bad = found->training_step;
-  const std::string sample = step.find_not_finite(bad);
-  const std::string reason = sample.empty() ? "What to try: a lower --learning-rate, --warmup-steps, --clip-norm 1"
-                                            : fmt::format("{} has a number that is NaN or infinite", sample);
-  const std::string parameters =
-      bad == steps_done ? "Parameters are as they were before it"
-                        : fmt::format(
-                              "Parameters were updated in it and up to training step {}, because losses are "
-                              "checked every {} training steps",
-                              steps_done, options.check_every);
+void Training<Scalar>::check_losses() {
+  const std::optional<StepResult> bad = step.drop_from_bad_loss();
+  if (!bad) return;
+  const std::string sample = step.find_not_finite(bad->training_step);
+  std::string reason = sample.empty() ? "What to try: a lower --learning-rate, --warmup-steps, --clip-norm 1"
+                                      : fmt::format("{} has a number that is NaN or infinite", sample);
+  std::string parameters = "Parameters are as they were before it";
+  if (bad->training_step < steps_done) {
+    parameters = fmt::format(
+        "Parameters, moving statistics and the optimizer's state were updated with it, up to training "
+        "step {}, because not every training step has a check (check_every is {}); go on from a "
+        "checkpoint",
+        steps_done, options.check_every);
+  }
   raise_on_all(ErrorKind::kDataError,
-               fmt::format("training step {}, epoch {}: the loss is not a number ({}). {}. {}", bad + 1,
-                           bad / loader.batches_per_epoch() + 1, std::isnan(found->loss_sum) ? "NaN" : "infinite",
-                           parameters, reason));
+               fmt::format("training step {}, epoch {}: the loss is not a number ({}). {}. {}", bad->training_step + 1,
+                           bad->training_step / loader.batches_per_epoch() + 1,
+                           std::isnan(bad->loss_sum) ? "NaN" : "infinite", parameters, reason));
 }
 
 template <class Scalar>
@@ -180,20 +198,20 @@ void Training<Scalar>::update(double learning_rate) {
 }
 
 template <class Scalar>
-void Training<Scalar>::report(const StepCheck& check) {
-  std::vector<StepReport> reports;
-  const std::vector<StepTimes> times = std::exchange(unchecked, {});
-  for (std::size_t i = 0; i < check.steps.size(); ++i) {
-    current.add(check.steps[i]);
-    if (options.on_step) reports.push_back(make_step_report(check.steps[i], times[i]));
+void Training<Scalar>::report_steps() {
+  for (const StepResult& result : step.take()) {
+    current.add(result);
+    if (options.on_step) unreported.push_back(make_step_report(result));
   }
-  for (const StepReport& report : reports) {
+  while (!unreported.empty()) {
+    const StepReport report = std::move(unreported.front());
+    unreported.pop_front();  // first, because `on_step` may throw
     call_program(communicator, "TrainerOptions::on_step", [&] { options.on_step(report); });
   }
 }
 
 template <class Scalar>
-StepReport Training<Scalar>::make_step_report(const StepResult& result, const StepTimes& times) const {
+StepReport Training<Scalar>::make_step_report(const StepResult& result) const {
   const std::int64_t per_epoch = loader.batches_per_epoch();
   return {.training_step = result.training_step + 1,
           .epoch = result.training_step / per_epoch + 1,
@@ -202,10 +220,10 @@ StepReport Training<Scalar>::make_step_report(const StepResult& result, const St
           .loss = result.loss_sum / static_cast<double>(result.samples),
           .epoch_loss = current.loss(),
           .metrics = metrics_in(current),
-          .seconds = times.taken.count(),
-          .exposed_communication_seconds = times.exposed.count(),
-          .input_waiting_seconds = times.input_waiting.count(),
-          .learning_rate = times.learning_rate};
+          .seconds = result.times.taken.count(),
+          .exposed_communication_seconds = result.times.exposed.count(),
+          .input_waiting_seconds = result.times.input_waiting.count(),
+          .learning_rate = result.times.learning_rate};
 }
 
 template <class Scalar>

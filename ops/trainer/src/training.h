@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "batch_source.h"
 #include "checkpoint_schedule.h"
@@ -27,12 +27,6 @@
 #include "training_step.h"
 
 namespace farandole::trainer {
-
-/// What is known of a training step before its check.
-struct StepTimes {
-  Seconds taken{0}, exposed{0}, input_waiting{0};
-  double learning_rate = 0;
-};
 
 /// Functions are collective, unless they are const. More than 15 members: the parts of a training, and its position.
 template <class Scalar>
@@ -69,13 +63,17 @@ struct Training {
   StepVotes train_one_step();
   /// True if the training step at hand ends with a check. The same on all replicas.
   bool is_check_due() const;
+  /// Adds up the sums of all replicas, and checks the losses. Returns the requests of all replicas.
+  StepVotes check();
   StepVotes vote() const;
+  /// Number of training steps until the next check: about a second's worth, at most `check_every`.
+  std::int64_t steps_until_check() const;
   /// Raises DataError on all ranks if a loss is not a finite number. Says whether the data are the reason.
-  void check_losses(const StepCheck& check);
+  void check_losses();
   void update(double learning_rate);
   /// Adds the checked training steps to the epoch, and calls `on_step` for each.
-  void report(const StepCheck& check);
-  StepReport make_step_report(const StepResult& result, const StepTimes& times) const;
+  void report_steps();
+  StepReport make_step_report(const StepResult& result) const;
   /// Evaluates if an epoch ended without the evaluation that the learning rate or the monitor needs.
   void catch_up_evaluation();
   /// @param wants_checkpoint  a replica has asked for a checkpoint. Returns true if a replica has asked to stop.
@@ -111,8 +109,10 @@ struct Training {
   CheckpointSchedule checkpoint_schedule;
   TrainingStep<Scalar> step;
   std::int64_t steps_done = 0;
-  std::vector<StepTimes> unchecked;  // training steps since the last check
-  EpochTotals current;               // of the last epoch; a later `fit` continues an epoch that is not complete
+  std::int64_t last_check = 0, next_check = 0;  // numbers of training steps
+  Clock::time_point last_check_time;
+  std::deque<StepReport> unreported;  // reports for `on_step`
+  EpochTotals current;                // of the last epoch; a later `fit` continues an epoch that is not complete
   std::optional<Evaluation> last_evaluation;  // with the current parameters; empty after an update
   std::atomic<bool> stop_asked{false};        // by Trainer::stop, on this replica
   static_assert(std::atomic<bool>::is_always_lock_free, "Trainer::stop may be called in a signal handler");

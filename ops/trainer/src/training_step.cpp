@@ -65,40 +65,71 @@ template <class Scalar>
 void TrainingStep<Scalar>::run(std::int64_t training_step) {
   pass_.training_step = training_step;
   exposed_ = Seconds{0};
-  if (steps_.empty()) {
-    results_.clear();
-    not_finite_.reset();
-  }
+  drop_from(training_step);
+  if (kept_.size() == checked_) not_finite_.reset();
   sums_.assign(kMetrics + metrics_.size(), 0);
   const StepSamples samples = source_.samples(training_step);
   source_.seek(training_step);
   options_.deterministic ? run_deterministic(samples) : run_overlapped(samples);
   results_.insert(results_.end(), sums_.begin(), sums_.end());
-  steps_.push_back(training_step);
+  kept_.push_back({training_step});
 }
 
 template <class Scalar>
-StepCheck TrainingStep<Scalar>::check(const StepVotes& votes) {
-  results_.insert(results_.end(), {votes.stop ? 1.0 : 0.0, votes.checkpoint ? 1.0 : 0.0});
+StepVotes TrainingStep<Scalar>::check(const StepVotes& votes) {
+  const bool proposes = communicator_.rank() == 0 || !reducing_;
+  results_.insert(results_.end(), {votes.stop ? 1.0 : 0.0, votes.checkpoint ? 1.0 : 0.0,
+                                   proposes ? static_cast<double>(votes.next_check) : 0.0});
+  const std::span<double> to_add = std::span(results_).subspan(checked_ * sums_.size());
   if (reducing_) {
     const auto start = Clock::now();
     // Deterministic: continues the tree of each number, see above.
-    communicator_.allreduce(results_, ReduceOp::kSum,
+    communicator_.allreduce(to_add, ReduceOp::kSum,
                             options_.deterministic ? CallOptions{.algorithm = "recursive_doubling"} : CallOptions{});
     exposed_ += Clock::now() - start;
   }
-  StepCheck check;
-  const std::size_t size = kMetrics + metrics_.size();
-  std::span<const double> rest(results_);
-  for (const std::int64_t step : std::exchange(steps_, {})) {
-    check.steps.push_back({.training_step = step,
-                           .loss_sum = rest[kLoss],
-                           .samples = static_cast<std::int64_t>(rest[kSamples]),
-                           .metrics = rest.subspan(kMetrics, metrics_.size())});
-    rest = rest.subspan(size);
+  const std::span<const double> sums = to_add.last(3);
+  const StepVotes all{.stop = sums[0] > 0, .checkpoint = sums[1] > 0, .next_check = static_cast<std::int64_t>(sums[2])};
+  results_.resize(results_.size() - 3);
+  checked_ = kept_.size();
+  return all;
+}
+
+template <class Scalar>
+StepResult TrainingStep<Scalar>::result(std::size_t index) const {
+  const std::span<const double> sums = std::span(results_).subspan(index * sums_.size(), sums_.size());
+  return {.training_step = kept_[index].training_step,
+          .loss_sum = sums[kLoss],
+          .samples = static_cast<std::int64_t>(sums[kSamples]),
+          .metrics = sums.subspan(kMetrics),
+          .times = kept_[index].times};
+}
+
+template <class Scalar>
+void TrainingStep<Scalar>::drop_from(std::int64_t training_step) {
+  while (!kept_.empty() && kept_.back().training_step >= training_step) kept_.pop_back();
+  results_.resize(kept_.size() * sums_.size());
+  checked_ = std::min(checked_, kept_.size());
+}
+
+template <class Scalar>
+std::optional<StepResult> TrainingStep<Scalar>::drop_from_bad_loss() {
+  for (std::size_t index = 0; index < checked_; ++index) {
+    const StepResult found = result(index);
+    if (std::isfinite(found.loss_sum)) continue;
+    drop_from(found.training_step);
+    return StepResult{.training_step = found.training_step, .loss_sum = found.loss_sum};
   }
-  check.votes = {.stop = rest[0] > 0, .checkpoint = rest[1] > 0};
-  return check;
+  return std::nullopt;
+}
+
+template <class Scalar>
+std::vector<StepResult> TrainingStep<Scalar>::take() {
+  std::vector<StepResult> results;
+  for (std::size_t index = 0; index < checked_; ++index) results.push_back(result(index));
+  kept_.clear();
+  checked_ = 0;
+  return results;  // their metrics stay in results_ until the next training step
 }
 
 template <class Scalar>
@@ -198,15 +229,16 @@ template <class Scalar>
 void TrainingStep<Scalar>::forward(double scale) {
   const Batch<Scalar>& batch = micro_batch_->batch;
   pass_.first_sample = micro_batch_->part.first;
-  const VectorView<double> sums(sums_);
   const Tensor<Scalar>* outputs = nullptr;
   call_program(communicator_, "a forward pass", [&] {
     outputs = &model_.forward(pass_, batch.inputs);
-    loss_.evaluate(model_.execution(), *outputs, batch, scale, &output_gradient_, sums.subview(kLoss, 1));
-    if (!std::isfinite(sums_[kLoss])) note_not_finite();
+    const double loss = loss_sum(loss_, model_.execution(), *outputs, batch, scale, &output_gradient_);
+    if (!std::isfinite(loss)) note_not_finite();
+    sums_[kLoss] += loss;
   });
-  call_program(communicator_, "Metric::add",
-               [&] { metrics_.add(model_.execution(), *outputs, batch, sums.subview(kMetrics, metrics_.size())); });
+  call_program(communicator_, "Metric::add", [&] {
+    metrics_.add(model_.execution(), *outputs, batch, VectorView<double>(sums_).subview(kMetrics, metrics_.size()));
+  });
   sums_[kSamples] += static_cast<double>(micro_batch_->part.count);
   const auto weight = static_cast<Scalar>(static_cast<double>(micro_batch_->part.count) * scale);
   for (Scalar& statistic : model_.batch_statistics().host()) statistic *= weight;

@@ -20,6 +20,14 @@ namespace farandole::trainer {
 struct StepVotes {
   bool stop = false;        ///< end the training after this training step
   bool checkpoint = false;  ///< write a checkpoint after this training step
+  /// Training steps until the next check, at least 1. Rank 0's request counts.
+  std::int64_t next_check = 1;
+};
+
+/// Durations and learning rate of a training step on this replica.
+struct StepTimes {
+  Seconds taken{0}, exposed{0}, input_waiting{0};
+  double learning_rate = 0;
 };
 
 /// Sums over a global batch, over all replicas; if averaging is off, over this replica's part only.
@@ -28,12 +36,7 @@ struct StepResult {
   double loss_sum = 0;
   std::int64_t samples = 0;
   std::span<const double> metrics = {};  ///< sums of all metrics; valid until the next training step
-};
-
-/// What the replicas know together after a check.
-struct StepCheck {
-  std::vector<StepResult> steps;  ///< the training steps since the last check
-  StepVotes votes;                ///< of any replica
+  StepTimes times = {};
 };
 
 /// Runs forward and backward on this replica's part of each global batch, and sums gradients and batch statistics over
@@ -59,13 +62,21 @@ class TrainingStep {
   TrainingStep(Communicator& communicator, Model<Scalar>& model, const Loss<Scalar>& loss,
                const MetricSums<Scalar>& metrics, BatchSource<Scalar>& source, const TrainerOptions& options);
 
-  /// Computes the gradients of a global batch. Keeps loss and metrics for the next check. Collective; blocks.
+  /// Computes the gradients of a global batch. Keeps loss and metrics until `take`. A training step that an exception
+  /// interrupted before its end may be run again. Collective; blocks.
   /// @param training_step  0-based
   void run(std::int64_t training_step);
+  /// Keeps the times of the last training step beside its sums.
+  void end(const StepTimes& times) { kept_.back().times = times; }
   /// True if the sums since the last check take so much memory that one is due. The same on all replicas.
   bool is_check_due() const { return results_.size() + sums_.size() > kMaxResults; }
   /// Adds up the replicas' sums since the last check, and their votes. Collective; blocks.
-  StepCheck check(const StepVotes& votes);
+  StepVotes check(const StepVotes& votes);
+  /// Number, 0-based, of the first checked training step whose loss is not a finite number, if there is one. Drops the
+  /// results from this training step on.
+  std::optional<StepResult> drop_from_bad_loss();
+  /// Returns the checked training steps, which are no longer kept then.
+  std::vector<StepResult> take();
   /// Returns the first sample of this training step since the last check, by its index in the data, that has an input,
   /// target or weight that is not a finite number: "Sample 57 of the training data". Empty if there is none.
   /// Collective; blocks.
@@ -116,8 +127,17 @@ class TrainingStep {
   Tensor<Scalar> output_gradient_;
   std::vector<Scalar> accumulated_;  // laid out like model_.reducible()
   std::vector<double> sums_;         // of a training step: loss, samples, metrics
-  std::vector<double> results_;      // sums of the training steps since the last check; after a check also the votes
-  std::vector<std::int64_t> steps_;  // the training steps since the last check
+
+  /// A training step whose results were not yet taken.
+  struct Kept {
+    std::int64_t training_step = 0;
+    StepTimes times = {};
+  };
+  void drop_from(std::int64_t training_step);
+  StepResult result(std::size_t index) const;
+  std::vector<Kept> kept_;
+  std::vector<double> results_;  // sums of each kept training step
+  std::size_t checked_ = 0;      // number of kept training steps, the first ones, whose sums are those of all replicas
   Seconds exposed_{0};
 };
 

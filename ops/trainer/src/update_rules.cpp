@@ -63,8 +63,10 @@ class Sgd : public UpdateRule<Scalar> {
     const auto number = [](double value) { return static_cast<Scalar>(value); };
     const SgdFactors<Scalar> f{number(facts.learning_rate), number(momentum_), number(facts.weight_decay),
                                number(facts.scale())};
-    nesterov_ ? sgd<Scalar, true>(values.data(), gradients.data(), states[0].data(), values.size(), f)
-              : sgd<Scalar, false>(values.data(), gradients.data(), states[0].data(), values.size(), f);
+    Scalar *value = values.host().data(), *velocity = states[0].host().data();
+    const Scalar* gradient = gradients.host().data();
+    nesterov_ ? sgd<Scalar, true>(value, gradient, velocity, values.size(), f)
+              : sgd<Scalar, false>(value, gradient, velocity, values.size(), f);
   }
 
  private:
@@ -101,7 +103,8 @@ class Adam : public UpdateRule<Scalar> {
                                 .decay = number(decay.decay),
                                 .shrink = number(decay.shrink),
                                 .scale = number(facts.scale())};
-    adam(values.data(), gradients.data(), states[0].data(), states[1].data(), values.size(), f);
+    adam(values.host().data(), gradients.host().data(), states[0].host().data(), states[1].host().data(), values.size(),
+         f);
   }
 
  private:

@@ -35,8 +35,7 @@ extern "C" void farandole_train_on_signal(int signal) {
   if (first_signal.compare_exchange_strong(none, signal, std::memory_order_relaxed)) {
     first_signal_ns.store(now_ns(), std::memory_order_relaxed);
     // The progress line has no newline at its end.
-    constexpr std::string_view kText =
-        "\nfarandole-train: training ends after this step; a second signal ends it at once\n";
+    constexpr std::string_view kText = "\nfarandole-train: training ends soon; a second signal ends it at once\n";
     if (announces_signals.load(std::memory_order_relaxed)) (void)!write(STDERR_FILENO, kText.data(), kText.size());
   } else if (now_ns() - first_signal_ns.load(std::memory_order_relaxed) > kPassedOnNs) {
     // Takes effect when this handler returns, because the signal is blocked in it.

@@ -8,7 +8,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "farandole/trainer/model.h"
+#include "farandole/trainer/loss.h"
+#include "farandole/trainer/metric.h"
+#include "farandole/trainer/optimizer.h"
 #include "layer_harness.h"
 
 namespace farandole::trainer {
@@ -113,6 +115,19 @@ TEST(Workspace, GivesEachScopeItsOwnMemory) {
   EXPECT_EQ(next.take<float>(5).data(), inner_memory) << "given out again";
 }
 
+TEST(Workspace, GivesMemoryToItsInnermostScope) {
+  Workspace workspace;
+  Workspace::Scope outer(workspace);
+  {
+    Workspace::Scope inner(workspace);
+    (void)inner.take<float>(1);
+    expect_invalid([&] { (void)outer.take<float>(1); }, {"take it from the inner scope"});
+  }
+  EXPECT_NO_THROW((void)outer.take<float>(1));
+  EXPECT_THROW((void)outer.take<float>(SIZE_MAX), std::bad_alloc);
+  EXPECT_THROW((void)outer.take<double>(SIZE_MAX / 8), std::bad_alloc);
+}
+
 TEST(Workspace, JoinsItsBlocksWhenNothingIsTaken) {
   std::vector<std::size_t> requests;
   Workspace workspace(pretended(&requests));
@@ -155,6 +170,35 @@ TEST(Execution, OfADeviceNeedsItsStream) {
   expect_invalid([&] { Execution({}, {&stream, kDevice}, {}); }, {"in host memory", "one of memory of CUDA device 3"});
   EXPECT_NO_THROW(execution.require(kDevice, "x"));
   expect_invalid([&] { execution.require({}, "the batch"); }, {"the batch lies in host memory", "CUDA device 3"});
+}
+
+/// What computes in host memory says so, instead of reading an address of a device.
+TEST(HostCode, RefusesMemoryOfADevice) {
+  Tensor<double> outputs(pretended());
+  outputs.resize(2, {3});
+  Batch<double> batch;
+  batch.labels = {0, 1};
+  const Tensor<double> none;
+  const BatchView<double> targets(none, {}, outputs, {}, false);
+  Tensor<double> gradient;
+  const std::vector<std::string> reason{"memory of CUDA device 3, which the host cannot read"};
+  std::vector<double> sums(9);
+  expect_invalid([&] { loss_sum(*cross_entropy_loss<double>(), Execution(), outputs, batch, 1, &gradient); }, reason);
+  expect_invalid([&] { loss_sum(*mean_squared_error<double>(), Execution(), outputs, targets, 1, &gradient); }, reason);
+  expect_invalid([&] { accuracy<double>()->add(Execution(), outputs, batch, sums); }, reason);
+  expect_invalid([&] { mean_squared_error_metric<double>()->add(Execution(), outputs, targets, sums); }, reason);
+  const NamedSpan parameter{"weight", {6}, 0, 6};
+  const double scale = 1;
+  for (const auto kind : {OptimizerKind::kSgd, OptimizerKind::kAdam, OptimizerKind::kAdamW}) {
+    const std::vector<VectorView<double>> states(2, outputs.view());
+    expect_invalid(
+        [&] {
+          make_update_rule<double>({.kind = kind})
+              ->update(outputs.view(), outputs.view(), states,
+                       {.execution = Execution(), .parameter = parameter, .gradient_scale = std::span(&scale, 1)});
+        },
+        reason);
+  }
 }
 
 TEST(Execution, OfAModelIsItsMemory) {

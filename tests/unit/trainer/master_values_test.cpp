@@ -3,9 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <memory>
+#include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "farandole/trainer/optimizer.h"
@@ -147,7 +150,7 @@ TEST(MasterValues, AnOwnRuleIsOfTheirType) {
   Optimizer<float> optimizer(options, small_layout(), kMasters);
   std::vector<float> values(kMasters, 1);
   const std::vector<float> gradients(kMasters, 2);
-  optimizer.update(Execution(optimizer.precision()), values, gradients, {});
+  optimizer.update(Execution(), values, gradients, {});
   EXPECT_EQ(values[0], 1.0F);
   EXPECT_EQ(optimizer.states()[0].values.as<double>()[0], 1 - 2e-12);
 }
@@ -166,6 +169,15 @@ TEST(Optimizer, RefusesVectorsOfAnotherLength) {
   expect_invalid([&] { optimizer.update(Execution(), values, few, {}); },
                  {"updates 6 parameters from as many gradients, got 6 and 5"});
   expect_invalid([&] { optimizer.update(Execution(), few, values, {}); }, {"got 5 and 6"});
+}
+
+TEST(Optimizer, TakesSpansAndArrays) {
+  Optimizer<float> optimizer({.momentum = 0}, small_layout(), kMasters);
+  std::array<float, kMasters> values{}, gradients{1};
+  optimizer.update(Execution(), std::span(values), gradients, {.learning_rate = 1});
+  EXPECT_EQ(values[0], -1.0F);
+  expect_invalid([&] { optimizer.update(Execution(), values, gradients, {.clip_norm = -1}); }, {"clipping norm of -1"});
+  static_assert(!std::is_convertible_v<std::vector<float>, VectorView<const float>>, "a temporary would be gone");
 }
 
 TEST(Optimizer, ClipsTheScaledGradients) {

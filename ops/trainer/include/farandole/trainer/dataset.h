@@ -36,7 +36,7 @@ struct Batch {
 };
 
 /// What losses and metrics see of a batch: views, valid as long as the batch, of memory in which the model computes. A
-/// Batch converts to it.
+/// Batch converts to it. For arguments of functions: a variable of this type must not outlive the batch.
 template <class Scalar>
 struct BatchView {
   BatchView(const Batch<Scalar>& batch)  // NOLINT: implicit, so that a Batch can be passed as it is
@@ -85,9 +85,10 @@ struct TrainingDraw {
 ///         const auto count = static_cast<std::int64_t>(samples.size());
 ///         batch.inputs.resize(count, shape_);
 ///         batch.targets.resize(count, shape_);
+///         const std::span<float> inputs = batch.inputs.host(), targets = batch.targets.host();
 ///         for (std::size_t i = 0; i < samples.size(); ++i) {
-///           batch.inputs.host()[i] = static_cast<float>(samples[i]) / 1000;
-///           batch.targets.host()[i] = std::sin(batch.inputs.host()[i]);
+///           inputs[i] = static_cast<float>(samples[i]) / 1000;
+///           targets[i] = std::sin(inputs[i]);
 ///         }
 ///       }
 ///      private:

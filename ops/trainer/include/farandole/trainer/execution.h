@@ -22,8 +22,9 @@ namespace trainer {
 ///     Workspace::Scope scope(pass.execution.workspace());
 ///     const std::span<float> sums = scope.take<float>(channels).host();   // undefined contents
 ///
-/// Scopes may be nested, as layers inside layers need. A workspace grows to the largest need, and never shrinks. Not
-/// thread-safe: the replica's thread takes memory, and may lend it to other threads.
+/// Scopes may be nested, as layers inside layers need; memory is taken from the innermost one. A workspace grows to the
+/// largest need, and never shrinks. Not thread-safe: the replica's thread takes memory, and may lend it to other
+/// threads.
 class Workspace {
   struct Position {
     std::size_t block = 0, offset = 0;
@@ -40,31 +41,40 @@ class Workspace {
   class Scope {
    public:
     /// @param workspace  outlives the scope
-    explicit Scope(Workspace& workspace) : workspace_(workspace), begin_(workspace.used_) {}
-    ~Scope() { workspace_.used_ = begin_; }
+    explicit Scope(Workspace& workspace)
+        : workspace_(workspace), outer_(workspace.innermost_), begin_(workspace.used_) {
+      workspace_.innermost_ = this;
+    }
+    ~Scope() {
+      workspace_.used_ = begin_;
+      workspace_.innermost_ = outer_;
+    }
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
 
     /// Returns memory for `count` elements, aligned to 64 bytes, in the space of the workspace. Valid until the scope
     /// ends. @throws std::bad_alloc, DeviceError  there is not enough memory
+    /// @throws InvalidArgument  a scope inside this one has not ended
     template <class T>
     VectorView<T> take(std::size_t count) {
-      return {static_cast<T*>(workspace_.take(count * sizeof(T))), count, workspace_.memory_.space};
+      return {static_cast<T*>(workspace_.take(*this, count, sizeof(T))), count, workspace_.memory_.space};
     }
 
    private:
     Workspace& workspace_;
+    const Scope* const outer_;
     const Position begin_;
   };
 
  private:
-  void* take(std::size_t bytes);
+  void* take(const Scope& scope, std::size_t count, std::size_t element_bytes);
   /// Replaces the blocks by one that fits every need that they have met. Nothing is taken.
   void join_blocks();
 
   TensorMemory memory_;
   std::vector<Buffer> blocks_;  // memory that was taken must not move, so growth adds a block
   Position used_;
+  const Scope* innermost_ = nullptr;
 };
 
 /// The types in which a replica computes.
@@ -96,6 +106,12 @@ class Execution {
   /// Work on a device is enqueued here, and may be pending when a function returns. Not valid in host memory.
   StreamView stream() const { return stream_; }
   Precision precision() const { return precision_; }
+  /// The same with other types.
+  Execution with(Precision precision) const {
+    Execution other = *this;
+    other.precision_ = precision;
+    return other;
+  }
   Workspace& workspace() const { return *workspace_; }
 
   /// Throws unless `space` is this execution's. @param what  names the values: "the input of the model"

@@ -41,7 +41,9 @@ double metric_value(const std::vector<MetricResult>& metrics, std::string_view n
 ///       void add(const Execution&, const Tensor<float>& outputs, const BatchView<float>& batch,
 ///                VectorView<double> sums) const override {
 ///         const std::span<const float> found = outputs.host(), right = batch.targets.host();
-///         for (std::size_t i = 0; i < found.size(); ++i) sums.host()[0] += std::abs(found[i] - right[i]) <= 0.1F;
+///         int close = 0;
+///         for (std::size_t i = 0; i < found.size(); ++i) close += std::abs(found[i] - right[i]) <= 0.1F;
+///         sums.host()[0] += close;
 ///         sums.host()[1] += static_cast<double>(found.size());
 ///       }
 ///       double value(std::span<const double> sums) const override { return sums[0] / sums[1]; }

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <ranges>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -28,23 +29,23 @@ std::string describe(const Shape& shape);
 template <class Scalar>
 inline constexpr bool kIsTrainable = std::is_same_v<Scalar, float> || std::is_same_v<Scalar, double>;
 
-/// Throws unless `space` is host memory. @throws InvalidArgument  names the device, and says how to copy its memory
-void require_host(MemorySpace space);
+/// @throws InvalidArgument  always: names the device, and says what to do
+[[noreturn]] void throw_not_host(MemorySpace space);
 
 /// View of `size()` contiguous elements in host memory, or in the memory of a device. Whoever returned the view owns
-/// the memory. Collectives take it as a buffer: `ranks.allreduce(model.gradients(), ReduceOp::kSum)`.
+/// the memory. Collectives take it as a buffer: `ranks.allreduce(model.gradients(), ReduceOp::kSum)`. Take `host()`
+/// once, not in each turn of a loop.
 template <class T>
 class VectorView {
  public:
   VectorView() = default;
   /// @param data  address in `space`
   VectorView(T* data, std::size_t size, MemorySpace space = {}) : data_(data), size_(size), space_(space) {}
-  /// Views elements in host memory.
-  VectorView(std::span<T> values) : VectorView(values.data(), values.size()) {}  // NOLINT: implicit, as views are
-  VectorView(std::vector<std::remove_const_t<T>>& values)                        // NOLINT
-      : VectorView(values.data(), values.size()) {}
-  VectorView(const std::vector<std::remove_const_t<T>>& values) requires(std::is_const_v<T>)  // NOLINT
-      : VectorView(values.data(), values.size()) {}
+  /// Views a std::span, std::vector, std::array or another contiguous range in host memory that is no temporary.
+  template <LastingRange Range>
+  requires(std::is_convertible_v<decltype(std::ranges::data(std::declval<Range&>())), T*>)
+      VectorView(Range&& values)  // NOLINT: implicit, as views are
+      : VectorView(std::ranges::data(values), std::ranges::size(values)) {}
   operator VectorView<const T>() const requires(!std::is_const_v<T>) { return {data_, size_, space_}; }  // NOLINT
 
   std::size_t size() const { return size_; }
@@ -54,7 +55,7 @@ class VectorView {
   T* data() const { return data_; }
   /// The elements. @throws InvalidArgument  they lie in the memory of a device
   std::span<T> host() const {
-    require_host(space_);
+    if (!space_.is_host()) throw_not_host(space_);
     return {data_, size_};
   }
   VectorView subview(std::size_t first, std::size_t count) const { return {data_ + first, count, space_}; }
@@ -87,6 +88,7 @@ Buffer allocate(const TensorMemory& memory, std::size_t count, DType dtype);
 ///
 ///     Tensor<float> batch(32, {28, 28, 1});
 ///     for (float& value : batch.host()) value = 0;
+///     ranks.allreduce(batch.view(), ReduceOp::kSum);
 template <class Scalar>
 class Tensor {
   static_assert(kIsTrainable<Scalar>, "farandole::trainer computes in float and double only");

@@ -157,11 +157,14 @@ struct TrainerOptions {
   std::int64_t evaluation_batch = 250;  ///< samples per batch of an evaluation
   /// True: evaluate with the parameters' moving average (OptimizerOptions::ema_decay) instead of the parameters.
   bool evaluate_with_ema = false;
-  /// Training steps from one check to the next. In a check the replicas add up loss and metrics of each training step
-  /// since the last check, make sure that the losses are numbers, and agree on requests to stop. More than 1 saves a
-  /// small allreduce in the training steps between, and on a device the wait for results; reports and parameters stay
-  /// the same, and only come later. But a loss that is not a number is found late, when parameters were updated with
-  /// it, and `stop` takes effect after the next check. A checkpoint and the end of an epoch have a check of their own.
+  /// Largest number of training steps from one check to the next. In a check the replicas add up loss and metrics of
+  /// each training step since the last check, make sure that the losses are numbers, and agree on requests to stop.
+  /// More than 1 saves a small allreduce in the training steps between, and on a device the wait for results. The
+  /// training is the same, and so are the reports, up to the last digits of sums over several hosts; they come later.
+  /// But a loss that is not a number is found late, when parameters were updated with it; in `on_step` the model is
+  /// already that of the check's training step; and requests to stop, also of `stop_requested`, wait for the next
+  /// check. So there is a check about every second, whatever the number, and one after the first training step of
+  /// `fit`, before each checkpoint and at the end of each epoch.
   std::int64_t check_every = 1;
   /// Epochs from one comparison of the replicas' parameters to the next, by checksum; 0: only at the end of `fit`.
   std::int64_t compare_every = 1;
@@ -177,8 +180,8 @@ struct TrainerOptions {
   std::function<void(const EpochReport&)> on_epoch;  ///< after each epoch, its evaluation and its checkpoint
   std::function<void(std::int64_t training_step)> before_checkpoint;
   std::function<void(const CheckpointReport&)> on_checkpoint;
-  /// Called on this replica once in each training step; true asks all replicas to stop, as Trainer::stop does. Use the
-  /// function to end on a signal. Needs `averaging` if there are several replicas.
+  /// Called on this replica once in each check (check_every); true asks all replicas to stop, as Trainer::stop does.
+  /// Use the function to end on a signal. Needs `averaging` if there are several replicas.
   std::function<bool()> stop_requested;
 };
 
@@ -232,8 +235,9 @@ class Trainer {
   /// @throws InternalError  replicas have different parameters
   EpochReport fit();
   /// Asks all replicas to stop. Callable from any callback on any rank, and from other threads and signal handlers of
-  /// its process. `fit` ends on all ranks after the training step at hand, or, if called from `on_step`, after the
-  /// next one; from `on_epoch`, after that epoch. It writes a checkpoint if there is a directory, and evaluates nothing
+  /// its process. `fit` ends on all ranks after the training step of the next check (TrainerOptions::check_every): with
+  /// a check in each training step after the one at hand, or, if called from `on_step`, after the next one; from
+  /// `on_epoch`, after that epoch. It writes a checkpoint if there is a directory, and evaluates nothing
   /// more. If no `fit` is running, the next one ends after its first training step. The replicas agree through the
   /// allreduce of the loss, at no further cost. Not collective.
   /// @throws InvalidArgument  there are several replicas without `averaging`, which cannot stop together

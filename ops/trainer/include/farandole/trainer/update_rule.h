@@ -38,7 +38,8 @@ struct UpdateFacts {
 ///                   const UpdateFacts& facts) override {
 ///         const auto rate = static_cast<float>(facts.learning_rate);
 ///         const std::span<float> to = values.host();
-///         for (std::size_t i = 0; i < to.size(); ++i) to[i] -= std::copysign(rate, gradients.host()[i]);
+///         const std::span<const float> slopes = gradients.host();
+///         for (std::size_t i = 0; i < to.size(); ++i) to[i] -= std::copysign(rate, slopes[i]);
 ///       }
 ///     };
 ///
