@@ -22,8 +22,13 @@ Doorbell& doorbell_of(Job& job, int rank) {
 
 }  // namespace
 
-Endpoint::Endpoint(Job& job, int rank)
-    : job_(job), rank_(rank), progress_(job, doorbell_of(job, rank)), faults_(job, rank), late_ranks_(job, rank) {}
+Endpoint::Endpoint(Job& job, int rank, std::optional<int> chosen_device)
+    : job_(job),
+      rank_(rank),
+      chosen_device_(chosen_device),
+      progress_(job, doorbell_of(job, rank)),
+      faults_(job, rank),
+      late_ranks_(job, rank) {}
 
 std::shared_ptr<Endpoint> Endpoint::share() {
   return {job_.shared_from_this(), this};
@@ -34,10 +39,6 @@ const Topology& Endpoint::topology() const {
 }
 const Settings& Endpoint::settings() const {
   return job_.settings();
-}
-std::optional<int> Endpoint::chosen_device() const {
-  if (job_.devices().empty()) return std::nullopt;
-  return job_.devices()[static_cast<std::size_t>(topology().rank(rank_).replica)];
 }
 const std::string& Endpoint::tuning_text() const {
   return job_.tuning_text();

@@ -25,15 +25,15 @@ using JobsInChildren = ForkedChildren<Job, mark_in_child>;
 }  // namespace
 
 Job::Job(const WorldOptions& options)
-    : one_world_(std::in_place, options.alone), settings_(Settings::from_environment()), devices_(options.devices) {
+    : one_world_(std::in_place, options.alone), settings_(Settings::from_environment()) {
   if (options.replicas < 1 || options.replicas > kMaxReplicas) {
     throw InvalidArgument(fmt::format("replicas is {}; it must be 1 … {}", options.replicas, kMaxReplicas));
   }
-  if (!devices_.empty() && devices_.size() != static_cast<std::size_t>(options.replicas)) {
+  if (!options.devices.empty() && options.devices.size() != static_cast<std::size_t>(options.replicas)) {
     throw InvalidArgument(fmt::format("WorldOptions::devices has {} numbers for {} replicas; it must have one for each",
-                                      devices_.size(), options.replicas));
+                                      options.devices.size(), options.replicas));
   }
-  for (const int device : devices_) {
+  for (const int device : options.devices) {
     if (device < 0) throw InvalidArgument(fmt::format("WorldOptions::devices has {}; numbers begin with 0", device));
   }
   occupy_standard_descriptors();
@@ -44,7 +44,11 @@ Job::Job(const WorldOptions& options)
   name_in_log(fmt::format("rank {} {}", first, topology_->process(process()).hostname));
   inproc_ = std::make_unique<InprocTransport>(first, options.replicas,
                                               [this, first](int rank) { endpoint(rank - first).progress().ring(); });
-  for (int i = 0; i < options.replicas; ++i) endpoints_.push_back(std::make_unique<Endpoint>(*this, first + i));
+  for (int i = 0; i < options.replicas; ++i) {
+    std::optional<int> device;
+    if (!options.devices.empty()) device = options.devices[static_cast<std::size_t>(i)];
+    endpoints_.push_back(std::make_unique<Endpoint>(*this, first + i, device));
+  }
   waiting_ = waiting_options(/*progress_thread=*/false);
   const ThreadUse threads = group() != nullptr ? group()->thread_use() : ThreadUse::kAnyThread;
   if (threads != ThreadUse::kMainThreadOnly) {

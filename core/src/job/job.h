@@ -55,8 +55,6 @@ class Job : public std::enable_shared_from_this<Job> {
   std::string network_description() const;
   /// Number of this process.
   int process() const { return connection_.process; }
-  /// WorldOptions::devices.
-  const std::vector<int>& devices() const { return devices_; }
   /// Number of ranks in this process.
   int replicas() const { return static_cast<int>(endpoints_.size()); }
   /// @param replica  index among the ranks of this process
@@ -115,7 +113,6 @@ class Job : public std::enable_shared_from_this<Job> {
 
   std::optional<OneWorld> one_world_;  // empty after `end`
   Settings settings_;
-  const std::vector<int> devices_;
   std::string tuning_text_;
   Connection connection_;
   std::unique_ptr<SharedMemory> memory_;

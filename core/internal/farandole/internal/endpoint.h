@@ -180,7 +180,8 @@ class LateRanks {
 /// job raise InvalidArgument. Thread-safe.
 class Endpoint {
  public:
-  Endpoint(Job& job, int rank);
+  /// @param chosen_device  see `chosen_device`
+  Endpoint(Job& job, int rank, std::optional<int> chosen_device);
   /// Shared ownership, which keeps the endpoint valid beyond its World.
   std::shared_ptr<Endpoint> share();
 
@@ -189,7 +190,7 @@ class Endpoint {
   const Topology& topology() const;
   const Settings& settings() const;
   /// Number of the device that the program has chosen for this rank (WorldOptions::devices).
-  std::optional<int> chosen_device() const;
+  std::optional<int> chosen_device() const { return chosen_device_; }
   /// Text of the file of FARANDOLE_TUNING, read by rank 0; empty if the setting is empty.
   const std::string& tuning_text() const;
 
@@ -221,6 +222,7 @@ class Endpoint {
  private:
   Job& job_;
   const int rank_;
+  const std::optional<int> chosen_device_;
   EndpointProgress progress_;
   EndpointFaults faults_;
   LateRanks late_ranks_;
