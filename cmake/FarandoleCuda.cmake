@@ -13,7 +13,7 @@ set(FARANDOLE_CUDA12_NVCC "" CACHE FILEPATH "nvcc of CUDA 12, for a second set o
 
 # The default is Turing, Ampere, Hopper, and Blackwell in data centres and elsewhere. A GPU also runs binaries of a lower
 # minor number of its generation: 8.9 those of 8.0, and 10.3 those of 10.0 (NVIDIA's compatibility guides). PTX of Hopper is
-# always built, for every later generation. nvcc takes about 15 seconds per architecture.
+# always built, for every later generation. nvcc takes about 20 seconds per architecture.
 set(FARANDOLE_CUDA_ARCHITECTURES 75 80 90 100 120 CACHE STRING
     "GPUs to compile kernels for, by compute capability; those that nvcc does not know are left out")
 # Results must be bitwise equal to those of processors, so nothing is fused, flushed to zero or approximated.

@@ -43,8 +43,9 @@ class Lion final : public UpdateRule<float> {
     const std::span<float> values = parameters.host(), momentum = states[0].host();
     const std::span<const float> slopes = gradients.host();
     const auto rate = static_cast<float>(facts.learning_rate), decay = static_cast<float>(facts.weight_decay);
+    const auto scale = static_cast<float>(facts.scale());
     for (std::size_t i = 0; i < values.size(); ++i) {
-      const float gradient = static_cast<float>(facts.scale()) * slopes[i];
+      const float gradient = scale * slopes[i];
       const float direction = 0.9F * momentum[i] + 0.1F * gradient;
       const float sign = static_cast<float>(direction > 0) - static_cast<float>(direction < 0);
       values[i] -= rate * (sign + decay * values[i]);

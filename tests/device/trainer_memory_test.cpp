@@ -17,7 +17,6 @@ namespace {
 using farandole::test::device_of;
 using farandole::test::for_each_device_group;
 using farandole::test::message_of;
-using farandole::test::to_device;
 using farandole::test::to_host;
 using testing::HasSubstr;
 

@@ -68,8 +68,9 @@ int device_of_rank(std::string_view setting, int local_rank, int local_size, int
 
 int checked_device(int chosen, int replica, int device_count) {
   if (chosen >= 0 && chosen < device_count) return chosen;
-  throw InvalidArgument(fmt::format("WorldOptions::devicesgives replica {} device {}, but this process sees {}: 0 … {}",
-                                    replica, chosen, device_count, device_count - 1));
+  throw InvalidArgument(
+      fmt::format("WorldOptions::devices gives replica {} device {}, but this process sees {}: 0 … {}", replica, chosen,
+                  device_count, device_count - 1));
 }
 
 }  // namespace farandole

@@ -7,6 +7,7 @@
 #include "farandole/collectives/agreement.h"
 #include "kernel_threads.h"
 #include "metric_sums.h"
+#include "parameter_swap.h"
 #include "shared_facts.h"
 #include "trainer_options.h"
 #include "training.h"
@@ -119,9 +120,9 @@ Model<Scalar>& Trainer<Scalar>::model() {
 template <class Scalar>
 std::vector<Scalar> Trainer<Scalar>::averaged_parameters() const {
   const BufferView average = state().optimizer.average();
-  const auto copy = [&](const auto* values) { return std::vector<Scalar>(values, values + average.count); };
-  if (average.dtype == DType::kF64) return copy(static_cast<const double*>(average.data));
-  return copy(static_cast<const float*>(average.data));
+  std::vector<Scalar> values(average.count);
+  copy_average<Scalar>(average, values);
+  return values;
 }
 
 template <class Scalar>

@@ -72,8 +72,8 @@ class TrainingStep {
   bool is_check_due() const { return results_.size() + sums_.size() > kMaxResults; }
   /// Adds up the replicas' sums since the last check, and their votes. Collective; blocks.
   StepVotes check(const StepVotes& votes);
-  /// Number, 0-based, of the first checked training step whose loss is not a finite number, if there is one. Drops the
-  /// results from this training step on.
+  /// Drops the results of the first checked training step whose loss is not a finite number, and of all after it.
+  /// Returns the number and the loss of this training step, without samples and metrics; empty if there is none.
   std::optional<StepResult> drop_from_bad_loss();
   /// Returns the checked training steps, which are no longer kept then.
   std::vector<StepResult> take();

@@ -47,7 +47,8 @@ TEST(DeviceChoice, OtherTextsAreRefusedWithTheSettings) {
 
 TEST(DeviceChoice, AProgramsChoiceIsChecked) {
   EXPECT_EQ(checked_device(1, 0, 2), 1);
-  EXPECT_THAT(message_of<InvalidArgument>([] { checked_device(2, 3, 2); }), HasSubstr("replica 3 device 2"));
+  EXPECT_THAT(message_of<InvalidArgument>([] { checked_device(2, 3, 2); }),
+              HasSubstr("WorldOptions::devices gives replica 3 device 2, but this process sees 2: 0 … 1"));
   EXPECT_THAT(message_of<InvalidArgument>([] { checked_device(-1, 0, 2); }), HasSubstr("sees 2"));
 }
 

@@ -17,6 +17,9 @@
 namespace farandole FARANDOLE_API {
 namespace trainer {
 
+template <class Scalar>
+struct BatchView;
+
 /// Samples of a batch in host memory, as a Dataset gives them. A dataset writes the members that it has, and empties
 /// the others.
 template <class Scalar>
@@ -30,9 +33,7 @@ struct Batch {
   /// As Dataset::targets_are_probabilities. The trainer sets this; a loop of your own needs a dataset that does.
   bool targets_are_probabilities = false;
 
-  double weight(std::int64_t sample) const {
-    return weights.empty() ? 1.0 : static_cast<double>(weights[static_cast<std::size_t>(sample)]);
-  }
+  double weight(std::int64_t sample) const { return BatchView<Scalar>(*this).weight(sample); }
 };
 
 /// What losses and metrics see of a batch: views, valid as long as the batch, of memory in which the model computes. A
