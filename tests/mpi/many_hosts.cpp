@@ -38,16 +38,20 @@ int connections_with_other_hosts() {
     const std::string target = std::filesystem::read_symlink(descriptor.path(), gone).string();
     if (target.starts_with("socket:[")) own.insert(target.substr(8, target.size() - 9));
   }
-  std::ifstream table("/proc/self/net/tcp");
-  std::string line;
-  std::getline(table, line);
   int found = 0;
-  while (std::getline(table, line)) {
-    std::istringstream row(line);
-    std::string number, local, remote, state, queues, timer, retransmits, user, timeout, inode;
-    row >> number >> local >> remote >> state >> queues >> timer >> retransmits >> user >> timeout >> inode;
-    const bool is_elsewhere = local.substr(0, 8) != remote.substr(0, 8);
-    if (state == "01" && is_elsewhere && own.count(inode) != 0) ++found;
+  // A process listens for IPv4 and IPv6 with one socket, so the connections that it has accepted are in the second
+  // table.
+  for (const char* const family : {"/proc/self/net/tcp", "/proc/self/net/tcp6"}) {
+    std::ifstream table(family);
+    std::string line;
+    std::getline(table, line);
+    while (std::getline(table, line)) {
+      std::istringstream row(line);
+      std::string number, local, remote, state, queues, timer, retransmits, user, timeout, inode;
+      row >> number >> local >> remote >> state >> queues >> timer >> retransmits >> user >> timeout >> inode;
+      const bool is_elsewhere = local.substr(0, local.find(':')) != remote.substr(0, remote.find(':'));
+      if (state == "01" && is_elsewhere && own.count(inode) != 0) ++found;
+    }
   }
   return found;
 }
