@@ -28,6 +28,10 @@ if(TARGET farandole_cuda)
   install(TARGETS farandole_cuda
           LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/${FARANDOLE_PLUGIN_DIRECTORY_NAME} COMPONENT cuda)
 endif()
+if(TARGET farandole_trainer_cuda)
+  install(TARGETS farandole_trainer_cuda
+          LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/${FARANDOLE_PLUGIN_DIRECTORY_NAME} COMPONENT trainer_cuda)
+endif()
 install(FILES LICENSE NOTICE THIRD_PARTY_LICENSES DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
 
 set(package_directory ${CMAKE_INSTALL_LIBDIR}/cmake/farandole)

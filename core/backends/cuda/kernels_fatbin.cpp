@@ -1,27 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/kernels_fatbin.h"
 
+#include "cuda/embed.h"
+
 // Embeds the compiled kernels. The build defines FARANDOLE_KERNELS_FATBIN and FARANDOLE_KERNELS_FATBIN_CUDA12 as the
 // paths of the files; FARANDOLE_KERNELS_FATBIN_TOOLKIT and FARANDOLE_KERNELS_FATBIN_CUDA12_TOOLKIT are the CUDA
 // versions of the compilers.
-#define FARANDOLE_EMBED(symbol, file)         \
-  asm(".pushsection .rodata, \"a\"\n"         \
-      ".globl " #symbol ", " #symbol          \
-      "_size\n"                               \
-      ".hidden " #symbol ", " #symbol         \
-      "_size\n"                               \
-      ".balign 64\n" #symbol                  \
-      ":\n"                                   \
-      ".incbin \"" file                       \
-      "\"\n"                                  \
-      ".Lend_of_" #symbol                     \
-      ":\n"                                   \
-      ".balign 8\n" #symbol                   \
-      "_size:\n"                              \
-      ".quad .Lend_of_" #symbol " - " #symbol \
-      "\n"                                    \
-      ".popsection")
-
 #if defined(FARANDOLE_KERNELS_FATBIN)
 FARANDOLE_EMBED(farandole_kernels_fatbin, FARANDOLE_KERNELS_FATBIN);
 const int farandole_kernels_fatbin_toolkit = FARANDOLE_KERNELS_FATBIN_TOOLKIT;

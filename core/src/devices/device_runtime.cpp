@@ -11,9 +11,9 @@
 
 #include "farandole/core/error.h"
 #include "farandole/internal/library_thread.h"
+#include "farandole/internal/plugin.h"
 #include "farandole/sdk/backend.h"
 #include "farandole/sdk/device.h"
-#include "launch/plugin.h"
 
 namespace farandole {
 

@@ -15,8 +15,8 @@
 
 #include "farandole/core/error.h"
 #include "farandole/internal/loaded_libraries.h"
+#include "farandole/internal/plugin.h"
 #include "launch/launch.h"
-#include "launch/plugin.h"
 #include "local/local_process_group.h"
 #include "pmix/pmix_backend.h"
 #include "tcp/tcp_process_group.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/plugin.h"
+#include "farandole/internal/plugin.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>

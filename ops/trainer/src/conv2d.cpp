@@ -3,11 +3,10 @@
 
 #include <type_traits>
 #include <utility>
-#include <vector>
 
-#include "convolution.h"
 #include "farandole/core/error.h"
 #include "farandole/trainer/layers.h"
+#include "kernels/kernels.h"
 #include "scratch.h"
 
 namespace farandole::trainer {
@@ -35,8 +34,7 @@ class Conv2d final : public Layer<Scalar> {
   Shape prepare(const Shape& input) override {
     geometry_ = convolution_geometry(name(), input, {options_.kernel, options_.stride, options_.padding});
     geometry_.channels = options_.channels;
-    library_ = make_library();
-    if (!options_.bias) no_bias_.assign(static_cast<std::size_t>(geometry_.channels), Scalar{0});
+    kernels_ = nullptr;
     return {geometry_.output_height, geometry_.output_width, geometry_.channels};
   }
 
@@ -55,35 +53,40 @@ class Conv2d final : public Layer<Scalar> {
 
   void bind(const LayerMemory<Scalar>& memory) override { memory_ = memory; }
 
+  bool computes_on_devices() const override { return true; }
+
   void forward(const Pass& pass, const Tensor<Scalar>& input, Tensor<Scalar>& output) override {
     if (input.samples() == 0) return;
-    library_->forward(pass.execution.workspace(), input.samples(), input.data(), memory_.parameters[0].data(),
-                      options_.bias ? memory_.parameters[1].data() : no_bias_.data(), output.data());
+    convolution(pass).forward(pass.execution.workspace(), input.samples(), input.data(), memory_.parameters[0].data(),
+                              options_.bias ? memory_.parameters[1].data() : nullptr, output.data());
   }
 
   void backward(const Pass& pass, const Tensor<Scalar>& input, const Tensor<Scalar>&,
                 const Tensor<Scalar>& output_gradient, Tensor<Scalar>* input_gradient) override {
-    if (input.samples() == 0) return clear_gradients(memory_);
-    Workspace::Scope scope(pass.execution.workspace());
-    library_->backward(pass.execution.workspace(), input.samples(), input.data(), memory_.parameters[0].data(),
-                       output_gradient.data(), memory_.gradients[0].data(),
-                       options_.bias ? memory_.gradients[1].data() : scope.take<Scalar>(no_bias_.size()).data(),
-                       input_gradient == nullptr ? nullptr : input_gradient->data());
+    if (input.samples() == 0) return clear_gradients(kernels_of<Scalar>(pass.execution), memory_);
+    convolution(pass).backward(pass.execution.workspace(), input.samples(), input.data(), memory_.parameters[0].data(),
+                               output_gradient.data(), memory_.gradients[0].data(),
+                               options_.bias ? memory_.gradients[1].data() : nullptr,
+                               input_gradient == nullptr ? nullptr : input_gradient->data());
   }
 
  private:
-  std::unique_ptr<Convolution<Scalar>> make_library() const {
-    if constexpr (std::is_same_v<Scalar, float>) {
-      if (options_.library != ConvolutionLibrary::kEigen) return onednn_convolution(geometry_, options_.winograd);
+  /// The convolution by the kernels of the pass.
+  Convolution<Scalar>& convolution(const Pass& pass) {
+    const Kernels<Scalar>& kernels = kernels_of<Scalar>(pass.execution);
+    if (kernels_ != &kernels) {
+      const bool by_eigen = options_.library == ConvolutionLibrary::kEigen;
+      convolution_ = kernels.convolution(geometry_, {.by_eigen = by_eigen, .winograd = options_.winograd});
+      kernels_ = &kernels;
     }
-    return eigen_convolution<Scalar>(geometry_);
+    return *convolution_;
   }
 
   Conv2dOptions options_;
   ConvolutionGeometry geometry_;
-  std::unique_ptr<Convolution<Scalar>> library_;
+  const Kernels<Scalar>* kernels_ = nullptr;  ///< that made `convolution_`
+  std::unique_ptr<Convolution<Scalar>> convolution_;
   LayerMemory<Scalar> memory_;
-  std::vector<Scalar> no_bias_;  ///< zeros, where there is no bias
 };
 
 }  // namespace

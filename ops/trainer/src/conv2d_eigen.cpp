@@ -23,14 +23,13 @@ class EigenConvolution final : public Convolution<Scalar> {
                const Scalar* bias, Scalar* output) override {
     const ConvolutionGeometry& g = geometry_;
     const ConstMatrixView<Scalar> weight_matrix(weights, g.patch_elements(), g.channels);
-    const ConstRowVectorView<Scalar> bias_vector(bias, g.channels);
     Workspace::Scope scope(workspace);
     MatrixView<Scalar> patches = take_patches(scope);
     for (std::int64_t sample = 0; sample < samples; ++sample) {
       gather_patches(input + sample * g.input_elements(), patches.data());
       MatrixView<Scalar> result(output + sample * g.output_positions() * g.channels, g.output_positions(), g.channels);
       result.noalias() = patches * weight_matrix;
-      result.rowwise() += bias_vector;
+      if (bias != nullptr) result.rowwise() += ConstRowVectorView<Scalar>(bias, g.channels);
     }
   }
 
@@ -40,9 +39,8 @@ class EigenConvolution final : public Convolution<Scalar> {
     const ConvolutionGeometry& g = geometry_;
     const ConstMatrixView<Scalar> weight_matrix(weights, g.patch_elements(), g.channels);
     MatrixView<Scalar> weight_sum(weight_gradient, g.patch_elements(), g.channels);
-    RowVectorView<Scalar> bias_sum(bias_gradient, g.channels);
     weight_sum.setZero();
-    bias_sum.setZero();
+    if (bias_gradient != nullptr) std::fill_n(bias_gradient, g.channels, Scalar{0});
     Workspace::Scope scope(workspace);
     MatrixView<Scalar> patches = take_patches(scope);
     if (input_gradient != nullptr) std::fill_n(input_gradient, samples * g.input_elements(), Scalar{0});
@@ -51,7 +49,7 @@ class EigenConvolution final : public Convolution<Scalar> {
                                              g.output_positions(), g.channels);
       gather_patches(input + sample * g.input_elements(), patches.data());
       weight_sum.noalias() += patches.transpose() * gradient;
-      bias_sum += gradient.colwise().sum();
+      if (bias_gradient != nullptr) RowVectorView<Scalar>(bias_gradient, g.channels) += gradient.colwise().sum();
       if (input_gradient == nullptr) continue;
       patches.noalias() = gradient * weight_matrix.transpose();
       scatter_patches(patches.data(), input_gradient + sample * g.input_elements());

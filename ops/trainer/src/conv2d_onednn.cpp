@@ -113,6 +113,7 @@ class OneDnnConvolution final : public Convolution<float> {
         winograd_(winograd && geometry.kernel == 3 && geometry.stride == 1 && geometry.inputs % 16 == 0 &&
                   geometry.channels % 16 == 0),
         chunk_(samples_per_chunk()),
+        no_bias_(static_cast<std::size_t>(geometry.channels)),
         stream_(onednn_engine()) {}
 
   void forward(Workspace& workspace, std::int64_t samples, const float* input, const float* weights, const float* bias,
@@ -121,7 +122,7 @@ class OneDnnConvolution final : public Convolution<float> {
       for_each_chunk(samples, [&](std::int64_t first, Plan& plan) {
         bind(plan.input, input + first * geometry_.input_elements());
         bind(plan.weights, weights);
-        bind(plan.bias, bias);
+        bind(plan.bias, bias != nullptr ? bias : no_bias_.data());
         bind(plan.output, output + first * output_elements());
         run(plan.forward, workspace);
       });
@@ -136,16 +137,17 @@ class OneDnnConvolution final : public Convolution<float> {
       Workspace::Scope scope(workspace);
       const bool has_chunks = samples > chunk_;
       const auto partial_weights = scope.take<float>(has_chunks ? static_cast<std::size_t>(weight_elements()) : 0);
-      const auto partial_bias = scope.take<float>(has_chunks ? static_cast<std::size_t>(geometry_.channels) : 0);
+      const auto partial_bias = scope.take<float>(has_chunks ? no_bias_.size() : 0);
+      float* const bias_sum = bias_gradient != nullptr ? bias_gradient : scope.take<float>(no_bias_.size()).data();
       for_each_chunk(samples, [&](std::int64_t first, Plan& plan) {
         bind(plan.input, input + first * geometry_.input_elements());
         bind(plan.output, output_gradient + first * output_elements());
         bind(plan.weight_gradient, first == 0 ? weight_gradient : partial_weights.data());
-        bind(plan.bias_gradient, first == 0 ? bias_gradient : partial_bias.data());
+        bind(plan.bias_gradient, first == 0 ? bias_sum : partial_bias.data());
         run(plan.backward_parameters, workspace);
         if (first > 0) {
           add(partial_weights.host(), weight_gradient);
-          add(partial_bias.host(), bias_gradient);
+          add(partial_bias.host(), bias_sum);
         }
         if (input_gradient == nullptr) return;
         bind(plan.weights, weights);
@@ -312,7 +314,8 @@ class OneDnnConvolution final : public Convolution<float> {
 
   const ConvolutionGeometry geometry_;
   const bool winograd_;
-  const std::int64_t chunk_;  ///< samples per chunk
+  const std::int64_t chunk_;          ///< samples per chunk
+  const std::vector<float> no_bias_;  ///< zeros, where there is no bias
   dnnl::stream stream_;
   std::map<std::int64_t, Plan> plans_;
 };

@@ -28,17 +28,26 @@ struct KernelWindow {
 };
 /// Returns the geometry of a convolution of `input`, with channels still 0.
 /// @throws InvalidArgument  `input` is no image, or smaller than the kernel; names the layer
-ConvolutionGeometry convolution_geometry(const std::string& layer, const Shape& input, const KernelWindow& window);
+FARANDOLE_API ConvolutionGeometry convolution_geometry(const std::string& layer, const Shape& input,
+                                                       const KernelWindow& window);
 
-/// Computes a convolution and its gradients; implemented with oneDNN and with Eigen. Weights are {kernel, kernel,
-/// inputs, channels}; `samples` must be at least 1. Not thread-safe.
+/// How to compute a convolution in host memory, as in Conv2dOptions.
+struct ConvolutionChoice {
+  bool by_eigen = false;
+  bool winograd = false;
+};
+
+/// Computes a convolution and its gradients; implemented with oneDNN, with Eigen, and for devices. Weights are {kernel,
+/// kernel, inputs, channels}; `samples` must be at least 1. All memory lies where the convolution computes. Not
+/// thread-safe.
 template <class Scalar>
 class Convolution {
  public:
   virtual ~Convolution() = default;
+  /// @param bias  null: none
   virtual void forward(Workspace& workspace, std::int64_t samples, const Scalar* input, const Scalar* weights,
                        const Scalar* bias, Scalar* output) = 0;
-  /// Overwrites the gradients; `input_gradient` may be null.
+  /// Overwrites the gradients; `bias_gradient` and `input_gradient` may be null.
   virtual void backward(Workspace& workspace, std::int64_t samples, const Scalar* input, const Scalar* weights,
                         const Scalar* output_gradient, Scalar* weight_gradient, Scalar* bias_gradient,
                         Scalar* input_gradient) = 0;
@@ -46,6 +55,7 @@ class Convolution {
 
 /// Makes a convolution by oneDNN. @param winograd  as in Conv2dOptions
 std::unique_ptr<Convolution<float>> onednn_convolution(const ConvolutionGeometry& geometry, bool winograd);
+/// Makes a convolution of matrix products by Eigen.
 template <class Scalar>
 std::unique_ptr<Convolution<Scalar>> eigen_convolution(const ConvolutionGeometry& geometry);
 

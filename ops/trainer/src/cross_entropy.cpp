@@ -1,88 +1,60 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax and cross-entropy together, computed in double: loss = log(sum of exp(z - max)) - (z[label] - max),
-// d loss / d z = softmax(z) - one_hot(label). A sample with several labels has a row of logits for each label; its loss
-// is the mean over its rows.
+// Softmax and cross-entropy together. A sample with several labels has a row of logits for each label; its loss is the
+// mean over its rows.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <utility>
-#include <vector>
 
 #include "farandole/core/error.h"
 #include "farandole/trainer/loss.h"
+#include "kernels/kernels.h"
 #include "soft_cross_entropy.h"
 
 namespace farandole::trainer {
 namespace {
 
-void check(std::int64_t samples, const Shape& shape, std::span<const std::int32_t> labels) {
+void check_shape(std::int64_t samples, const Shape& shape, std::size_t labels) {
   if (shape.empty() || elements(shape) < 1) {
     throw InvalidArgument(fmt::format(
         "softmax_cross_entropy: expects one logit per class, the logits of a sample are {}", describe(shape)));
   }
-  const std::int64_t classes = shape.back(), rows = elements(shape) / classes;
-  if (static_cast<std::int64_t>(labels.size()) != samples * rows) {
-    throw InvalidArgument(fmt::format("softmax_cross_entropy: {} samples with logits of shape {}, but {} labels",
-                                      samples, describe(shape), labels.size()));
-  }
-  const auto wrong =
-      std::find_if(labels.begin(), labels.end(), [&](std::int32_t label) { return label < 0 || label >= classes; });
-  if (wrong != labels.end()) {
-    throw InvalidArgument(fmt::format("softmax_cross_entropy: sample {} has label {}, expected 0 to {}",
-                                      (wrong - labels.begin()) / rows, *wrong, classes - 1));
-  }
+  if (static_cast<std::int64_t>(labels) == samples * (elements(shape) / shape.back())) return;
+  throw InvalidArgument(fmt::format("softmax_cross_entropy: {} samples with logits of shape {}, but {} labels", samples,
+                                    describe(shape), labels));
 }
 
-/// The targets of a cross-entropy, without copies. Empty spans: every class, or sample, has the factor 1.
-struct Targets {
-  std::span<const std::int32_t> labels;
-  double smoothing = 0;
-  std::span<const double> class_weights = {};
-  std::span<const float> sample_weights = {};
+void check_labels(std::span<const std::int32_t> labels, std::int64_t classes, std::int64_t labels_per_sample) {
+  const auto wrong =
+      std::find_if(labels.begin(), labels.end(), [&](std::int32_t label) { return label < 0 || label >= classes; });
+  if (wrong == labels.end()) return;
+  throw InvalidArgument(fmt::format("softmax_cross_entropy: sample {} has label {}, expected 0 to {}",
+                                    (wrong - labels.begin()) / labels_per_sample, *wrong, classes - 1));
+}
 
-  /// Factor of the loss of label `index`. @param rows  number of labels per sample
-  double weight(std::size_t index, std::size_t rows) const {
-    const double of_sample = sample_weights.empty() ? 1.0 : static_cast<double>(sample_weights[index / rows]);
-    const double of_row = of_sample / static_cast<double>(rows);
-    return class_weights.empty() ? of_row : of_row * class_weights[static_cast<std::size_t>(labels[index])];
-  }
-};
-
+/// Adds the cross-entropies of labelled samples to `sum`.
 template <class Scalar>
-double cross_entropy(const Tensor<Scalar>& logits, const Targets& targets, double scale, Tensor<Scalar>* gradient) {
-  const std::int64_t samples = logits.samples();
-  check(samples, logits.shape(), targets.labels);
+void add_cross_entropy(const Execution& execution, const Tensor<Scalar>& logits, const BatchView<Scalar>& batch,
+                       const CrossEntropyOptions& options, double scale, Tensor<Scalar>* gradient,
+                       VectorView<double> sum) {
+  const VectorView<const std::int32_t> labels = batch.labels;
+  execution.require(logits.space(), "the output of the model");
+  execution.require(labels.space(), "the vector of labels");
+  check_shape(logits.samples(), logits.shape(), labels.size());
   const std::int64_t classes = logits.shape().back(), rows = logits.sample_elements() / classes;
-  if (gradient != nullptr) gradient->resize(samples, logits.shape());
-
-  const double others = targets.smoothing / static_cast<double>(classes);
-  const Scalar* const all_logits = logits.host().data();
-  double loss_sum = 0;
-  std::vector<double> exponentials(static_cast<std::size_t>(classes));
-  for (std::int64_t index = 0; index < samples * rows; ++index) {
-    const Scalar* row = all_logits + index * classes;
-    const std::int32_t label = targets.labels[static_cast<std::size_t>(index)];
-    const double weight = targets.weight(static_cast<std::size_t>(index), static_cast<std::size_t>(rows));
-    const Scalar* largest = std::max_element(row, row + classes);
-    double sum = 0;
-    for (std::int64_t c = 0; c < classes; ++c) {
-      sum += exponentials[static_cast<std::size_t>(c)] = std::exp(static_cast<double>(row[c]) - *largest);
-    }
-    double expected = static_cast<double>(row[label]) - *largest;
-    if (targets.smoothing > 0) {
-      expected *= 1 - targets.smoothing;
-      for (std::int64_t c = 0; c < classes; ++c) expected += others * (static_cast<double>(row[c]) - *largest);
-    }
-    loss_sum += weight * (std::log(sum) - expected);
-    if (gradient == nullptr) continue;
-    Scalar* out = gradient->data() + index * classes;
-    for (std::int64_t c = 0; c < classes; ++c) {
-      const double target = (c == label ? 1 - targets.smoothing : 0) + others;
-      out[c] = static_cast<Scalar>(weight * scale * (exponentials[static_cast<std::size_t>(c)] / sum - target));
-    }
-  }
-  return loss_sum;
+  if (execution.space().is_host()) check_labels(labels.host(), classes, rows);
+  if (gradient != nullptr) gradient->resize(logits.samples(), logits.shape());
+  const CrossEntropyTerms terms{
+      .rows_per_sample = rows,
+      .smoothing = options.label_smoothing,
+      .class_weights = options.class_weights.empty() ? nullptr : options.class_weights.data(),
+      .sample_weights = batch.weights.empty() ? nullptr : batch.weights.data(),
+  };
+  kernels_of<Scalar>(execution).cross_entropy(execution.workspace(),
+                                              {logits.data(), labels.data(), logits.samples() * rows, classes}, terms,
+                                              scale, gradient == nullptr ? nullptr : gradient->data(), sum.data());
 }
 
 template <class Scalar>
@@ -134,28 +106,23 @@ class CrossEntropy final : public Loss<Scalar> {
     }
   }
 
-  void evaluate(const Execution&, const Tensor<Scalar>& outputs, const BatchView<Scalar>& batch, double scale,
+  // The weights of classes lie in host memory.
+  bool computes_on_devices() const override { return options_.class_weights.empty(); }
+
+  void evaluate(const Execution& execution, const Tensor<Scalar>& outputs, const BatchView<Scalar>& batch, double scale,
                 Tensor<Scalar>* gradient, VectorView<double> sum) const override {
-    sum.host().front() += sum_of(outputs, batch, scale, gradient);
+    if (!batch.targets_are_probabilities) {
+      return add_cross_entropy(execution, outputs, batch, options_, scale, gradient, sum);
+    }
+    if (batch.targets.size() != outputs.size()) {
+      throw InvalidArgument(fmt::format("the loss cross_entropy: {} outputs, but {} probabilities", outputs.size(),
+                                        batch.targets.size()));
+    }
+    const SoftCrossEntropyOptions soft{options_.label_smoothing, options_.class_weights, batch.weights.host()};
+    sum.host().front() += soft_cross_entropy(outputs, batch.targets, soft, scale, gradient);
   }
 
  private:
-  double sum_of(const Tensor<Scalar>& outputs, const BatchView<Scalar>& batch, double scale,
-                Tensor<Scalar>* gradient) const {
-    if (batch.targets_are_probabilities) {
-      if (batch.targets.size() != outputs.size()) {
-        throw InvalidArgument(fmt::format("the loss cross_entropy: {} outputs, but {} probabilities", outputs.size(),
-                                          batch.targets.size()));
-      }
-      return soft_cross_entropy(outputs, batch.targets,
-                                {options_.label_smoothing, options_.class_weights, batch.weights.host()}, scale,
-                                gradient);
-    }
-    return cross_entropy(outputs,
-                         {batch.labels.host(), options_.label_smoothing, options_.class_weights, batch.weights.host()},
-                         scale, gradient);
-  }
-
   const CrossEntropyOptions options_;
 };
 
@@ -164,7 +131,11 @@ class CrossEntropy final : public Loss<Scalar> {
 template <class Scalar>
 double softmax_cross_entropy(const Tensor<Scalar>& logits, std::span<const std::int32_t> labels, double scale,
                              Tensor<Scalar>* gradient) {
-  return cross_entropy(logits, {labels}, scale, gradient);
+  static const Tensor<Scalar> none;
+  double sum = 0;
+  add_cross_entropy(Execution(), logits, BatchView<Scalar>(none, labels, none, {}, false), {}, scale, gradient,
+                    VectorView<double>(&sum, 1));
+  return sum;
 }
 template double softmax_cross_entropy<float>(const Tensor<float>&, std::span<const std::int32_t>, double,
                                              Tensor<float>*);

@@ -4,7 +4,7 @@
 
 #include "farandole/core/error.h"
 #include "farandole/trainer/layers.h"
-#include "matrix_product.h"
+#include "kernels/kernels.h"
 #include "scratch.h"
 
 namespace farandole::trainer {
@@ -46,22 +46,26 @@ class Dense final : public Layer<Scalar> {
 
   void bind(const LayerMemory<Scalar>& memory) override { memory_ = memory; }
 
-  void forward(const Pass&, const Tensor<Scalar>& input, Tensor<Scalar>& output) override {
+  bool computes_on_devices() const override { return true; }
+
+  void forward(const Pass& pass, const Tensor<Scalar>& input, Tensor<Scalar>& output) override {
     const std::int64_t rows = input.samples() * rows_per_sample_;
     if (rows == 0) return;
-    if (options_.bias) fill_rows<Scalar>(memory_.parameters[1].host(), rows, output.data());
-    multiply(Factor<Scalar>{input.data(), rows, inputs_}, weights(), options_.bias, output.data());
+    const Kernels<Scalar>& kernels = kernels_of<Scalar>(pass.execution);
+    if (options_.bias) kernels.fill_rows(memory_.parameters[1].data(), rows, units_, output.data());
+    kernels.multiply({input.data(), rows, inputs_}, weights(), options_.bias, output.data());
   }
 
-  void backward(const Pass&, const Tensor<Scalar>& input, const Tensor<Scalar>&, const Tensor<Scalar>& output_gradient,
-                Tensor<Scalar>* input_gradient) override {
+  void backward(const Pass& pass, const Tensor<Scalar>& input, const Tensor<Scalar>&,
+                const Tensor<Scalar>& output_gradient, Tensor<Scalar>* input_gradient) override {
     const std::int64_t rows = input.samples() * rows_per_sample_;
-    if (rows == 0) return clear_gradients(memory_);
-    if (options_.bias) sum_rows(output_gradient.data(), rows, memory_.gradients[1].host());
+    const Kernels<Scalar>& kernels = kernels_of<Scalar>(pass.execution);
+    if (rows == 0) return clear_gradients(kernels, memory_);
+    if (options_.bias) kernels.sum_rows(output_gradient.data(), rows, units_, memory_.gradients[1].data());
     const Factor<Scalar> gradient{output_gradient.data(), rows, units_};
-    multiply(Factor<Scalar>{input.data(), rows, inputs_, true}, gradient, false, memory_.gradients[0].data());
+    kernels.multiply({input.data(), rows, inputs_, true}, gradient, false, memory_.gradients[0].data());
     if (input_gradient == nullptr) return;
-    multiply(gradient, weights().transpose(), false, input_gradient->data());
+    kernels.multiply(gradient, weights().transpose(), false, input_gradient->data());
   }
 
  private:

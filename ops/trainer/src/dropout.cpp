@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cmath>
+#include <cstdint>
 
 #include "farandole/core/error.h"
 #include "farandole/trainer/layers.h"
 #include "farandole/trainer/random.h"
-#include "vectorized.h"
+#include "kernels/kernels.h"
 
 namespace farandole::trainer {
 namespace {
@@ -22,55 +21,34 @@ class Dropout final : public Layer<Scalar> {
   std::string name() const override { return fmt::format("dropout {}", rate_); }
   Shape prepare(const Shape& input) override { return input; }
 
+  bool computes_on_devices() const override { return true; }
+
   void forward(const Pass& pass, const Tensor<Scalar>& input, Tensor<Scalar>& output) override {
-    if (is_identity(pass)) {
-      std::copy_n(input.data(), input.size(), output.data());
-      return;
-    }
-    draw_factors(pass, input);
-    multiply(input.data(), output.data());
+    const Kernels<Scalar>& kernels = kernels_of<Scalar>(pass.execution);
+    if (is_identity(pass)) return kernels.copy(input.size(), input.data(), output.data());
+    if (factors_.space() != pass.execution.space()) factors_ = Tensor<Scalar>(pass.execution.memory());
+    factors_.resize(input.samples(), input.shape());
+    const std::uint64_t stream =
+        random_stream(RandomPurpose::kDropout, {static_cast<std::uint64_t>(pass.training_step), pass.layer});
+    const auto first = static_cast<std::uint64_t>(pass.first_sample * input.sample_elements());
+    kernels.draw_dropout({rate_, pass.seed, stream, first}, input.size(), factors_.data());
+    kernels.multiply_elements(input.size(), input.data(), factors_.data(), output.data());
   }
 
   void backward(const Pass& pass, const Tensor<Scalar>&, const Tensor<Scalar>&, const Tensor<Scalar>& output_gradient,
                 Tensor<Scalar>* input_gradient) override {
     if (input_gradient == nullptr) return;
-    if (is_identity(pass)) {
-      std::copy_n(output_gradient.data(), output_gradient.size(), input_gradient->data());
-      return;
-    }
-    multiply(output_gradient.data(), input_gradient->data());
+    const Kernels<Scalar>& kernels = kernels_of<Scalar>(pass.execution);
+    const std::int64_t size = output_gradient.size();
+    if (is_identity(pass)) return kernels.copy(size, output_gradient.data(), input_gradient->data());
+    kernels.multiply_elements(size, output_gradient.data(), factors_.data(), input_gradient->data());
   }
 
  private:
   bool is_identity(const Pass& pass) const { return !pass.training || rate_ == 0; }
 
-  /// Sets factors_ to 0 or 1/(1-rate) for each element.
-  void draw_factors(const Pass& pass, const Tensor<Scalar>& input) {
-    const auto size = static_cast<std::size_t>(input.size());
-    const std::uint64_t stream =
-        random_stream(RandomPurpose::kDropout, {static_cast<std::uint64_t>(pass.training_step), pass.layer});
-    bits_.resize(size);
-    factors_.resize(size);
-    CounterRandom(pass.seed, stream)
-        .bits(static_cast<std::uint64_t>(pass.first_sample * input.sample_elements()), std::span(bits_));
-    const double dropped_below = rate_ * 0x1p32;
-    const auto kept = static_cast<Scalar>(1 / (1 - rate_));
-    for (std::size_t i = 0; i < size; ++i) factors_[i] = bits_[i] < dropped_below ? Scalar{0} : kept;
-  }
-
-  void multiply(const Scalar* from, Scalar* to) const {
-    const std::size_t size = factors_.size();
-    const Scalar* factors = factors_.data();
-    vectorized([=]() FARANDOLE_INLINED {
-      const Scalar* __restrict x = from, * __restrict factor = factors;
-      Scalar* __restrict y = to;
-      for (std::size_t i = 0; i < size; ++i) y[i] = x[i] * factor[i];
-    });
-  }
-
-  double rate_;
-  std::vector<std::uint32_t> bits_;
-  std::vector<Scalar> factors_;  ///< factors of the last forward pass in training
+  const double rate_;
+  Tensor<Scalar> factors_;  ///< of the last forward pass in training
 };
 
 }  // namespace

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "evaluation_part.h"
+#include "kernels/transfer.h"
+#include "placed_batch.h"
 #include "program_code.h"
 
 namespace farandole::trainer {
@@ -43,9 +45,12 @@ class EvaluationSums {
   }
 
   void add(const Execution& execution, std::int64_t batch, double loss_sum, const Tensor<Scalar>& outputs,
-           const Batch<Scalar>& gathered) {
-    std::fill(of_batch_.begin(), of_batch_.end(), 0.0);
-    metrics_.add(execution, outputs, gathered, of_batch_);
+           const BatchView<Scalar>& gathered) {
+    Workspace::Scope scope(execution.workspace());
+    const VectorView<double> sums = scope.take<double>(metrics_.size());
+    clear(execution, sums);
+    metrics_.add(execution, outputs, gathered, sums);
+    copy_now(execution, VectorView<double>(of_batch_), sums);
     double* row = values_.data() + static_cast<std::size_t>(batch) * row_;
     double* counts = values_.data() + batches_ * row_;
     *row++ = loss_sum;
@@ -96,11 +101,13 @@ Evaluation evaluate(Communicator& communicator, Model<Scalar>& model, const Loss
   EvaluationSums<Scalar> sums(metrics, part.batches);
   const Execution& execution = model.execution();
   Batch<Scalar> gathered;
+  PlacedBatch<Scalar> placed(execution);
   call_program(communicator, "an evaluation", [&] {
     for_each_batch(data, part.own, batch, gathered, [&](std::int64_t first) {
-      const Tensor<Scalar>& outputs = model.forward({}, gathered.inputs);
-      const double of_batch = loss_sum(loss, execution, outputs, gathered, 1.0, nullptr);
-      sums.add(execution, part.batch_at(first), of_batch, outputs, gathered);
+      const BatchView<Scalar> samples = placed.place(gathered);
+      const Tensor<Scalar>& outputs = model.forward({}, samples.inputs);
+      const double of_batch = loss_sum(loss, execution, outputs, samples, 1.0, nullptr);
+      sums.add(execution, part.batch_at(first), of_batch, outputs, samples);
     });
   });
   const auto [loss_of_all, of_metrics] = sums.reduce(communicator);
@@ -116,10 +123,11 @@ Tensor<Scalar> predict(Communicator& communicator, Model<Scalar>& model, const D
   const std::int64_t elements = outputs.sample_elements();
   const Range own = own_shards ? Range{0, data.size()} : part_of(data.size(), communicator.size(), communicator.rank());
   Batch<Scalar> gathered;
+  PlacedBatch<Scalar> placed(model.execution());
   call_program(communicator, "a prediction", [&] {
     for_each_batch(data, own, batch, gathered, [&](std::int64_t first) {
-      const std::span<const Scalar> values = model.forward({}, gathered.inputs).host();
-      std::copy(values.begin(), values.end(), outputs.data() + first * elements);
+      const VectorView<const Scalar> values = model.forward({}, placed.place(gathered).inputs).view();
+      copy_now(model.execution(), VectorView<Scalar>(outputs.data() + first * elements, values.size()), values);
     });
   });
   if (communicator.size() == 1 || own_shards) return outputs;

@@ -63,6 +63,12 @@ Execution::Execution(TensorMemory memory, StreamView stream, Precision precision
                                     stream_.valid() ? "one of " + farandole::describe(stream_.space) : "none"));
 }
 
+Execution::Execution(TensorMemory memory, StreamView stream, Precision precision,
+                     std::shared_ptr<const DeviceKernels> kernels)
+    : Execution(std::move(memory), stream, precision) {
+  kernels_ = std::move(kernels);
+}
+
 void Execution::require(MemorySpace space, const char* what) const {
   if (space == memory_.space) return;
   throw InvalidArgument(fmt::format("{} lies in {}, but this replica computes in {}; copy it there first", what,

@@ -7,8 +7,8 @@
 #include <memory>
 #include <vector>
 
-#include "farandole/trainer/tensor.h"
-#include "graph_operations.h"
+#include "farandole/trainer/execution.h"
+#include "kernels/kernels.h"
 
 namespace farandole::trainer {
 
@@ -21,8 +21,12 @@ namespace farandole::trainer {
 template <class Scalar>
 class GradientPool {
  public:
-  /// Begins a backward pass. @param result  the gradient that the caller passes, read only
-  void start(std::size_t nodes, const Tensor<Scalar>& result) {
+  /// Begins a backward pass. @param execution  where the gradients lie; outlives the pass   @param result  the gradient
+  /// that the caller passes, read only
+  void start(std::size_t nodes, const Tensor<Scalar>& result, const Execution& execution) {
+    if (execution.space() != space_) tensors_.clear();
+    space_ = execution.space();
+    execution_ = &execution;
     result_ = &result;
     slots_.assign(nodes, kNone);
     users_.assign(tensors_.size(), 0);
@@ -43,7 +47,7 @@ class GradientPool {
     if (own != nullptr && slots_[node] != kOwn) {
       own->resize(samples, shape);
       write(*own);
-      if (has(node)) accumulate(*own, gradient(node));
+      if (has(node)) add(*own, gradient(node), *own);
       release(node);
       own_ = own;
       slots_[node] = kOwn;
@@ -52,11 +56,11 @@ class GradientPool {
     const std::size_t fresh = acquire(samples, shape);
     write(*tensors_[fresh]);
     if (has(node) && is_writable(slots_[node])) {
-      accumulate(writable(slots_[node]), *tensors_[fresh]);
+      add(writable(slots_[node]), *tensors_[fresh], writable(slots_[node]));
       release_slot(fresh);
       return;
     }
-    if (has(node)) accumulate(*tensors_[fresh], gradient(node));
+    if (has(node)) add(*tensors_[fresh], gradient(node), *tensors_[fresh]);
     release(node);
     slots_[node] = fresh;
   }
@@ -92,7 +96,7 @@ class GradientPool {
     }
     const Tensor<Scalar>& more = tensor(slot);
     if (is_writable(slots_[node])) {
-      accumulate(writable(slots_[node]), more);
+      add(writable(slots_[node]), more, writable(slots_[node]));
       return;
     }
     const std::size_t fresh = acquire(more.samples(), more.shape());
@@ -105,7 +109,7 @@ class GradientPool {
     std::size_t slot = 0;
     while (slot < users_.size() && users_[slot] > 0) ++slot;
     if (slot == tensors_.size()) {
-      tensors_.push_back(std::make_unique<Tensor<Scalar>>());
+      tensors_.push_back(std::make_unique<Tensor<Scalar>>(execution_->memory()));
       users_.push_back(0);
     }
     users_[slot] = 1;
@@ -116,6 +120,12 @@ class GradientPool {
     if (slot < users_.size()) --users_[slot];
   }
 
+  void add(const Tensor<Scalar>& left, const Tensor<Scalar>& right, Tensor<Scalar>& sum) const {
+    kernels_of<Scalar>(*execution_).add(sum.size(), left.data(), right.data(), sum.data());
+  }
+
+  const Execution* execution_ = nullptr;  ///< of the pass
+  MemorySpace space_;                     ///< of tensors_
   const Tensor<Scalar>* result_ = nullptr;
   Tensor<Scalar>* own_ = nullptr;
   std::vector<std::unique_ptr<Tensor<Scalar>>> tensors_;

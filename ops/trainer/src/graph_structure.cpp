@@ -126,6 +126,17 @@ std::string GraphStructure<Scalar>::describe(std::size_t node) const {
 }
 
 template <class Scalar>
+void GraphStructure<Scalar>::require_device_forms() const {
+  for (const Stage& stage : stages_) {
+    if (stage.layer->computes_on_devices()) continue;
+    throw Unsupported(
+        fmt::format("{}: {} ({}) computes in host memory only. Train on the CPU; a layer of your own overrides "
+                    "Layer::computes_on_devices, and enqueues its work in the stream of Pass::execution",
+                    owner_, stage.place.label, stage.layer->name()));
+  }
+}
+
+template <class Scalar>
 std::string GraphStructure<Scalar>::describe_layers() const {
   std::vector<std::string> names;
   for (const Stage& stage : stages_) names.push_back(stage.layer->name());

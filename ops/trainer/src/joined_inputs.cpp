@@ -7,7 +7,7 @@
 #include "checksum.h"
 #include "farandole/core/error.h"
 #include "farandole/trainer/outputs.h"
-#include "graph_operations.h"
+#include "kernels/kernels.h"
 
 namespace farandole::trainer {
 namespace {
@@ -139,7 +139,8 @@ class JoinedInputs final : public Dataset {
   template <class Scalar>
   static std::int64_t put(const Tensor<Scalar>& part, std::int64_t first, Tensor<Scalar>& all) {
     const std::int64_t count = part.sample_elements();
-    copy_columns(part.samples(), part.data(), {0, count, count}, all.data(), {first, count, all.sample_elements()});
+    host_kernels<Scalar>().copy_columns(part.samples(), part.data(), {0, count, count}, all.data(),
+                                        {first, count, all.sample_elements()});
     return count;
   }
 

@@ -10,7 +10,7 @@
 #include <algorithm>
 
 #include "farandole/trainer/random.h"
-#include "graph_operations.h"
+#include "kernels/kernels.h"
 #include "layer_graph.h"
 
 namespace farandole::trainer {
@@ -65,14 +65,22 @@ std::vector<std::pair<std::size_t, std::int64_t>> LayerGraph<Scalar>::output_par
 }
 
 template <class Scalar>
+void LayerGraph<Scalar>::place_values(const Execution& execution) {
+  if (values_.size() == nodes_.size() && values_.front().space() == execution.space()) return;
+  values_.clear();
+  for (std::size_t node = 0; node < nodes_.size(); ++node) values_.emplace_back(execution.memory());
+}
+
+template <class Scalar>
 void LayerGraph<Scalar>::forward(const Pass& pass, const Tensor<Scalar>& input, Tensor<Scalar>& output) {
-  values_.resize(nodes_.size());
+  place_values(pass.execution);
+  const Kernels<Scalar>& kernels = kernels_of<Scalar>(pass.execution);
   const Run run{pass, input, output};
   const std::int64_t samples = input.samples();
   if (inputs_.size() > 1) {
     for_each_part(input_parts(), input.sample_elements(), [&](std::size_t node, const Columns& columns) {
       values_[node].resize(samples, nodes_[node].shape);
-      copy_columns(samples, input.data(), columns, values_[node].data(), all_of(columns.count));
+      kernels.copy_columns(samples, input.data(), columns, values_[node].data(), all_of(columns.count));
     });
   }
   for (std::size_t node = 0; node < nodes_.size(); ++node) {
@@ -82,7 +90,7 @@ void LayerGraph<Scalar>::forward(const Pass& pass, const Tensor<Scalar>& input, 
   }
   if (outputs_.size() == 1) return;
   for_each_part(output_parts(), output.sample_elements(), [&](std::size_t node, const Columns& columns) {
-    copy_columns(samples, value(node, run).data(), all_of(columns.count), output.data(), columns);
+    kernels.copy_columns(samples, value(node, run).data(), all_of(columns.count), output.data(), columns);
   });
 }
 
@@ -90,7 +98,9 @@ template <class Scalar>
 void LayerGraph<Scalar>::compute(std::size_t node, const Run& run, Tensor<Scalar>& result) {
   const NodeSpec& spec = nodes_[node];
   const auto source = [&](std::size_t k) -> const Tensor<Scalar>& { return value(spec.sources[k], run); };
+  const Kernels<Scalar>& kernels = kernels_of<Scalar>(run.pass.execution);
   const std::size_t count = spec.sources.size();
+  const std::int64_t size = result.size();
   switch (spec.kind) {
     case NodeKind::kInput:
       return;
@@ -99,22 +109,24 @@ void LayerGraph<Scalar>::compute(std::size_t node, const Run& run, Tensor<Scalar
       stages_[spec.layer].state_of = node;
       return;
     case NodeKind::kSum:
-      add(source(0), source(1), result);
-      for (std::size_t k = 2; k < count; ++k) accumulate(result, source(k));
+      kernels.add(size, source(0).data(), source(1).data(), result.data());
+      for (std::size_t k = 2; k < count; ++k) kernels.add(size, result.data(), source(k).data(), result.data());
       return;
     case NodeKind::kMultiply:
-      copy_values(source(0), result);
-      for (std::size_t k = 1; k < count; ++k) scale_by(result, source(k));
+      kernels.multiply_elements(size, source(0).data(), source(1).data(), result.data());
+      for (std::size_t k = 2; k < count; ++k) {
+        kernels.multiply_elements(size, result.data(), source(k).data(), result.data());
+      }
       return;
     case NodeKind::kConcatenate:
       for_each_source(spec, [&](std::size_t k, const Columns& columns, std::int64_t rows_per_sample) {
-        copy_columns(result.samples() * rows_per_sample, source(k).data(), all_of(columns.count), result.data(),
-                     columns);
+        kernels.copy_columns(result.samples() * rows_per_sample, source(k).data(), all_of(columns.count), result.data(),
+                             columns);
       });
       return;
     case NodeKind::kSlice: {
       const Columns columns{spec.first, spec.count, source(0).shape().back()};
-      copy_columns(result.size() / spec.count, source(0).data(), columns, result.data(), all_of(spec.count));
+      kernels.copy_columns(size / spec.count, source(0).data(), columns, result.data(), all_of(spec.count));
     }
   }
 }
@@ -143,14 +155,15 @@ void LayerGraph<Scalar>::start_gradients(const Run& run, const Tensor<Scalar>& o
                             : spec.kind == NodeKind::kLayer ? true
                                                             : needs_by_sources;
   }
-  gradients_.start(nodes_.size(), output_gradient);
+  gradients_.start(nodes_.size(), output_gradient, run.pass.execution);
+  const Kernels<Scalar>& kernels = kernels_of<Scalar>(run.pass.execution);
   if (outputs_.size() == 1) {
     gradients_.contribute_result(outputs_[0].second);
     return;
   }
   for_each_part(output_parts(), output_gradient.sample_elements(), [&](std::size_t node, const Columns& columns) {
     contribute(node, run, nullptr, [&](Tensor<Scalar>& part) {
-      copy_columns(part.samples(), output_gradient.data(), columns, part.data(), all_of(columns.count));
+      kernels.copy_columns(part.samples(), output_gradient.data(), columns, part.data(), all_of(columns.count));
     });
   });
 }
@@ -165,7 +178,7 @@ void LayerGraph<Scalar>::backward(const Pass& pass, const Tensor<Scalar>& input,
     if (needs_gradient_[node] == 0) continue;
     const NodeSpec& spec = nodes_[node];
     if (spec.kind == NodeKind::kInput) {
-      write_input_gradient(node, *input_gradient);
+      write_input_gradient(node, pass.execution, *input_gradient);
     } else {
       propagate(node, run, input_gradient);
     }
@@ -177,12 +190,14 @@ void LayerGraph<Scalar>::backward(const Pass& pass, const Tensor<Scalar>& input,
 }
 
 template <class Scalar>
-void LayerGraph<Scalar>::write_input_gradient(std::size_t node, Tensor<Scalar>& input_gradient) {
+void LayerGraph<Scalar>::write_input_gradient(std::size_t node, const Execution& execution,
+                                              Tensor<Scalar>& input_gradient) {
   const Tensor<Scalar>& gradient = gradients_.gradient(node);
   if (&gradient == &input_gradient) return;
   for_each_part(input_parts(), elements(this->input_shape()), [&](std::size_t each, const Columns& columns) {
     if (each != node) return;
-    copy_columns(gradient.samples(), gradient.data(), all_of(columns.count), input_gradient.data(), columns);
+    kernels_of<Scalar>(execution).copy_columns(gradient.samples(), gradient.data(), all_of(columns.count),
+                                               input_gradient.data(), columns);
   });
 }
 
@@ -200,6 +215,7 @@ template <class Scalar>
 void LayerGraph<Scalar>::propagate(std::size_t node, const Run& run, Tensor<Scalar>* input_gradient) {
   const NodeSpec& spec = nodes_[node];
   if (spec.kind == NodeKind::kLayer) return propagate_layer(node, run, input_gradient);
+  const Kernels<Scalar>& kernels = kernels_of<Scalar>(run.pass.execution);
   const auto contribute_to = [&](std::size_t k, const auto& write) {
     if (needs_gradient_[spec.sources[k]] == 0) return;
     contribute(spec.sources[k], run, input_gradient,
@@ -212,24 +228,26 @@ void LayerGraph<Scalar>::propagate(std::size_t node, const Run& run, Tensor<Scal
   } else if (spec.kind == NodeKind::kMultiply) {
     for (std::size_t k = 0; k < spec.sources.size(); ++k) {
       contribute_to(k, [&](const Tensor<Scalar>& gradient, Tensor<Scalar>& result) {
-        copy_values(gradient, result);
+        kernels.copy(result.size(), gradient.data(), result.data());
         for (std::size_t other = 0; other < spec.sources.size(); ++other) {
-          if (other != k) scale_by(result, value(spec.sources[other], run));
+          if (other == k) continue;
+          kernels.multiply_elements(result.size(), result.data(), value(spec.sources[other], run).data(),
+                                    result.data());
         }
       });
     }
   } else if (spec.kind == NodeKind::kConcatenate) {
     for_each_source(spec, [&](std::size_t k, const Columns& columns, std::int64_t rows_per_sample) {
       contribute_to(k, [&](const Tensor<Scalar>& gradient, Tensor<Scalar>& result) {
-        copy_columns(result.samples() * rows_per_sample, gradient.data(), columns, result.data(),
-                     all_of(columns.count));
+        kernels.copy_columns(result.samples() * rows_per_sample, gradient.data(), columns, result.data(),
+                             all_of(columns.count));
       });
     });
   } else {
     contribute_to(0, [&](const Tensor<Scalar>& gradient, Tensor<Scalar>& result) {
-      std::fill_n(result.data(), result.size(), Scalar{0});
-      copy_columns(gradient.size() / spec.count, gradient.data(), all_of(spec.count), result.data(),
-                   {spec.first, spec.count, result.shape().back()});
+      kernels.clear(result.size(), result.data());
+      kernels.copy_columns(gradient.size() / spec.count, gradient.data(), all_of(spec.count), result.data(),
+                           {spec.first, spec.count, result.shape().back()});
     });
   }
 }
@@ -247,11 +265,12 @@ void LayerGraph<Scalar>::propagate_layer(std::size_t node, const Run& run, Tenso
   }
   const bool is_last_use = spec.use + 1 == stage.uses;  // the first in backward
   Workspace::Scope scope(pass.execution.workspace());
-  std::vector<std::span<Scalar>> earlier;
+  const Kernels<Scalar>& kernels = kernels_of<Scalar>(pass.execution);
+  std::vector<VectorView<Scalar>> earlier;
   for (std::size_t k = 0; k < stage.gradients.size() && !is_last_use; ++k) {
-    const std::span<Scalar> values = stage.gradients[k].host();
-    earlier.push_back(scope.take<Scalar>(values.size()).host());
-    std::ranges::copy(values, earlier.back().begin());
+    const VectorView<Scalar>& values = stage.gradients[k];
+    earlier.push_back(scope.take<Scalar>(values.size()));
+    kernels.copy(static_cast<std::int64_t>(values.size()), values.data(), earlier.back().data());
   }
   const auto run_backward = [&](Tensor<Scalar>* by_input) {
     stage.layer->backward(pass, input, value(node, run), gradients_.gradient(node), by_input);
@@ -262,8 +281,8 @@ void LayerGraph<Scalar>::propagate_layer(std::size_t node, const Run& run, Tenso
     run_backward(nullptr);
   }
   for (std::size_t k = 0; k < earlier.size(); ++k) {
-    const std::span<Scalar> values = stage.gradients[k].host();
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] += earlier[k][i];
+    Scalar* const values = stage.gradients[k].data();
+    kernels.add(static_cast<std::int64_t>(earlier[k].size()), values, earlier[k].data(), values);
   }
 }
 

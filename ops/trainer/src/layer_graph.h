@@ -63,7 +63,10 @@ class LayerGraph final : public GraphStructure<Scalar> {
   template <class Write>
   void contribute(std::size_t source, const Run& run, Tensor<Scalar>* input_gradient, const Write& write);
   void start_gradients(const Run& run, const Tensor<Scalar>& output_gradient, bool wants_input_gradient);
-  void write_input_gradient(std::size_t node, Tensor<Scalar>& input_gradient);
+  void write_input_gradient(std::size_t node, const Execution& execution, Tensor<Scalar>& input_gradient);
+
+  /// Gives the values memory of the execution.
+  void place_values(const Execution& execution);
 
   std::vector<Tensor<Scalar>> values_;  ///< of each node whose value is not in the caller's tensor
   GradientPool<Scalar> gradients_;

@@ -1,27 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of row-major matrices. For float, oneDNN's sgemm picks a kernel for the processor at run time; for double,
-// Eigen computes the product (docs/decisions/0002-dense-layers-use-onednn-sgemm.md).
+// Products of row-major matrices in host memory. For float, oneDNN's sgemm picks a kernel for the processor at run
+// time; for double, Eigen computes the product (docs/decisions/0002-dense-layers-use-onednn-sgemm.md).
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <span>
 
+#include "kernels/factor.h"
 #include "vectorized.h"
 
 namespace farandole::trainer {
-
-/// A factor of a matrix product, stored row by row; the product uses its transpose if `transposed`.
-template <class Scalar>
-struct Factor {
-  const Scalar* values;
-  std::int64_t rows, columns;
-  bool transposed = false;
-  std::int64_t stride = 0;  ///< elements from a row to the next; 0: `columns`
-
-  std::int64_t row_stride() const { return stride > 0 ? stride : columns; }
-  Factor transpose() const { return {values, rows, columns, !transposed, stride}; }
-};
 
 /// Computes result = left * right, or adds the product to `result`. At most one factor is transposed. No extent is 0.
 /// @param stride  elements from a row of the result to the next; 0: its number of columns

@@ -8,6 +8,7 @@
 
 #include "farandole/core/error.h"
 #include "farandole/trainer/metric.h"
+#include "kernels/kernels.h"
 #include "metric_sums.h"
 #include "target_checks.h"
 
@@ -43,7 +44,7 @@ class ClassMetric : public Metric<Scalar> {
     }
   }
 
-  void add(const Execution&, const Tensor<Scalar>& outputs, const BatchView<Scalar>& batch,
+  void add(const Execution& execution, const Tensor<Scalar>& outputs, const BatchView<Scalar>& batch,
            VectorView<double> sums) const override {
     const std::int64_t classes = outputs.shape().empty() ? 0 : outputs.shape().back();
     const auto labels = static_cast<std::int64_t>(batch.labels.size());
@@ -51,23 +52,22 @@ class ClassMetric : public Metric<Scalar> {
       throw InvalidArgument(fmt::format("the metric {}: {} labels, but {} samples with outputs of shape {}",
                                         this->name(), labels, outputs.samples(), describe(outputs.shape())));
     }
-    const std::span<const std::int32_t> all_labels = batch.labels.host();
-    const Scalar* const found = outputs.host().data();
-    const std::span<double> to = sums.host();
-    for (std::int64_t i = 0; i < labels; ++i) {
-      const std::span<const Scalar> row(found + i * classes, static_cast<std::size_t>(classes));
-      const std::int32_t label = all_labels[static_cast<std::size_t>(i)];
-      if (label < 0 || label >= classes) {
-        throw InvalidArgument(
-            fmt::format("the metric {}: label {} is {}, expected 0 to {}", this->name(), i, label, classes - 1));
-      }
-      add_label(row, static_cast<std::size_t>(label), to);
-    }
+    execution.require(outputs.space(), "the output of the model");
+    execution.require(batch.labels.space(), "the vector of labels");
+    if (execution.space().is_host()) check_labels(batch.labels.host(), classes);
+    add_rows(execution, {outputs.data(), batch.labels.data(), labels, classes}, sums);
   }
 
  private:
-  /// @param outputs  one for each class
-  virtual void add_label(std::span<const Scalar> outputs, std::size_t label, std::span<double> sums) const = 0;
+  void check_labels(std::span<const std::int32_t> labels, std::int64_t classes) const {
+    for (std::size_t i = 0; i < labels.size(); ++i) {
+      if (labels[i] >= 0 && labels[i] < classes) continue;
+      throw InvalidArgument(
+          fmt::format("the metric {}: label {} is {}, expected 0 to {}", this->name(), i, labels[i], classes - 1));
+    }
+  }
+  virtual void add_rows(const Execution& execution, const LabelledRows<Scalar>& rows,
+                        VectorView<double> sums) const = 0;
 };
 
 template <class Scalar>
@@ -76,6 +76,7 @@ class TopK : public ClassMetric<Scalar> {
   explicit TopK(int k) : k_(k) {}
 
   std::string name() const override { return fmt::format("top_{}_accuracy", k_); }
+  bool computes_on_devices() const final { return true; }
   std::size_t sums(const Shape&) const final { return 2; }
   double value(std::span<const double> sums) const final { return mean_of(sums[0], sums[1]); }
 
@@ -87,13 +88,8 @@ class TopK : public ClassMetric<Scalar> {
   }
 
  private:
-  void add_label(std::span<const Scalar> outputs, std::size_t label, std::span<double> sums) const final {
-    const Scalar own = outputs[label];
-    std::int64_t larger = 0;  // counts every class if the label's output is NaN
-    for (std::size_t c = 0; c < label; ++c) larger += !(outputs[c] < own);
-    for (std::size_t c = label + 1; c < outputs.size(); ++c) larger += !(outputs[c] <= own);
-    sums[0] += larger < k_;
-    sums[1] += 1;
+  void add_rows(const Execution& execution, const LabelledRows<Scalar>& rows, VectorView<double> sums) const final {
+    kernels_of<Scalar>(execution).count_right(execution.workspace(), rows, k_, sums.data());
   }
 
   const int k_;
@@ -140,15 +136,24 @@ class ConfusionMatrix final : public ClassMetric<Scalar> {
   }
 
  private:
-  void add_label(std::span<const Scalar> outputs, std::size_t label, std::span<double> sums) const override {
+  void add_rows(const Execution&, const LabelledRows<Scalar>& rows, VectorView<double> sums) const override {
+    const std::span<double> to = sums.host();
+    const auto classes = static_cast<std::size_t>(rows.classes);
+    for (std::int64_t i = 0; i < rows.rows; ++i) {
+      const auto label = static_cast<std::size_t>(rows.labels[i]);
+      to[label * classes + predicted({rows.logits + i * rows.classes, classes}, label)] += 1;
+    }
+  }
+
+  static std::size_t predicted(std::span<const Scalar> outputs, std::size_t label) {
     // NaN is less than every number, but the label's NaN is less than every other NaN.
-    std::size_t predicted = label;
+    std::size_t best = label;
     for (std::size_t c = outputs.size(); c-- > 0;) {
       if (c == label) continue;
-      const bool is_larger = c < predicted ? !(outputs[c] < outputs[predicted]) : outputs[c] > outputs[predicted];
-      if (std::isnan(outputs[predicted]) || (!std::isnan(outputs[c]) && is_larger)) predicted = c;
+      const bool is_larger = c < best ? !(outputs[c] < outputs[best]) : outputs[c] > outputs[best];
+      if (std::isnan(outputs[best]) || (!std::isnan(outputs[c]) && is_larger)) best = c;
     }
-    sums[label * outputs.size() + predicted] += 1;
+    return best;
   }
 };
 

@@ -6,9 +6,12 @@
 #include <algorithm>
 #include <cmath>
 #include <utility>
+#include <vector>
 
 #include "farandole/core/error.h"
 #include "farandole/trainer/random.h"
+#include "kernels/kernels.h"
+#include "kernels/transfer.h"
 #include "layer_graph.h"
 #include "model_table.h"
 
@@ -66,12 +69,14 @@ struct Model<Scalar>::State {
   std::vector<ParameterSpec> parameter_specs;
   std::vector<StatisticSpec> statistic_specs;
   std::size_t parameter_count = 0, statistic_count = 0;
-  const Execution execution{{dtype_of<Scalar>, dtype_of<Scalar>}};
+  Execution execution{{dtype_of<Scalar>, dtype_of<Scalar>}};
   Buffer parameters, moving, reducible;
   Tensor<Scalar> output;  ///< of the last forward pass
   bool last_pass_trains = false;
 
   void allocate();
+  /// Sets parameters and moving statistics to values in host memory, laid out like them.
+  void set(std::span<const Scalar> new_parameters, std::span<const Scalar> new_moving);
   void bind();
   void check_input(const Tensor<Scalar>& input) const;
   VectorView<Scalar> batch_statistics() {
@@ -99,9 +104,15 @@ Model<Scalar>::State::State(std::unique_ptr<LayerGraph<Scalar>> layers) : graph(
 
 template <class Scalar>
 void Model<Scalar>::State::allocate() {
-  parameters = Buffer(parameter_count, dtype_of<Scalar>);
-  moving = Buffer(statistic_count, dtype_of<Scalar>);
-  reducible = Buffer(parameter_count + statistic_count, dtype_of<Scalar>);
+  parameters = allocate_zeros(execution, parameter_count, dtype_of<Scalar>);
+  moving = allocate_zeros(execution, statistic_count, dtype_of<Scalar>);
+  reducible = allocate_zeros(execution, parameter_count + statistic_count, dtype_of<Scalar>);
+}
+
+template <class Scalar>
+void Model<Scalar>::State::set(std::span<const Scalar> new_parameters, std::span<const Scalar> new_moving) {
+  copy_now(execution, parameters.view(), VectorView<const Scalar>(new_parameters));
+  copy_now(execution, moving.view(), VectorView<const Scalar>(new_moving));
 }
 
 template <class Scalar>
@@ -148,22 +159,40 @@ void Model<Scalar>::place_reducible(const std::function<Buffer(std::size_t, DTyp
   state().bind();
 }
 template <class Scalar>
+bool Model<Scalar>::computes_on_devices() const {
+  return state().graph->computes_on_devices();
+}
+template <class Scalar>
+void Model<Scalar>::move_to(const Execution& execution) {
+  State& moved = state();
+  if (!execution.space().is_host()) moved.graph->require_device_forms();
+  const auto old_parameters = to_host<Scalar>(moved.execution, parameters());
+  const auto old_moving = to_host<Scalar>(moved.execution, statistics());
+  moved.execution = execution.with(moved.execution.precision());
+  moved.output = Tensor<Scalar>(execution.memory());
+  moved.allocate();
+  moved.set(old_parameters, old_moving);
+  moved.bind();
+}
+template <class Scalar>
 Model<Scalar>::~Model() = default;
 template <class Scalar>
 Model<Scalar>::Model(Model&&) noexcept = default;
 
 template <class Scalar>
 void Model<Scalar>::initialize(std::uint64_t seed) {
+  std::vector<Scalar> values(state().parameter_count), moving(state().statistic_count);
   for (std::size_t k = 0; k < state().parameter_specs.size(); ++k) {
     const ParameterSpec& spec = state().parameter_specs[k];
-    const std::span<Scalar> values = part(parameters(), state().parameter_layout[k]).host();
-    fill_initial(spec, CounterRandom(seed, random_stream(RandomPurpose::kInitialValues, {k})), values);
+    fill_initial(spec, CounterRandom(seed, random_stream(RandomPurpose::kInitialValues, {k})),
+                 part(VectorView<Scalar>(values), state().parameter_layout[k]).host());
   }
   for (std::size_t k = 0; k < state().statistic_specs.size(); ++k) {
-    const std::span<Scalar> values = part(statistics(), state().statistic_layout[k]).host();
-    std::fill(values.begin(), values.end(), static_cast<Scalar>(state().statistic_specs[k].initial));
+    std::ranges::fill(part(VectorView<Scalar>(moving), state().statistic_layout[k]).host(),
+                      static_cast<Scalar>(state().statistic_specs[k].initial));
   }
-  std::ranges::fill(reducible().host(), Scalar{0});
+  state().set(values, moving);
+  clear(state().execution, reducible());
 }
 
 template <class Scalar>
@@ -231,9 +260,10 @@ template <class Scalar>
 void Model<Scalar>::move_statistics() {
   for (std::size_t k = 0; k < state().statistic_specs.size(); ++k) {
     const auto momentum = static_cast<Scalar>(state().statistic_specs[k].momentum);
-    const std::span<Scalar> moving = part(statistics(), state().statistic_layout[k]).host();
-    const std::span<Scalar> batch = part(batch_statistics(), state().statistic_layout[k]).host();
-    for (std::size_t i = 0; i < moving.size(); ++i) moving[i] += momentum * (batch[i] - moving[i]);
+    const NamedSpan& span = state().statistic_layout[k];
+    kernels_of<Scalar>(state().execution)
+        .approach(static_cast<std::int64_t>(span.count), momentum, batch_statistics().data() + span.first,
+                  statistics().data() + span.first);
   }
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "farandole/core/error.h"
+#include "kernels/kernels.h"
 #include "parameter_updates.h"
 
 namespace farandole::trainer {
@@ -40,8 +41,8 @@ OptimizerKind parse_optimizer(std::string_view text) {
 
 template <class Scalar>
 Optimizer<Scalar>::Optimizer(const OptimizerOptions& options, std::vector<NamedSpan> layout,
-                             std::size_t parameter_count)
-    : updates_(make_parameter_updates<Scalar>(options, std::move(layout), parameter_count)) {}
+                             std::size_t parameter_count, const Execution& execution)
+    : updates_(make_parameter_updates<Scalar>(options, std::move(layout), parameter_count, execution)) {}
 template <class Scalar>
 Optimizer<Scalar>::~Optimizer() = default;
 template <class Scalar>
@@ -55,7 +56,7 @@ void Optimizer<Scalar>::update(const Execution& execution, VectorView<Scalar> pa
 template <class Scalar>
 double Optimizer<Scalar>::gradient_norm(const Execution& execution, VectorView<const Scalar> gradients) const {
   execution.require(gradients.space(), "the gradient vector");
-  return updates_->gradient_norm(gradients.host());
+  return updates_->gradient_norm(execution, gradients);
 }
 template <class Scalar>
 std::vector<OptimizerState>& Optimizer<Scalar>::states() {
@@ -80,20 +81,10 @@ std::string Optimizer<Scalar>::rule_name() const {
 
 template <class Scalar>
 double global_norm(std::span<const Scalar> values) {
-  // Eight interleaved sums: one fixed order that still vectorises.
-  std::array<double, 8> sums{};
-  std::size_t i = 0;
-  for (; i + sums.size() <= values.size(); i += sums.size()) {
-    for (std::size_t lane = 0; lane < sums.size(); ++lane) {
-      const auto value = static_cast<double>(values[i + lane]);
-      sums[lane] += value * value;
-    }
-  }
-  for (; i < values.size(); ++i)
-    sums[i % sums.size()] += static_cast<double>(values[i]) * static_cast<double>(values[i]);
-  double sum = 0;
-  for (const double part : sums) sum += part;
-  return std::sqrt(sum);
+  double squares = 0;
+  Workspace unused;
+  host_kernels<Scalar>().add_squares(unused, static_cast<std::int64_t>(values.size()), values.data(), &squares);
+  return std::sqrt(squares);
 }
 
 double clipping_factor(double norm, double limit) {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "farandole/trainer/outputs.h"
-#include "graph_operations.h"
+#include "kernels/kernels.h"
 
 namespace farandole::trainer {
 
@@ -20,22 +20,23 @@ struct OutputCut {
   Columns target;  ///< where the output has no labels
 
   template <class Scalar>
-  void cut(const Tensor<Scalar>& outputs, Tensor<Scalar>& part) const {
+  void cut(const Execution& execution, const Tensor<Scalar>& outputs, Tensor<Scalar>& part) const {
     part.resize(outputs.samples(), shape);
-    copy_columns(outputs.samples(), outputs.data(), output, part.data(), {0, output.count, output.count});
+    kernels_of<Scalar>(execution).copy_columns(outputs.samples(), outputs.data(), output, part.data(),
+                                               {0, output.count, output.count});
   }
   /// Returns the labels, with their probabilities, or the output's targets; and the weights. The inputs are empty.
   /// @param targets  memory for the output's targets
   template <class Scalar>
-  BatchView<Scalar> cut(const BatchView<Scalar>& batch, Tensor<Scalar>& targets) const {
+  BatchView<Scalar> cut(const Execution& execution, const BatchView<Scalar>& batch, Tensor<Scalar>& targets) const {
     static const Tensor<Scalar> none;
     if (has_labels) {
       const bool probabilities = batch.targets_are_probabilities;
       return {none, batch.labels, probabilities ? batch.targets : none, batch.weights, probabilities};
     }
     targets.resize(batch.targets.samples(), shape);
-    copy_columns(batch.targets.samples(), batch.targets.data(), target, targets.data(),
-                 {0, target.count, target.count});
+    kernels_of<Scalar>(execution).copy_columns(batch.targets.samples(), batch.targets.data(), target, targets.data(),
+                                               {0, target.count, target.count});
     return {none, {}, targets, batch.weights, false};
   }
 };

@@ -93,12 +93,12 @@ class CombinedLoss final : public Loss<Scalar> {
     for (std::size_t k = 0; k < cuts_.size(); ++k) {
       const OutputCut& cut = cuts_[k];
       const double weight = losses_[k].weight;
-      cut.cut(outputs, part);
-      sum += weight * loss_sum(*losses_[k].loss, execution, part, cut.cut(batch, part_targets), scale * weight,
-                               gradient == nullptr ? nullptr : &part_gradient);
+      cut.cut(execution, outputs, part);
+      sum += weight * loss_sum(*losses_[k].loss, execution, part, cut.cut(execution, batch, part_targets),
+                               scale * weight, gradient == nullptr ? nullptr : &part_gradient);
       if (gradient == nullptr) continue;
-      copy_columns(outputs.samples(), part_gradient.data(), {0, cut.output.count, cut.output.count}, gradient->data(),
-                   cut.output);
+      kernels_of<Scalar>(execution).copy_columns(outputs.samples(), part_gradient.data(),
+                                                 {0, cut.output.count, cut.output.count}, gradient->data(), cut.output);
     }
     result.host().front() += sum;
   }
@@ -127,8 +127,8 @@ class OutputMetric final : public Metric<Scalar> {
   void add(const Execution& execution, const Tensor<Scalar>& outputs, const BatchView<Scalar>& batch,
            VectorView<double> sums) const override {
     Tensor<Scalar> part, part_targets;
-    cut_.cut(outputs, part);
-    metric_->add(execution, part, cut_.cut(batch, part_targets), sums);
+    cut_.cut(execution, outputs, part);
+    metric_->add(execution, part, cut_.cut(execution, batch, part_targets), sums);
   }
   double value(std::span<const double> sums) const override { return metric_->value(sums); }
 

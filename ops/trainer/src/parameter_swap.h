@@ -4,10 +4,9 @@
 
 #include <algorithm>
 #include <span>
-#include <vector>
 
 #include "farandole/core/buffer.h"
-#include "farandole/trainer/tensor.h"
+#include "kernels/kernels.h"
 
 namespace farandole::trainer {
 
@@ -26,19 +25,33 @@ void copy_average(BufferView average, std::span<Scalar> to) {
 template <class Scalar>
 class ParameterSwap {
  public:
-  /// @param average  as in copy_average; empty: nothing is put
-  ParameterSwap(VectorView<Scalar> parameters, BufferView average) : parameters_(parameters.host()) {
+  /// @param execution  where both lie; outlives this object   @param average  as in copy_average, on a device of the
+  /// model's type; empty: nothing is put
+  ParameterSwap(const Execution& execution, VectorView<Scalar> parameters, BufferView average)
+      : execution_(execution), parameters_(parameters) {
     if (average.count == 0) return;
-    saved_.assign(parameters_.begin(), parameters_.end());
-    copy_average(average, parameters_);
+    saved_ = allocate(execution.memory(), parameters.size(), dtype_of<Scalar>);
+    copy(parameters.data(), static_cast<Scalar*>(saved_.view().data));
+    if (average.dtype == dtype_of<Scalar>) {
+      copy(static_cast<const Scalar*>(average.data), parameters.data());
+    } else {
+      copy_average(average, parameters.host());
+    }
   }
-  ~ParameterSwap() { std::copy(saved_.begin(), saved_.end(), parameters_.begin()); }
+  ~ParameterSwap() {
+    if (saved_.count() > 0) copy(static_cast<const Scalar*>(saved_.view().data), parameters_.data());
+  }
   ParameterSwap(const ParameterSwap&) = delete;
   ParameterSwap& operator=(const ParameterSwap&) = delete;
 
  private:
-  const std::span<Scalar> parameters_;
-  std::vector<Scalar> saved_;
+  void copy(const Scalar* from, Scalar* to) const {
+    kernels_of<Scalar>(execution_).copy(static_cast<std::int64_t>(parameters_.size()), from, to);
+  }
+
+  const Execution& execution_;
+  const VectorView<Scalar> parameters_;
+  Buffer saved_;
 };
 
 }  // namespace farandole::trainer

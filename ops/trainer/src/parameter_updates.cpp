@@ -12,6 +12,8 @@
 #include <utility>
 
 #include "farandole/core/error.h"
+#include "kernels/kernels.h"
+#include "kernels/transfer.h"
 
 namespace farandole::trainer {
 namespace {
@@ -60,17 +62,24 @@ VectorView<T> view_of(OptimizerState& state) {
   return {state.values.as<T>(), state.values.count(), state.values.space()};
 }
 
+template <class T>
+std::int64_t size_of(const VectorView<T>& view) {
+  return static_cast<std::int64_t>(view.size());
+}
+
 /// `Master` is the type of the master values; the same type as Scalar: the parameters themselves.
 template <class Scalar, class Master>
 class UpdatesOfMaster final : public ParameterUpdates<Scalar> {
  public:
-  UpdatesOfMaster(const OptimizerOptions& options, std::vector<NamedSpan> layout, std::size_t parameter_count)
+  UpdatesOfMaster(const OptimizerOptions& options, std::vector<NamedSpan> layout, std::size_t parameter_count,
+                  const Execution& execution)
       : ParameterUpdates<Scalar>(options, std::move(layout), parameter_count),
         rule_(make_update_rule<Master>(options)) {
+    check_memory(execution.space());
     const std::vector<std::string> of_rule = rule_->states();
     check_states(rule_->name(), of_rule);
     const auto add = [&](const std::string& state) {
-      states_.push_back({state, Buffer(parameter_count, dtype_of<Master>)});
+      states_.push_back({state, allocate_zeros(execution, parameter_count, dtype_of<Master>)});
     };
     for (const std::string& state : of_rule) add(state);
     states_of_rule_ = states_.size();
@@ -86,13 +95,12 @@ class UpdatesOfMaster final : public ParameterUpdates<Scalar> {
     check_vectors(execution, parameters, gradients);
     Workspace::Scope scope(execution.workspace());
     const VectorView<double> scale = scope.take<double>(1);
-    scale.host().front() = scale_of(gradients, step);
+    set_scale(execution, gradients, step, scale);
     const Execution own = execution.with(precision());
     const VectorView<Master> values = masters(parameters);
     const VectorView<Master> averages = options_.ema_decay > 0 ? view_of<Master>(states_.back()) : VectorView<Master>{};
-    if (!averages.empty() && step.training_step == 0) {
-      std::copy(values.host().begin(), values.host().end(), averages.host().begin());
-    }
+    const Kernels<Master>& kernels = kernels_of<Master>(execution);
+    if (!averages.empty() && step.training_step == 0) kernels.copy(size_of(values), values.data(), averages.data());
     std::vector<VectorView<Master>> states(states_of_rule_);
     for (const Member& member : members_) {
       if (!member.trainable) continue;
@@ -106,7 +114,10 @@ class UpdatesOfMaster final : public ParameterUpdates<Scalar> {
                      .weight_decay = member.weight_decay,
                      .training_step = step.training_step,
                      .gradient_scale = scale});
-      if (!averages.empty()) move_average(part(averages).host(), part(values).host());
+      if (!averages.empty()) {
+        kernels.move_average(size_of(part(values)), static_cast<Master>(options_.ema_decay),
+                             static_cast<Master>(1 - options_.ema_decay), part(values).data(), part(averages).data());
+      }
       if constexpr (kHasMasters) convert(part(values).host(), part(parameters).host());
     }
   }
@@ -128,14 +139,32 @@ class UpdatesOfMaster final : public ParameterUpdates<Scalar> {
                                       count_, parameters.size(), gradients.size()));
   }
 
-  /// The factor on every gradient, with clipping.
-  double scale_of(VectorView<const Scalar> gradients, const UpdateStep& step) const {
+  void check_memory(MemorySpace space) const {
+    if (space.is_host()) return;
+    if (kHasMasters) {
+      throw Unsupported(
+          fmt::format("master values of {} for a model of {} are computed in host memory only; leave "
+                      "OptimizerOptions::master empty on devices",
+                      farandole::name(dtype_of<Master>), farandole::name(dtype_of<Scalar>)));
+    }
+    if (rule_->computes_on_devices()) return;
+    throw Unsupported(
+        fmt::format("the optimizer '{}' computes in host memory only; to train on devices, override "
+                    "UpdateRule::computes_on_devices and enqueue the update in the execution's stream",
+                    rule_->name()));
+  }
+
+  /// Sets the factor on every gradient, with clipping.
+  void set_scale(const Execution& execution, VectorView<const Scalar> gradients, const UpdateStep& step,
+                 VectorView<double> scale) const {
     if (!(step.clip_norm >= 0)) {
       throw InvalidArgument(fmt::format("a clipping norm of {}; it must be at least 0", step.clip_norm));
     }
-    if (step.clip_norm == 0) return step.gradient_scale;
-    const double norm = std::abs(step.gradient_scale) * this->gradient_norm(gradients.host());
-    return step.gradient_scale * clipping_factor(norm, step.clip_norm);
+    Workspace::Scope scope(execution.workspace());
+    const VectorView<double> squares = scope.take<double>(1);
+    if (step.clip_norm > 0) this->sum_squares(execution, gradients, squares);
+    kernels_of<Scalar>(execution).set_gradient_scale(step.gradient_scale, {step.clip_norm, squares.data()},
+                                                     scale.data());
   }
 
   /// Returns the master values. A value whose rounding is not the parameter follows the parameter, which the program
@@ -167,11 +196,6 @@ class UpdatesOfMaster final : public ParameterUpdates<Scalar> {
   template <class From, class To>
   static void convert(std::span<From> from, std::span<To> to) {
     for (std::size_t i = 0; i < to.size(); ++i) to[i] = static_cast<To>(from[i]);
-  }
-
-  void move_average(std::span<Master> average, std::span<const Master> values) const {
-    const auto keep = static_cast<Master>(options_.ema_decay), add = static_cast<Master>(1 - options_.ema_decay);
-    for (std::size_t i = 0; i < average.size(); ++i) average[i] = keep * average[i] + add * values[i];
   }
 
   std::unique_ptr<UpdateRule<Master>> rule_;
@@ -207,29 +231,41 @@ void ParameterUpdates<Scalar>::add_member(NamedSpan span) {
 }
 
 template <class Scalar>
-double ParameterUpdates<Scalar>::gradient_norm(std::span<const Scalar> gradients) const {
+void ParameterUpdates<Scalar>::sum_squares(const Execution& execution, VectorView<const Scalar> gradients,
+                                           VectorView<double> sum) const {
+  const Kernels<Scalar>& kernels = kernels_of<Scalar>(execution);
+  clear(execution, sum);
   const auto is_trainable = [](const Member& member) { return member.trainable; };
-  if (std::all_of(members_.begin(), members_.end(), is_trainable)) return global_norm<Scalar>(gradients);
-  double squares = 0;
+  if (std::all_of(members_.begin(), members_.end(), is_trainable)) {
+    return kernels.add_squares(execution.workspace(), size_of(gradients), gradients.data(), sum.data());
+  }
   for (const Member& member : members_) {
     if (!member.trainable) continue;
-    const double norm = global_norm<Scalar>(gradients.subspan(member.span.first, member.span.count));
-    squares += norm * norm;
+    kernels.add_squares(execution.workspace(), static_cast<std::int64_t>(member.span.count),
+                        gradients.data() + member.span.first, sum.data());
   }
-  return std::sqrt(squares);
+}
+
+template <class Scalar>
+double ParameterUpdates<Scalar>::gradient_norm(const Execution& execution, VectorView<const Scalar> gradients) const {
+  Workspace::Scope scope(execution.workspace());
+  const VectorView<double> squares = scope.take<double>(1);
+  sum_squares(execution, gradients, squares);
+  return std::sqrt(to_host<double>(execution, squares).front());
 }
 
 template <class Scalar>
 std::unique_ptr<ParameterUpdates<Scalar>> make_parameter_updates(const OptimizerOptions& options,
                                                                  std::vector<NamedSpan> layout,
-                                                                 std::size_t parameter_count) {
+                                                                 std::size_t parameter_count,
+                                                                 const Execution& execution) {
   const DType own = dtype_of<Scalar>, master = options.master.value_or(own);
   if (master == own) {
-    return std::make_unique<UpdatesOfMaster<Scalar, Scalar>>(options, std::move(layout), parameter_count);
+    return std::make_unique<UpdatesOfMaster<Scalar, Scalar>>(options, std::move(layout), parameter_count, execution);
   }
   if constexpr (std::is_same_v<Scalar, float>) {
     if (master == DType::kF64) {
-      return std::make_unique<UpdatesOfMaster<float, double>>(options, std::move(layout), parameter_count);
+      return std::make_unique<UpdatesOfMaster<float, double>>(options, std::move(layout), parameter_count, execution);
     }
   }
   throw InvalidArgument(fmt::format("the optimizer's master values cannot be {} for a model of {}; choose {}",
@@ -240,8 +276,10 @@ std::unique_ptr<ParameterUpdates<Scalar>> make_parameter_updates(const Optimizer
 template class ParameterUpdates<float>;
 template class ParameterUpdates<double>;
 template std::unique_ptr<ParameterUpdates<float>> make_parameter_updates(const OptimizerOptions&,
-                                                                         std::vector<NamedSpan>, std::size_t);
+                                                                         std::vector<NamedSpan>, std::size_t,
+                                                                         const Execution&);
 template std::unique_ptr<ParameterUpdates<double>> make_parameter_updates(const OptimizerOptions&,
-                                                                          std::vector<NamedSpan>, std::size_t);
+                                                                          std::vector<NamedSpan>, std::size_t,
+                                                                          const Execution&);
 
 }  // namespace farandole::trainer

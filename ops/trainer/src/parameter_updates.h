@@ -24,7 +24,7 @@ class ParameterUpdates {
                       const UpdateStep& step) = 0;
   virtual Precision precision() const = 0;
   virtual std::string rule_name() const = 0;
-  double gradient_norm(std::span<const Scalar> gradients) const;
+  double gradient_norm(const Execution& execution, VectorView<const Scalar> gradients) const;
   std::vector<OptimizerState>& states() { return states_; }
   const OptimizerOptions& options() const { return options_; }
 
@@ -36,6 +36,9 @@ class ParameterUpdates {
     bool trainable;
   };
 
+  /// Sets `*sum`, in the memory of the execution, to the sum of the squares of all gradients that are not frozen.
+  void sum_squares(const Execution& execution, VectorView<const Scalar> gradients, VectorView<double> sum) const;
+
   const OptimizerOptions options_;
   const std::size_t count_;  // of all parameters
   std::vector<Member> members_;
@@ -45,10 +48,11 @@ class ParameterUpdates {
   void add_member(NamedSpan span);
 };
 
-/// @throws InvalidArgument  as the constructor of Optimizer
+/// @throws InvalidArgument, Unsupported  as the constructor of Optimizer
 template <class Scalar>
 std::unique_ptr<ParameterUpdates<Scalar>> make_parameter_updates(const OptimizerOptions& options,
                                                                  std::vector<NamedSpan> layout,
-                                                                 std::size_t parameter_count);
+                                                                 std::size_t parameter_count,
+                                                                 const Execution& execution);
 
 }  // namespace farandole::trainer

@@ -1,35 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Philox 4x32-10. A block of four words belongs to (seed, stream, block number). `bits(counter)` is word counter % 4 of
-// block counter / 4; `below` takes complete blocks from the upper half of the block numbers, which `bits` never uses.
-// Source: Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3. SC 2011.
+// `bits(counter)` is word counter % 4 of Philox's block counter / 4; `below` takes complete blocks from the upper half
+// of the block numbers, which `bits` never uses.
 #include "farandole/trainer/random.h"
 
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <numbers>
 
+#include "philox.h"
+
 namespace farandole::trainer {
 namespace {
 
-using Block = std::array<std::uint32_t, 4>;
 constexpr std::uint64_t kUpperHalf = std::uint64_t{1} << 63;
-
-Block philox(std::uint64_t seed, std::uint64_t stream, std::uint64_t number) {
-  auto key_low = static_cast<std::uint32_t>(seed);
-  auto key_high = static_cast<std::uint32_t>(seed >> 32);
-  Block block{static_cast<std::uint32_t>(number), static_cast<std::uint32_t>(number >> 32),
-              static_cast<std::uint32_t>(stream), static_cast<std::uint32_t>(stream >> 32)};
-  for (int round = 0; round < 10; ++round) {
-    const std::uint64_t first = std::uint64_t{0xD2511F53} * block[0];
-    const std::uint64_t second = std::uint64_t{0xCD9E8D57} * block[2];
-    block = {static_cast<std::uint32_t>(second >> 32) ^ block[1] ^ key_low, static_cast<std::uint32_t>(second),
-             static_cast<std::uint32_t>(first >> 32) ^ block[3] ^ key_high, static_cast<std::uint32_t>(first)};
-    key_low += 0x9E3779B9;
-    key_high += 0xBB67AE85;
-  }
-  return block;
-}
 
 /// The finalizer of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
 std::uint64_t mix(std::uint64_t value) {
@@ -41,15 +24,15 @@ std::uint64_t mix(std::uint64_t value) {
 }  // namespace
 
 std::uint32_t CounterRandom::bits(std::uint64_t counter) const {
-  return philox(seed_, stream_, counter / 4)[counter % 4];
+  return philox(seed_, stream_, counter / 4).words[counter % 4];
 }
 
 void CounterRandom::bits(std::uint64_t first, std::span<std::uint32_t> out) const {
   std::size_t done = 0;
   while (done < out.size()) {
     const std::uint64_t counter = first + done;
-    const Block block = philox(seed_, stream_, counter / 4);
-    for (std::size_t word = counter % 4; word < 4 && done < out.size(); ++word) out[done++] = block[word];
+    const PhiloxBlock block = philox(seed_, stream_, counter / 4);
+    for (std::size_t word = counter % 4; word < 4 && done < out.size(); ++word) out[done++] = block.words[word];
   }
 }
 
@@ -59,8 +42,8 @@ double CounterRandom::normal(std::uint64_t counter) const {
 }
 
 std::uint64_t CounterRandom::below(std::uint64_t counter, std::uint64_t bound) const {
-  const Block block = philox(seed_, stream_, counter | kUpperHalf);
-  const std::uint64_t low = block[0], high = block[1];
+  const PhiloxBlock block = philox(seed_, stream_, counter | kUpperHalf);
+  const std::uint64_t low = block.words[0], high = block.words[1];
   // The upper half of the 128-bit product (high:low) * bound, from 32-bit words.
   const std::uint64_t bound_low = bound & 0xFFFFFFFF, bound_high = bound >> 32;
   const std::uint64_t middle = high * bound_low + (low * bound_low >> 32);

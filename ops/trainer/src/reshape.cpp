@@ -8,6 +8,7 @@
 
 #include "farandole/core/error.h"
 #include "farandole/trainer/layers.h"
+#include "kernels/kernels.h"
 #include "vectorized.h"
 
 namespace farandole::trainer {
@@ -30,13 +31,15 @@ class Reshape final : public Layer<Scalar> {
     }
     return *shape_;
   }
-  void forward(const Pass&, const Tensor<Scalar>& input, Tensor<Scalar>& output) override {
-    std::copy_n(input.data(), input.size(), output.data());
+  bool computes_on_devices() const override { return true; }
+
+  void forward(const Pass& pass, const Tensor<Scalar>& input, Tensor<Scalar>& output) override {
+    kernels_of<Scalar>(pass.execution).copy(input.size(), input.data(), output.data());
   }
-  void backward(const Pass&, const Tensor<Scalar>&, const Tensor<Scalar>&, const Tensor<Scalar>& output_gradient,
+  void backward(const Pass& pass, const Tensor<Scalar>&, const Tensor<Scalar>&, const Tensor<Scalar>& output_gradient,
                 Tensor<Scalar>* input_gradient) override {
     if (input_gradient == nullptr) return;
-    std::copy_n(output_gradient.data(), output_gradient.size(), input_gradient->data());
+    kernels_of<Scalar>(pass.execution).copy(output_gradient.size(), output_gradient.data(), input_gradient->data());
   }
 
  private:

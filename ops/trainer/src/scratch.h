@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small helpers of layers that compute in host memory.
+// Small helpers of layers.
 #pragma once
 
 #include <algorithm>
@@ -7,10 +7,11 @@
 #include <span>
 
 #include "farandole/trainer/layer.h"
+#include "kernels/kernels.h"
 
 namespace farandole::trainer {
 
-/// Scratch memory of zeros.
+/// Scratch memory of zeros, on the host.
 template <class T>
 std::span<T> take_zeros(Workspace::Scope& scope, std::size_t count) {
   const std::span<T> values = scope.take<T>(count).host();
@@ -20,8 +21,15 @@ std::span<T> take_zeros(Workspace::Scope& scope, std::size_t count) {
 
 /// Sets all gradients of a layer to 0, as after a batch without samples.
 template <class Scalar>
+void clear_gradients(const Kernels<Scalar>& kernels, const LayerMemory<Scalar>& memory) {
+  for (const VectorView<Scalar>& gradient : memory.gradients) {
+    kernels.clear(static_cast<std::int64_t>(gradient.size()), gradient.data());
+  }
+}
+/// As above, in host memory.
+template <class Scalar>
 void clear_gradients(const LayerMemory<Scalar>& memory) {
-  for (const VectorView<Scalar>& gradient : memory.gradients) std::ranges::fill(gradient.host(), Scalar{0});
+  clear_gradients(host_kernels<Scalar>(), memory);
 }
 
 }  // namespace farandole::trainer

@@ -146,7 +146,7 @@ void add_layout(std::vector<SharedFact>& facts, const char* kind, const std::vec
 
 std::vector<SharedFact> facts_of(const TrainerOptions& options) {
   const auto& [global_batch, epochs, max_steps, optimizer, learning_rate, clip_norm, accumulate, seed, initialize,
-               deterministic, micro_batches, synchronized_layers, averaging, kernel_threads, evaluate_every,
+               deterministic, micro_batches, synchronized_layers, averaging, device, kernel_threads, evaluate_every,
                evaluation_batch, evaluate_with_ema, check_every, compare_every, checkpoints, data, monitor,
                before_epoch, before_step, on_step, on_epoch, before_checkpoint, on_checkpoint, stop_requested] =
       options;
@@ -158,6 +158,7 @@ std::vector<SharedFact> facts_of(const TrainerOptions& options) {
   group.add("global_batch", global_batch);
   group.add("epochs", epochs);
   group.add("max_steps", max_steps);
+  group.add("device", std::string(name(device)));
   add_options(facts, optimizer);
   add_options(facts, learning_rate);
   group.add("clip_norm", clip_norm);

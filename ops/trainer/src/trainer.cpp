@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "farandole/trainer/trainer.h"
 
+#include <fmt/format.h>
+
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "batch_plan.h"
 #include "farandole/collectives/agreement.h"
 #include "kernel_threads.h"
+#include "kernels/device_choice.h"
+#include "kernels/transfer.h"
 #include "metric_sums.h"
 #include "parameter_swap.h"
 #include "shared_facts.h"
@@ -17,6 +23,20 @@ namespace {
 
 void append(std::vector<SharedFact>& facts, const std::vector<SharedFact>& more) {
   facts.insert(facts.end(), more.begin(), more.end());
+}
+
+/// @throws Unsupported  the loss or a metric computes in host memory only
+template <class Scalar>
+void require_device_forms(const Loss<Scalar>& loss, const std::vector<MetricPointer<Scalar>>& metrics) {
+  const auto require = [](bool computes, const char* what, const std::string& name) {
+    if (computes) return;
+    throw Unsupported(
+        fmt::format("the {} '{}' computes in host memory only. Train on the CPU; a {} of your own overrides "
+                    "computes_on_devices, and enqueues its work in the stream of its execution",
+                    what, name, what));
+  };
+  require(loss.computes_on_devices(), "loss", loss.name());
+  for (const auto& metric : metrics) require(metric->computes_on_devices(), "metric", metric->name());
 }
 
 }  // namespace
@@ -62,6 +82,10 @@ Trainer<Scalar>::Trainer(Communicator communicator, Model<Scalar> model, std::sh
     const Optimizer<Scalar> checked(options.optimizer, model.parameter_layout(), 0);
     if (auto of_replica = training->for_replica()) training = std::move(of_replica);
   });
+  options.device = chosen_device(communicator, options, model);
+  if (options.device == ComputeDevice::kCuda) {
+    agree(communicator, [&] { require_device_forms(*loss, metrics); });
+  }
   state_ = std::make_unique<State>(std::move(communicator), std::move(model), std::move(training), std::move(test),
                                    std::move(options), std::move(loss), std::move(metrics), shards);
 }
@@ -120,6 +144,10 @@ Model<Scalar>& Trainer<Scalar>::model() {
 template <class Scalar>
 std::vector<Scalar> Trainer<Scalar>::averaged_parameters() const {
   const BufferView average = state().optimizer.average();
+  const Execution& execution = state().model.execution();
+  if (!execution.space().is_host()) {
+    return to_host<Scalar>(execution, {static_cast<const Scalar*>(average.data), average.count, average.space});
+  }
   std::vector<Scalar> values(average.count);
   copy_average<Scalar>(average, values);
   return values;

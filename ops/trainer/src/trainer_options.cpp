@@ -58,6 +58,13 @@ void check_deterministic(const TrainerOptions& options, int replicas) {
   }
 }
 
+void check_device(const TrainerOptions& options) {
+  if (options.device == ComputeDevice::kCpu) return;
+  if (options.deterministic && options.device == ComputeDevice::kCuda) {
+    throw Unsupported("deterministic mode computes on the CPU; choose the device cpu, or leave deterministic mode");
+  }
+}
+
 void check_batches(const TrainerOptions& options, const TrainingFacts& facts) {
   at_least("the global batch", options.global_batch, 1);
   at_least("accumulation", options.accumulate, 1);
@@ -118,6 +125,25 @@ void check_checkpoints(const CheckpointOptions& checkpoints) {
 
 }  // namespace
 
+std::string_view name(ComputeDevice device) {
+  switch (device) {
+    case ComputeDevice::kCpu:
+      return "cpu";
+    case ComputeDevice::kCuda:
+      return "cuda";
+    case ComputeDevice::kAuto:
+      return "auto";
+  }
+  throw InternalError("a compute device without a name");
+}
+
+ComputeDevice parse_compute_device(std::string_view text) {
+  for (const ComputeDevice device : {ComputeDevice::kCpu, ComputeDevice::kCuda, ComputeDevice::kAuto}) {
+    if (text == name(device)) return device;
+  }
+  throw InvalidArgument(fmt::format("there is no device '{}'; choose cpu, cuda or auto", text));
+}
+
 void check_data(const Dataset& data, const std::string& what, const Shape& model_input) {
   if (data.shape() == model_input) return;
   throw InvalidArgument(fmt::format("the model takes samples of shape {}, but those of {} are {}",
@@ -136,6 +162,7 @@ void check_same_classes(const Dataset& training, const Dataset& data, const std:
 }
 
 void check(const TrainerOptions& options, const TrainingFacts& facts) {
+  check_device(options);
   at_least("the number of epochs", options.epochs, 1);
   at_least("the limit of training steps", options.max_steps, 0);
   at_least("the distance between evaluations", options.evaluate_every, 0);

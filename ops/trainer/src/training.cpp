@@ -12,16 +12,28 @@
 #include "farandole/internal/communicator_access.h"
 #include "farandole/internal/endpoint.h"
 #include "kernel_threads.h"
+#include "kernels/device_execution.h"
+#include "kernels/transfer.h"
 #include "mirror.h"
 
 namespace farandole::trainer {
 namespace {
 
-/// Moves the gradients to a window (memory that all ranks of the host have mapped), so that collectives need no copies.
+/// Moves the model to where it computes, and the gradients to memory from which collectives need no copies: in host
+/// memory a window, which all ranks of the host have mapped. Collective.
 template <class Scalar>
-Model<Scalar> with_gradients_in_windows(Model<Scalar> model, Communicator& communicator) {
-  model.place_reducible([&](std::size_t count, DType dtype) { return communicator.allocate(count, dtype); });
+Model<Scalar> placed(Model<Scalar> model, Communicator& communicator, ComputeDevice device) {
+  if (device == ComputeDevice::kCuda) agree(communicator, [&] { model.move_to(device_execution(communicator)); });
+  const MemorySpace space = model.execution().space();
+  model.place_reducible([&](std::size_t count, DType dtype) { return communicator.allocate(count, dtype, space); });
   return model;
+}
+
+template <class Scalar>
+std::uint32_t checksum_of(const Execution& execution, VectorView<Scalar> values) {
+  if (execution.space().is_host()) return checksum(std::as_bytes(values.host()));
+  const std::vector<Scalar> copy = to_host<Scalar>(execution, values);
+  return checksum(std::as_bytes(std::span(copy)));
 }
 
 }  // namespace
@@ -32,14 +44,14 @@ Training<Scalar>::Training(Communicator world, Model<Scalar> network, std::share
                            LossPointer<Scalar> wanted_loss, std::vector<MetricPointer<Scalar>> wanted_metrics,
                            const std::vector<std::int64_t>& shards)
     : communicator(std::move(world)),
-      model(with_gradients_in_windows(std::move(network), communicator)),
+      model(placed(std::move(network), communicator, wanted.device)),
       training(std::move(training_data)),
       test(std::move(test_data)),
       options(std::move(wanted)),
       loss(std::move(wanted_loss)),
       metrics(std::move(wanted_metrics), model.output_shape()),
       loader(*training, options.data, {options, *training, shards, communicator.rank(), communicator.size()}),
-      optimizer(options.optimizer, model.parameter_layout(), model.parameters().size()),
+      optimizer(options.optimizer, model.parameter_layout(), model.parameters().size(), model.execution()),
       rate(communicator, options, test != nullptr, loader.batches_per_epoch(), total_steps(), last_step()),
       monitor(options, test != nullptr),
       checkpoints(communicator, model, optimizer, options, loader.plan(), test != nullptr),
@@ -270,8 +282,8 @@ bool Training<Scalar>::agree_to_stop() {
 
 template <class Scalar>
 std::uint32_t Training<Scalar>::check_replicas() {
-  const std::uint32_t parameters = checksum(std::as_bytes(model.parameters().host()));
-  if (options.averaging) check_mirrored(communicator, parameters, checksum(std::as_bytes(model.statistics().host())));
+  const std::uint32_t parameters = checksum_of(model.execution(), model.parameters());
+  if (options.averaging) check_mirrored(communicator, parameters, checksum_of(model.execution(), model.statistics()));
   return parameters;
 }
 
@@ -300,7 +312,7 @@ EpochReport Training<Scalar>::make_report(const EpochTotals& totals, bool compar
 template <class Scalar>
 ParameterSwap<Scalar> Training<Scalar>::parameters_to_evaluate() {
   const bool swaps = options.evaluate_with_ema && steps_done > 0;
-  return {model.parameters(), swaps ? optimizer.average() : BufferView{}};
+  return {model.execution(), model.parameters(), swaps ? optimizer.average() : BufferView{}};
 }
 
 template <class Scalar>

@@ -7,6 +7,7 @@
 #include <array>
 
 #include "farandole/collectives/agreement.h"
+#include "kernels/transfer.h"
 #include "model_tensors.h"
 #include "option_texts.h"
 #include "shared_facts.h"
@@ -89,10 +90,40 @@ TrainingCheckpoints<Scalar>::TrainingCheckpoints(Communicator& communicator, Mod
       must_match_(options_to_match(options, optimizer.rule_name(), optimizer.precision(), plan)),
       may_change_(options_that_may_change(options, communicator.size(), has_test)) {
   if (!options.checkpoints.directory.empty()) store_.emplace(options.checkpoints.directory, options.checkpoints.keep);
-  model_tensors_ = tensors_of(model);
-  for (OptimizerState& state : optimizer.states()) {
-    append_tensors(optimizer_tensors_, model.parameter_layout(), state.values.view(), "." + state.name);
+  std::vector<BufferView> vectors;
+  for_each_vector([&](BufferView vector) { vectors.push_back(vector); });
+  if (!model.execution().space().is_host()) {
+    for (BufferView& vector : vectors) {
+      copies_.emplace_back(vector.count, vector.dtype);
+      vector = copies_.back().view();
+    }
   }
+  append_tensors(model_tensors_, model.parameter_layout(), vectors[0]);
+  append_tensors(model_tensors_, model.statistic_layout(), vectors[1]);
+  for (std::size_t k = 0; k < optimizer.states().size(); ++k) {
+    append_tensors(optimizer_tensors_, model.parameter_layout(), vectors[2 + k], "." + optimizer.states()[k].name);
+  }
+}
+
+template <class Scalar>
+void TrainingCheckpoints<Scalar>::for_each_vector(const std::function<void(BufferView)>& use) {
+  use(model_.parameters());
+  use(model_.statistics());
+  for (OptimizerState& state : optimizer_.states()) use(state.values.view());
+}
+
+template <class Scalar>
+void TrainingCheckpoints<Scalar>::copy_from_device() {
+  auto copy = copies_.begin();
+  if (copies_.empty()) return;
+  for_each_vector([&](BufferView vector) { copy_now(model_.execution(), (copy++)->view(), vector); });
+}
+
+template <class Scalar>
+void TrainingCheckpoints<Scalar>::copy_to_device() {
+  auto copy = copies_.begin();
+  if (copies_.empty()) return;
+  for_each_vector([&](BufferView vector) { copy_now(model_.execution(), vector, (copy++)->view()); });
 }
 
 template <class Scalar>
@@ -141,6 +172,7 @@ void TrainingCheckpoints<Scalar>::read(CheckpointState& state) {
   if (resume_) {
     LoadedCheckpoint loaded =
         store_->load_newest(must_match_, model_tensors_, optimizer_tensors_, model_.description());
+    copy_to_device();
     state = std::move(loaded.state);
     resumed_from_ = std::move(loaded.path);
     changed_options_ = compare(state.other_options, may_change_);
@@ -164,6 +196,7 @@ void TrainingCheckpoints<Scalar>::save(CheckpointState state) {
   state.model = model_.description();
   agree(communicator_, [&] {
     if (communicator_.rank() != 0) return;
+    copy_from_device();
     store_->save(state, model_tensors_, optimizer_tensors_);
     if (is_best(state)) store_->mark_best(state.training_step);
   });

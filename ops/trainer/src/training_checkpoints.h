@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -39,6 +40,11 @@ class TrainingCheckpoints {
 
  private:
   void read(CheckpointState& state);
+  /// On a device, copies the values from there to `copies_`, or back; in host memory does nothing.
+  void copy_from_device();
+  void copy_to_device();
+  /// Calls use(vector of the model or the optimizer) for each vector that a checkpoint holds, in a fixed order.
+  void for_each_vector(const std::function<void(BufferView)>& use);
   bool is_best(const CheckpointState& state) const {
     return keeps_best_ && state.monitor && state.monitor->best_step == state.training_step;
   }
@@ -50,7 +56,8 @@ class TrainingCheckpoints {
   const bool resume_, keeps_best_;
   OptionTexts must_match_, may_change_;
   std::vector<std::string> changed_options_;
-  std::vector<CheckpointTensor> model_tensors_, optimizer_tensors_;
+  std::vector<Buffer> copies_;                                       // on a device: host memory for each vector
+  std::vector<CheckpointTensor> model_tensors_, optimizer_tensors_;  // views in host memory
   std::filesystem::path resumed_from_;
   std::int64_t last_saved_ = -1;  // training step
 };

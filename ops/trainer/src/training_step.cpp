@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "farandole/internal/deadline.h"
+#include "kernels/transfer.h"
 #include "program_code.h"
 
 namespace farandole::trainer {
@@ -16,13 +17,6 @@ namespace {
 
 // Layout of the sums of a training step.
 constexpr std::size_t kLoss = 0, kSamples = 1, kMetrics = 2;
-
-template <class Scalar>
-void add(VectorView<Scalar> sum, std::span<const Scalar> more) {
-  Scalar* to = sum.host().data();
-  const Scalar* from = more.data();
-  for (std::size_t i = 0; i < sum.size(); ++i) to[i] += from[i];
-}
 
 template <class Scalar>
 bool is_finite(const Tensor<Scalar>& tensor, std::int64_t sample) {
@@ -43,7 +37,9 @@ TrainingStep<Scalar>::TrainingStep(Communicator& communicator, Model<Scalar>& mo
       metrics_(metrics),
       source_(source),
       options_(options),
-      reducing_(options.averaging && communicator.size() > 1) {
+      reducing_(options.averaging && communicator.size() > 1),
+      output_gradient_(model.execution().memory()),
+      placed_(model.execution()) {
   if (reducing_ && !options.deterministic) make_averager();
   pass_.seed = options.seed;
   if (options.synchronized_layers) pass_.replicas = &communicator_;
@@ -58,7 +54,8 @@ void TrainingStep<Scalar>::make_averager() {
   // The averager reduces the last entry first, and the batch statistics are known before any gradient.
   if (!model_.batch_statistics().empty()) spans.push_back({model_.batch_statistics(), "batch statistics"});
   // The averager needs a communicator of its own: layers that synchronise use the other communicator during backward.
-  averager_.emplace(communicator_.duplicate(), std::move(spans), GradientOptions{.op = ReduceOp::kSum});
+  averager_.emplace(communicator_.duplicate(), std::move(spans),
+                    GradientOptions{.op = ReduceOp::kSum, .stream = model_.execution().stream()});
 }
 
 template <class Scalar>
@@ -68,6 +65,7 @@ void TrainingStep<Scalar>::run(std::int64_t training_step) {
   drop_from(training_step);
   if (kept_.size() == checked_) not_finite_.reset();
   sums_.assign(kMetrics + metrics_.size(), 0);
+  if (on_device()) clear(model_.execution(), sums());
   const StepSamples samples = source_.samples(training_step);
   source_.seek(training_step);
   options_.deterministic ? run_deterministic(samples) : run_overlapped(samples);
@@ -80,6 +78,7 @@ StepVotes TrainingStep<Scalar>::check(const StepVotes& votes) {
   const bool proposes = communicator_.rank() == 0 || !reducing_;
   results_.insert(results_.end(), {votes.stop ? 1.0 : 0.0, votes.checkpoint ? 1.0 : 0.0,
                                    proposes ? static_cast<double>(votes.next_check) : 0.0});
+  if (on_device()) fetch_device_sums();
   const std::span<double> to_add = std::span(results_).subspan(checked_ * sums_.size());
   if (reducing_) {
     const auto start = Clock::now();
@@ -93,6 +92,26 @@ StepVotes TrainingStep<Scalar>::check(const StepVotes& votes) {
   results_.resize(results_.size() - 3);
   checked_ = kept_.size();
   return all;
+}
+
+template <class Scalar>
+VectorView<double> TrainingStep<Scalar>::sums() {
+  if (!on_device()) return sums_;
+  if (device_sums_.count() == 0) {
+    const std::size_t rows =
+        std::min({kMaxRows, kMaxResults / sums_.size() + 1, static_cast<std::size_t>(options_.check_every)});
+    device_sums_ = allocate(model_.execution().memory(), rows * sums_.size(), DType::kF64);
+  }
+  return VectorView<double>(device_sums_.as<double>(), device_sums_.count(), device_sums_.space())
+      .subview(unchecked() * sums_.size(), sums_.size());
+}
+
+template <class Scalar>
+void TrainingStep<Scalar>::fetch_device_sums() {
+  const std::size_t count = unchecked() * sums_.size();
+  const auto fetched = to_host<double>(model_.execution(), {device_sums_.as<double>(), count, device_sums_.space()});
+  double* const to = results_.data() + checked_ * sums_.size();
+  for (std::size_t i = 0; i < count; ++i) to[i] += fetched[i];
 }
 
 template <class Scalar>
@@ -143,13 +162,13 @@ void TrainingStep<Scalar>::run_overlapped(const StepSamples& samples) {
     if (index + 1 == options_.accumulate) {
       backward_and_average(accumulated);
     } else {
-      model_.backward(pass_, micro_batch_->batch.inputs, output_gradient_);
+      model_.backward(pass_, batch_->inputs, output_gradient_);
       accumulate(!accumulated);
       accumulated = true;
     }
   }
   if (own == 0) {
-    std::ranges::fill(model_.reducible().host(), Scalar{0});
+    clear(model_.execution(), model_.reducible());
     if (averager_) averager_->ready_all();
   }
   if (averager_) {
@@ -172,28 +191,31 @@ std::string TrainingStep<Scalar>::find_not_finite(std::int64_t training_step) {
 }
 
 template <class Scalar>
-void TrainingStep<Scalar>::backward_and_average(bool add_accumulated) {
-  const std::size_t parameters = model_.gradients().size();
-  const std::span<const Scalar> accumulated(accumulated_);
-  if (add_accumulated) add(model_.batch_statistics(), accumulated.subspan(parameters));
+void TrainingStep<Scalar>::backward_and_average(bool has_accumulated) {
+  if (has_accumulated) add_accumulated(model_.gradients().size(), model_.batch_statistics().size());
   if (averager_ && !model_.batch_statistics().empty()) averager_->ready(model_.parameter_layout().size());
-  model_.backward(pass_, micro_batch_->batch.inputs, output_gradient_, [&](std::size_t index) {
+  model_.backward(pass_, batch_->inputs, output_gradient_, [&](std::size_t index) {
     const NamedSpan& span = model_.parameter_layout()[index];
-    if (add_accumulated) {
-      add(model_.gradients().subview(span.first, span.count), accumulated.subspan(span.first, span.count));
-    }
+    if (has_accumulated) add_accumulated(span.first, span.count);
     if (averager_) averager_->ready(index);
   });
 }
 
 template <class Scalar>
 void TrainingStep<Scalar>::accumulate(bool first) {
-  const std::span<const Scalar> values = model_.reducible().host();
-  if (first) {
-    accumulated_.assign(values.begin(), values.end());
-  } else {
-    add<Scalar>(accumulated_, values);
-  }
+  const VectorView<Scalar> values = model_.reducible();
+  const auto count = static_cast<std::int64_t>(values.size());
+  const Kernels<Scalar>& kernels = kernels_of<Scalar>(model_.execution());
+  if (accumulated_.count() == 0) accumulated_ = allocate(model_.execution().memory(), values.size(), dtype_of<Scalar>);
+  Scalar* const sum = accumulated_.as<Scalar>();
+  first ? kernels.copy(count, values.data(), sum) : kernels.add(count, sum, values.data(), sum);
+}
+
+template <class Scalar>
+void TrainingStep<Scalar>::add_accumulated(std::size_t first, std::size_t count) {
+  Scalar* const values = model_.reducible().data() + first;
+  kernels_of<Scalar>(model_.execution())
+      .add(static_cast<std::int64_t>(count), values, accumulated_.as<Scalar>() + first, values);
 }
 
 template <class Scalar>
@@ -205,7 +227,7 @@ void TrainingStep<Scalar>::run_deterministic(const StepSamples& samples) {
     std::fill(sums_.begin(), sums_.end(), 0.0);
     if (next_micro_batch() > 0) {
       forward(1.0 / static_cast<double>(samples.all));
-      model_.backward(pass_, micro_batch_->batch.inputs, output_gradient_);
+      model_.backward(pass_, batch_->inputs, output_gradient_);
     } else {
       std::ranges::fill(model_.reducible().host(), Scalar{0});
     }
@@ -227,21 +249,26 @@ std::int64_t TrainingStep<Scalar>::next_micro_batch() {
 
 template <class Scalar>
 void TrainingStep<Scalar>::forward(double scale) {
-  const Batch<Scalar>& batch = micro_batch_->batch;
+  const Execution& execution = model_.execution();
   pass_.first_sample = micro_batch_->part.first;
+  const VectorView<double> sums = this->sums();
   const Tensor<Scalar>* outputs = nullptr;
   call_program(communicator_, "a forward pass", [&] {
-    outputs = &model_.forward(pass_, batch.inputs);
-    const double loss = loss_sum(loss_, model_.execution(), *outputs, batch, scale, &output_gradient_);
-    if (!std::isfinite(loss)) note_not_finite();
-    sums_[kLoss] += loss;
+    batch_.emplace(placed_.place(micro_batch_->batch));
+    outputs = &model_.forward(pass_, batch_->inputs);
+    Workspace::Scope scope(execution.workspace());
+    const VectorView<double> loss = scope.take<double>(1);
+    clear(execution, loss);
+    loss_.evaluate(execution, *outputs, *batch_, scale, &output_gradient_, loss);
+    if (!on_device() && !std::isfinite(loss.host().front())) note_not_finite();
+    kernels_of<Scalar>(execution).add_doubles(1, loss.data(), sums.data() + kLoss);
   });
-  call_program(communicator_, "Metric::add", [&] {
-    metrics_.add(model_.execution(), *outputs, batch, VectorView<double>(sums_).subview(kMetrics, metrics_.size()));
-  });
+  call_program(communicator_, "Metric::add",
+               [&] { metrics_.add(execution, *outputs, *batch_, sums.subview(kMetrics, metrics_.size())); });
   sums_[kSamples] += static_cast<double>(micro_batch_->part.count);
   const auto weight = static_cast<Scalar>(static_cast<double>(micro_batch_->part.count) * scale);
-  for (Scalar& statistic : model_.batch_statistics().host()) statistic *= weight;
+  const VectorView<Scalar> statistics = model_.batch_statistics();
+  kernels_of<Scalar>(execution).scale(static_cast<std::int64_t>(statistics.size()), weight, statistics.data());
 }
 
 template <class Scalar>

@@ -12,6 +12,7 @@
 #include "farandole/gradients/gradient_averager.h"
 #include "farandole/trainer/trainer.h"
 #include "metric_sums.h"
+#include "placed_batch.h"
 #include "tree_sum.h"
 
 namespace farandole::trainer {
@@ -69,7 +70,10 @@ class TrainingStep {
   /// Keeps the times of the last training step beside its sums.
   void end(const StepTimes& times) { kept_.back().times = times; }
   /// True if the sums since the last check take so much memory that one is due. The same on all replicas.
-  bool is_check_due() const { return results_.size() + sums_.size() > kMaxResults; }
+  bool is_check_due() const {
+    return results_.size() + sums_.size() > kMaxResults ||
+           (device_sums_.count() > 0 && unchecked() * sums_.size() == device_sums_.count());
+  }
   /// Adds up the replicas' sums since the last check, and their votes. Collective; blocks.
   StepVotes check(const StepVotes& votes);
   /// Drops the results of the first checked training step whose loss is not a finite number, and of all after it.
@@ -87,6 +91,15 @@ class TrainingStep {
  private:
   /// 8 MiB, as many as the metrics of a training step may have.
   static constexpr std::size_t kMaxResults = std::size_t{1} << 20;
+  static constexpr std::size_t kMaxRows = 256;
+
+  bool on_device() const { return !model_.execution().space().is_host(); }
+  /// Number of training steps since the last check.
+  std::size_t unchecked() const { return kept_.size() - checked_; }
+  /// The sums of the training step at hand: on a device its row of `device_sums_`.
+  VectorView<double> sums();
+  /// Adds the sums that lie on the device to `results_`. Waits for the device.
+  void fetch_device_sums();
 
   // Both leave this replica's sums in `sums_`.
   void run_overlapped(const StepSamples& samples);
@@ -103,6 +116,8 @@ class TrainingStep {
   void backward_and_average(bool add_accumulated);
   /// Adds `reducible` to `accumulated_`. @param first  overwrite `accumulated_` instead
   void accumulate(bool first);
+  /// Adds a part of `accumulated_` to a part of `reducible`. @param first  place of both in their vectors
+  void add_accumulated(std::size_t first, std::size_t count);
   void make_averager();
 
   Communicator& communicator_;
@@ -125,8 +140,12 @@ class TrainingStep {
   };
   std::optional<NotFinite> not_finite_;
   Tensor<Scalar> output_gradient_;
-  std::vector<Scalar> accumulated_;  // laid out like model_.reducible()
-  std::vector<double> sums_;         // of a training step: loss, samples, metrics
+  PlacedBatch<Scalar> placed_;
+  std::optional<BatchView<Scalar>> batch_;  // the micro-batch, where the model computes
+  Buffer accumulated_;                      // laid out like model_.reducible(), in the same memory
+  std::vector<double> sums_;                // of a training step: loss, samples, metrics; on a device only the samples
+  /// On a device: the sums of each training step since the last check, kMaxRows of them at most, without the samples.
+  Buffer device_sums_;
 
   /// A training step whose results were not yet taken.
   struct Kept {

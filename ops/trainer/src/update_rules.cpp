@@ -7,49 +7,14 @@
 
 #include "farandole/core/error.h"
 #include "farandole/trainer/optimizer.h"
+#include "kernels/kernels.h"
 
 namespace farandole::trainer {
 namespace {
 
-// The loops below are memory-bound. Their pointers do not alias, so the compiler can vectorise the loops.
-
-template <class Scalar>
-struct SgdFactors {
-  Scalar rate, momentum, decay, scale;
-};
-
-template <class Scalar, bool kNesterov>
-void sgd(Scalar* __restrict parameter, const Scalar* __restrict gradient, Scalar* __restrict velocity,
-         std::size_t count, SgdFactors<Scalar> f) {
-  for (std::size_t i = 0; i < count; ++i) {
-    const Scalar g = gradient[i] * f.scale + f.decay * parameter[i];
-    const Scalar v = f.momentum * velocity[i] + g;
-    velocity[i] = v;
-    parameter[i] -= f.rate * (kNesterov ? g + f.momentum * v : v);
-  }
-}
-
-template <class Scalar>
-struct AdamFactors {
-  Scalar rate;  // lr / (1 - beta1^t)
-  Scalar beta1, beta2, epsilon;
-  Scalar correction;  // 1 / sqrt(1 - beta2^t)
-  Scalar decay;       // added to the gradient, times the parameter
-  Scalar shrink;      // factor on the parameter
-  Scalar scale;       // factor on the gradient
-};
-
-template <class Scalar>
-void adam(Scalar* __restrict parameter, const Scalar* __restrict gradient, Scalar* __restrict first,
-          Scalar* __restrict second, std::size_t count, AdamFactors<Scalar> f) {
-  for (std::size_t i = 0; i < count; ++i) {
-    const Scalar g = gradient[i] * f.scale + f.decay * parameter[i];
-    const Scalar m1 = f.beta1 * first[i] + (1 - f.beta1) * g;
-    const Scalar m2 = f.beta2 * second[i] + (1 - f.beta2) * g * g;
-    first[i] = m1;
-    second[i] = m2;
-    parameter[i] = f.shrink * parameter[i] - f.rate * m1 / (std::sqrt(m2) * f.correction + f.epsilon);
-  }
+/// @throws InvalidArgument  the values lie elsewhere than the execution
+void check_memory(const UpdateFacts& facts, MemorySpace space) {
+  facts.execution.require(space, "the vector of values");
 }
 
 template <class Scalar>
@@ -58,15 +23,13 @@ class Sgd : public UpdateRule<Scalar> {
   explicit Sgd(const OptimizerOptions& options) : momentum_(options.momentum), nesterov_(options.nesterov) {}
   std::string name() const override { return "sgd"; }
   std::vector<std::string> states() const override { return {"momentum"}; }
+  bool computes_on_devices() const override { return true; }
   void update(VectorView<Scalar> values, VectorView<const Scalar> gradients, std::span<const VectorView<Scalar>> states,
               const UpdateFacts& facts) override {
-    const auto number = [](double value) { return static_cast<Scalar>(value); };
-    const SgdFactors<Scalar> f{number(facts.learning_rate), number(momentum_), number(facts.weight_decay),
-                               number(facts.scale())};
-    Scalar *value = values.host().data(), *velocity = states[0].host().data();
-    const Scalar* gradient = gradients.host().data();
-    nesterov_ ? sgd<Scalar, true>(value, gradient, velocity, values.size(), f)
-              : sgd<Scalar, false>(value, gradient, velocity, values.size(), f);
+    check_memory(facts, values.space());
+    kernels_of<Scalar>(facts.execution)
+        .sgd({facts.learning_rate, momentum_, facts.weight_decay, nesterov_, facts.gradient_scale.data()},
+             static_cast<std::int64_t>(values.size()), gradients.data(), states[0].data(), values.data());
   }
 
  private:
@@ -81,6 +44,7 @@ class Adam : public UpdateRule<Scalar> {
       : beta1_(options.beta1), beta2_(options.beta2), epsilon_(options.epsilon) {}
   std::string name() const override { return "adam"; }
   std::vector<std::string> states() const override { return {"first_moment", "second_moment"}; }
+  bool computes_on_devices() const override { return true; }
   void update(VectorView<Scalar> values, VectorView<const Scalar> gradients, std::span<const VectorView<Scalar>> states,
               const UpdateFacts& facts) override {
     step(values, gradients, states, facts, {.decay = facts.weight_decay, .shrink = 1});
@@ -93,18 +57,19 @@ class Adam : public UpdateRule<Scalar> {
   };
   void step(VectorView<Scalar> values, VectorView<const Scalar> gradients, std::span<const VectorView<Scalar>> states,
             const UpdateFacts& facts, Decay decay) const {
-    const auto number = [](double value) { return static_cast<Scalar>(value); };
     const double t = static_cast<double>(facts.training_step) + 1;
-    const AdamFactors<Scalar> f{.rate = number(facts.learning_rate / (1 - std::pow(beta1_, t))),
-                                .beta1 = number(beta1_),
-                                .beta2 = number(beta2_),
-                                .epsilon = number(epsilon_),
-                                .correction = number(1 / std::sqrt(1 - std::pow(beta2_, t))),
-                                .decay = number(decay.decay),
-                                .shrink = number(decay.shrink),
-                                .scale = number(facts.scale())};
-    adam(values.host().data(), gradients.host().data(), states[0].host().data(), states[1].host().data(), values.size(),
-         f);
+    const AdamFactors factors{.rate = facts.learning_rate / (1 - std::pow(beta1_, t)),
+                              .beta1 = beta1_,
+                              .beta2 = beta2_,
+                              .epsilon = epsilon_,
+                              .correction = 1 / std::sqrt(1 - std::pow(beta2_, t)),
+                              .decay = decay.decay,
+                              .shrink = decay.shrink,
+                              .scale = facts.gradient_scale.data()};
+    check_memory(facts, values.space());
+    kernels_of<Scalar>(facts.execution)
+        .adam(factors, static_cast<std::int64_t>(values.size()), gradients.data(), states[0].data(), states[1].data(),
+              values.data());
   }
 
  private:

@@ -15,6 +15,7 @@
 #include "farandole/core/error.h"
 #include "farandole/internal/communicator_access.h"
 #include "farandole/internal/error_report.h"
+#include "farandole/sdk/device.h"
 #include "farandole/trainer/metric.h"
 #include "farandole/trainer/models.h"
 #include "farandole/trainer/strategy.h"
@@ -28,6 +29,13 @@
 namespace farandole::trainer {
 namespace {
 
+/// "the CPU", or "CUDA device 0 (NVIDIA H100 80GB HBM3)". @param space  where the model lies
+std::string describe_device(const Communicator& replica, MemorySpace space) {
+  if (space.is_host()) return "the CPU";
+  const DeviceInfo& info = device_runtime(internals(replica).settings()).runtime->open(space.ordinal).info();
+  return fmt::format("CUDA device {} ({})", info.ordinal, info.name);
+}
+
 template <class Scalar>
 std::string describe_start(const TrainCommand& command, const World& world, const Communicator& replica,
                            Trainer<Scalar>& trainer) {
@@ -36,6 +44,9 @@ std::string describe_start(const TrainCommand& command, const World& world, cons
       command.model, trainer.model().parameters().size(), command.double_precision ? "f64" : "f32", replica.size(),
       replica.size() == 1 ? "" : "s", replica.placement().host_count, replica.placement().host_count == 1 ? "" : "s",
       command.training.global_batch, internals(replica).transport(), world.backend_description());
+  if (command.training.device != ComputeDevice::kCpu) {
+    text += fmt::format(", computing on {}", describe_device(replica, trainer.model().execution().space()));
+  }
   if (command.training.deterministic) {
     text += fmt::format(", deterministic with {} micro-batches", command.training.micro_batches);
   }

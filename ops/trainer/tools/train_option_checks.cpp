@@ -118,6 +118,7 @@ void check_values(const RawOptions& raw, const TrainCommand& command) {
   check_choice("data", command.data.kind, kDataKinds);
   check_choice("precision", raw.precision, std::vector<std::string_view>{"f32", "f64"});
   check_choice("master-precision", raw.master, std::vector<std::string_view>{"model", "f64"});
+  check_choice("device", raw.device, std::vector<std::string_view>{"cpu", "cuda", "auto"});
   check_choice("optimizer", raw.optimizer, std::vector<std::string_view>{"sgd", "adam", "adamw"});
   check_choice("lr-schedule", raw.schedule, kSchedules);
   check_ranges(raw);

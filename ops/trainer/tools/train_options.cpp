@@ -88,6 +88,7 @@ void translate(const RawOptions& raw, TrainCommand& command) {
   training.seed = static_cast<std::uint64_t>(raw.seed);
   training.micro_batches = raw.micro_batches;
   training.clip_norm = raw.clip;
+  training.device = parse_compute_device(raw.device);
   training.kernel_threads = static_cast<int>(raw.threads);
   training.evaluate_every = raw.evaluate_every;
   training.optimizer.kind = parse_optimizer(raw.optimizer);
@@ -170,6 +171,8 @@ tools::Program describe_program(RawOptions& raw, TrainCommand& command) {
                            {"--np", "--replicas"},
                            {"--num-replicas", "--replicas"},
                            {"--dtype", "--precision"},
+                           {"--accelerator", "--device"},
+                           {"--gpus", "--replicas"},
                            {"--gradient-accumulation-steps", "--accumulate"},
                            {"--grad-clip", "--clip-norm"},
                            {"--max-grad-norm", "--clip-norm"}};

@@ -136,8 +136,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
   }
   const LaunchShape shape{{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes};
   if (!is_valid(shape) || parameters == nullptr || extra != nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const auto arguments = std::make_shared<cuda::LargestArguments>();
-  std::memcpy(arguments.get(), parameters[0], kernel->body.argument_bytes);
+  const auto arguments = std::make_shared<LaunchArguments>(arguments_at(kernel->body, parameters[0]));
   Item item{.call = "cuLaunchKernel"};
   if (!check_launch(*kernel, shape, *arguments, item.uses)) return CUDA_ERROR_INVALID_VALUE;
   translate_for_streams(*arguments);

@@ -73,11 +73,15 @@ void* own_library() {
 
 // KernelBody::run_thread of kernels with this capacity, whose arguments are a prefix of the largest arguments.
 template <int kCapacity>
-void run_thread(void* address, const cuda::LargestArguments& arguments) {
+void run_thread(void* address, const LaunchArguments& arguments) {
   using Arguments = cuda::KernelArguments<kCapacity>;
   Arguments own;
-  std::memcpy(&own, &arguments, sizeof own);
+  std::memcpy(&own, &std::get<cuda::LargestArguments>(arguments), sizeof own);
   reinterpret_cast<void (*)(Arguments)>(address)(own);
+}
+
+void run_thread_of_operation(void* address, const LaunchArguments& arguments) {
+  reinterpret_cast<void (*)(cuda::OperandArguments)>(address)(std::get<cuda::OperandArguments>(arguments));
 }
 
 template <std::size_t... kVariants>
@@ -92,6 +96,9 @@ std::optional<KernelBody> find_kernel(const std::string& name) {
   static void* const library = own_library();
   void* const address = library == nullptr ? nullptr : dlsym(library, name.c_str());
   if (address == nullptr) return std::nullopt;
+  if (name.starts_with(cuda::kOperandKernelPrefix)) {
+    return KernelBody{&run_thread_of_operation, address, 0, sizeof(cuda::OperandArguments)};
+  }
   return body_of(variant_of(name), address, std::make_index_sequence<cuda::kCapacities.size()>());
 }
 
@@ -102,16 +109,38 @@ Function::Function(Device& owner, std::string kernel_name, KernelBody kernel)
       body(kernel),
       element_bytes(element_bytes_of(name)) {}
 
-bool check_launch(const Function& function, const LaunchShape& shape, const cuda::LargestArguments& arguments,
-                  Uses& uses) {
+LaunchArguments arguments_at(const KernelBody& body, const void* from) {
+  if (body.capacity == 0) return *static_cast<const cuda::OperandArguments*>(from);
+  LaunchArguments arguments;
+  std::memcpy(&std::get<cuda::LargestArguments>(arguments), from, body.argument_bytes);
+  return arguments;
+}
+
+namespace {
+
+bool is_one_dimensional(const LaunchShape& shape, unsigned block_threads) {
+  return shape.block == std::array{block_threads, 1U, 1U} && shape.grid == std::array{shape.grid[0], 1U, 1U};
+}
+
+void report_shape(const Function& function, const LaunchShape& shape, unsigned block_threads) {
+  misuse("{}: a launch of {} blocks of {} threads; the kernels take one-dimensional grids and blocks of {} threads",
+         function.name, fmt::join(shape.grid, "x"), fmt::join(shape.block, "x"), block_threads);
+}
+
+bool add_uses(const Function& function, const std::vector<PartAccess>& accesses, Uses& uses) {
+  return std::all_of(accesses.begin(), accesses.end(), [&](const PartAccess& part) {
+    return uses.add(function.name.c_str(), function.device.ordinal, Reach::kDevice, part.access);
+  });
+}
+
+bool check_tasks(const Function& function, const LaunchShape& shape, const cuda::LargestArguments& arguments,
+                 Uses& uses) {
   if (arguments.task_count > function.body.capacity) {
     misuse("{}: {} tasks; a launch has up to {}", function.name, arguments.task_count, function.body.capacity);
     return false;
   }
-  if (arguments.task_count > 0 &&
-      (shape.block != std::array{cuda::kBlockThreads, 1U, 1U} || shape.grid != std::array{shape.grid[0], 1U, 1U})) {
-    misuse("{}: a launch of {} blocks of {} threads; the kernels take one-dimensional grids and blocks of {} threads",
-           function.name, fmt::join(shape.grid, "x"), fmt::join(shape.block, "x"), cuda::kBlockThreads);
+  if (arguments.task_count > 0 && !is_one_dimensional(shape, cuda::kBlockThreads)) {
+    report_shape(function, shape, cuda::kBlockThreads);
     return false;
   }
   std::vector<PartAccess> accesses;
@@ -122,18 +151,44 @@ bool check_launch(const Function& function, const LaunchShape& shape, const cuda
     accesses.push_back({{task.left, task.count * bytes[1], false, "left input"}, i});
     accesses.push_back({{task.right, task.count * bytes[2], false, "right input"}, i});
   }
-  const bool are_known = std::all_of(accesses.begin(), accesses.end(), [&](const PartAccess& part) {
-    return uses.add(function.name.c_str(), function.device.ordinal, Reach::kDevice, part.access);
-  });
-  if (!are_known) return false;
+  if (!add_uses(function, accesses, uses)) return false;
   const std::string conflict = first_conflict(accesses);
   if (!conflict.empty()) misuse("{}: tasks of one launch run at the same time, but {}", function.name, conflict);
   return conflict.empty();
 }
 
-void translate_for_streams(cuda::LargestArguments& arguments) {
-  for (unsigned i = 0; i < arguments.task_count; ++i) {
-    cuda::KernelTask& task = arguments.tasks[i].task;
+// An output may be the same array as an input, because each thread reads an element before it writes it.
+bool check_operation(const Function& function, const LaunchShape& shape, const cuda::OperandArguments& arguments,
+                     Uses& uses) {
+  if (!is_one_dimensional(shape, cuda::kOperandBlockThreads)) {
+    report_shape(function, shape, cuda::kOperandBlockThreads);
+    return false;
+  }
+  std::vector<PartAccess> accesses;
+  for (const cuda::Operand& operand : arguments.operands) {
+    accesses.push_back(
+        {{operand.address, operand.bytes, operand.is_output, operand.is_output ? "output" : "input"}, 0});
+  }
+  return add_uses(function, accesses, uses);
+}
+
+}  // namespace
+
+bool check_launch(const Function& function, const LaunchShape& shape, const LaunchArguments& arguments, Uses& uses) {
+  if (const auto* operation = std::get_if<cuda::OperandArguments>(&arguments)) {
+    return check_operation(function, shape, *operation, uses);
+  }
+  return check_tasks(function, shape, std::get<cuda::LargestArguments>(arguments), uses);
+}
+
+void translate_for_streams(LaunchArguments& arguments) {
+  if (auto* operation = std::get_if<cuda::OperandArguments>(&arguments)) {
+    for (cuda::Operand& operand : operation->operands) operand.address = stream_address(operand.address);
+    return;
+  }
+  auto& tasks = std::get<cuda::LargestArguments>(arguments);
+  for (unsigned i = 0; i < tasks.task_count; ++i) {
+    cuda::KernelTask& task = tasks.tasks[i].task;
     task.output = stream_address(task.output);
     task.left = stream_address(task.left);
     task.right = stream_address(task.right);
@@ -154,9 +209,9 @@ bool is_valid(const LaunchShape& shape) {
   return threads <= kMaxThreadsOfBlock && shape.shared_bytes <= kMaxSharedBytes;
 }
 
-void run_kernel(const KernelBody& body, const LaunchShape& shape, const cuda::LargestArguments& arguments,
-                Random& random) {
-  if (arguments.task_count == 0) return;  // however many threads there are
+void run_kernel(const KernelBody& body, const LaunchShape& shape, const LaunchArguments& arguments, Random& random) {
+  const auto* const tasks = std::get_if<cuda::LargestArguments>(&arguments);
+  if (tasks != nullptr && tasks->task_count == 0) return;  // however many threads there are
   gridDim = dim3(shape.grid[0], shape.grid[1], shape.grid[2]);
   blockDim = dim3(shape.block[0], shape.block[1], shape.block[2]);
   std::vector<unsigned> blocks(std::size_t{shape.grid[0]} * shape.grid[1] * shape.grid[2]);

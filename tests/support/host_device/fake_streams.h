@@ -40,6 +40,7 @@ class Handle {
     kGraphNodes,
     kGraph,
     kExecutableGraph,
+    kCublas,
   };
   explicit Handle(Kind kind) : kind_(kind) {}
   Handle(const Handle&) = delete;

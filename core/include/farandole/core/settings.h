@@ -206,6 +206,10 @@ struct DeviceSettings {
   /// File of NCCL. Empty: the NCCL that the process has loaded, else libnccl.so.2 from the loader's path.
   std::string nccl_library;
 
+  /// File of cuBLAS, with which the trainer computes on devices. Empty: the cuBLAS that the process has loaded, else
+  /// libcublas.so.13 or .12 from the loader's path.
+  std::string cublas_library;
+
   /// Bytes per slice. Hierarchical collectives on device memory copy data for other hosts through pinned memory, slice
   /// by slice; a few slices are in flight at a time.
   std::int64_t slice_bytes = 1 << 20;

@@ -15,6 +15,7 @@
 
 // NOLINTBEGIN(readability-identifier-naming,bugprone-reserved-identifier): CUDA's names
 #define __global__
+#define __device__
 #define __launch_bounds__(...)
 #define __grid_constant__
 

@@ -77,6 +77,8 @@ class Workspace {
   const Scope* innermost_ = nullptr;
 };
 
+class DeviceKernels;
+
 /// The types in which a replica computes.
 struct Precision {
   DType compute = DType::kF32;  ///< of activations, gradients and products: the model's type
@@ -99,6 +101,8 @@ class Execution {
   /// @param stream  a stream of the device `memory.space`
   /// @throws InvalidArgument  a device without a stream, or a stream of another device
   Execution(TensorMemory memory, StreamView stream, Precision precision);
+  /// With the kernels of the built-in layers, losses and optimizers for a device; see device_execution.
+  Execution(TensorMemory memory, StreamView stream, Precision precision, std::shared_ptr<const DeviceKernels> kernels);
 
   MemorySpace space() const { return memory_.space; }
   /// For tensors that a layer keeps between calls.
@@ -113,6 +117,8 @@ class Execution {
     return other;
   }
   Workspace& workspace() const { return *workspace_; }
+  /// Used by the built-in layers. Null in host memory.
+  const DeviceKernels* device_kernels() const { return kernels_.get(); }
 
   /// Throws unless `space` is this execution's. @param what  names the values: "the input of the model"
   /// @throws InvalidArgument  names both spaces
@@ -123,6 +129,7 @@ class Execution {
   StreamView stream_;
   Precision precision_;
   std::shared_ptr<Workspace> workspace_;
+  std::shared_ptr<const DeviceKernels> kernels_;
 };
 
 }  // namespace trainer

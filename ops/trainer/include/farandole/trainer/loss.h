@@ -41,6 +41,9 @@ class Loss {
   virtual void check(const Shape& output, const Dataset& data, const std::string& what) const {
     (void)output, (void)data, (void)what;
   }
+  /// True for a loss that can compute on devices: `evaluate` then enqueues its work in `execution.stream()`. The
+  /// default is host memory only; a trainer on devices refuses such a loss.
+  virtual bool computes_on_devices() const { return false; }
   /// Adds the samples' losses to the number `sum`: `sum.host()[0] += …`. If `gradient` is not null, also resizes
   /// `*gradient` to `outputs` and writes `scale` times the derivative of the sum of the losses by each output to it.
   /// The trainer reads the sum later, see TrainerOptions::check_every.
@@ -54,15 +57,9 @@ using LossPointer = std::shared_ptr<const Loss<Scalar>>;
 
 /// Returns the sum of the samples' losses, for loops of your own. Waits until the loss is computed.
 template <class Scalar>
-double loss_sum(const Loss<Scalar>& loss, const Execution& execution, const Tensor<Scalar>& outputs,
-                const std::type_identity_t<BatchView<Scalar>>& batch, double scale,
-                std::type_identity_t<Tensor<Scalar>>* gradient) {
-  Workspace::Scope scope(execution.workspace());
-  const VectorView<double> sum = scope.take<double>(1);
-  sum.host().front() = 0;
-  loss.evaluate(execution, outputs, batch, scale, gradient, sum);
-  return sum.host().front();
-}
+FARANDOLE_API double loss_sum(const Loss<Scalar>& loss, const Execution& execution, const Tensor<Scalar>& outputs,
+                              const std::type_identity_t<BatchView<Scalar>>& batch, double scale,
+                              std::type_identity_t<Tensor<Scalar>>* gradient);
 
 /// Returns the sum of the softmax cross-entropies of a batch. Stores scale * d(sum of losses)/d(logits) in `gradient`,
 /// unless `gradient` is null.

@@ -67,8 +67,16 @@ class Model {
   VectorView<Scalar> statistics();        ///< moving statistics
   VectorView<Scalar> batch_statistics();  ///< as many as statistics
   VectorView<Scalar> reducible();         ///< gradients and batch statistics, contiguous
-  /// Where and how the model computes: in host memory. All vectors and tensors of the model lie there.
+  /// Where and how the model computes: in host memory, unless `move_to` was called. All vectors and tensors of the
+  /// model lie there.
   const Execution& execution() const;
+  /// True if all layers can compute on devices.
+  bool computes_on_devices() const;
+  /// Moves the model to the memory of `execution`, with its parameters and moving statistics; the model keeps its
+  /// types. Gradients and batch statistics become 0. Views that were returned before are invalid. Waits until the
+  /// values are there. @throws Unsupported  a layer computes in host memory only (Layer::computes_on_devices); names it
+  /// @throws DeviceError  the device has no memory for the model
+  void move_to(const Execution& execution);
   /// Moves `reducible()` to memory from `allocate(count, dtype)`, for example Communicator::allocate, so that
   /// collectives on `reducible()` need no copies. The values are lost, and views that were returned before are invalid.
   /// @throws InvalidArgument  the memory lies elsewhere than the model

@@ -109,10 +109,12 @@ class ParameterUpdates;
 template <class Scalar>
 class Optimizer {
  public:
-  /// @param layout  layout of the parameters
+  /// @param layout  layout of the parameters   @param execution  where the parameters lie: `model.execution()`
   /// @throws InvalidArgument  an option is out of range; a group's pattern fits no parameter (lists the names); or as
   /// make_update_rule
-  Optimizer(const OptimizerOptions& options, std::vector<NamedSpan> layout, std::size_t parameter_count);
+  /// @throws Unsupported  a rule or master values that cannot be computed on a device
+  Optimizer(const OptimizerOptions& options, std::vector<NamedSpan> layout, std::size_t parameter_count,
+            const Execution& execution = {});
 
   ~Optimizer();
   Optimizer(Optimizer&&) noexcept;

@@ -129,6 +129,17 @@ struct DataOptions {
   bool own_shards = false;
 };
 
+/// Where the replicas of a training compute.
+enum class ComputeDevice {
+  kCpu,   ///< on the processor
+  kCuda,  ///< each on its rank's CUDA device: WorldOptions::devices, else FARANDOLE_DEVICE
+  kAuto,  ///< kCuda if every rank has a device on which the trainer can compute, else kCpu
+};
+/// "cpu", "cuda", "auto"
+std::string_view name(ComputeDevice device);
+/// @throws InvalidArgument  the name is unknown; lists the valid names
+ComputeDevice parse_compute_device(std::string_view text);
+
 /// Options of a training. More than 15 members: each is a choice of the program. Choices on the same subject are
 /// grouped in structures.
 struct TrainerOptions {
@@ -151,6 +162,10 @@ struct TrainerOptions {
   /// True: layers may communicate through Pass::replicas, as synchronised batch normalisation does.
   bool synchronized_layers = false;
   bool averaging = true;  ///< false: each replica trains alone, to measure the cost of communication
+  /// The trainer moves the model there, and copies each batch. Layers, loss, metrics and optimizer need a form for
+  /// devices (docs/trainer.md lists what has one). Not yet on devices: deterministic mode, master values, weights of
+  /// classes. `trainer.model().execution().space()` tells what kAuto has chosen.
+  ComputeDevice device = ComputeDevice::kCpu;
   /// Threads per replica; 0: 1 in deterministic mode, else allowed cores / local replicas.
   int kernel_threads = 0;
   std::int64_t evaluate_every = 1;      ///< number of epochs between evaluations; 0: only at the end
@@ -220,7 +235,9 @@ class Trainer {
   /// no checkpoint to resume from; the directory has checkpoints and `resume` is false; or the options, the loss
   /// or the metrics do not fit each other, the data, the model or the number of replicas (lists valid choices)
   /// @throws Mismatch         a compared property differs between ranks; names the property, both values and both ranks
-  /// @throws Unsupported      synchronised layers, own shards or streams in deterministic mode
+  /// @throws Unsupported      synchronised layers, own shards or streams in deterministic mode; a layer, loss, metric
+  /// or optimizer that cannot compute on devices (names it), or libraries that are missing (says which)
+  /// @throws DeviceError      a device has failed, or has no memory for the model
   /// @throws DataError        no checkpoint is complete, or the checkpoint directory cannot be used
   Trainer(Communicator communicator, Model<Scalar> model, std::shared_ptr<const Dataset> training,
           std::shared_ptr<const Dataset> test, TrainerOptions options, LossPointer<Scalar> loss = {},

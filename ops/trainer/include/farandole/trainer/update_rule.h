@@ -55,6 +55,9 @@ class UpdateRule {
   /// Names of the states: {"first_moment", "second_moment"}. A state has an element for each element of the
   /// parameters, and is 0 before the first update.
   virtual std::vector<std::string> states() const = 0;
+  /// True for a rule that can compute on devices: `update` then enqueues its work in `facts.execution.stream()`. The
+  /// default is host memory only; an optimizer for parameters on a device refuses such rules.
+  virtual bool computes_on_devices() const { return false; }
   /// Updates the values of a parameter in place.
   /// @param gradients  as many as values   @param states  in the order of `states()`, each as long as `values`
   virtual void update(VectorView<Scalar> values, VectorView<const Scalar> gradients,

@@ -5,9 +5,10 @@
 #include <string>
 #include <string_view>
 
+#include "farandole/core/export.h"
 #include "farandole/core/settings.h"
 
-namespace farandole {
+namespace farandole FARANDOLE_API {
 
 /// Kind of a plug-in: names of its exported symbols.
 struct PluginKind {
@@ -37,4 +38,4 @@ std::string plugin_refusal(std::string_view name, const PluginLibrary& library);
 /// the loader's path.
 bool has_plugin(std::string_view name, const Settings& settings);
 
-}  // namespace farandole
+}  // namespace FARANDOLE_API

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cublas.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <array>
+#include <vector>
+
+#include "farandole/core/error.h"
+#include "farandole/internal/loaded_libraries.h"
+#include "farandole/internal/vendor_functions.h"
+
+namespace farandole::trainer::cuda {
+namespace {
+
+constexpr const char* kRemedy =
+    "install cuBLAS of the driver's CUDA (libcublas, or nvidia-cublas by pip), or name its file in "
+    "FARANDOLE_CUBLAS_LIBRARY";
+/// What NVIDIA recommends for Hopper. A workspace of our own makes products reproducible and allows graphs.
+constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
+
+/// Files to try, in this order.
+std::vector<std::string> files_of(const std::string& path) {
+  if (!path.empty()) return {path};
+  std::vector<std::string> files = loaded_libraries({"libcublas.so"});
+  files.insert(files.end(), {"libcublas.so.13", "libcublas.so.12"});
+  return files;
+}
+
+std::string status_text(cublasStatus_t status) {
+  switch (status) {
+    case CUBLAS_STATUS_NOT_INITIALIZED:
+      return "CUBLAS_STATUS_NOT_INITIALIZED (1): cuBLAS cannot use this device or driver";
+    case 3:
+      return "CUBLAS_STATUS_ALLOC_FAILED (3): the device has no memory left";
+    case CUBLAS_STATUS_INVALID_VALUE:
+      return "CUBLAS_STATUS_INVALID_VALUE (7)";
+    case 8:
+      return "CUBLAS_STATUS_ARCH_MISMATCH (8): this cuBLAS has no code for the device";
+    case CUBLAS_STATUS_EXECUTION_FAILED:
+      return "CUBLAS_STATUS_EXECUTION_FAILED (13): the device has failed";
+    case 15:
+      return "CUBLAS_STATUS_NOT_SUPPORTED (15)";
+    default:
+      return fmt::format("cuBLAS's status {}", status);
+  }
+}
+
+}  // namespace
+
+CublasApi load_cublas(const std::string& path) {
+  std::string problem;
+  for (const std::string& file : files_of(path)) {
+    void* const library = load_vendor_library(file);
+    if (library == nullptr) {
+      problem += fmt::format("{}{}", problem.empty() ? "" : "; ", dlerror());
+      continue;
+    }
+    CublasApi api;
+    std::string missing;
+#define FARANDOLE_FIND(name, exported, parameters) find_function(library, #exported, api.name, missing);
+    FARANDOLE_CUBLAS_FUNCTIONS(FARANDOLE_FIND)
+#undef FARANDOLE_FIND
+    if (missing.empty()) return api;
+    throw Unsupported(fmt::format("{} is no cuBLAS of CUDA 12 or newer: it has no {}; {}", file, missing, kRemedy));
+  }
+  throw Unsupported(
+      fmt::format("{}: {}; {}", path.empty() ? "no cuBLAS" : "FARANDOLE_CUBLAS_LIBRARY", problem, kRemedy));
+}
+
+Cublas::Cublas(const CublasApi& api, Device& device, StreamView stream) : api_(api), device_(device) {
+  device_.run_bound([&] { check(api_.cublasCreate(&handle_), "cublasCreate"); });
+  try {
+    workspace_ = device_.allocate(kWorkspaceBytes);
+    device_.run_bound([&] {
+      check(api_.cublasSetStream(handle_, static_cast<farandole::cuda::CUstream>(stream.handle)), "cublasSetStream");
+      check(api_.cublasSetWorkspace(handle_, workspace_, kWorkspaceBytes), "cublasSetWorkspace");
+    });
+  } catch (...) {
+    if (workspace_ != nullptr) device_.release(workspace_);
+    device_.run_bound([&] { api_.cublasDestroy(handle_); });
+    throw;
+  }
+}
+
+Cublas::~Cublas() {
+  device_.run_bound([&] { api_.cublasDestroy(handle_); });
+  device_.release(workspace_);
+}
+
+void Cublas::check(cublasStatus_t result, std::string_view function) const {
+  if (result == CUBLAS_STATUS_SUCCESS) return;
+  throw DeviceError(fmt::format("{} failed on CUDA device {} ({}): {}", function, device_.info().ordinal,
+                                device_.info().name, status_text(result)));
+}
+
+}  // namespace farandole::trainer::cuda

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// The functions of cuBLAS that Farandole calls, as a table of function pointers that is filled at run time. Names,
+// numbers and layouts are copied from cublas_api.h.
+#pragma once
+
+#include <cstddef>
+
+#include "cuda/cuda_api.h"
+
+namespace farandole::trainer::cuda {
+
+// NOLINTBEGIN(readability-identifier-naming,bugprone-macro-parentheses): cuBLAS's names
+using cublasStatus_t = int;
+using cublasOperation_t = int;
+using cublasHandle_t = struct cublasContext*;
+
+inline constexpr cublasStatus_t CUBLAS_STATUS_SUCCESS = 0;
+inline constexpr cublasStatus_t CUBLAS_STATUS_NOT_INITIALIZED = 1;
+inline constexpr cublasStatus_t CUBLAS_STATUS_INVALID_VALUE = 7;
+inline constexpr cublasStatus_t CUBLAS_STATUS_EXECUTION_FAILED = 13;
+inline constexpr cublasOperation_t CUBLAS_OP_N = 0;
+inline constexpr cublasOperation_t CUBLAS_OP_T = 1;
+
+// X(name, exported name, parameters). Matrices are stored column by column.
+#define FARANDOLE_CUBLAS_FUNCTIONS(X)                                                                       \
+  X(cublasCreate, cublasCreate_v2, (cublasHandle_t * handle))                                               \
+  X(cublasDestroy, cublasDestroy_v2, (cublasHandle_t handle))                                               \
+  X(cublasGetVersion, cublasGetVersion_v2, (cublasHandle_t handle, int* version))                           \
+  X(cublasSetStream, cublasSetStream_v2, (cublasHandle_t handle, farandole::cuda::CUstream stream))         \
+  X(cublasSetWorkspace, cublasSetWorkspace_v2, (cublasHandle_t handle, void* memory, std::size_t bytes))    \
+  X(cublasSgemm, cublasSgemm_v2,                                                                            \
+    (cublasHandle_t handle, cublasOperation_t left_operation, cublasOperation_t right_operation, int rows,  \
+     int columns, int inner, const float* alpha, const float* left, int left_stride, const float* right,    \
+     int right_stride, const float* beta, float* result, int stride))                                       \
+  X(cublasDgemm, cublasDgemm_v2,                                                                            \
+    (cublasHandle_t handle, cublasOperation_t left_operation, cublasOperation_t right_operation, int rows,  \
+     int columns, int inner, const double* alpha, const double* left, int left_stride, const double* right, \
+     int right_stride, const double* beta, double* result, int stride))
+
+#define FARANDOLE_MEMBER(name, exported, parameters) cublasStatus_t(*name) parameters = nullptr;
+struct CublasApi {
+  FARANDOLE_CUBLAS_FUNCTIONS(FARANDOLE_MEMBER)
+};
+#undef FARANDOLE_MEMBER
+// NOLINTEND(readability-identifier-naming,bugprone-macro-parentheses)
+
+}  // namespace farandole::trainer::cuda

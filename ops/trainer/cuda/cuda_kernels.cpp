@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda_kernels.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cassert>
+#include <limits>
+#include <type_traits>
+
+#include "device_convolution.h"
+#include "farandole/core/error.h"
+
+namespace farandole::trainer::cuda {
+namespace {
+
+/// Partial sums of the two stages of a sum before its last.
+constexpr std::int64_t kManyPartials = 16384, kFewPartials = 128;
+
+int checked_extent(std::int64_t extent) {
+  if (extent > std::numeric_limits<int>::max()) {
+    throw Unsupported(fmt::format("a matrix with an extent of {}; cuBLAS takes up to {}; use smaller batches", extent,
+                                  std::numeric_limits<int>::max()));
+  }
+  return static_cast<int>(extent);
+}
+
+template <class Scalar>
+class CudaKernels final : public Kernels<Scalar> {
+ public:
+  CudaKernels(const Launcher& launcher, const Cublas& cublas) : launcher_(launcher), cublas_(cublas) {}
+
+  void clear(std::int64_t count, Scalar* values) const override {
+    if (count > 0) device().fill_zero(values, bytes_of(count), launcher_.stream());
+  }
+  void copy(std::int64_t count, const Scalar* from, Scalar* to) const override {
+    if (count > 0 && from != to) device().copy(to, from, bytes_of(count), launcher_.stream());
+  }
+  void add(std::int64_t count, const Scalar* left, const Scalar* right, Scalar* sum) const override {
+    run(Kernel::kAdd, count, {writes(sum, count), reads(left, count), reads(right, count)}, {count});
+  }
+  void multiply_elements(std::int64_t count, const Scalar* left, const Scalar* right, Scalar* product) const override {
+    run(Kernel::kMultiply, count, {writes(product, count), reads(left, count), reads(right, count)}, {count});
+  }
+  void scale(std::int64_t count, Scalar factor, Scalar* values) const override {
+    run(Kernel::kScale, count, {writes(values, count)}, {count}, {static_cast<double>(factor)});
+  }
+  void approach(std::int64_t count, Scalar weight, const Scalar* target, Scalar* values) const override {
+    run(Kernel::kApproach, count, {writes(values, count), reads(target, count)}, {count},
+        {static_cast<double>(weight)});
+  }
+  void activate(const Activation& activation, std::int64_t count, const Scalar* x, Scalar* y) const override {
+    run(Kernel::kActivate, count, {writes(y, count), reads(x, count)},
+        {count, static_cast<std::int64_t>(activation.kind)}, {activation.slope});
+  }
+  void activate_backward(const Activation& activation, std::int64_t count, const Scalar* x, const Scalar* y,
+                         const Scalar* dy, Scalar* dx) const override {
+    run(Kernel::kActivateBackward, count, {writes(dx, count), reads(x, count), reads(y, count), reads(dy, count)},
+        {count, static_cast<std::int64_t>(activation.kind)}, {activation.slope});
+  }
+  void draw_dropout(const DropoutDraw& draw, std::int64_t count, Scalar* factors) const override {
+    const auto whole = [](std::uint64_t value) { return static_cast<std::int64_t>(value); };
+    run(Kernel::kDrawDropout, count, {writes(factors, count)},
+        {count, whole(draw.seed), whole(draw.stream), whole(draw.first)}, {draw.rate, 1 / (1 - draw.rate)});
+  }
+
+  // cuBLAS stores matrices column by column, so it sees the transposes, and computes the transposed product: right^T *
+  // left^T = (left * right)^T.
+  void multiply(const Factor<Scalar>& left, const Factor<Scalar>& right, bool add, Scalar* result,
+                std::int64_t stride) const override {
+    const int rows = checked_extent(left.transposed ? left.columns : left.rows);
+    const int inner = checked_extent(left.transposed ? left.rows : left.columns);
+    const int columns = checked_extent(right.transposed ? right.rows : right.columns);
+    const Scalar one{1}, factor = add ? Scalar{1} : Scalar{0};
+    const auto operation = [](const Factor<Scalar>& matrix) { return matrix.transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };
+    const auto compute = [&](const auto& gemm, const char* name) {
+      device().run_bound([&] {
+        cublas_.check(
+            gemm(cublas_.handle(), operation(right), operation(left), columns, rows, inner, &one, right.values,
+                 checked_extent(right.row_stride()), left.values, checked_extent(left.row_stride()), &factor, result,
+                 stride > 0 ? checked_extent(stride) : columns),
+            name);
+      });
+    };
+    if constexpr (std::is_same_v<Scalar, float>) {
+      compute(cublas_.api().cublasSgemm, "cublasSgemm");
+    } else {
+      compute(cublas_.api().cublasDgemm, "cublasDgemm");
+    }
+  }
+  void fill_rows(const Scalar* row, std::int64_t rows, std::int64_t columns, Scalar* to) const override {
+    run(Kernel::kFillRows, rows * columns, {writes(to, rows * columns), reads(row, columns)},
+        {rows * columns, columns});
+  }
+  void sum_rows(const Scalar* values, std::int64_t rows, std::int64_t columns, Scalar* sums) const override {
+    multiply({ones(rows), 1, rows}, {values, rows, columns}, false, sums, 0);
+  }
+  void copy_columns(std::int64_t rows, const Scalar* values, const Columns& from, Scalar* result,
+                    const Columns& to) const override {
+    const std::int64_t count = rows * from.count;
+    run(Kernel::kCopyColumns, count, {writes(result, rows * to.width), reads(values, rows * from.width)},
+        {count, from.count, from.first, from.width, to.first, to.width});
+  }
+
+  std::unique_ptr<Convolution<Scalar>> convolution(const ConvolutionGeometry& geometry,
+                                                   const ConvolutionChoice& /*choice*/) const override {
+    return std::make_unique<DeviceConvolution<Scalar>>(geometry, *this, launcher_);
+  }
+  void pool(Pooling pooling, const PoolingWindows& w, std::int64_t samples, const Scalar* x, Scalar* y) const override {
+    const std::int64_t count = w.count(samples) * w.channels;
+    run(Kernel::kPool, count, {writes(y, count), reads(x, w.input_elements(samples))},
+        {count, w.size, w.height, w.width, w.channels, w.output_height, w.output_width,
+         static_cast<std::int64_t>(pooling)});
+  }
+  void pool_backward(Pooling pooling, const PoolingWindows& w, std::int64_t samples, const Scalar* x, const Scalar* y,
+                     const Scalar* dy, Scalar* dx) const override {
+    const std::int64_t count = w.count(samples) * w.channels, pixels = w.input_elements(samples);
+    if (!w.covers_input()) clear(pixels, dx);
+    run(Kernel::kPoolBackward, count, {writes(dx, pixels), reads(x, pixels), reads(y, count), reads(dy, count)},
+        {count, w.size, w.height, w.width, w.channels, w.output_height, w.output_width,
+         static_cast<std::int64_t>(pooling)});
+  }
+
+  void add_doubles(std::int64_t count, const double* from, double* to) const override {
+    run(Kernel::kSumDoubles, count, {writes(to, count), reads(from, count)}, {count, count, 1});
+  }
+  void cross_entropy(Workspace& workspace, const LabelledRows<Scalar>& rows, const CrossEntropyTerms& terms,
+                     double scale, Scalar* gradient, double* sum) const override {
+    assert(terms.class_weights == nullptr);  // the loss computes on the host then
+    Workspace::Scope scope(workspace);
+    double* const losses = scope.take<double>(static_cast<std::size_t>(rows.rows)).data();
+    const std::int64_t elements = rows.rows * rows.classes;
+    run(Kernel::kCrossEntropy, rows.rows,
+        {writes(losses, rows.rows), reads(rows.logits, elements), reads(rows.labels, rows.rows),
+         writes(gradient, elements), reads(terms.sample_weights, rows.rows / terms.rows_per_sample)},
+        {rows.rows, rows.classes, terms.rows_per_sample}, {scale, terms.smoothing});
+    sum_doubles(workspace, rows.rows, losses, sum);
+  }
+  void count_right(Workspace& workspace, const LabelledRows<Scalar>& rows, std::int64_t k,
+                   double* sums) const override {
+    Workspace::Scope scope(workspace);
+    double* const right = scope.take<double>(static_cast<std::size_t>(rows.rows)).data();
+    run(Kernel::kRightLabels, rows.rows,
+        {writes(right, rows.rows), reads(rows.logits, rows.rows * rows.classes), reads(rows.labels, rows.rows)},
+        {rows.rows, rows.classes, k});
+    sum_doubles(workspace, rows.rows, right, sums);
+    run(Kernel::kAddNumber, 1, {writes(sums + 1, 1)}, {}, {static_cast<double>(rows.rows)});
+  }
+
+  void sgd(const SgdFactors& f, std::int64_t count, const Scalar* gradient, Scalar* velocity,
+           Scalar* parameter) const override {
+    run(Kernel::kSgd, count,
+        {writes(parameter, count), writes(velocity, count), reads(gradient, count), reads(f.scale, 1)},
+        {count, f.nesterov ? 1 : 0}, {f.rate, f.momentum, f.decay});
+  }
+  void adam(const AdamFactors& f, std::int64_t count, const Scalar* gradient, Scalar* first, Scalar* second,
+            Scalar* parameter) const override {
+    run(Kernel::kAdam, count,
+        {writes(parameter, count), writes(first, count), writes(second, count), reads(gradient, count),
+         reads(f.scale, 1)},
+        {count}, {f.rate, f.beta1, f.beta2, f.epsilon, f.correction, f.decay, f.shrink});
+  }
+  void move_average(std::int64_t count, Scalar keep, Scalar add, const Scalar* values, Scalar* average) const override {
+    run(Kernel::kMoveAverage, count, {writes(average, count), reads(values, count)}, {count},
+        {static_cast<double>(keep), static_cast<double>(add)});
+  }
+  void add_squares(Workspace& workspace, std::int64_t count, const Scalar* values, double* sum) const override {
+    Workspace::Scope scope(workspace);
+    const std::int64_t partials = std::min(count, kManyPartials);
+    double* const squares = scope.take<double>(static_cast<std::size_t>(partials)).data();
+    run(Kernel::kSumSquares, partials, {writes(squares, partials), reads(values, count)}, {partials, count});
+    sum_doubles(workspace, partials, squares, sum);
+  }
+  void set_gradient_scale(double factor, const Clipping& clip, double* scale) const override {
+    run(Kernel::kSetGradientScale, 1, {writes(scale, 1), reads(clip.limit > 0 ? clip.squares : nullptr, 1)}, {},
+        {factor, clip.limit});
+  }
+
+ private:
+  Device& device() const { return launcher_.device(); }
+  static std::size_t bytes_of(std::int64_t count) { return static_cast<std::size_t>(count) * sizeof(Scalar); }
+  void run(Kernel kernel, std::int64_t threads, std::initializer_list<farandole::cuda::Operand> operands,
+           std::initializer_list<std::int64_t> sizes, std::initializer_list<double> numbers = {}) const {
+    launcher_.launch<Scalar>(kernel, threads, operands, sizes, numbers);
+  }
+
+  /// Adds `count` values to `*sum`, in an order that depends on `count` only.
+  void sum_doubles(Workspace& workspace, std::int64_t count, const double* values, double* sum) const {
+    Workspace::Scope scope(workspace);
+    const std::int64_t partials = std::min(count, kFewPartials);
+    double* const partial = scope.take<double>(static_cast<std::size_t>(partials)).data();
+    run(Kernel::kSumDoubles, partials, {writes(partial, partials), reads(values, count)}, {partials, count, 0});
+    run(Kernel::kSumDoubles, 1, {writes(sum, 1), reads(partial, partials)}, {1, partials, 1});
+  }
+
+  /// At least `count` ones, in memory of the device.
+  const Scalar* ones(std::int64_t count) const {
+    if (count > ones_) {
+      // The old memory may be in use by work in the stream; the new is at least twice as large.
+      ones_ = std::max(count, 2 * ones_);
+      ones_memory_.push_back(device().allocate(bytes_of(ones_)));
+      run(Kernel::kFillOnes, ones_, {writes(static_cast<Scalar*>(ones_memory_.back()), ones_)}, {ones_});
+    }
+    return static_cast<const Scalar*>(ones_memory_.back());
+  }
+
+ public:
+  ~CudaKernels() override {
+    for (void* const memory : ones_memory_) device().release(memory);
+  }
+
+ private:
+  const Launcher& launcher_;
+  const Cublas& cublas_;
+  mutable std::int64_t ones_ = 0;
+  mutable std::vector<void*> ones_memory_;
+};
+
+class CudaDeviceKernels final : public DeviceKernels {
+ public:
+  CudaDeviceKernels(const farandole::cuda::CudaApi& api, const farandole::cuda::KernelImage& image,
+                    const CublasApi& cublas, Device& device, StreamView stream)
+      : launcher_(api, image, device, stream),
+        cublas_(cublas, device, stream),
+        f32_(launcher_, cublas_),
+        f64_(launcher_, cublas_) {}
+  ~CudaDeviceKernels() override {
+    try {
+      device().synchronize(launcher_.stream());  // memory must not be released while work uses it
+    } catch (const std::exception&) {
+      // The device has failed; whoever waits for results reports it.
+    }
+  }
+  const Kernels<float>& f32() const override { return f32_; }
+  const Kernels<double>& f64() const override { return f64_; }
+  Device& device() const override { return launcher_.device(); }
+
+ private:
+  const Launcher launcher_;
+  const Cublas cublas_;
+  const CudaKernels<float> f32_;
+  const CudaKernels<double> f64_;
+};
+
+}  // namespace
+
+std::unique_ptr<DeviceKernels> cuda_kernels(const farandole::cuda::CudaApi& api,
+                                            const farandole::cuda::KernelImage& image, const CublasApi& cublas,
+                                            Device& device, StreamView stream) {
+  return std::make_unique<CudaDeviceKernels>(api, image, cublas, device, stream);
+}
+
+}  // namespace farandole::trainer::cuda

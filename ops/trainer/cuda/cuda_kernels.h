@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels of a CUDA device: products by cuBLAS, everything else by kernels of our own.
+#pragma once
+
+#include <memory>
+
+#include "cublas.h"
+#include "kernels/kernels.h"
+#include "launcher.h"
+
+namespace farandole::trainer::cuda {
+
+/// The kernels of a device in a stream, for f32 and f64. Used by one thread at a time.
+/// @param api, cublas, device  outlive the kernels   @throws DeviceError
+std::unique_ptr<DeviceKernels> cuda_kernels(const farandole::cuda::CudaApi& api,
+                                            const farandole::cuda::KernelImage& image, const CublasApi& cublas,
+                                            Device& device, StreamView stream);
+
+}  // namespace farandole::trainer::cuda

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// List of the trainer's kernels: X(name, struct with the body). Each has a form for f32 and one for f64; the names are
+// "farandole_trainer_<name>_<type>".
+#pragma once
+
+#define FARANDOLE_TRAINER_KERNELS(X)      \
+  X(add, Add)                             \
+  X(multiply, Multiply)                   \
+  X(scale, Scale)                         \
+  X(approach, Approach)                   \
+  X(move_average, MoveAverage)            \
+  X(activate, Activate)                   \
+  X(activate_backward, ActivateBackward)  \
+  X(draw_dropout, DrawDropout)            \
+  X(fill_rows, FillRows)                  \
+  X(fill_ones, FillOnes)                  \
+  X(copy_columns, CopyColumns)            \
+  X(pool, Pool)                           \
+  X(pool_backward, PoolBackward)          \
+  X(gather_patches, GatherPatches)        \
+  X(scatter_patches, ScatterPatches)      \
+  X(cross_entropy, CrossEntropy)          \
+  X(right_labels, RightLabels)            \
+  X(sum_squares, SumSquares)              \
+  X(sum_doubles, SumDoubles)              \
+  X(add_number, AddNumber)                \
+  X(set_gradient_scale, SetGradientScale) \
+  X(sgd, Sgd)                             \
+  X(adam, Adam)

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "cuda/scopes.h"
+
+namespace farandole::trainer::cuda {
+
+using farandole::cuda::ContextScope;
+using farandole::cuda::CUdevice;
+using farandole::cuda::CUfunction;
+using farandole::cuda::CUmodule;
+using farandole::cuda::CUstream;
+using farandole::cuda::kOperandBlockThreads;
+using farandole::cuda::Operand;
+using farandole::cuda::OperandArguments;
+using farandole::cuda::RelaxedCapture;
+
+namespace {
+
+/// Resident blocks per multiprocessor, which hide the latency of memory; more blocks would wait for these.
+constexpr unsigned kBlocksPerMultiprocessor = 8;
+
+#define FARANDOLE_TRAINER_NAME(name, body) #name,
+constexpr std::array kNames{FARANDOLE_TRAINER_KERNELS(FARANDOLE_TRAINER_NAME)};
+#undef FARANDOLE_TRAINER_NAME
+constexpr std::array kTypes{"f32", "f64"};
+
+}  // namespace
+
+Launcher::Launcher(const farandole::cuda::CudaApi& api, const farandole::cuda::KernelImage& image, Device& device,
+                   StreamView stream)
+    : device_(device),
+      stream_(stream),
+      context_{api, nullptr, fmt::format("CUDA device {} ({})", device.info().ordinal, device.info().name)} {
+  CUdevice number = 0;
+  context_.check(api.cuDeviceGet(&number, device.info().ordinal), "cuDeviceGet");
+  int multiprocessors = 0;
+  context_.check(
+      api.cuDeviceGetAttribute(&multiprocessors, farandole::cuda::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, number),
+      "cuDeviceGetAttribute");
+  most_blocks_ = static_cast<unsigned>(multiprocessors) * kBlocksPerMultiprocessor;
+  const RelaxedCapture relaxed(api);
+  context_.check(api.cuDevicePrimaryCtxRetain(&context_.context, number), "cuDevicePrimaryCtxRetain");
+  const ContextScope scope(api, context_.context);
+  CUmodule module = nullptr;
+  context_.check(api.cuModuleLoadData(&module, image.code), "cuModuleLoadData of the trainer's kernels");
+  for (std::size_t type = 0; type < kTypes.size(); ++type) {
+    for (std::size_t kernel = 0; kernel < kNames.size(); ++kernel) {
+      const std::string name =
+          fmt::format("{}{}_{}", farandole::cuda::kOperandKernelPrefix, kNames[kernel], kTypes[type]);
+      context_.check(api.cuModuleGetFunction(&functions_[type][kernel], module, name.c_str()),
+                     fmt::format("cuModuleGetFunction of {}", name));
+      int threads = 0;  // the query makes CUDA load the kernel now; later it could wait for work in a stream
+      context_.check(api.cuFuncGetAttribute(&threads, 0, functions_[type][kernel]),
+                     fmt::format("cuFuncGetAttribute of {}", name));
+    }
+  }
+}
+
+void Launcher::launch(CUfunction function, std::int64_t threads, std::initializer_list<Operand> operands,
+                      std::initializer_list<std::int64_t> sizes, std::initializer_list<double> numbers) const {
+  if (threads == 0) return;
+  OperandArguments arguments{};
+  std::copy(operands.begin(), operands.end(), std::begin(arguments.operands));
+  std::copy(sizes.begin(), sizes.end(), std::begin(arguments.sizes));
+  std::copy(numbers.begin(), numbers.end(), std::begin(arguments.numbers));
+  const std::int64_t wanted = (threads + kOperandBlockThreads - 1) / kOperandBlockThreads;
+  const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(wanted, most_blocks_));
+  void* parameters[] = {&arguments};
+  const ContextScope scope(context_.api, context_.context);
+  context_.check(context_.api.cuLaunchKernel(function, blocks, 1, 1, kOperandBlockThreads, 1, 1, 0,
+                                             static_cast<CUstream>(stream_.handle), parameters, nullptr),
+                 "cuLaunchKernel");
+}
+
+}  // namespace farandole::trainer::cuda

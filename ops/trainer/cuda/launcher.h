@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// The trainer's kernels on a device: loading them, and launching them in a stream.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <type_traits>
+
+#include "cuda/cuda_event.h"
+#include "cuda/kernel_image.h"
+#include "cuda/operand_arguments.h"
+#include "farandole/sdk/device.h"
+#include "kernel_list.h"
+
+namespace farandole::trainer::cuda {
+
+// NOLINTBEGIN(bugprone-macro-parentheses): parts of names
+#define FARANDOLE_TRAINER_NUMBER(name, body) k##body,
+/// Numbers of the kernels.
+enum class Kernel : std::uint8_t { FARANDOLE_TRAINER_KERNELS(FARANDOLE_TRAINER_NUMBER) kCount };
+#undef FARANDOLE_TRAINER_NUMBER
+// NOLINTEND(bugprone-macro-parentheses)
+inline constexpr auto kKernels = static_cast<std::size_t>(Kernel::kCount);
+
+/// An array that a kernel writes, or reads and writes.
+template <class T>
+farandole::cuda::Operand writes(T* address, std::int64_t count) {
+  return {const_cast<std::remove_const_t<T>*>(address),
+          address == nullptr ? 0 : static_cast<std::uint64_t>(count) * sizeof(T), true};
+}
+/// An array that a kernel reads; null: the operation is without it.
+template <class T>
+farandole::cuda::Operand reads(const T* address, std::int64_t count) {
+  return {const_cast<T*>(address), address == nullptr ? 0 : static_cast<std::uint64_t>(count) * sizeof(T), false};
+}
+
+/// Launches kernels in a stream of a device. Used by one thread at a time.
+class Launcher {
+ public:
+  /// Loads all kernels. @param api, device  outlive this object   @throws DeviceError
+  Launcher(const farandole::cuda::CudaApi& api, const farandole::cuda::KernelImage& image, Device& device,
+           StreamView stream);
+
+  Device& device() const { return device_; }
+  StreamView stream() const { return stream_; }
+
+  /// Launches the form of `kernel` for type T: at least `threads` threads, or as many as the device can run at once;
+  /// none if `threads` is 0. What operands, sizes and numbers are, kernel_bodies.h says.
+  /// @throws DeviceError
+  template <class T>
+  void launch(Kernel kernel, std::int64_t threads, std::initializer_list<farandole::cuda::Operand> operands,
+              std::initializer_list<std::int64_t> sizes, std::initializer_list<double> numbers = {}) const {
+    static_assert(std::is_same_v<T, float> || std::is_same_v<T, double>);
+    launch(functions_[std::is_same_v<T, float> ? 0 : 1][static_cast<std::size_t>(kernel)], threads, operands, sizes,
+           numbers);
+  }
+
+ private:
+  void launch(farandole::cuda::CUfunction function, std::int64_t threads,
+              std::initializer_list<farandole::cuda::Operand> operands, std::initializer_list<std::int64_t> sizes,
+              std::initializer_list<double> numbers) const;
+
+  Device& device_;
+  const StreamView stream_;
+  farandole::cuda::DeviceContext context_;
+  unsigned most_blocks_ = 0;
+  std::array<std::array<farandole::cuda::CUfunction, kKernels>, 2> functions_{};  // for f32 and f64
+};
+
+}  // namespace farandole::trainer::cuda

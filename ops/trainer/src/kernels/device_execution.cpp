@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/device_execution.h"
+
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "farandole/core/error.h"
+#include "farandole/internal/communicator_access.h"
+#include "farandole/internal/plugin.h"
+#include "farandole/sdk/device.h"
+#include "kernels/device_plugin.h"
+
+namespace farandole::trainer {
+namespace {
+
+constexpr std::string_view kPluginName = "trainer_cuda";
+constexpr PluginKind kPlugin{"farandole_trainer_kernels_v1", "farandole_trainer_kernels_build_id",
+                             "install it, or build Farandole with FARANDOLE_WITH_CUDA=ON"};
+
+const DeviceKernelsMaker& load_maker(const Settings& settings) {
+  const PluginLibrary plugin = load_plugin(kPluginName, kPlugin, settings);
+  const DeviceKernelsHostApi host{.cuda_library = settings.devices.cuda_library.c_str(),
+                                  .cublas_library = settings.devices.cublas_library.c_str()};
+  std::string reason;
+  const DeviceKernelsMaker* const maker = reinterpret_cast<DeviceKernelsEntry>(plugin.entry)(&host, &reason);
+  if (maker != nullptr) return *maker;
+  throw Unsupported("the trainer cannot compute on devices: " +
+                    (reason.empty() ? plugin_refusal(kPluginName, plugin) : reason));
+}
+
+/// The maker of this process, which is loaded once. A failure is not kept: the next call tries again.
+const DeviceKernelsMaker& maker_of(const Settings& settings) {
+  static std::mutex mutex;
+  static const DeviceKernelsMaker* loaded = nullptr;
+  const std::lock_guard lock(mutex);
+  if (loaded == nullptr) loaded = &load_maker(settings);
+  return *loaded;
+}
+
+/// The same memory, which is released when the stream's work is done: a tensor that grows gives its memory back while
+/// kernels that use it may be in the stream.
+Buffer released_after(Buffer buffer, Device& device, StreamView stream) {
+  const BufferView view = buffer.view();
+  auto owner = std::make_shared<Buffer>(std::move(buffer));
+  const auto release = [owner, &device, stream](void*) mutable {
+    try {
+      device.synchronize(stream);
+    } catch (const std::exception&) {
+      // The device has failed, and whoever waits for results reports it.
+    }
+    owner.reset();
+  };
+  return {view.data, view.count, view.dtype, release, view.space};
+}
+
+}  // namespace
+
+Execution device_execution(Communicator& communicator) {
+  const MemorySpace space = communicator.device();
+  const Settings& settings = internals(communicator).settings();
+  Device& device = device_runtime(settings).runtime->open(space.ordinal);
+  const DeviceKernelsMaker& maker = maker_of(settings);
+  const StreamView stream = device.make_stream();
+  TensorMemory memory{space, [&communicator, &device, stream](std::size_t count, DType dtype) {
+                        return released_after(communicator.allocate(count, dtype, stream.space), device, stream);
+                      }};
+  return {std::move(memory), stream, {}, maker.make(device, stream)};
+}
+
+}  // namespace farandole::trainer

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// The execution of a replica on its device.
+#pragma once
+
+#include "farandole/collectives/communicator.h"
+#include "farandole/trainer/execution.h"
+
+namespace farandole::trainer {
+
+/// Returns an execution on the device of this rank (Communicator::device), with a stream of its own and the kernels of
+/// the built-in layers. @param communicator  outlives the execution
+/// @throws InvalidArgument  there is no device; says why   @throws Unsupported  the trainer cannot compute on it: the
+/// plug-in or cuBLAS is missing, with a remedy   @throws DeviceError
+FARANDOLE_API Execution device_execution(Communicator& communicator);
+
+}  // namespace farandole::trainer

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels of host memory.
+#include <algorithm>
+#include <cmath>
+#include <type_traits>
+#include <vector>
+
+#include "farandole/core/error.h"
+#include "farandole/trainer/optimizer.h"
+#include "kernels/host_activations.h"
+#include "kernels/host_losses.h"
+#include "kernels/host_pooling.h"
+#include "kernels/host_updates.h"
+#include "kernels/host_vectors.h"
+#include "kernels/kernels.h"
+#include "matrix_product.h"
+
+namespace farandole::trainer {
+namespace {
+
+template <class Scalar>
+class HostKernels final : public Kernels<Scalar> {
+ public:
+  void clear(std::int64_t count, Scalar* values) const override { std::fill_n(values, count, Scalar{0}); }
+  void copy(std::int64_t count, const Scalar* from, Scalar* to) const override { std::copy_n(from, count, to); }
+  void add(std::int64_t count, const Scalar* left, const Scalar* right, Scalar* sum) const override {
+    combine_any(count, left, right, sum, Plus<Scalar>{});
+  }
+  void multiply_elements(std::int64_t count, const Scalar* left, const Scalar* right, Scalar* product) const override {
+    combine_any(count, left, right, product, Times<Scalar>{});
+  }
+  void scale(std::int64_t count, Scalar factor, Scalar* values) const override { host_scale(count, factor, values); }
+  void approach(std::int64_t count, Scalar weight, const Scalar* target, Scalar* values) const override {
+    host_approach(count, weight, target, values);
+  }
+  void activate(const Activation& activation, std::int64_t count, const Scalar* x, Scalar* y) const override {
+    host_activate<Scalar>(activation, {.count = count, .x = x, .result = y});
+  }
+  void activate_backward(const Activation& activation, std::int64_t count, const Scalar* x, const Scalar* y,
+                         const Scalar* dy, Scalar* dx) const override {
+    host_activate<Scalar>(activation, {.count = count, .x = x, .y = y, .dy = dy, .result = dx});
+  }
+  void draw_dropout(const DropoutDraw& draw, std::int64_t count, Scalar* factors) const override {
+    host_draw_dropout(draw, count, factors);
+  }
+
+  void multiply(const Factor<Scalar>& left, const Factor<Scalar>& right, bool add, Scalar* result,
+                std::int64_t stride) const override {
+    trainer::multiply(left, right, add, result, stride);
+  }
+  void fill_rows(const Scalar* row, std::int64_t rows, std::int64_t columns, Scalar* to) const override {
+    trainer::fill_rows<Scalar>({row, static_cast<std::size_t>(columns)}, rows, to);
+  }
+  void sum_rows(const Scalar* values, std::int64_t rows, std::int64_t columns, Scalar* sums) const override {
+    trainer::sum_rows(values, rows, {sums, static_cast<std::size_t>(columns)});
+  }
+  void copy_columns(std::int64_t rows, const Scalar* values, const Columns& from, Scalar* result,
+                    const Columns& to) const override {
+    host_copy_columns(rows, values, from, result, to);
+  }
+
+  std::unique_ptr<Convolution<Scalar>> convolution(const ConvolutionGeometry& geometry,
+                                                   const ConvolutionChoice& choice) const override {
+    if constexpr (std::is_same_v<Scalar, float>) {
+      if (!choice.by_eigen) return onednn_convolution(geometry, choice.winograd);
+    }
+    return eigen_convolution<Scalar>(geometry);
+  }
+  void pool(Pooling pooling, const PoolingWindows& windows, std::int64_t samples, const Scalar* x,
+            Scalar* y) const override {
+    pooling == Pooling::kMaximum ? host_max_pool(windows, windows.count(samples), x, y)
+                                 : host_average_pool(windows, windows.count(samples), x, y);
+  }
+  void pool_backward(Pooling pooling, const PoolingWindows& windows, std::int64_t samples, const Scalar* x,
+                     const Scalar* y, const Scalar* dy, Scalar* dx) const override {
+    if (!windows.covers_input()) clear(windows.input_elements(samples), dx);
+    const std::int64_t count = windows.count(samples);
+    if (pooling == Pooling::kAverage) return host_average_pool_backward(windows, count, dy, dx);
+    std::vector<Scalar> unassigned(static_cast<std::size_t>(windows.channels));
+    host_max_pool_backward(windows, count, x, y, dy, dx, unassigned.data());
+  }
+
+  void add_doubles(std::int64_t count, const double* from, double* to) const override {
+    for (std::int64_t i = 0; i < count; ++i) to[i] += from[i];
+  }
+  void cross_entropy(Workspace& /*workspace*/, const LabelledRows<Scalar>& rows, const CrossEntropyTerms& terms,
+                     double scale, Scalar* gradient, double* sum) const override {
+    *sum += host_cross_entropy(rows, terms, scale, gradient);
+  }
+  void count_right(Workspace& /*workspace*/, const LabelledRows<Scalar>& rows, std::int64_t k,
+                   double* sums) const override {
+    sums[0] += static_cast<double>(host_count_right(rows, k));
+    sums[1] += static_cast<double>(rows.rows);
+  }
+
+  void sgd(const SgdFactors& factors, std::int64_t count, const Scalar* gradient, Scalar* velocity,
+           Scalar* parameter) const override {
+    factors.nesterov ? host_sgd<Scalar, true>(factors, count, gradient, velocity, parameter)
+                     : host_sgd<Scalar, false>(factors, count, gradient, velocity, parameter);
+  }
+  void adam(const AdamFactors& factors, std::int64_t count, const Scalar* gradient, Scalar* first, Scalar* second,
+            Scalar* parameter) const override {
+    host_adam(factors, count, gradient, first, second, parameter);
+  }
+  void move_average(std::int64_t count, Scalar keep, Scalar add, const Scalar* values, Scalar* average) const override {
+    for (std::int64_t i = 0; i < count; ++i) average[i] = keep * average[i] + add * values[i];
+  }
+  void add_squares(Workspace& /*workspace*/, std::int64_t count, const Scalar* values, double* sum) const override {
+    *sum += host_squares(count, values);
+  }
+  void set_gradient_scale(double factor, const Clipping& clip, double* scale) const override {
+    *scale = factor;
+    if (clip.limit > 0) *scale *= clipping_factor(std::abs(factor) * std::sqrt(*clip.squares), clip.limit);
+  }
+};
+
+}  // namespace
+
+template <class Scalar>
+const Kernels<Scalar>& host_kernels() {
+  static const HostKernels<Scalar> kernels;
+  return kernels;
+}
+template const Kernels<float>& host_kernels();
+template const Kernels<double>& host_kernels();
+
+template <class Scalar>
+const Kernels<Scalar>& kernels_of(const Execution& execution) {
+  if (execution.space().is_host()) return host_kernels<Scalar>();
+  const DeviceKernels* const kernels = execution.device_kernels();
+  if (kernels == nullptr) {
+    throw InvalidArgument(
+        "this execution has memory and a stream of a device, but no kernels for the built-in layers; "
+        "TrainerOptions::device makes one that has");
+  }
+  if constexpr (std::is_same_v<Scalar, float>) {
+    return kernels->f32();
+  } else {
+    return kernels->f64();
+  }
+}
+template const Kernels<float>& kernels_of(const Execution&);
+template const Kernels<double>& kernels_of(const Execution&);
+
+}  // namespace farandole::trainer

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// The computations of the built-in layers, losses, metrics and optimizers, in host memory or on a device.
+//
+// A layer is written once, for all memories: it calls the kernels of its execution.
+//
+//     const Kernels<Scalar>& kernels = kernels_of<Scalar>(pass.execution);
+//     kernels.fill_rows(bias, rows, units, output.data());
+//     kernels.multiply({input.data(), rows, inputs}, weights, /*add=*/true, output.data());
+//
+// host_kernels.cpp computes with Eigen, oneDNN and loops of our own. To support a computation on a device, too, add a
+// function to Kernels, and implement it for both.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "convolution.h"
+#include "farandole/trainer/execution.h"
+#include "kernels/activation.h"
+#include "kernels/factor.h"
+#include "kernels/pooling_windows.h"
+
+namespace farandole {
+class Device;
+}
+
+namespace farandole::trainer {
+
+/// A matrix's columns [first, first + count), in memory of `width` columns.
+struct Columns {
+  std::int64_t first = 0, count = 0, width = 0;
+};
+
+/// The random factors of a dropout: 0 with probability `rate`, else 1 / (1 - rate).
+struct DropoutDraw {
+  double rate = 0;
+  std::uint64_t seed = 0, stream = 0;  ///< as CounterRandom's
+  std::uint64_t first = 0;             ///< number of the first element's draw
+};
+
+/// Rows of logits, and the class of each row.
+template <class Scalar>
+struct LabelledRows {
+  const Scalar* logits = nullptr;  ///< `rows` rows of `classes`
+  const std::int32_t* labels = nullptr;
+  std::int64_t rows = 0, classes = 0;
+};
+
+/// How a cross-entropy weights its rows.
+struct CrossEntropyTerms {
+  std::int64_t rows_per_sample = 1;
+  double smoothing = 0;
+  const double* class_weights = nullptr;  ///< one for each class; null: 1 for each
+  const float* sample_weights = nullptr;  ///< one for each sample; null: 1 for each
+};
+
+/// Factors of an update by SGD or Adam, see Optimizer. `scale`, the factor on the gradient, is in the memory of the
+/// kernels.
+struct SgdFactors {
+  double rate, momentum, decay;
+  bool nesterov;
+  const double* scale;
+};
+struct AdamFactors {
+  double rate;  ///< learning rate / (1 - beta1^t)
+  double beta1, beta2, epsilon;
+  double correction;  ///< 1 / sqrt(1 - beta2^t)
+  double decay;       ///< added to the gradient, times the parameter
+  double shrink;      ///< factor on the parameter
+  const double* scale;
+};
+
+/// Limit of the norm of gradients.
+struct Clipping {
+  double limit = 0;                 ///< 0: no clipping
+  const double* squares = nullptr;  ///< sum of the squares of the gradients, in the memory of the kernels
+};
+
+/// Computations on values in one memory: the host's, or a device's. All addresses lie there, matrices are stored row by
+/// row, and a count may be 0. Functions on a device enqueue work in the stream of its execution, and return before it
+/// is done. Results depend on the arguments only, never on the number of threads. Thread-safe if the memory is.
+template <class Scalar>
+class Kernels {
+ public:
+  virtual ~Kernels() = default;
+
+  // Vectors of `count` elements. A result is another vector than the operands, or exactly one of them.
+
+  virtual void clear(std::int64_t count, Scalar* values) const = 0;
+  virtual void copy(std::int64_t count, const Scalar* from, Scalar* to) const = 0;
+  virtual void add(std::int64_t count, const Scalar* left, const Scalar* right, Scalar* sum) const = 0;
+  virtual void multiply_elements(std::int64_t count, const Scalar* left, const Scalar* right,
+                                 Scalar* product) const = 0;
+  virtual void scale(std::int64_t count, Scalar factor, Scalar* values) const = 0;
+  /// values += weight * (target - values)
+  virtual void approach(std::int64_t count, Scalar weight, const Scalar* target, Scalar* values) const = 0;
+  /// y = activation(x)
+  virtual void activate(const Activation& activation, std::int64_t count, const Scalar* x, Scalar* y) const = 0;
+  /// dx = dy * activation'(x), with y = activation(x)
+  virtual void activate_backward(const Activation& activation, std::int64_t count, const Scalar* x, const Scalar* y,
+                                 const Scalar* dy, Scalar* dx) const = 0;
+  virtual void draw_dropout(const DropoutDraw& draw, std::int64_t count, Scalar* factors) const = 0;
+
+  // Matrices.
+
+  /// result = left * right, or adds the product to `result`. At most one factor is transposed. No extent is 0.
+  /// @param stride  elements from a row of the result to the next; 0: its number of columns
+  virtual void multiply(const Factor<Scalar>& left, const Factor<Scalar>& right, bool add, Scalar* result,
+                        std::int64_t stride = 0) const = 0;
+  /// Sets each of `rows` rows to `row`.
+  virtual void fill_rows(const Scalar* row, std::int64_t rows, std::int64_t columns, Scalar* to) const = 0;
+  /// Sets `sums` to the sum of the rows.
+  virtual void sum_rows(const Scalar* values, std::int64_t rows, std::int64_t columns, Scalar* sums) const = 0;
+  /// Copies columns of `rows` rows; `from.count` equals `to.count`.
+  virtual void copy_columns(std::int64_t rows, const Scalar* values, const Columns& from, Scalar* result,
+                            const Columns& to) const = 0;
+
+  // Images, with channels last.
+
+  virtual std::unique_ptr<Convolution<Scalar>> convolution(const ConvolutionGeometry& geometry,
+                                                           const ConvolutionChoice& choice) const = 0;
+  virtual void pool(Pooling pooling, const PoolingWindows& windows, std::int64_t samples, const Scalar* x,
+                    Scalar* y) const = 0;
+  /// Overwrites `dx`, the gradient of all elements of `x`. A maximum's gradient goes to the first maximum in row order.
+  virtual void pool_backward(Pooling pooling, const PoolingWindows& windows, std::int64_t samples, const Scalar* x,
+                             const Scalar* y, const Scalar* dy, Scalar* dx) const = 0;
+
+  // Losses and metrics.
+
+  /// to += from, in double
+  virtual void add_doubles(std::int64_t count, const double* from, double* to) const = 0;
+
+  /// Adds the cross-entropies of all rows to `*sum`, and sets `gradient`, unless it is null, to `scale` times their
+  /// derivatives. @throws InvalidArgument  a label is no class; in host memory only, on a device its row's loss is NaN
+  virtual void cross_entropy(Workspace& workspace, const LabelledRows<Scalar>& rows, const CrossEntropyTerms& terms,
+                             double scale, Scalar* gradient, double* sum) const = 0;
+  /// Adds to sums[0] the number of rows whose label is among the `k` largest logits, and to sums[1] the number of rows.
+  virtual void count_right(Workspace& workspace, const LabelledRows<Scalar>& rows, std::int64_t k,
+                           double* sums) const = 0;
+
+  // Optimizers.
+
+  virtual void sgd(const SgdFactors& factors, std::int64_t count, const Scalar* gradient, Scalar* velocity,
+                   Scalar* parameter) const = 0;
+  virtual void adam(const AdamFactors& factors, std::int64_t count, const Scalar* gradient, Scalar* first,
+                    Scalar* second, Scalar* parameter) const = 0;
+  /// average = keep * average + add * values
+  virtual void move_average(std::int64_t count, Scalar keep, Scalar add, const Scalar* values,
+                            Scalar* average) const = 0;
+  /// Adds the squares of all values to `*sum`, in double and in a fixed order.
+  virtual void add_squares(Workspace& workspace, std::int64_t count, const Scalar* values, double* sum) const = 0;
+  /// Sets `*scale` to `factor`, times clipping_factor(norm of the scaled gradients, clip.limit).
+  virtual void set_gradient_scale(double factor, const Clipping& clip, double* scale) const = 0;
+};
+
+/// The kernels of host memory.
+template <class Scalar>
+FARANDOLE_API const Kernels<Scalar>& host_kernels();
+
+/// The kernels of a device, enqueued in a stream. An Execution on a device has one.
+class DeviceKernels {
+ public:
+  virtual ~DeviceKernels() = default;
+  virtual const Kernels<float>& f32() const = 0;
+  virtual const Kernels<double>& f64() const = 0;
+  virtual Device& device() const = 0;  ///< for copies and events
+};
+
+/// The kernels for the memory of an execution. @throws InvalidArgument  an execution on a device without kernels
+template <class Scalar>
+FARANDOLE_API const Kernels<Scalar>& kernels_of(const Execution& execution);
+
+}  // namespace farandole::trainer

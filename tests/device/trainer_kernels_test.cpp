@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+// The trainer's kernels for devices give the results of those for host memory.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "farandole/trainer/random.h"
+#include "kernel_list.h"
+#include "kernels/device_execution.h"
+#include "kernels/kernels.h"
+#include "kernels/transfer.h"
+#include "on_device.h"
+
+namespace farandole::trainer {
+namespace {
+
+using farandole::test::on_each_device;
+using testing::HasSubstr;
+
+/// Values in [-1, 1), some of them equal.
+template <class T>
+std::vector<T> random_values(std::int64_t count, std::uint64_t seed) {
+  const CounterRandom random(seed, 1);
+  std::vector<T> values(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = static_cast<T>(std::round(32 * (2 * random.uniform(i) - 1)) / 32);
+  }
+  return values;
+}
+
+/// Runs a computation in host memory and on a device, on equal vectors.
+template <class T>
+class Comparison {
+ public:
+  explicit Comparison(Communicator& ranks) : device_(device_execution(ranks)) {}
+
+  /// Adds a vector of the computation; `compute` gets the vectors' addresses in this order.
+  Comparison& with(std::vector<T> values) {
+    vectors_.push_back(std::move(values));
+    return *this;
+  }
+
+  using Computation =
+      std::function<void(const Kernels<T>& kernels, Workspace& workspace, const std::vector<T*>& vectors)>;
+  /// Expects that the vectors are the same afterwards. @param error  relative to 1 or the value
+  void expect_equal(double error, const Computation& compute) {
+    std::vector<std::vector<T>> on_host = vectors_;
+    std::vector<T*> addresses;
+    for (auto& vector : on_host) addresses.push_back(vector.data());
+    Workspace workspace;
+    compute(host_kernels<T>(), workspace, addresses);
+    std::vector<Buffer> on_device;
+    addresses.clear();
+    for (auto& vector : vectors_) {
+      on_device.push_back(allocate(device_.memory(), vector.size(), dtype_of<T>));
+      copy_now(device_, on_device.back().view(), VectorView<T>(vector));
+      addresses.push_back(static_cast<T*>(on_device.back().view().data));
+    }
+    compute(kernels_of<T>(device_), device_.workspace(), addresses);
+    for (std::size_t k = 0; k < on_host.size(); ++k) {
+      const BufferView view = on_device[k].view();
+      const auto found = to_host<T>(device_, {static_cast<const T*>(view.data), view.count, view.space});
+      for (std::size_t i = 0; i < found.size(); ++i) {
+        const double expected = on_host[k][i];
+        ASSERT_NEAR(found[i], expected, error * std::max(1.0, std::abs(expected)))
+            << "vector " << k << ", element " << i;
+      }
+    }
+  }
+
+ private:
+  const Execution device_;
+  std::vector<std::vector<T>> vectors_;
+};
+
+TEST(TrainerFatbin, HasAllKernels) {
+  const std::string path = FARANDOLE_TRAINER_FATBIN_LOG;
+  if (path.empty()) GTEST_SKIP() << "built without nvcc";
+  std::ifstream file(path);
+  const std::string log{std::istreambuf_iterator<char>(file), {}};
+#define FARANDOLE_KERNEL(name, body)                                                                    \
+  for (const std::string type : {"f32", "f64"}) {                                                       \
+    EXPECT_THAT(log, HasSubstr("Compiling entry function 'farandole_trainer_" #name "_" + type + "'")); \
+  }
+  FARANDOLE_TRAINER_KERNELS(FARANDOLE_KERNEL)
+#undef FARANDOLE_KERNEL
+  EXPECT_THAT(log, testing::Not(testing::ContainsRegex(" [1-9][0-9]* bytes spill stores")));
+}
+
+template <class T>
+class DeviceKernelsTest : public testing::Test {
+ protected:
+  static constexpr double kError = std::is_same_v<T, float> ? 2e-5 : 1e-12;
+};
+using Types = testing::Types<float, double>;
+TYPED_TEST_SUITE(DeviceKernelsTest, Types, );
+
+TYPED_TEST(DeviceKernelsTest, ComputeVectors) {
+  using T = TypeParam;
+  on_each_device([](Communicator& ranks) {
+    for (const std::int64_t count : {1, 255, 256, 5000}) {
+      Comparison<T>(ranks)
+          .with(random_values<T>(count, 1))
+          .with(random_values<T>(count, 2))
+          .with(random_values<T>(count, 3))
+          .with(random_values<T>(count, 4))
+          .expect_equal(0, [&](const Kernels<T>& kernels, Workspace&, const std::vector<T*>& v) {
+            kernels.add(count, v[0], v[1], v[2]);
+            kernels.add(count, v[2], v[0], v[2]);
+            kernels.add(count, v[1], v[2], v[2]);
+            kernels.multiply_elements(count, v[0], v[2], v[1]);
+            kernels.scale(count, T(0.75), v[1]);
+            kernels.approach(count, T(0.25), v[1], v[0]);
+            kernels.move_average(count, T(0.875), T(0.125), v[0], v[2]);
+            kernels.copy(count, v[2], v[3]);
+            kernels.clear(count / 2, v[3]);
+          });
+    }
+  });
+}
+
+TYPED_TEST(DeviceKernelsTest, ComputeActivations) {
+  using T = TypeParam;
+  on_each_device([](Communicator& ranks) {
+    constexpr std::int64_t kCount = 1000;
+    for (int kind = 0; kind <= static_cast<int>(ActivationKind::kHyperbolicTangent); ++kind) {
+      const Activation activation{static_cast<ActivationKind>(kind), 0.25};
+      Comparison<T> comparison(ranks);
+      for (const std::uint64_t seed : {1, 2, 3, 4}) comparison.with(random_values<T>(kCount, seed));
+      comparison.expect_equal(TestFixture::kError,
+                              [&](const Kernels<T>& kernels, Workspace&, const std::vector<T*>& v) {
+                                kernels.activate(activation, kCount, v[0], v[1]);
+                                kernels.activate_backward(activation, kCount, v[0], v[1], v[2], v[3]);
+                              });
+    }
+  });
+}
+
+TYPED_TEST(DeviceKernelsTest, DrawTheFactorsOfDropouts) {
+  using T = TypeParam;
+  on_each_device([](Communicator& ranks) {
+    Comparison<T>(ranks)
+        .with(std::vector<T>(3001))
+        .expect_equal(TestFixture::kError, [](const Kernels<T>& kernels, Workspace&, const std::vector<T*>& v) {
+          kernels.draw_dropout({0.3, ~std::uint64_t{5}, std::uint64_t{1} << 63, 7}, 3001, v[0]);
+        });
+  });
+}
+
+TYPED_TEST(DeviceKernelsTest, ComputeMatrices) {
+  using T = TypeParam;
+  on_each_device([](Communicator& ranks) {
+    constexpr std::int64_t kRows = 7, kInner = 5, kColumns = 3;
+    Comparison<T>(ranks)
+        .with(random_values<T>(kRows * kInner, 1))
+        .with(random_values<T>(kInner * kColumns, 2))
+        .with(std::vector<T>(kRows * 4))
+        .with(std::vector<T>(kInner * kColumns))
+        .with(std::vector<T>(kRows * kInner))
+        .with(random_values<T>(kColumns, 3))
+        .with(random_values<T>(kRows * kColumns, 4))
+        .expect_equal(TestFixture::kError, [](const Kernels<T>& kernels, Workspace&, const std::vector<T*>& v) {
+          const Factor<T> left{v[0], kRows, kInner}, right{v[1], kInner, kColumns};
+          kernels.multiply(left, right, false, v[2], 4);
+          kernels.multiply(left, right, true, v[2], 4);
+          kernels.multiply(left.transpose(), {v[6], kRows, kColumns}, false, v[3]);
+          kernels.multiply({v[6], kRows, kColumns}, right.transpose(), false, v[4]);
+          kernels.fill_rows(v[5], kRows, kColumns, v[6]);
+          kernels.copy_columns(kRows, v[2], {1, 2, 4}, v[6], {0, 2, kColumns});
+          kernels.sum_rows(v[6], kRows, kColumns, v[5]);
+        });
+  });
+}
+
+TYPED_TEST(DeviceKernelsTest, ComputePooling) {
+  using T = TypeParam;
+  on_each_device([](Communicator& ranks) {
+    const PoolingWindows windows{2, 5, 7, 3, 2, 3};
+    constexpr std::int64_t kSamples = 4;
+    const std::int64_t inputs = windows.input_elements(kSamples), outputs = windows.count(kSamples) * 3;
+    for (const Pooling pooling : {Pooling::kMaximum, Pooling::kAverage}) {
+      Comparison<T>(ranks)
+          .with(random_values<T>(inputs, 1))
+          .with(std::vector<T>(static_cast<std::size_t>(outputs)))
+          .with(random_values<T>(outputs, 2))
+          .with(random_values<T>(inputs, 3))
+          .expect_equal(TestFixture::kError, [&](const Kernels<T>& kernels, Workspace&, const std::vector<T*>& v) {
+            kernels.pool(pooling, windows, kSamples, v[0], v[1]);
+            kernels.pool_backward(pooling, windows, kSamples, v[0], v[1], v[2], v[3]);
+          });
+    }
+  });
+}
+
+TYPED_TEST(DeviceKernelsTest, ComputeConvolutions) {
+  using T = TypeParam;
+  on_each_device([](Communicator& ranks) {
+    struct Case {
+      std::int64_t kernel, stride, padding;
+    };
+    for (const auto [kernel, stride, padding] :
+         {Case{3, 1, 0}, Case{3, 1, 1}, Case{3, 2, 1}, Case{1, 2, 0}, Case{4, 3, 2}}) {
+      ConvolutionGeometry g = convolution_geometry("conv2d", {6, 7, 2}, {kernel, stride, padding});
+      g.channels = 3;
+      constexpr std::int64_t kSamples = 5;
+      const std::int64_t outputs = kSamples * g.output_positions() * g.channels;
+      const std::int64_t weights = g.patch_elements() * g.channels;
+      Comparison<T>(ranks)
+          .with(random_values<T>(kSamples * g.input_elements(), 1))
+          .with(random_values<T>(weights, 2))
+          .with(random_values<T>(g.channels, 3))
+          .with(std::vector<T>(static_cast<std::size_t>(outputs)))
+          .with(random_values<T>(outputs, 4))
+          .with(random_values<T>(weights, 5))
+          .with(random_values<T>(g.channels, 6))
+          .with(random_values<T>(kSamples * g.input_elements(), 7))
+          .expect_equal(10 * TestFixture::kError,
+                        [&](const Kernels<T>& kernels, Workspace& workspace, const std::vector<T*>& v) {
+                          const auto convolution = kernels.convolution(g, {.by_eigen = true});
+                          convolution->forward(workspace, kSamples, v[0], v[1], v[2], v[3]);
+                          convolution->backward(workspace, kSamples, v[0], v[1], v[4], v[5], v[6], v[7]);
+                          convolution->forward(workspace, kSamples, v[0], v[1], nullptr, v[4]);
+                          convolution->backward(workspace, kSamples, v[0], v[1], v[3], v[5], nullptr, nullptr);
+                        });
+    }
+  });
+}
+
+TYPED_TEST(DeviceKernelsTest, UpdateParameters) {
+  using T = TypeParam;
+  on_each_device([](Communicator& ranks) {
+    constexpr std::int64_t kCount = 700;
+    Comparison<T> comparison(ranks);
+    for (const std::uint64_t seed : {1, 2, 3, 4}) comparison.with(random_values<T>(kCount, seed));
+    comparison.expect_equal(
+        TestFixture::kError, [](const Kernels<T>& kernels, Workspace& workspace, const std::vector<T*>& v) {
+          // The scale lies in the memory of the kernels: take it from the workspace.
+          Workspace::Scope scope(workspace);
+          const VectorView<double> numbers = scope.take<double>(2);
+          double *const squares = numbers.data(), *const scale = numbers.data() + 1;
+          kernels.set_gradient_scale(0, {}, squares);
+          kernels.add_squares(workspace, kCount, v[1], squares);
+          for (const double limit : {0.0, 1e-3, 1e6}) {
+            kernels.set_gradient_scale(0.5, {limit, squares}, scale);
+            for (const bool nesterov : {false, true}) {
+              kernels.sgd({0.1, 0.9, 1e-2, nesterov, scale}, kCount, v[1], v[2], v[0]);
+            }
+            kernels.multiply_elements(kCount, v[3], v[3], v[3]);  // second moments are not negative
+            kernels.adam({0.01, 0.9, 0.99, 1e-8, 1.5, 1e-2, 0.999, scale}, kCount, v[1], v[2], v[3], v[0]);
+          }
+        });
+  });
+}
+
+}  // namespace
+}  // namespace farandole::trainer
