@@ -232,6 +232,57 @@ TYPED_TEST(DeviceKernelsTest, ComputeConvolutions) {
   });
 }
 
+TYPED_TEST(DeviceKernelsTest, AveragePositions) {
+  using T = TypeParam;
+  on_each_device([](Communicator& ranks) {
+    const PositionSizes sizes{3, 6, 5};
+    Comparison<T>(ranks)
+        .with(random_values<T>(90, 1))
+        .with(random_values<T>(15, 2))
+        .with(random_values<T>(90, 3))
+        .expect_equal(TestFixture::kError, [&](const Kernels<T>& kernels, Workspace&, const std::vector<T*>& v) {
+          kernels.average_positions(sizes, v[0], v[1]);
+          kernels.average_positions_backward(sizes, v[1], v[2]);
+        });
+  });
+}
+
+TYPED_TEST(DeviceKernelsTest, NormalizeBatches) {
+  using T = TypeParam;
+  on_each_device([](Communicator& ranks) {
+    for (const std::int64_t rows : {0, 1, 5, 700}) {
+      constexpr std::int64_t kChannels = 3;
+      Comparison<T> comparison(ranks);
+      for (const std::uint64_t seed : {1, 2, 3, 4}) comparison.with(random_values<T>(rows * kChannels, seed));
+      for (const std::uint64_t seed : {5, 6, 7, 8, 9, 10}) comparison.with(random_values<T>(kChannels, seed));
+      comparison.expect_equal(10 * TestFixture::kError,
+                              [&](const Kernels<T>& all, Workspace& workspace, const std::vector<T*>& v) {
+                                const NormalizationKernels<T>& kernels = all.normalization();
+                                const ChannelRows<T> x{v[0], rows, kChannels};
+                                Workspace::Scope scope(workspace);
+                                const VectorView<double> numbers = scope.take<double>(2 * kChannels + 2);
+                                double *const sums = numbers.data(), *const count = sums + 2 * kChannels + 1;
+                                const ChannelStatistics<T> statistics{v[4], v[5], count};
+                                const auto clear = [&] {
+                                  for (int i = 0; i < 2 * kChannels + 1; ++i) all.set_gradient_scale(0, {}, sums + i);
+                                };
+                                // The moving variances must not be negative.
+                                all.multiply_elements(kChannels, v[7], v[7], v[7]);
+                                kernels.use_moving(kChannels, v[6], v[7], 1e-3, statistics);
+                                kernels.normalize(x, statistics, {v[8], v[9]}, v[1]);
+                                clear();
+                                kernels.add_moments(workspace, x, sums);
+                                kernels.use_batch(kChannels, sums, 1e-3, statistics, v[6], v[7]);
+                                kernels.normalize(x, statistics, {v[8], v[9]}, v[2]);
+                                clear();
+                                kernels.add_gradient_moments(workspace, x, v[3], statistics, sums);
+                                if (rows > 0) kernels.propagate(workspace, x, v[3], statistics, v[8], sums, v[3]);
+                                kernels.store_gradients(kChannels, sums, v[8], v[9]);
+                              });
+    }
+  });
+}
+
 TYPED_TEST(DeviceKernelsTest, UpdateParameters) {
   using T = TypeParam;
   on_each_device([](Communicator& ranks) {

@@ -28,6 +28,21 @@ LayerList<Scalar> small_cnn() {
                          [] { return dense<Scalar>(kClasses); }});
 }
 
+/// A small residual net with batch normalisation.
+template <class Scalar>
+LayerList<Scalar> small_residual_net(bool synchronized = false) {
+  const auto normalization = [=] { return batch_normalization<Scalar>({.synchronized = synchronized}); };
+  const auto convolution = [] { return conv2d<Scalar>({.channels = 4, .padding = 1, .bias = false}); };
+  LayerList<Scalar> list = layers<Scalar>({convolution, normalization, relu<Scalar>});
+  list.push_back(
+      residual<Scalar>(layers<Scalar>({convolution, normalization, relu<Scalar>, convolution, normalization}), {}));
+  for (auto& layer :
+       layers<Scalar>({relu<Scalar>, global_average_pool<Scalar>, [] { return dense<Scalar>(kClasses); }})) {
+    list.push_back(std::move(layer));
+  }
+  return list;
+}
+
 /// What a rank has seen of a training.
 struct Seen {
   std::vector<double> losses, accuracies;
@@ -86,6 +101,14 @@ TEST(DeviceTraining, OfFloatsHasTheLossesOfACpu) {
 
 TEST(DeviceTraining, OfDoublesHasTheLossesOfACpu) {
   expect_same_training<double>(mlp<double>, options_for(100), 1e-9);
+}
+
+TEST(DeviceTraining, OfAResidualNetHasTheLossesOfACpu) {
+  expect_same_training<double>([] { return small_residual_net<double>(); }, options_for(10), 1e-9);
+  TrainerOptions options = options_for(10);
+  options.synchronized_layers = true;
+  options.data.drop_last = true;
+  expect_same_training<double>([] { return small_residual_net<double>(true); }, options, 1e-9);
 }
 
 TEST(DeviceTraining, HasTheOptionsOfACpu) {

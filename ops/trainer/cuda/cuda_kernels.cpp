@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "device_convolution.h"
+#include "device_normalization.h"
 #include "farandole/core/error.h"
 
 namespace farandole::trainer::cuda {
@@ -28,7 +29,8 @@ int checked_extent(std::int64_t extent) {
 template <class Scalar>
 class CudaKernels final : public Kernels<Scalar> {
  public:
-  CudaKernels(const Launcher& launcher, const Cublas& cublas) : launcher_(launcher), cublas_(cublas) {}
+  CudaKernels(const Launcher& launcher, const Cublas& cublas)
+      : launcher_(launcher), cublas_(cublas), normalization_(launcher) {}
 
   void clear(std::int64_t count, Scalar* values) const override {
     if (count > 0) device().fill_zero(values, bytes_of(count), launcher_.stream());
@@ -121,6 +123,18 @@ class CudaKernels final : public Kernels<Scalar> {
          static_cast<std::int64_t>(pooling)});
   }
 
+  void average_positions(const PositionSizes& sizes, const Scalar* x, Scalar* y) const override {
+    const std::int64_t count = sizes.samples * sizes.channels;
+    run(Kernel::kAveragePositions, count, {writes(y, count), reads(x, count * sizes.positions)},
+        {count, sizes.positions, sizes.channels});
+  }
+  void average_positions_backward(const PositionSizes& sizes, const Scalar* dy, Scalar* dx) const override {
+    const std::int64_t count = sizes.samples * sizes.channels, elements = count * sizes.positions;
+    run(Kernel::kAveragePositionsBackward, elements, {writes(dx, elements), reads(dy, count)},
+        {elements, sizes.positions, sizes.channels});
+  }
+  const NormalizationKernels<Scalar>& normalization() const override { return normalization_; }
+
   void add_doubles(std::int64_t count, const double* from, double* to) const override {
     run(Kernel::kSumDoubles, count, {writes(to, count), reads(from, count)}, {count, count, 1});
   }
@@ -212,6 +226,7 @@ class CudaKernels final : public Kernels<Scalar> {
  private:
   const Launcher& launcher_;
   const Cublas& cublas_;
+  const DeviceNormalization<Scalar> normalization_;
   mutable std::int64_t ones_ = 0;
   mutable std::vector<void*> ones_memory_;
 };

@@ -13,6 +13,7 @@
 #include "cuda/operand_arguments.h"
 #include "farandole/internal/host_device.h"
 #include "kernels/activation.h"
+#include "kernels/channel_formulas.h"
 #include "kernels/pooling_windows.h"
 #include "kernels/right_labels.h"
 #include "philox.h"
@@ -346,6 +347,163 @@ struct ScatterPatches {
   FARANDOLE_HOST_DEVICE static std::int64_t last_output(std::int64_t at, std::int64_t extent, const PatchSizes& g) {
     const std::int64_t last = at / g.stride;
     return last < extent - 1 ? last : extent - 1;
+  }
+};
+
+/// Operands: means, x. Sizes: means, positions, channels.
+template <class T>
+struct AveragePositions {
+  FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
+    const std::int64_t positions = a.sizes[1], channels = a.sizes[2];
+    for (std::int64_t i = share.first; i < a.sizes[0]; i += share.stride) {
+      const T* x = input<T>(a, 1) + i / channels * positions * channels + i % channels;
+      double sum = 0;
+      for (std::int64_t position = 0; position < positions; ++position)
+        sum += static_cast<double>(x[position * channels]);
+      output<T>(a, 0)[i] = static_cast<T>(sum / static_cast<double>(positions));
+    }
+  }
+};
+
+/// Operands: dx, dy. Sizes: elements of dx, positions, channels.
+template <class T>
+struct AveragePositionsBackward {
+  FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
+    const std::int64_t positions = a.sizes[1], channels = a.sizes[2];
+    const T divisor = static_cast<T>(positions);
+    for (std::int64_t i = share.first; i < a.sizes[0]; i += share.stride) {
+      output<T>(a, 0)[i] = input<T>(a, 1)[i / channels / positions * channels + i % channels] / divisor;
+    }
+  }
+};
+
+// Batch normalisation. Rows are dealt out to partial sums: partial sum p adds the rows p, p + partials, …
+
+/// Operands: partial sums {partials, 2, channels}, x, and for gradients dy, means and inverse deviations, else null.
+/// Sizes: partials * channels, rows, channels, partials.
+template <class T>
+struct ChannelMoments {
+  FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
+    const std::int64_t rows = a.sizes[1], channels = a.sizes[2], partials = a.sizes[3];
+    const T *x = input<T>(a, 1), *dy = input<T>(a, 2), *mean = input<T>(a, 3), *inverse = input<T>(a, 4);
+    for (std::int64_t i = share.first; i < a.sizes[0]; i += share.stride) {
+      const std::int64_t c = i % channels;
+      double first = 0, second = 0;
+      for (std::int64_t row = i / channels; row < rows; row += partials) {
+        const T value = x[row * channels + c];
+        if (dy == nullptr) {
+          first += static_cast<double>(value);
+          second += static_cast<double>(value) * static_cast<double>(value);
+        } else {
+          const auto slope = static_cast<double>(dy[row * channels + c]);
+          first += slope;
+          second += slope * static_cast<double>((value - mean[c]) * inverse[c]);
+        }
+      }
+      double* sums = output<double>(a, 0) + i / channels * 2 * channels + c;
+      sums[0] = first;
+      sums[channels] = second;
+    }
+  }
+};
+
+/// Operands: sums, partial sums {partials, columns}. Sizes: columns, partials. Adds the partial sums of each column.
+template <class T>
+struct AddPartials {
+  FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
+    for (std::int64_t column = share.first; column < a.sizes[0]; column += share.stride) {
+      double sum = 0;
+      for (std::int64_t p = 0; p < a.sizes[1]; ++p) sum += input<double>(a, 1)[p * a.sizes[0] + column];
+      output<double>(a, 0)[column] += sum;
+    }
+  }
+};
+
+template <class T>
+FARANDOLE_HOST_DEVICE inline ChannelStatistics<T> statistics_of(const Arguments& a, int operand) {
+  return {output<T>(a, operand), output<T>(a, operand + 1), output<double>(a, operand + 2)};
+}
+
+/// Operands: means, inverse deviations, count, batch means, batch variances, sums. Sizes: channels. Numbers: epsilon.
+template <class T>
+struct UseBatch {
+  FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
+    const std::int64_t channels = a.sizes[0];
+    const ChannelStatistics<T> statistics = statistics_of<T>(a, 0);
+    const auto* sums = input<double>(a, 5);
+    if (share.first == 0) *statistics.count = sums[2 * channels];
+    for (std::int64_t c = share.first; c < channels; c += share.stride) {
+      take_batch(sums, channels, c, a.numbers[0], statistics, output<T>(a, 3), output<T>(a, 4));
+    }
+  }
+};
+
+/// Operands: means, inverse deviations, count, moving means, moving variances. Sizes: channels. Numbers: epsilon.
+template <class T>
+struct UseMoving {
+  FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
+    const ChannelStatistics<T> statistics = statistics_of<T>(a, 0);
+    if (share.first == 0) *statistics.count = 1;
+    for (std::int64_t c = share.first; c < a.sizes[0]; c += share.stride) {
+      set_channel(statistics, c, static_cast<double>(input<T>(a, 3)[c]), static_cast<double>(input<T>(a, 4)[c]),
+                  a.numbers[0]);
+    }
+  }
+};
+
+/// Operands: y, x, means, inverse deviations, scale, shift. Sizes: elements, channels.
+template <class T>
+struct Normalize {
+  FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
+    const T *x = input<T>(a, 1), *mean = input<T>(a, 2), *inverse = input<T>(a, 3);
+    const T *scale = input<T>(a, 4), *shift = input<T>(a, 5);
+    for (std::int64_t i = share.first; i < a.sizes[0]; i += share.stride) {
+      const std::int64_t c = i % a.sizes[1];
+      output<T>(a, 0)[i] = (x[i] - mean[c]) * inverse[c] * scale[c] + shift[c];
+    }
+  }
+};
+
+/// Operands: gradients of scale, gradients of shift, sums. Sizes: channels.
+template <class T>
+struct StoreGradients {
+  FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
+    const auto* sums = input<double>(a, 2);
+    for (std::int64_t c = share.first; c < a.sizes[0]; c += share.stride) {
+      output<T>(a, 0)[c] = static_cast<T>(sums[a.sizes[0] + c]);
+      output<T>(a, 1)[c] = static_cast<T>(sums[c]);
+    }
+  }
+};
+
+/// Operands: {factors, mean gradients, mean products}, scale, sums, means, inverse deviations, count. Sizes: channels.
+template <class T>
+struct GradientFactors {
+  FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
+    const std::int64_t channels = a.sizes[0];
+    const ChannelStatistics<T> statistics = statistics_of<T>(a, 3);
+    T* factors = output<T>(a, 0);
+    for (std::int64_t c = share.first; c < channels; c += share.stride) {
+      const auto each = gradient_factors(statistics, input<T>(a, 1), input<double>(a, 2), channels, c);
+      factors[c] = each.factor;
+      factors[channels + c] = each.mean_gradient;
+      factors[2 * channels + c] = each.mean_product;
+    }
+  }
+};
+
+/// Operands: dx, x, dy, means, inverse deviations, the result of GradientFactors. Sizes: elements, channels.
+template <class T>
+struct NormalizeBackward {
+  FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
+    const std::int64_t channels = a.sizes[1];
+    const T *x = input<T>(a, 1), *dy = input<T>(a, 2), *mean = input<T>(a, 3), *inverse = input<T>(a, 4);
+    const T* factors = input<T>(a, 5);
+    for (std::int64_t i = share.first; i < a.sizes[0]; i += share.stride) {
+      const std::int64_t c = i % channels;
+      const T normalized = (x[i] - mean[c]) * inverse[c];
+      output<T>(a, 0)[i] = factors[c] * (dy[i] - factors[channels + c] - normalized * factors[2 * channels + c]);
+    }
   }
 };
 

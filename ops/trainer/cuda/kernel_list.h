@@ -3,27 +3,37 @@
 // "farandole_trainer_<name>_<type>".
 #pragma once
 
-#define FARANDOLE_TRAINER_KERNELS(X)      \
-  X(add, Add)                             \
-  X(multiply, Multiply)                   \
-  X(scale, Scale)                         \
-  X(approach, Approach)                   \
-  X(move_average, MoveAverage)            \
-  X(activate, Activate)                   \
-  X(activate_backward, ActivateBackward)  \
-  X(draw_dropout, DrawDropout)            \
-  X(fill_rows, FillRows)                  \
-  X(fill_ones, FillOnes)                  \
-  X(copy_columns, CopyColumns)            \
-  X(pool, Pool)                           \
-  X(pool_backward, PoolBackward)          \
-  X(gather_patches, GatherPatches)        \
-  X(scatter_patches, ScatterPatches)      \
-  X(cross_entropy, CrossEntropy)          \
-  X(right_labels, RightLabels)            \
-  X(sum_squares, SumSquares)              \
-  X(sum_doubles, SumDoubles)              \
-  X(add_number, AddNumber)                \
-  X(set_gradient_scale, SetGradientScale) \
-  X(sgd, Sgd)                             \
+#define FARANDOLE_TRAINER_KERNELS(X)                      \
+  X(add, Add)                                             \
+  X(multiply, Multiply)                                   \
+  X(scale, Scale)                                         \
+  X(approach, Approach)                                   \
+  X(move_average, MoveAverage)                            \
+  X(activate, Activate)                                   \
+  X(activate_backward, ActivateBackward)                  \
+  X(draw_dropout, DrawDropout)                            \
+  X(fill_rows, FillRows)                                  \
+  X(fill_ones, FillOnes)                                  \
+  X(copy_columns, CopyColumns)                            \
+  X(pool, Pool)                                           \
+  X(pool_backward, PoolBackward)                          \
+  X(gather_patches, GatherPatches)                        \
+  X(scatter_patches, ScatterPatches)                      \
+  X(average_positions, AveragePositions)                  \
+  X(average_positions_backward, AveragePositionsBackward) \
+  X(channel_moments, ChannelMoments)                      \
+  X(add_partials, AddPartials)                            \
+  X(use_batch, UseBatch)                                  \
+  X(use_moving, UseMoving)                                \
+  X(normalize, Normalize)                                 \
+  X(store_gradients, StoreGradients)                      \
+  X(gradient_factors, GradientFactors)                    \
+  X(normalize_backward, NormalizeBackward)                \
+  X(cross_entropy, CrossEntropy)                          \
+  X(right_labels, RightLabels)                            \
+  X(sum_squares, SumSquares)                              \
+  X(sum_doubles, SumDoubles)                              \
+  X(add_number, AddNumber)                                \
+  X(set_gradient_scale, SetGradientScale)                 \
+  X(sgd, Sgd)                                             \
   X(adam, Adam)

@@ -9,7 +9,6 @@
 #include "farandole/core/error.h"
 #include "farandole/trainer/layers.h"
 #include "kernels/kernels.h"
-#include "vectorized.h"
 
 namespace farandole::trainer {
 namespace {
@@ -62,41 +61,19 @@ class GlobalAveragePool final : public Layer<Scalar> {
     return {channels_};
   }
 
+  bool computes_on_devices() const override { return true; }
+
   void forward(const Pass& pass, const Tensor<Scalar>& input, Tensor<Scalar>& output) override {
-    const std::int64_t samples = input.samples(), positions = positions_, channels = channels_;
-    const Scalar* from = input.data();
-    Workspace::Scope scope(pass.execution.workspace());
-    double* scratch = scope.take<double>(static_cast<std::size_t>(channels_)).host().data();
-    Scalar* to = output.data();
-    vectorized([=]() FARANDOLE_INLINED {
-      double* __restrict sums = scratch;
-      for (std::int64_t sample = 0; sample < samples; ++sample) {
-        for (std::int64_t c = 0; c < channels; ++c) sums[c] = 0;
-        for (std::int64_t position = 0; position < positions; ++position) {
-          const Scalar* __restrict x = from + (sample * positions + position) * channels;
-          for (std::int64_t c = 0; c < channels; ++c) sums[c] += static_cast<double>(x[c]);
-        }
-        Scalar* __restrict y = to + sample * channels;
-        for (std::int64_t c = 0; c < channels; ++c)
-          y[c] = static_cast<Scalar>(sums[c] / static_cast<double>(positions));
-      }
-    });
+    kernels_of<Scalar>(pass.execution)
+        .average_positions({input.samples(), positions_, channels_}, input.data(), output.data());
   }
 
-  void backward(const Pass&, const Tensor<Scalar>& input, const Tensor<Scalar>&, const Tensor<Scalar>& output_gradient,
-                Tensor<Scalar>* input_gradient) override {
+  void backward(const Pass& pass, const Tensor<Scalar>& input, const Tensor<Scalar>&,
+                const Tensor<Scalar>& output_gradient, Tensor<Scalar>* input_gradient) override {
     if (input_gradient == nullptr) return;
-    const std::int64_t rows = input.samples() * positions_, positions = positions_, channels = channels_;
-    const auto divisor = static_cast<Scalar>(positions_);
-    const Scalar* gradient = output_gradient.data();
-    Scalar* to = input_gradient->data();
-    vectorized([=]() FARANDOLE_INLINED {
-      for (std::int64_t row = 0; row < rows; ++row) {
-        const Scalar* __restrict dy = gradient + row / positions * channels;
-        Scalar* __restrict dx = to + row * channels;
-        for (std::int64_t c = 0; c < channels; ++c) dx[c] = dy[c] / divisor;
-      }
-    });
+    kernels_of<Scalar>(pass.execution)
+        .average_positions_backward({input.samples(), positions_, channels_}, output_gradient.data(),
+                                    input_gradient->data());
   }
 
  private:

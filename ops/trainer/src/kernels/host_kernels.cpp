@@ -9,6 +9,7 @@
 #include "farandole/trainer/optimizer.h"
 #include "kernels/host_activations.h"
 #include "kernels/host_losses.h"
+#include "kernels/host_normalization.h"
 #include "kernels/host_pooling.h"
 #include "kernels/host_updates.h"
 #include "kernels/host_vectors.h"
@@ -80,6 +81,14 @@ class HostKernels final : public Kernels<Scalar> {
     host_max_pool_backward(windows, count, x, y, dy, dx, unassigned.data());
   }
 
+  void average_positions(const PositionSizes& sizes, const Scalar* x, Scalar* y) const override {
+    host_average_positions(sizes, x, y);
+  }
+  void average_positions_backward(const PositionSizes& sizes, const Scalar* dy, Scalar* dx) const override {
+    host_average_positions_backward(sizes, dy, dx);
+  }
+  const NormalizationKernels<Scalar>& normalization() const override { return normalization_; }
+
   void add_doubles(std::int64_t count, const double* from, double* to) const override {
     for (std::int64_t i = 0; i < count; ++i) to[i] += from[i];
   }
@@ -112,6 +121,9 @@ class HostKernels final : public Kernels<Scalar> {
     *scale = factor;
     if (clip.limit > 0) *scale *= clipping_factor(std::abs(factor) * std::sqrt(*clip.squares), clip.limit);
   }
+
+ private:
+  const HostNormalization<Scalar> normalization_;
 };
 
 }  // namespace

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
-#include "farandole/trainer/execution.h"
-#include "kernels/pooling_windows.h"
+#include "kernels/kernels.h"
 #include "vectorized.h"
 
 namespace farandole::trainer {
@@ -89,6 +89,39 @@ void host_average_pool_backward(const PoolingWindows& w, std::int64_t count, con
         Scalar* __restrict dx = corner + w.place_offset(place);
         for (std::int64_t c = 0; c < w.channels; ++c) dx[c] = dy[c] * factor;
       }
+    }
+  });
+}
+
+template <class Scalar>
+void host_average_positions(const PositionSizes& sizes, const Scalar* from, Scalar* to) {
+  const auto [samples, positions, channels] = sizes;
+  const std::int64_t count = samples, places = positions, width = channels;
+  std::vector<double> scratch(static_cast<std::size_t>(width));
+  double* const all = scratch.data();
+  vectorized([=]() FARANDOLE_INLINED {
+    double* __restrict sums = all;
+    for (std::int64_t sample = 0; sample < count; ++sample) {
+      for (std::int64_t c = 0; c < width; ++c) sums[c] = 0;
+      for (std::int64_t position = 0; position < places; ++position) {
+        const Scalar* __restrict x = from + (sample * places + position) * width;
+        for (std::int64_t c = 0; c < width; ++c) sums[c] += static_cast<double>(x[c]);
+      }
+      Scalar* __restrict y = to + sample * width;
+      for (std::int64_t c = 0; c < width; ++c) y[c] = static_cast<Scalar>(sums[c] / static_cast<double>(places));
+    }
+  });
+}
+
+template <class Scalar>
+void host_average_positions_backward(const PositionSizes& sizes, const Scalar* gradient, Scalar* to) {
+  const std::int64_t rows = sizes.samples * sizes.positions, positions = sizes.positions, channels = sizes.channels;
+  const auto divisor = static_cast<Scalar>(positions);
+  vectorized([=]() FARANDOLE_INLINED {
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const Scalar* __restrict dy = gradient + row / positions * channels;
+      Scalar* __restrict dx = to + row * channels;
+      for (std::int64_t c = 0; c < channels; ++c) dx[c] = dy[c] / divisor;
     }
   });
 }
