@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -111,6 +112,36 @@ TEST(DeviceTraining, OfAResidualNetHasTheLossesOfACpu) {
   expect_same_training<double>([] { return small_residual_net<double>(true); }, options, 1e-9);
 }
 
+TEST(DeviceTraining, InDeterministicModeHasTheSameBitsOnAnyNumberOfReplicas) {
+  TrainerOptions options = options_for(12);
+  options.device = ComputeDevice::kCuda;
+  options.deterministic = true;
+  options.micro_batches = 4;
+  options.optimizer.kind = OptimizerKind::kAdam;
+  options.clip_norm = 1;
+  static Seen of_one;  // of the group of one rank
+  static std::atomic<bool> is_there{false};
+  for_each_device_group({1, 2, 4}, [&](Communicator& ranks) {
+    const Seen seen = train<float>(
+        ranks, [] { return small_residual_net<float>(); }, options);
+    if (ranks.size() == 1) {
+      of_one = seen;
+      is_there = true;
+      TrainerOptions on_cpu = options;
+      on_cpu.device = ComputeDevice::kCpu;
+      expect_near(seen,
+                  train<float>(
+                      ranks, [] { return small_residual_net<float>(); }, on_cpu),
+                  1e-4);
+    }
+    if (!is_there) return;  // a job of processes has one number of ranks
+    EXPECT_EQ(seen.losses, of_one.losses) << ranks.size();
+    EXPECT_EQ(seen.accuracies, of_one.accuracies);
+    EXPECT_EQ(seen.report.parameters_checksum, of_one.report.parameters_checksum);
+    EXPECT_EQ(seen.test_loss, of_one.test_loss);
+  });
+}
+
 TEST(DeviceTraining, HasTheOptionsOfACpu) {
   TrainerOptions options = options_for(20);
   options.optimizer.kind = OptimizerKind::kAdamW;
@@ -202,9 +233,6 @@ TEST(DeviceTraining, RefusesWhatHasNoFormForDevices) {
     TrainerOptions with_masters = options;
     with_masters.optimizer.master = DType::kF64;
     EXPECT_THAT(message(mlp<float>(), with_masters), HasSubstr("master values of f64 for a model of f32"));
-    TrainerOptions deterministic = options;
-    deterministic.deterministic = true;
-    EXPECT_THAT(message(mlp<float>(), deterministic), HasSubstr("deterministic mode computes on the CPU"));
   });
 }
 

@@ -58,13 +58,6 @@ void check_deterministic(const TrainerOptions& options, int replicas) {
   }
 }
 
-void check_device(const TrainerOptions& options) {
-  if (options.device == ComputeDevice::kCpu) return;
-  if (options.deterministic && options.device == ComputeDevice::kCuda) {
-    throw Unsupported("deterministic mode computes on the CPU; choose the device cpu, or leave deterministic mode");
-  }
-}
-
 void check_batches(const TrainerOptions& options, const TrainingFacts& facts) {
   at_least("the global batch", options.global_batch, 1);
   at_least("accumulation", options.accumulate, 1);
@@ -162,7 +155,6 @@ void check_same_classes(const Dataset& training, const Dataset& data, const std:
 }
 
 void check(const TrainerOptions& options, const TrainingFacts& facts) {
-  check_device(options);
   at_least("the number of epochs", options.epochs, 1);
   at_least("the limit of training steps", options.max_steps, 0);
   at_least("the distance between evaluations", options.evaluate_every, 0);

@@ -220,23 +220,25 @@ void TrainingStep<Scalar>::add_accumulated(std::size_t first, std::size_t count)
 
 template <class Scalar>
 void TrainingStep<Scalar>::run_deterministic(const StepSamples& samples) {
+  const Execution& execution = model_.execution();
   const std::int64_t own = options_.micro_batches / communicator_.size();
   gradient_tree_.start();
   sum_tree_.start();
   for (std::int64_t index = 0; index < own; ++index) {
-    std::fill(sums_.begin(), sums_.end(), 0.0);
+    clear(execution, sums());  // on a device the samples are counted on, in sums_
     if (next_micro_batch() > 0) {
       forward(1.0 / static_cast<double>(samples.all));
       model_.backward(pass_, batch_->inputs, output_gradient_);
     } else {
-      std::ranges::fill(model_.reducible().host(), Scalar{0});
+      clear(execution, model_.reducible());
     }
-    gradient_tree_.add(model_.reducible().host());
-    sum_tree_.add(sums_);
+    gradient_tree_.add(execution, model_.reducible());
+    sum_tree_.add(execution, sums());
   }
   if (reducing_) {
     const auto start = Clock::now();
-    communicator_.allreduce(model_.reducible(), ReduceOp::kSum, {.algorithm = "recursive_doubling"});
+    communicator_.allreduce(model_.reducible(), ReduceOp::kSum,
+                            {.algorithm = "recursive_doubling", .stream = execution.stream()});
     exposed_ = Clock::now() - start;
   }
 }

@@ -13,8 +13,8 @@ namespace {
 
 /// True if this rank can train the model on a device.
 template <class Scalar>
-bool can_use_device(Communicator& communicator, const TrainerOptions& options, const Model<Scalar>& model) {
-  if (options.deterministic || !model.computes_on_devices()) return false;
+bool can_use_device(Communicator& communicator, const Model<Scalar>& model) {
+  if (!model.computes_on_devices()) return false;
   const DeviceAvailability& devices = device_runtime(internals(communicator).settings());
   const auto local = static_cast<std::size_t>(communicator.placement().local_size);
   if (devices.runtime == nullptr || devices.runtime->devices().size() < local) return false;
@@ -31,7 +31,7 @@ bool can_use_device(Communicator& communicator, const TrainerOptions& options, c
 template <class Scalar>
 ComputeDevice chosen_device(Communicator& communicator, const TrainerOptions& options, const Model<Scalar>& model) {
   if (options.device != ComputeDevice::kAuto) return options.device;
-  std::int64_t can = can_use_device(communicator, options, model) ? 1 : 0;
+  std::int64_t can = can_use_device(communicator, model) ? 1 : 0;
   if (communicator.size() > 1) communicator.allreduce(BufferView(&can, 1, DType::kI64), ReduceOp::kMin);
   return can != 0 ? ComputeDevice::kCuda : ComputeDevice::kCpu;
 }

@@ -163,8 +163,8 @@ struct TrainerOptions {
   bool synchronized_layers = false;
   bool averaging = true;  ///< false: each replica trains alone, to measure the cost of communication
   /// The trainer moves the model there, and copies each batch. Layers, loss, metrics and optimizer need a form for
-  /// devices (docs/trainer.md lists what has one). Not yet on devices: deterministic mode, master values, weights of
-  /// classes. `trainer.model().execution().space()` tells what kAuto has chosen.
+  /// devices (docs/trainer.md lists what has one). Not yet on devices: master values, weights of classes.
+  /// `trainer.model().execution().space()` tells what kAuto has chosen.
   ComputeDevice device = ComputeDevice::kCpu;
   /// Threads per replica; 0: 1 in deterministic mode, else allowed cores / local replicas.
   int kernel_threads = 0;
