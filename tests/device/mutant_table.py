@@ -9,6 +9,9 @@ PLUGIN = "tests/unit/cuda/plugins/libfarandole_cuda.so"
 # The double has the kernels, compiled for processors.
 DOUBLE = "lib/libfake_cuda.so"
 KERNELS = "core/backends/cuda/kernels.cu"
+TRAINER = "lib/libfarandole_trainer.so"
+TRAINER_PLUGIN = "lib/farandole/libfarandole_trainer_cuda.so"
+TRAINING_STEP = "ops/trainer/src/training_step.cpp"
 
 
 class Test(NamedTuple):
@@ -35,6 +38,8 @@ class Mutant(NamedTuple):
         """What the source is linked into."""
         if self.source == KERNELS:
             return DOUBLE
+        if self.source.startswith("ops/trainer/"):
+            return TRAINER_PLUGIN if self.source.startswith("ops/trainer/cuda/") else TRAINER
         return PLUGIN if self.source.startswith("core/backends/cuda/") else LIBRARY
 
 
@@ -106,6 +111,7 @@ ENGINE_ROWS = ENGINE_SIZES._replace(filter="EngineOnDevice.GathersUnevenRows", b
 ENGINE_JOINED = ENGINE_SIZES._replace(filter="EngineOnDevice.AJoinedRankChangesNoResult")
 ENGINE_SETS = ENGINE_SIZES._replace(filter="EngineOnDevice.WithSeveralSetsDoneMeansComplete")
 # By itself, without devices.
+TRAINS_AS_A_CPU = Test("DeviceTraining.OfFloatsHasTheLossesOfACpu:DeviceKernelsTest/*", program="trainer_device_test")
 ENGINE_ADDED = Test("SetEngine.HandsOutAChangeOnceEarlierBatchesHaveStarted", program="engine_test")
 ENGINE_STRESS = ENGINE_SIZES._replace(filter="EngineOnDeviceStress.RandomRequests", processes=3)
 
@@ -306,6 +312,21 @@ MUTANTS = [
            "device_.wait(stream_, *forked_);", "", DIRECT_GRADIENTS),
     Mutant("averages-before-they-are-there", "the wait of the caller's stream for the side stream", SIDE_STREAM,
            "device_.wait(stream, *joined_);", "", DIRECT_GRADIENTS),
+
+    # The trainer.
+    Mutant("reduced-before-backward", "that a gradient is final before it is reduced", TRAINING_STEP,
+           "  model_.backward(pass_, batch_->inputs, output_gradient_, [&](std::size_t index) {",
+           "  if (averager_) averager_->ready_all();\n"
+           "  model_.backward(pass_, batch_->inputs, output_gradient_, [&](std::size_t index) {\n    return;",
+           TRAINS_AS_A_CPU),
+    Mutant("gradients-of-another-stream", "that gradients are reduced after the work that computes them", TRAINING_STEP,
+           ".stream = model_.execution().stream()});", "});", TRAINS_AS_A_CPU),
+    Mutant("read-before-they-are-copied", "the wait for copies to the host", "ops/trainer/src/kernels/transfer.cpp",
+           "    finish(execution);\n", "", TRAINS_AS_A_CPU),
+    Mutant("kernels-in-the-legacy-stream", "the replica's stream of the trainer's kernels", "ops/trainer/cuda/launcher.cpp",
+           "static_cast<CUstream>(stream_.handle), parameters", "nullptr, parameters", TRAINS_AS_A_CPU),
+    Mutant("products-in-the-legacy-stream", "the replica's stream of cuBLAS", "ops/trainer/cuda/cublas.cpp",
+           "static_cast<farandole::cuda::CUstream>(stream.handle)", "nullptr", TRAINS_AS_A_CPU),
 
     # The engine.
     Mutant("requests-before-their-input", "the wait of the engine's stream for the tensors' inputs", ENGINE_RUNS,

@@ -22,7 +22,7 @@ import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, TypeVar
 
 sys.dont_write_bytecode = True  # the sources stay as they are, too
-from mutant_table import DOUBLE, LIBRARY, MUTANTS, PLUGIN, Mutant, Test  # noqa: E402
+from mutant_table import DOUBLE, LIBRARY, MUTANTS, PLUGIN, TRAINER, TRAINER_PLUGIN, Mutant, Test  # noqa: E402
 
 SOURCE_DIRECTORY = pathlib.Path(__file__).resolve().parents[2]
 INTERNALS = "libfarandole_internals.a"
@@ -107,6 +107,10 @@ class Build:
         result: T = future.result()
         return result
 
+    def has(self, library: str) -> bool:
+        """False for the trainer's libraries in a build without it."""
+        return any(output.startswith(library) for output in self.edges)
+
     def linking(self, library: str) -> Edge:
         return next(edge for output, edge in self.edges.items()
                     if output.startswith(library) and " -shared " in edge.command)
@@ -138,7 +142,8 @@ class Build:
             return each.command.replace(each.output, "").replace(each.source, "")
 
         def make() -> pathlib.Path:
-            libraries = [self.linking(library) for library in (LIBRARY, PLUGIN, DOUBLE)]
+            libraries = [self.linking(library) for library in (LIBRARY, PLUGIN, DOUBLE, TRAINER, TRAINER_PLUGIN)
+                         if self.has(library)]
             found = [(source, self.find(source, library)[0]) for source in self.sources for library in libraries]
             sources = [source for source, other in found if other is not None and key(other) == key(edge)]
             lines = [line for source in sources for line in source.read_text(encoding="utf-8").splitlines()
@@ -214,6 +219,7 @@ class Build:
     def environment(self, **changes: str) -> Dict[str, str]:
         return {**os.environ, "FARANDOLE_CUDA_LIBRARY": str(self.directory / DOUBLE),
                 "FARANDOLE_NCCL_LIBRARY": str(self.directory / "lib/libfake_nccl.so"),
+                "FARANDOLE_CUBLAS_LIBRARY": str(self.directory / "lib/libfake_cublas.so"),
                 "FARANDOLE_PLUGIN_DIR": str((self.directory / PLUGIN).parent), **changes}
 
     def environment_with(self, mutant: Mutant, library: pathlib.Path) -> Dict[str, str]:
@@ -222,7 +228,7 @@ class Build:
         if self.is_in_program(mutant):
             path = os.pathsep.join(filter(None, [str(self.directory / "lib"), os.environ.get("LD_LIBRARY_PATH")]))
             return self.environment(LD_LIBRARY_PATH=path, **deadline)
-        if mutant.library == PLUGIN:
+        if mutant.library in (PLUGIN, TRAINER_PLUGIN):
             return self.environment(FARANDOLE_PLUGIN_DIR=str(library), **deadline)
         if mutant.library == DOUBLE:
             return self.environment(FARANDOLE_CUDA_LIBRARY=str(library / pathlib.Path(DOUBLE).name), **deadline)
@@ -329,6 +335,7 @@ def main(arguments: List[str]) -> int:
             try:
                 check_table()
                 build = Build(pathlib.Path(arguments[0]).resolve(), pathlib.Path(scratch))
+                mutants = [mutant for mutant in mutants if build.has(mutant.library)]
                 seconds = prepare(build, mutants, pool)
             except Problem as problem:
                 print(problem)

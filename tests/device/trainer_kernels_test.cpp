@@ -283,6 +283,73 @@ TYPED_TEST(DeviceKernelsTest, NormalizeBatches) {
   });
 }
 
+TYPED_TEST(DeviceKernelsTest, NormalizeSets) {
+  using T = TypeParam;
+  on_each_device([](Communicator& ranks) {
+    // Layer normalisation, and group normalisation with 1 and with 3 groups.
+    for (const NormalizationSets sets : {NormalizationSets{4, 1, 6, 6}, {1, 4, 6, 6}, {3, 4, 2, 6}}) {
+      for (const bool centred : {true, false}) {
+        constexpr std::int64_t kSamples = 5;
+        const SetNormalization normalization{sets, kSamples, centred, 1e-3};
+        Comparison<T> comparison(ranks);
+        for (const std::uint64_t seed : {1, 2, 3, 4}) comparison.with(random_values<T>(normalization.elements(), seed));
+        for (const std::uint64_t seed : {5, 6}) comparison.with(random_values<T>(normalization.count(), seed));
+        for (const std::uint64_t seed : {7, 8, 9, 10}) comparison.with(random_values<T>(sets.channels, seed));
+        comparison.expect_equal(
+            20 * TestFixture::kError, [&](const Kernels<T>& all, Workspace& workspace, const std::vector<T*>& v) {
+              const SequenceKernels<T>& kernels = all.sequence();
+              const SetStatistics<T> statistics{v[4], v[5]};
+              kernels.measure_sets(normalization, v[0], statistics);
+              kernels.normalize_sets(normalization, v[0], statistics, v[6], centred ? v[7] : nullptr, v[1]);
+              kernels.set_gradients(workspace, normalization, v[0], v[2], statistics, v[8], centred ? v[9] : nullptr);
+              kernels.propagate_sets(normalization, v[0], v[2], statistics, v[6], v[3]);
+              kernels.normalize_sets(normalization, v[0], statistics, nullptr, nullptr, v[0]);
+              kernels.propagate_sets(normalization, v[0], v[2], statistics, nullptr, v[2]);
+            });
+      }
+    }
+  });
+}
+
+TYPED_TEST(DeviceKernelsTest, EmbedAndAttend) {
+  using T = TypeParam;
+  on_each_device([](Communicator& ranks) {
+    constexpr std::int64_t kVocabulary = 7, kUnits = 6, kSamples = 3, kLength = 4, kHeads = 2;
+    constexpr std::int64_t kTokens = kSamples * kLength, kScores = kSamples * kHeads * kLength * kLength;
+    std::vector<T> indices(kTokens);
+    for (std::size_t i = 0; i < indices.size(); ++i) indices[i] = static_cast<T>(i * i % kVocabulary);
+    for (const bool causal : {false, true}) {
+      Comparison<T>(ranks)
+          .with(indices)
+          .with(random_values<T>(kVocabulary * kUnits, 1))
+          .with(std::vector<T>(kTokens * kUnits))
+          .with(random_values<T>(kLength * kUnits, 2))
+          .with(std::vector<T>(kScores))
+          .with(std::vector<T>(kTokens * kUnits))
+          .with(std::vector<T>(kScores))
+          .expect_equal(20 * TestFixture::kError, [&](const Kernels<T>& all, Workspace&, const std::vector<T*>& v) {
+            const SequenceKernels<T>& kernels = all.sequence();
+            const EmbeddingRows<T> rows{v[0], kTokens, kVocabulary, kUnits};
+            kernels.look_up(rows, v[1], v[2]);
+            kernels.add_row(kSamples, kLength * kUnits, v[2], v[3], v[2]);
+            // Queries and keys are the same; a head has half of the units.
+            const Factor<T> heads{v[2], kLength, kUnits / kHeads, false, kUnits};
+            const BatchOfProducts::Steps tokens{kLength * kUnits, kUnits / kHeads};
+            const BatchOfProducts::Steps squares{kHeads * kLength * kLength, kLength * kLength};
+            kernels.multiply_batch({kSamples, kHeads, tokens, tokens, squares}, heads, heads.transpose(), v[4], 0);
+            const AttentionScores scores{kSamples * kHeads, kLength, causal, 0.5};
+            kernels.softmax(scores, v[4]);
+            kernels.multiply_batch({kSamples, kHeads, squares, tokens, tokens}, {v[4], kLength, kLength}, heads, v[5],
+                                   kUnits);
+            // One sample, so that the products of its heads are computed together.
+            kernels.multiply_batch({1, kHeads, tokens, tokens, squares}, heads, heads.transpose(), v[6], 0);
+            kernels.softmax_backward(scores, v[4], v[6]);
+            kernels.look_up_backward(rows, v[5], v[1]);
+          });
+    }
+  });
+}
+
 TYPED_TEST(DeviceKernelsTest, UpdateParameters) {
   using T = TypeParam;
   on_each_device([](Communicator& ranks) {

@@ -3,11 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
+#include <algorithm>
 #include <cmath>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "broken_device.h"
+#include "double_calls.h"
+#include "farandole/trainer/augmentation.h"
+#include "farandole/trainer/parameters.h"
 #include "message_of.h"
 #include "on_device.h"
 #include "small_training.h"
@@ -44,6 +49,41 @@ LayerList<Scalar> small_residual_net(bool synchronized = false) {
   return list;
 }
 
+/// Blocks of a transformer on rows of an image.
+template <class Scalar>
+LayerList<Scalar> small_transformer() {
+  LayerList<Scalar> list = layers<Scalar>({[] {
+                                             return reshape<Scalar>({8, 8});
+                                           },
+                                           [] { return positional_encoding<Scalar>(PositionalEncoding::kSinusoidal); },
+                                           [] { return positional_encoding<Scalar>(PositionalEncoding::kLearned); }});
+  list.push_back(residual<Scalar>(layers<Scalar>({[] { return layer_normalization<Scalar>(); },
+                                                  [] { return attention<Scalar>({.heads = 2, .causal = true}); }}),
+                                  {}));
+  for (auto& layer : layers<Scalar>({[] { return rms_normalization<Scalar>(); },
+                                     [] { return dense<Scalar>(6, {.per_position = true}); }, silu<Scalar>,
+                                     [] { return group_normalization<Scalar>(2); }, flatten<Scalar>,
+                                     [] { return dense<Scalar>(kClasses); }})) {
+    list.push_back(std::move(layer));
+  }
+  return list;
+}
+
+/// A layer of a program that knows nothing of devices.
+class HostLayer final : public Layer<float> {
+ public:
+  static std::unique_ptr<Layer<float>> make() { return std::make_unique<HostLayer>(); }
+  std::string name() const override { return "of the host"; }
+  Shape prepare(const Shape& input) override { return input; }
+  void forward(const Pass&, const Tensor<float>& input, Tensor<float>& output) override {
+    std::ranges::copy(input.host(), output.host().begin());
+  }
+  void backward(const Pass&, const Tensor<float>&, const Tensor<float>&, const Tensor<float>& output_gradient,
+                Tensor<float>* input_gradient) override {
+    if (input_gradient != nullptr) std::ranges::copy(output_gradient.host(), input_gradient->host().begin());
+  }
+};
+
 /// What a rank has seen of a training.
 struct Seen {
   std::vector<double> losses, accuracies;
@@ -57,6 +97,7 @@ Seen train(Communicator& ranks, const Layers<Scalar>& make_layers, TrainerOption
            LossPointer<Scalar> loss = {}) {
   Seen seen;
   const Data data;
+  options.kernel_threads = 1;  // the thread sanitizer does not know how OpenMP's threads wait for each other
   options.on_step = [&](const StepReport& report) {
     seen.losses.push_back(report.loss);
     seen.accuracies.push_back(report.metric("accuracy"));
@@ -112,6 +153,10 @@ TEST(DeviceTraining, OfAResidualNetHasTheLossesOfACpu) {
   expect_same_training<double>([] { return small_residual_net<double>(true); }, options, 1e-9);
 }
 
+TEST(DeviceTraining, OfATransformerHasTheLossesOfACpu) {
+  expect_same_training<double>(small_transformer<double>, options_for(10), 1e-9);
+}
+
 TEST(DeviceTraining, InDeterministicModeHasTheSameBitsOnAnyNumberOfReplicas) {
   TrainerOptions options = options_for(12);
   options.device = ComputeDevice::kCuda;
@@ -119,26 +164,18 @@ TEST(DeviceTraining, InDeterministicModeHasTheSameBitsOnAnyNumberOfReplicas) {
   options.micro_batches = 4;
   options.optimizer.kind = OptimizerKind::kAdam;
   options.clip_norm = 1;
-  static Seen of_one;  // of the group of one rank
-  static std::atomic<bool> is_there{false};
   for_each_device_group({1, 2, 4}, [&](Communicator& ranks) {
-    const Seen seen = train<float>(
-        ranks, [] { return small_residual_net<float>(); }, options);
-    if (ranks.size() == 1) {
-      of_one = seen;
-      is_there = true;
-      TrainerOptions on_cpu = options;
-      on_cpu.device = ComputeDevice::kCpu;
-      expect_near(seen,
-                  train<float>(
-                      ranks, [] { return small_residual_net<float>(); }, on_cpu),
-                  1e-4);
-    }
-    if (!is_there) return;  // a job of processes has one number of ranks
-    EXPECT_EQ(seen.losses, of_one.losses) << ranks.size();
-    EXPECT_EQ(seen.accuracies, of_one.accuracies);
-    EXPECT_EQ(seen.report.parameters_checksum, of_one.report.parameters_checksum);
-    EXPECT_EQ(seen.test_loss, of_one.test_loss);
+    const auto make_layers = [] { return small_residual_net<float>(); };
+    Communicator alone = ranks.split(ranks.rank());
+    const Seen of_one = train<float>(alone, make_layers, options);
+    const Seen of_all = train<float>(ranks, make_layers, options);
+    EXPECT_EQ(of_all.losses, of_one.losses);
+    EXPECT_EQ(of_all.accuracies, of_one.accuracies);
+    EXPECT_EQ(of_all.report.parameters_checksum, of_one.report.parameters_checksum);
+    EXPECT_EQ(of_all.test_loss, of_one.test_loss);
+    TrainerOptions on_cpu = options;
+    on_cpu.device = ComputeDevice::kCpu;
+    expect_near(of_one, train<float>(alone, make_layers, on_cpu), 1e-4);
   });
 }
 
@@ -194,6 +231,63 @@ TEST(DeviceTraining, GoesOnFromACheckpointOfACpuAndBack) {
   });
 }
 
+TEST(DeviceTraining, FilesHoldTheParametersOfADevice) {
+  for_each_device_group({1}, [](Communicator& ranks) {
+    const TemporaryDirectory directory;
+    const Data data;
+    TrainerOptions options = options_for(3);
+    options.device = ComputeDevice::kCuda;
+    options.optimizer.ema_decay = 0.5;
+    options.checkpoints.directory = directory.path() / "run";
+    Trainer<double> trainer(ranks, Model<double>(kImage, small_residual_net<double>()), data.training, nullptr,
+                            options);
+    trainer.fit();
+    save_parameters(trainer.model(), directory.path() / "file");
+    const auto outputs_of = [&](Trainer<double>& of) {
+      const Tensor<double> outputs = of.predict(*data.test);
+      return std::vector<double>(outputs.host().begin(), outputs.host().end());
+    };
+    const std::vector<double> before = outputs_of(trainer);
+    load_parameters(directory.path() / "run", trainer.model(), {.average = true});
+    EXPECT_NE(outputs_of(trainer), before);
+    load_parameters(directory.path() / "file", trainer.model());
+    EXPECT_EQ(outputs_of(trainer), before);
+  });
+}
+
+TEST(DeviceTraining, AModelMovesToAnotherTrainer) {
+  for_each_device_group({1}, [](Communicator& ranks) {
+    const Data data;
+    TrainerOptions options = options_for(6);
+    options.device = ComputeDevice::kCuda;
+    options.max_steps = 3;
+    Trainer<double> first(ranks, Model<double>(kImage, small_cnn<double>()), data.training, nullptr, options);
+    first.fit();
+    options.initialize = false;
+    Trainer<double> second(ranks, std::move(first.model()), data.training, nullptr, options);
+    EXPECT_LT(second.fit().loss, 10);
+    Tensor<double> outputs = second.predict(*data.test);
+    EXPECT_TRUE(std::ranges::all_of(outputs.host(), [](double value) { return std::isfinite(value); }));
+  });
+}
+
+TEST(DeviceTraining, ADeviceThatFailsEndsTheJobOnAllRanks) {
+  auto* const restore = farandole::test::find_in_driver<decltype(fake_device_restore)>("fake_device_restore");
+  if (restore == nullptr) GTEST_SKIP() << "a GPU does not fail when it is told to";
+  for_each_device_group({1, 2}, [](Communicator& ranks) {
+    const Data data;
+    TrainerOptions options = options_for(50);
+    options.device = ComputeDevice::kCuda;
+    options.check_every = 10;
+    Trainer<float> trainer(ranks, Model<float>(kImage, mlp<float>()), data.training, nullptr, options);
+    ranks.barrier();
+    if (ranks.rank() == 0) farandole::test::inject_into_double("cublasSgemm_v2", 40, 13);
+    ranks.barrier();
+    EXPECT_THAT(message_of<DeviceError>([&] { trainer.fit(); }), HasSubstr("cublasSgemm failed on CUDA device"));
+  });
+  restore();
+}
+
 TEST(DeviceTraining, ChoosesADeviceWhereThereIsOne) {
   for_each_device_group({1, 2}, [](Communicator& ranks) {
     TrainerOptions options = options_for(2);
@@ -202,9 +296,13 @@ TEST(DeviceTraining, ChoosesADeviceWhereThereIsOne) {
     Trainer<float> on_device(ranks, Model<float>(kImage, mlp<float>()), data.training, nullptr, options);
     EXPECT_EQ(on_device.model().execution().space(), ranks.device());
     on_device.fit();
-    // A layer without a form for devices.
+    // What is computed on processors only: a loss, a layer.
+    options.optimizer.master = DType::kF64;
+    Trainer<float> with_masters(ranks, Model<float>(kImage, mlp<float>()), data.training, nullptr, options);
+    EXPECT_TRUE(with_masters.model().execution().space().is_host());
+    options.optimizer.master.reset();
     LayerList<float> list = mlp<float>();
-    list.insert(list.begin() + 1, layer_normalization<float>());
+    list.insert(list.begin() + 1, HostLayer::make());
     Trainer<float> on_cpu(ranks, Model<float>(kImage, std::move(list)), data.training, nullptr, options);
     EXPECT_TRUE(on_cpu.model().execution().space().is_host());
     on_cpu.fit();
@@ -224,15 +322,20 @@ TEST(DeviceTraining, RefusesWhatHasNoFormForDevices) {
       });
     };
     LayerList<float> list = mlp<float>();
-    list.push_back(layer_normalization<float>());
-    EXPECT_THAT(message(std::move(list), options), HasSubstr("layer 3 (layer_normalization"));
+    list.push_back(HostLayer::make());
+    EXPECT_THAT(message(std::move(list), options), HasSubstr("layer 3 (of the host) computes in host memory only"));
     EXPECT_THAT(message(mlp<float>(), options, cross_entropy_loss<float>({.class_weights = {1, 2, 3, 4}})),
                 HasSubstr("the loss 'cross_entropy, class weights 1 2 3 4' computes in host memory only"));
     EXPECT_THAT(message(mlp<float>(), options, {}, {confusion_matrix<float>()}),
                 HasSubstr("the metric 'confusion_matrix' computes in host memory only"));
+    EXPECT_THAT(message_of<Unsupported>([&] {
+                  Trainer<float>(ranks, Model<float>(kImage, mlp<float>()), augmented(data.training, {.mixup = 0.2}),
+                                 nullptr, options);
+                }),
+                HasSubstr("probabilities, which the training data have as targets"));
     TrainerOptions with_masters = options;
     with_masters.optimizer.master = DType::kF64;
-    EXPECT_THAT(message(mlp<float>(), with_masters), HasSubstr("master values of f64 for a model of f32"));
+    EXPECT_THAT(message(mlp<float>(), with_masters), HasSubstr("master values of f64 computes in host memory only"));
   });
 }
 

@@ -21,10 +21,12 @@ constexpr const char* kRemedy =
 constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
 
 /// Files to try, in this order.
-std::vector<std::string> files_of(const std::string& path) {
+std::vector<std::string> files_of(const std::string& path, int driver) {
   if (!path.empty()) return {path};
   std::vector<std::string> files = loaded_libraries({"libcublas.so"});
-  files.insert(files.end(), {"libcublas.so.13", "libcublas.so.12"});
+  for (const int generation : {13, 12}) {
+    if (driver >= generation * 1000) files.push_back(fmt::format("libcublas.so.{}", generation));
+  }
   return files;
 }
 
@@ -49,9 +51,9 @@ std::string status_text(cublasStatus_t status) {
 
 }  // namespace
 
-CublasApi load_cublas(const std::string& path) {
+CublasApi load_cublas(const std::string& path, int driver) {
   std::string problem;
-  for (const std::string& file : files_of(path)) {
+  for (const std::string& file : files_of(path, driver)) {
     void* const library = load_vendor_library(file);
     if (library == nullptr) {
       problem += fmt::format("{}{}", problem.empty() ? "" : "; ", dlerror());

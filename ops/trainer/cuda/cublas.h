@@ -11,9 +11,10 @@
 namespace farandole::trainer::cuda {
 
 /// Loads cuBLAS, which stays loaded.
-/// @param path  empty: a cuBLAS that the process has loaded, else the loader's search
+/// @param path  empty: a cuBLAS that the process has loaded, else the loader's search   @param driver  the newest CUDA
+/// that the driver supports, 13000 for 13.0; a cuBLAS of a newer generation does not work with it
 /// @throws Unsupported  there is no cuBLAS, or it lacks a function; with a remedy
-CublasApi load_cublas(const std::string& path);
+CublasApi load_cublas(const std::string& path, int driver);
 
 /// A handle of cuBLAS, which enqueues its products in one stream of a device. Used by one thread at a time.
 class Cublas {
@@ -27,6 +28,7 @@ class Cublas {
 
   const CublasApi& api() const { return api_; }
   cublasHandle_t handle() const { return handle_; }
+  Device& device() const { return device_; }
   /// @throws DeviceError  `result`, returned by `function`, is an error
   void check(cublasStatus_t result, std::string_view function) const;
 

@@ -22,20 +22,30 @@ inline constexpr cublasOperation_t CUBLAS_OP_N = 0;
 inline constexpr cublasOperation_t CUBLAS_OP_T = 1;
 
 // X(name, exported name, parameters). Matrices are stored column by column.
-#define FARANDOLE_CUBLAS_FUNCTIONS(X)                                                                       \
-  X(cublasCreate, cublasCreate_v2, (cublasHandle_t * handle))                                               \
-  X(cublasDestroy, cublasDestroy_v2, (cublasHandle_t handle))                                               \
-  X(cublasGetVersion, cublasGetVersion_v2, (cublasHandle_t handle, int* version))                           \
-  X(cublasSetStream, cublasSetStream_v2, (cublasHandle_t handle, farandole::cuda::CUstream stream))         \
-  X(cublasSetWorkspace, cublasSetWorkspace_v2, (cublasHandle_t handle, void* memory, std::size_t bytes))    \
-  X(cublasSgemm, cublasSgemm_v2,                                                                            \
-    (cublasHandle_t handle, cublasOperation_t left_operation, cublasOperation_t right_operation, int rows,  \
-     int columns, int inner, const float* alpha, const float* left, int left_stride, const float* right,    \
-     int right_stride, const float* beta, float* result, int stride))                                       \
-  X(cublasDgemm, cublasDgemm_v2,                                                                            \
-    (cublasHandle_t handle, cublasOperation_t left_operation, cublasOperation_t right_operation, int rows,  \
-     int columns, int inner, const double* alpha, const double* left, int left_stride, const double* right, \
-     int right_stride, const double* beta, double* result, int stride))
+#define FARANDOLE_CUBLAS_FUNCTIONS(X)                                                                             \
+  X(cublasCreate, cublasCreate_v2, (cublasHandle_t * handle))                                                     \
+  X(cublasDestroy, cublasDestroy_v2, (cublasHandle_t handle))                                                     \
+  X(cublasGetVersion, cublasGetVersion_v2, (cublasHandle_t handle, int* version))                                 \
+  X(cublasSetStream, cublasSetStream_v2, (cublasHandle_t handle, farandole::cuda::CUstream stream))               \
+  X(cublasSetWorkspace, cublasSetWorkspace_v2, (cublasHandle_t handle, void* memory, std::size_t bytes))          \
+  X(cublasSgemm, cublasSgemm_v2,                                                                                  \
+    (cublasHandle_t handle, cublasOperation_t left_operation, cublasOperation_t right_operation, int rows,        \
+     int columns, int inner, const float* alpha, const float* left, int left_stride, const float* right,          \
+     int right_stride, const float* beta, float* result, int stride))                                             \
+  X(cublasDgemm, cublasDgemm_v2,                                                                                  \
+    (cublasHandle_t handle, cublasOperation_t left_operation, cublasOperation_t right_operation, int rows,        \
+     int columns, int inner, const double* alpha, const double* left, int left_stride, const double* right,       \
+     int right_stride, const double* beta, double* result, int stride))                                           \
+  X(cublasSgemmStridedBatched, cublasSgemmStridedBatched,                                                         \
+    (cublasHandle_t handle, cublasOperation_t left_operation, cublasOperation_t right_operation, int rows,        \
+     int columns, int inner, const float* alpha, const float* left, int left_stride, long long left_step,         \
+     const float* right, int right_stride, long long right_step, const float* beta, float* result, int stride,    \
+     long long step, int count))                                                                                  \
+  X(cublasDgemmStridedBatched, cublasDgemmStridedBatched,                                                         \
+    (cublasHandle_t handle, cublasOperation_t left_operation, cublasOperation_t right_operation, int rows,        \
+     int columns, int inner, const double* alpha, const double* left, int left_stride, long long left_step,       \
+     const double* right, int right_stride, long long right_step, const double* beta, double* result, int stride, \
+     long long step, int count))
 
 #define FARANDOLE_MEMBER(name, exported, parameters) cublasStatus_t(*name) parameters = nullptr;
 struct CublasApi {

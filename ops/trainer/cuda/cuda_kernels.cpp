@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda_kernels.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cassert>
-#include <limits>
-#include <type_traits>
+#include <vector>
 
 #include "device_convolution.h"
 #include "device_normalization.h"
-#include "farandole/core/error.h"
+#include "device_sequence.h"
+#include "products.h"
 
 namespace farandole::trainer::cuda {
 namespace {
@@ -18,19 +16,11 @@ namespace {
 /// Partial sums of the two stages of a sum before its last.
 constexpr std::int64_t kManyPartials = 16384, kFewPartials = 128;
 
-int checked_extent(std::int64_t extent) {
-  if (extent > std::numeric_limits<int>::max()) {
-    throw Unsupported(fmt::format("a matrix with an extent of {}; cuBLAS takes up to {}; use smaller batches", extent,
-                                  std::numeric_limits<int>::max()));
-  }
-  return static_cast<int>(extent);
-}
-
 template <class Scalar>
 class CudaKernels final : public Kernels<Scalar> {
  public:
   CudaKernels(const Launcher& launcher, const Cublas& cublas)
-      : launcher_(launcher), cublas_(cublas), normalization_(launcher) {}
+      : launcher_(launcher), cublas_(cublas), normalization_(launcher), sequence_(launcher, cublas) {}
 
   void clear(std::int64_t count, Scalar* values) const override {
     if (count > 0) device().fill_zero(values, bytes_of(count), launcher_.stream());
@@ -66,29 +56,9 @@ class CudaKernels final : public Kernels<Scalar> {
         {count, whole(draw.seed), whole(draw.stream), whole(draw.first)}, {draw.rate, 1 / (1 - draw.rate)});
   }
 
-  // cuBLAS stores matrices column by column, so it sees the transposes, and computes the transposed product: right^T *
-  // left^T = (left * right)^T.
   void multiply(const Factor<Scalar>& left, const Factor<Scalar>& right, bool add, Scalar* result,
                 std::int64_t stride) const override {
-    const int rows = checked_extent(left.transposed ? left.columns : left.rows);
-    const int inner = checked_extent(left.transposed ? left.rows : left.columns);
-    const int columns = checked_extent(right.transposed ? right.rows : right.columns);
-    const Scalar one{1}, factor = add ? Scalar{1} : Scalar{0};
-    const auto operation = [](const Factor<Scalar>& matrix) { return matrix.transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };
-    const auto compute = [&](const auto& gemm, const char* name) {
-      device().run_bound([&] {
-        cublas_.check(
-            gemm(cublas_.handle(), operation(right), operation(left), columns, rows, inner, &one, right.values,
-                 checked_extent(right.row_stride()), left.values, checked_extent(left.row_stride()), &factor, result,
-                 stride > 0 ? checked_extent(stride) : columns),
-            name);
-      });
-    };
-    if constexpr (std::is_same_v<Scalar, float>) {
-      compute(cublas_.api().cublasSgemm, "cublasSgemm");
-    } else {
-      compute(cublas_.api().cublasDgemm, "cublasDgemm");
-    }
+    trainer::cuda::multiply(cublas_, left, right, add, result, stride);
   }
   void fill_rows(const Scalar* row, std::int64_t rows, std::int64_t columns, Scalar* to) const override {
     run(Kernel::kFillRows, rows * columns, {writes(to, rows * columns), reads(row, columns)},
@@ -134,6 +104,7 @@ class CudaKernels final : public Kernels<Scalar> {
         {elements, sizes.positions, sizes.channels});
   }
   const NormalizationKernels<Scalar>& normalization() const override { return normalization_; }
+  const SequenceKernels<Scalar>& sequence() const override { return sequence_; }
 
   void add_doubles(std::int64_t count, const double* from, double* to) const override {
     run(Kernel::kSumDoubles, count, {writes(to, count), reads(from, count)}, {count, count, 1});
@@ -211,9 +182,11 @@ class CudaKernels final : public Kernels<Scalar> {
   const Scalar* ones(std::int64_t count) const {
     if (count > ones_) {
       // The old memory may be in use by work in the stream; the new is at least twice as large.
-      ones_ = std::max(count, 2 * ones_);
-      ones_memory_.push_back(device().allocate(bytes_of(ones_)));
-      run(Kernel::kFillOnes, ones_, {writes(static_cast<Scalar*>(ones_memory_.back()), ones_)}, {ones_});
+      const std::int64_t wanted = std::max(count, 2 * ones_);
+      ones_memory_.reserve(ones_memory_.size() + 1);
+      ones_memory_.push_back(device().allocate(bytes_of(wanted)));
+      run(Kernel::kFillOnes, wanted, {writes(static_cast<Scalar*>(ones_memory_.back()), wanted)}, {wanted});
+      ones_ = wanted;
     }
     return static_cast<const Scalar*>(ones_memory_.back());
   }
@@ -227,15 +200,15 @@ class CudaKernels final : public Kernels<Scalar> {
   const Launcher& launcher_;
   const Cublas& cublas_;
   const DeviceNormalization<Scalar> normalization_;
+  const DeviceSequence<Scalar> sequence_;
   mutable std::int64_t ones_ = 0;
   mutable std::vector<void*> ones_memory_;
 };
 
 class CudaDeviceKernels final : public DeviceKernels {
  public:
-  CudaDeviceKernels(const farandole::cuda::CudaApi& api, const farandole::cuda::KernelImage& image,
-                    const CublasApi& cublas, Device& device, StreamView stream)
-      : launcher_(api, image, device, stream),
+  CudaDeviceKernels(const LoadedKernels& kernels, const CublasApi& cublas, Device& device, StreamView stream)
+      : launcher_(kernels, device, stream),
         cublas_(cublas, device, stream),
         f32_(launcher_, cublas_),
         f64_(launcher_, cublas_) {}
@@ -259,10 +232,9 @@ class CudaDeviceKernels final : public DeviceKernels {
 
 }  // namespace
 
-std::unique_ptr<DeviceKernels> cuda_kernels(const farandole::cuda::CudaApi& api,
-                                            const farandole::cuda::KernelImage& image, const CublasApi& cublas,
-                                            Device& device, StreamView stream) {
-  return std::make_unique<CudaDeviceKernels>(api, image, cublas, device, stream);
+std::unique_ptr<DeviceKernels> cuda_kernels(const LoadedKernels& kernels, const CublasApi& cublas, Device& device,
+                                            StreamView stream) {
+  return std::make_unique<CudaDeviceKernels>(kernels, cublas, device, stream);
 }
 
 }  // namespace farandole::trainer::cuda

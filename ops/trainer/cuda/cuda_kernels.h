@@ -11,9 +11,8 @@
 namespace farandole::trainer::cuda {
 
 /// The kernels of a device in a stream, for f32 and f64. Used by one thread at a time.
-/// @param api, cublas, device  outlive the kernels   @throws DeviceError
-std::unique_ptr<DeviceKernels> cuda_kernels(const farandole::cuda::CudaApi& api,
-                                            const farandole::cuda::KernelImage& image, const CublasApi& cublas,
-                                            Device& device, StreamView stream);
+/// @param kernels  loaded on the device   @param kernels, cublas, device  outlive the result   @throws DeviceError
+std::unique_ptr<DeviceKernels> cuda_kernels(const LoadedKernels& kernels, const CublasApi& cublas, Device& device,
+                                            StreamView stream);
 
 }  // namespace farandole::trainer::cuda

@@ -14,6 +14,7 @@
 #include "farandole/internal/host_device.h"
 #include "kernels/activation.h"
 #include "kernels/channel_formulas.h"
+#include "kernels/normalization_sets.h"
 #include "kernels/pooling_windows.h"
 #include "kernels/right_labels.h"
 #include "philox.h"
@@ -464,14 +465,14 @@ struct Normalize {
   }
 };
 
-/// Operands: gradients of scale, gradients of shift, sums. Sizes: channels.
+/// Operands: gradients of scale, gradients of shift or null, sums. Sizes: channels.
 template <class T>
 struct StoreGradients {
   FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
     const auto* sums = input<double>(a, 2);
     for (std::int64_t c = share.first; c < a.sizes[0]; c += share.stride) {
       output<T>(a, 0)[c] = static_cast<T>(sums[a.sizes[0] + c]);
-      output<T>(a, 1)[c] = static_cast<T>(sums[c]);
+      if (a.operands[1].address != nullptr) output<T>(a, 1)[c] = static_cast<T>(sums[c]);
     }
   }
 };
@@ -503,6 +504,195 @@ struct NormalizeBackward {
       const std::int64_t c = i % channels;
       const T normalized = (x[i] - mean[c]) * inverse[c];
       output<T>(a, 0)[i] = factors[c] * (dy[i] - factors[channels + c] - normalized * factors[2 * channels + c]);
+    }
+  }
+};
+
+// Normalisation inside samples.
+
+/// The members of NormalizationSets, from sizes[first] on.
+FARANDOLE_HOST_DEVICE inline NormalizationSets sets_of(const Arguments& a, int first) {
+  return {a.sizes[first], a.sizes[first + 1], a.sizes[first + 2], a.sizes[first + 3]};
+}
+
+/// Operands: means, inverse deviations, x. Sizes: sets, the members of NormalizationSets, 1 if centred. Numbers:
+/// epsilon.
+template <class T>
+struct MeasureSets {
+  FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
+    const NormalizationSets sets = sets_of(a, 1);
+    for (std::int64_t set = share.first; set < a.sizes[0]; set += share.stride) {
+      const T* values = input<T>(a, 2) + sets.offset(set);
+      double mean = 0, squares = 0;
+      if (a.sizes[5] == 1) {
+        for (std::int64_t row = 0; row < sets.rows; ++row) {
+          for (std::int64_t i = 0; i < sets.width; ++i) mean += static_cast<double>(values[row * sets.channels + i]);
+        }
+        mean /= sets.count();
+      }
+      for (std::int64_t row = 0; row < sets.rows; ++row) {
+        for (std::int64_t i = 0; i < sets.width; ++i) {
+          const double deviation = static_cast<double>(values[row * sets.channels + i]) - mean;
+          squares += deviation * deviation;
+        }
+      }
+      output<T>(a, 0)[set] = static_cast<T>(mean);
+      output<T>(a, 1)[set] = static_cast<T>(1 / std::sqrt(squares / sets.count() + a.numbers[0]));
+    }
+  }
+};
+
+/// Operands: y, x, means, inverse deviations, scale or null, shift or null. Sizes: elements, the members of
+/// NormalizationSets.
+template <class T>
+struct NormalizeSets {
+  FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
+    const NormalizationSets sets = sets_of(a, 1);
+    const T *x = input<T>(a, 1), *scale = input<T>(a, 4), *shift = input<T>(a, 5);
+    for (std::int64_t i = share.first; i < a.sizes[0]; i += share.stride) {
+      const std::int64_t set = sets.set_of(i), c = i % sets.channels;
+      const T normalized = (x[i] - input<T>(a, 2)[set]) * input<T>(a, 3)[set];
+      output<T>(a, 0)[i] = normalized * (scale == nullptr ? T{1} : scale[c]) + (shift == nullptr ? T{0} : shift[c]);
+    }
+  }
+};
+
+/// Operands: partial sums {partials, 2, channels} of dy and of dy * x', x, dy, means, inverse deviations. Sizes:
+/// partials * channels, rows of all channels, partials, the members of NormalizationSets.
+template <class T>
+struct SetMoments {
+  FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
+    const NormalizationSets sets = sets_of(a, 3);
+    const std::int64_t channels = sets.channels;
+    for (std::int64_t i = share.first; i < a.sizes[0]; i += share.stride) {
+      const std::int64_t c = i % channels;
+      double first = 0, second = 0;
+      for (std::int64_t row = i / channels; row < a.sizes[1]; row += a.sizes[2]) {
+        const std::int64_t element = row * channels + c, set = sets.set_of(element);
+        const auto slope = static_cast<double>(input<T>(a, 2)[element]);
+        first += slope;
+        second += slope * static_cast<double>((input<T>(a, 1)[element] - input<T>(a, 3)[set]) * input<T>(a, 4)[set]);
+      }
+      double* sums = output<double>(a, 0) + i / channels * 2 * channels + c;
+      sums[0] = first;
+      sums[channels] = second;
+    }
+  }
+};
+
+/// Operands: dx, x, dy, means, inverse deviations, scale or null. Sizes: sets, the members of NormalizationSets, 1 if
+/// centred.
+template <class T>
+struct PropagateSets {
+  FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
+    const NormalizationSets sets = sets_of(a, 1);
+    for (std::int64_t set = share.first; set < a.sizes[0]; set += share.stride) {
+      const std::int64_t offset = sets.offset(set);
+      const T *x = input<T>(a, 1) + offset, *dy = input<T>(a, 2) + offset;
+      const T mean = input<T>(a, 3)[set], inverse = input<T>(a, 4)[set];
+      const T* scale = input<T>(a, 5) == nullptr ? nullptr : input<T>(a, 5) + sets.first_channel(set);
+      double sum = 0, products = 0;
+      for (std::int64_t row = 0; row < sets.rows; ++row) {
+        for (std::int64_t i = 0; i < sets.width; ++i) {
+          const std::int64_t at = row * sets.channels + i;
+          const auto slope = static_cast<double>(scale == nullptr ? dy[at] : dy[at] * scale[i]);
+          sum += slope;
+          products += slope * static_cast<double>((x[at] - mean) * inverse);
+        }
+      }
+      const auto mean_gradient = static_cast<T>(a.sizes[5] == 1 ? sum / sets.count() : 0);
+      const auto mean_product = static_cast<T>(products / sets.count());
+      for (std::int64_t row = 0; row < sets.rows; ++row) {
+        for (std::int64_t i = 0; i < sets.width; ++i) {
+          const std::int64_t at = row * sets.channels + i;
+          const T slope = scale == nullptr ? dy[at] : dy[at] * scale[i];
+          output<T>(a, 0)[offset + at] = inverse * (slope - mean_gradient - (x[at] - mean) * inverse * mean_product);
+        }
+      }
+    }
+  }
+};
+
+// Embedding and attention.
+
+/// Operands: output, indices, weights. Sizes: elements of the output, vocabulary, units.
+template <class T>
+struct LookUp {
+  FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
+    const std::int64_t units = a.sizes[2];
+    for (std::int64_t i = share.first; i < a.sizes[0]; i += share.stride) {
+      const T value = input<T>(a, 1)[i / units];
+      const bool is_row = value >= T{0} && value < static_cast<T>(a.sizes[1]);
+      output<T>(a, 0)[i] =
+          is_row ? input<T>(a, 2)[static_cast<std::int64_t>(value) * units + i % units] : static_cast<T>(std::nan(""));
+    }
+  }
+};
+
+/// Operands: gradient of the weights, indices, dy. Sizes: elements of the gradient, indices, units. Each thread looks
+/// at all indices, so that the sums have the order of the indices.
+template <class T>
+struct LookUpBackward {
+  FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
+    const std::int64_t units = a.sizes[2];
+    for (std::int64_t i = share.first; i < a.sizes[0]; i += share.stride) {
+      const T row = static_cast<T>(i / units);
+      T sum{0};
+      for (std::int64_t k = 0; k < a.sizes[1]; ++k) {
+        if (input<T>(a, 1)[k] == row) sum += input<T>(a, 2)[k * units + i % units];
+      }
+      output<T>(a, 0)[i] = sum;
+    }
+  }
+};
+
+/// Operands: y, x, row. Sizes: elements, columns.
+template <class T>
+struct AddRow {
+  FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
+    for (std::int64_t i = share.first; i < a.sizes[0]; i += share.stride) {
+      output<T>(a, 0)[i] = input<T>(a, 1)[i] + input<T>(a, 2)[i % a.sizes[1]];
+    }
+  }
+};
+
+/// Operands: values. Sizes: rows, length, 1 if causal. Numbers: scale.
+template <class T>
+struct Softmax {
+  FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
+    const std::int64_t length = a.sizes[1];
+    const T scale = number<T>(a, 0);
+    for (std::int64_t row = share.first; row < a.sizes[0]; row += share.stride) {
+      T* values = output<T>(a, 0) + row * length;
+      const std::int64_t visible = a.sizes[2] == 1 ? row % length + 1 : length;
+      T largest = values[0];
+      for (std::int64_t k = 1; k < visible; ++k) largest = values[k] > largest ? values[k] : largest;
+      double sum = 0;
+      for (std::int64_t k = 0; k < visible; ++k) {
+        values[k] = std::exp((values[k] - largest) * scale);
+        sum += static_cast<double>(values[k]);
+      }
+      const auto inverse = static_cast<T>(1 / sum);
+      for (std::int64_t k = 0; k < length; ++k) values[k] = k < visible ? values[k] * inverse : T{0};
+    }
+  }
+};
+
+/// Operands: gradients, probabilities. Sizes: rows, length, 1 if causal. Numbers: scale.
+template <class T>
+struct SoftmaxBackward {
+  FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
+    const std::int64_t length = a.sizes[1];
+    const T scale = number<T>(a, 0);
+    for (std::int64_t row = share.first; row < a.sizes[0]; row += share.stride) {
+      const T* p = input<T>(a, 1) + row * length;
+      T* gradient = output<T>(a, 0) + row * length;
+      const std::int64_t visible = a.sizes[2] == 1 ? row % length + 1 : length;
+      double product = 0;
+      for (std::int64_t k = 0; k < visible; ++k)
+        product += static_cast<double>(gradient[k]) * static_cast<double>(p[k]);
+      const auto mean = static_cast<T>(product);
+      for (std::int64_t k = 0; k < length; ++k) gradient[k] = p[k] * (gradient[k] - mean) * scale;
     }
   }
 };

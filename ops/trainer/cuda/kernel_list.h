@@ -29,6 +29,15 @@
   X(store_gradients, StoreGradients)                      \
   X(gradient_factors, GradientFactors)                    \
   X(normalize_backward, NormalizeBackward)                \
+  X(measure_sets, MeasureSets)                            \
+  X(normalize_sets, NormalizeSets)                        \
+  X(set_moments, SetMoments)                              \
+  X(propagate_sets, PropagateSets)                        \
+  X(look_up, LookUp)                                      \
+  X(look_up_backward, LookUpBackward)                     \
+  X(add_row, AddRow)                                      \
+  X(softmax, Softmax)                                     \
+  X(softmax_backward, SoftmaxBackward)                    \
   X(cross_entropy, CrossEntropy)                          \
   X(right_labels, RightLabels)                            \
   X(sum_squares, SumSquares)                              \

@@ -31,32 +31,30 @@ constexpr std::array kTypes{"f32", "f64"};
 
 }  // namespace
 
-Launcher::Launcher(const farandole::cuda::CudaApi& api, const farandole::cuda::KernelImage& image, Device& device,
-                   StreamView stream)
-    : device_(device),
-      stream_(stream),
-      context_{api, nullptr, fmt::format("CUDA device {} ({})", device.info().ordinal, device.info().name)} {
+LoadedKernels::LoadedKernels(const farandole::cuda::CudaApi& api, const farandole::cuda::KernelImage& image,
+                             const DeviceInfo& device)
+    : context{api, nullptr, fmt::format("CUDA device {} ({})", device.ordinal, device.name)} {
   CUdevice number = 0;
-  context_.check(api.cuDeviceGet(&number, device.info().ordinal), "cuDeviceGet");
+  context.check(api.cuDeviceGet(&number, device.ordinal), "cuDeviceGet");
   int multiprocessors = 0;
-  context_.check(
+  context.check(
       api.cuDeviceGetAttribute(&multiprocessors, farandole::cuda::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, number),
       "cuDeviceGetAttribute");
-  most_blocks_ = static_cast<unsigned>(multiprocessors) * kBlocksPerMultiprocessor;
+  most_blocks = static_cast<unsigned>(multiprocessors) * kBlocksPerMultiprocessor;
   const RelaxedCapture relaxed(api);
-  context_.check(api.cuDevicePrimaryCtxRetain(&context_.context, number), "cuDevicePrimaryCtxRetain");
-  const ContextScope scope(api, context_.context);
+  context.check(api.cuDevicePrimaryCtxRetain(&context.context, number), "cuDevicePrimaryCtxRetain");
+  const ContextScope scope(api, context.context);
   CUmodule module = nullptr;
-  context_.check(api.cuModuleLoadData(&module, image.code), "cuModuleLoadData of the trainer's kernels");
+  context.check(api.cuModuleLoadData(&module, image.code), "cuModuleLoadData of the trainer's kernels");
   for (std::size_t type = 0; type < kTypes.size(); ++type) {
     for (std::size_t kernel = 0; kernel < kNames.size(); ++kernel) {
       const std::string name =
           fmt::format("{}{}_{}", farandole::cuda::kOperandKernelPrefix, kNames[kernel], kTypes[type]);
-      context_.check(api.cuModuleGetFunction(&functions_[type][kernel], module, name.c_str()),
-                     fmt::format("cuModuleGetFunction of {}", name));
+      context.check(api.cuModuleGetFunction(&functions[type][kernel], module, name.c_str()),
+                    fmt::format("cuModuleGetFunction of {}", name));
       int threads = 0;  // the query makes CUDA load the kernel now; later it could wait for work in a stream
-      context_.check(api.cuFuncGetAttribute(&threads, 0, functions_[type][kernel]),
-                     fmt::format("cuFuncGetAttribute of {}", name));
+      context.check(api.cuFuncGetAttribute(&threads, 0, functions[type][kernel]),
+                    fmt::format("cuFuncGetAttribute of {}", name));
     }
   }
 }
@@ -69,12 +67,13 @@ void Launcher::launch(CUfunction function, std::int64_t threads, std::initialize
   std::copy(sizes.begin(), sizes.end(), std::begin(arguments.sizes));
   std::copy(numbers.begin(), numbers.end(), std::begin(arguments.numbers));
   const std::int64_t wanted = (threads + kOperandBlockThreads - 1) / kOperandBlockThreads;
-  const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(wanted, most_blocks_));
+  const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(wanted, kernels_.most_blocks));
   void* parameters[] = {&arguments};
-  const ContextScope scope(context_.api, context_.context);
-  context_.check(context_.api.cuLaunchKernel(function, blocks, 1, 1, kOperandBlockThreads, 1, 1, 0,
-                                             static_cast<CUstream>(stream_.handle), parameters, nullptr),
-                 "cuLaunchKernel");
+  const farandole::cuda::DeviceContext& context = kernels_.context;
+  const ContextScope scope(context.api, context.context);
+  context.check(context.api.cuLaunchKernel(function, blocks, 1, 1, kOperandBlockThreads, 1, 1, 0,
+                                           static_cast<CUstream>(stream_.handle), parameters, nullptr),
+                "cuLaunchKernel");
 }
 
 }  // namespace farandole::trainer::cuda

@@ -36,12 +36,23 @@ farandole::cuda::Operand reads(const T* address, std::int64_t count) {
   return {const_cast<T*>(address), address == nullptr ? 0 : static_cast<std::uint64_t>(count) * sizeof(T), false};
 }
 
-/// Launches kernels in a stream of a device. Used by one thread at a time.
+/// The kernels of a device, loaded into its primary context for the rest of the process. Const after construction.
+struct LoadedKernels {
+  /// @param api  outlives this object   @throws DeviceError
+  LoadedKernels(const farandole::cuda::CudaApi& api, const farandole::cuda::KernelImage& image,
+                const DeviceInfo& device);
+
+  farandole::cuda::DeviceContext context;
+  unsigned most_blocks = 0;  ///< that can be resident at the same time
+  std::array<std::array<farandole::cuda::CUfunction, kKernels>, 2> functions{};  ///< for f32 and f64
+};
+
+/// Launches kernels in a stream of a device. Thread-safe.
 class Launcher {
  public:
-  /// Loads all kernels. @param api, device  outlive this object   @throws DeviceError
-  Launcher(const farandole::cuda::CudaApi& api, const farandole::cuda::KernelImage& image, Device& device,
-           StreamView stream);
+  /// @param kernels  of the device   @param kernels, device  outlive this object
+  Launcher(const LoadedKernels& kernels, Device& device, StreamView stream)
+      : kernels_(kernels), device_(device), stream_(stream) {}
 
   Device& device() const { return device_; }
   StreamView stream() const { return stream_; }
@@ -53,8 +64,8 @@ class Launcher {
   void launch(Kernel kernel, std::int64_t threads, std::initializer_list<farandole::cuda::Operand> operands,
               std::initializer_list<std::int64_t> sizes, std::initializer_list<double> numbers = {}) const {
     static_assert(std::is_same_v<T, float> || std::is_same_v<T, double>);
-    launch(functions_[std::is_same_v<T, float> ? 0 : 1][static_cast<std::size_t>(kernel)], threads, operands, sizes,
-           numbers);
+    const auto& of_type = kernels_.functions[std::is_same_v<T, float> ? 0 : 1];
+    launch(of_type[static_cast<std::size_t>(kernel)], threads, operands, sizes, numbers);
   }
 
  private:
@@ -62,11 +73,9 @@ class Launcher {
               std::initializer_list<farandole::cuda::Operand> operands, std::initializer_list<std::int64_t> sizes,
               std::initializer_list<double> numbers) const;
 
+  const LoadedKernels& kernels_;
   Device& device_;
   const StreamView stream_;
-  farandole::cuda::DeviceContext context_;
-  unsigned most_blocks_ = 0;
-  std::array<std::array<farandole::cuda::CUfunction, kKernels>, 2> functions_{};  // for f32 and f64
 };
 
 }  // namespace farandole::trainer::cuda

@@ -2,6 +2,9 @@
 // Entry point of the plug-in with the trainer's kernels for CUDA devices.
 #include <array>
 #include <exception>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 
@@ -23,13 +26,22 @@ class CudaKernelsMaker final : public DeviceKernelsMaker {
   CudaKernelsMaker(const farandole::cuda::CudaApi& api, KernelImage image, const CublasApi& cublas)
       : api_(api), image_(std::move(image)), cublas_(cublas) {}
   std::unique_ptr<DeviceKernels> make(Device& device, StreamView stream) const override {
-    return cuda_kernels(api_, image_, cublas_, device, stream);
+    return cuda_kernels(kernels_of(device), cublas_, device, stream);
   }
 
  private:
+  const LoadedKernels& kernels_of(Device& device) const {
+    const std::lock_guard lock(mutex_);
+    std::unique_ptr<LoadedKernels>& loaded = loaded_[device.info().ordinal];
+    if (!loaded) loaded = std::make_unique<LoadedKernels>(api_, image_, device.info());
+    return *loaded;
+  }
+
   const farandole::cuda::CudaApi api_;
   const KernelImage image_;
   const CublasApi cublas_;
+  mutable std::mutex mutex_;  // guards loaded_, and is held while kernels are loaded
+  mutable std::map<int, std::unique_ptr<LoadedKernels>> loaded_;  // by the device's number
 };
 
 const DeviceKernelsMaker* make_maker(const DeviceKernelsHostApi& host, std::string& reason) {
@@ -47,7 +59,7 @@ const DeviceKernelsMaker* make_maker(const DeviceKernelsHostApi& host, std::stri
     return nullptr;
   }
   // Never destroyed: when the process ends, CUDA may be unloaded before.
-  return new CudaKernelsMaker(cuda.api, *image, load_cublas(host.cublas_library));
+  return new CudaKernelsMaker(cuda.api, *image, load_cublas(host.cublas_library, cuda.version));
 }
 
 }  // namespace

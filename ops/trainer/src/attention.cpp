@@ -7,13 +7,11 @@
 // Eigen in 58 us, so heads use the same product as dense layers. Source: Vaswani et al., NeurIPS 2017.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 
-#include "blocks.h"
 #include "farandole/core/error.h"
 #include "farandole/trainer/layers.h"
-#include "matrix_product.h"
+#include "kernels/kernels.h"
 #include "scratch.h"
 
 namespace farandole::trainer {
@@ -56,122 +54,133 @@ class Attention final : public Layer<Scalar> {
   }
   void bind(const LayerMemory<Scalar>& memory) override { memory_ = memory; }
 
-  void forward(const Pass&, const Tensor<Scalar>& input, Tensor<Scalar>& output) override {
+  bool computes_on_devices() const override { return true; }
+
+  void forward(const Pass& pass, const Tensor<Scalar>& input, Tensor<Scalar>& output) override {
     const std::int64_t samples = input.samples(), rows = samples * length_;
     if (samples == 0) return;
+    place(pass.execution);
     qkv_.resize(samples, {length_, 3 * units_});
     context_.resize(samples, {length_, units_});
     probabilities_.resize(samples, {options_.heads, length_, length_});
-    fill_rows<Scalar>(memory_.parameters[1].host(), rows, qkv_.data());
-    multiply(Factor<Scalar>{input.data(), rows, units_}, qkv_weights(), true, qkv_.data());
-    for (std::int64_t sample = 0; sample < samples; ++sample) {
-      for (std::int64_t head = 0; head < options_.heads; ++head) {
-        Scalar* scores = probabilities_.data() + (sample * options_.heads + head) * length_ * length_;
-        multiply(part(kQuery, sample, head), part(kKey, sample, head).transpose(), false, scores);
-        softmax(scores);
-        multiply(Factor<Scalar>{scores, length_, length_}, part(kValue, sample, head), false,
-                 context_.data() + context_offset(sample, head), units_);
-      }
-    }
-    fill_rows<Scalar>(memory_.parameters[3].host(), rows, output.data());
-    multiply(Factor<Scalar>{context_.data(), rows, units_}, output_weights(), true, output.data());
+    const Kernels<Scalar>& kernels = kernels_of<Scalar>(pass.execution);
+    kernels.fill_rows(memory_.parameters[1].data(), rows, 3 * units_, qkv_.data());
+    kernels.multiply({input.data(), rows, units_}, qkv_weights(), true, qkv_.data());
+    for_each_chunk(pass, samples, [&](const Chunk& chunk) {
+      const SequenceKernels<Scalar>& sequence = kernels.sequence();
+      Scalar* const scores = probabilities_.data() + scores_offset(chunk);
+      sequence.multiply_batch(products(chunk, kQkvSteps, kQkvSteps, kScoreSteps), part(kQuery, chunk),
+                              part(kKey, chunk).transpose(), scores, 0);
+      sequence.softmax(scores_of(chunk), scores);
+      sequence.multiply_batch(products(chunk, kScoreSteps, kQkvSteps, kContextSteps), {scores, length_, length_},
+                              part(kValue, chunk), context_.data() + context_offset(chunk), units_);
+    });
+    kernels.fill_rows(memory_.parameters[3].data(), rows, units_, output.data());
+    kernels.multiply({context_.data(), rows, units_}, output_weights(), true, output.data());
   }
 
   void backward(const Pass& pass, const Tensor<Scalar>& input, const Tensor<Scalar>&,
                 const Tensor<Scalar>& output_gradient, Tensor<Scalar>* input_gradient) override {
     const std::int64_t samples = input.samples(), rows = samples * length_;
-    if (samples == 0) return clear_gradients(memory_);
+    const Kernels<Scalar>& kernels = kernels_of<Scalar>(pass.execution);
+    if (samples == 0) return clear_gradients(kernels, memory_);
     const Factor<Scalar> gradient{output_gradient.data(), rows, units_};
     Workspace::Scope scope(pass.execution.workspace());
-    const auto take = [&](std::int64_t count) {
-      return scope.take<Scalar>(static_cast<std::size_t>(count)).host().data();
-    };
-    const Gradients gradients{take(rows * 3 * units_), take(rows * units_), take(length_ * length_)};
-    multiply(Factor<Scalar>{context_.data(), rows, units_, true}, gradient, false, memory_.gradients[2].data());
-    sum_rows(output_gradient.data(), rows, memory_.gradients[3].host());
-    multiply(gradient, output_weights().transpose(), false, gradients.context);
-    for (std::int64_t sample = 0; sample < samples; ++sample) {
-      for (std::int64_t head = 0; head < options_.heads; ++head) propagate(gradients, sample, head);
-    }
+    const auto take = [&](std::int64_t count) { return scope.take<Scalar>(static_cast<std::size_t>(count)).data(); };
+    const std::int64_t squares = samples_of_chunk(pass, samples) * options_.heads * length_ * length_;
+    const Gradients gradients{take(rows * 3 * units_), take(rows * units_), take(squares)};
+    kernels.multiply({context_.data(), rows, units_, true}, gradient, false, memory_.gradients[2].data());
+    kernels.sum_rows(output_gradient.data(), rows, units_, memory_.gradients[3].data());
+    kernels.multiply(gradient, output_weights().transpose(), false, gradients.context);
+    for_each_chunk(pass, samples, [&](const Chunk& chunk) { propagate(kernels.sequence(), gradients, chunk); });
     const Factor<Scalar> by_qkv{gradients.qkv, rows, 3 * units_};
-    multiply(Factor<Scalar>{input.data(), rows, units_, true}, by_qkv, false, memory_.gradients[0].data());
-    sum_rows(gradients.qkv, rows, memory_.gradients[1].host());
-    if (input_gradient != nullptr) multiply(by_qkv, qkv_weights().transpose(), false, input_gradient->data());
+    kernels.multiply({input.data(), rows, units_, true}, by_qkv, false, memory_.gradients[0].data());
+    kernels.sum_rows(gradients.qkv, rows, 3 * units_, memory_.gradients[1].data());
+    if (input_gradient != nullptr) kernels.multiply(by_qkv, qkv_weights().transpose(), false, input_gradient->data());
   }
 
  private:
   /// Scratch memory of a backward pass.
   struct Gradients {
     Scalar *qkv, *context;
-    Scalar* scores;  ///< of one head
+    Scalar* scores;  ///< of the heads of a chunk
   };
+  /// Samples whose heads are computed together.
+  struct Chunk {
+    std::int64_t first = 0, samples = 0;
+  };
+  using Steps = BatchOfProducts::Steps;
   /// Places in a row of qkv_, in multiples of `units`.
   static constexpr std::int64_t kQuery = 0, kKey = 1, kValue = 2;
+  /// Matrices of heads: in qkv_, in probabilities_, in context_.
+  enum class Matrices { kQkv, kScores, kContext };
+  static constexpr Matrices kQkvSteps = Matrices::kQkv, kScoreSteps = Matrices::kScores,
+                            kContextSteps = Matrices::kContext;
+
+  void place(const Execution& execution) {
+    if (!execution_.changes(execution)) return;
+    for (Tensor<Scalar>* tensor : {&qkv_, &probabilities_, &context_}) *tensor = Tensor<Scalar>(execution.memory());
+  }
+  /// In host memory one sample at a time, whose heads fit into the processor's cache; on a device all.
+  static std::int64_t samples_of_chunk(const Pass& pass, std::int64_t samples) {
+    return pass.execution.space().is_host() ? 1 : samples;
+  }
+  template <class Use>
+  static void for_each_chunk(const Pass& pass, std::int64_t samples, const Use& use) {
+    const std::int64_t each = samples_of_chunk(pass, samples);
+    for (std::int64_t first = 0; first < samples; first += each) use(Chunk{first, each});
+  }
 
   Factor<Scalar> qkv_weights() const { return {memory_.parameters[0].data(), units_, 3 * units_}; }
   Factor<Scalar> output_weights() const { return {memory_.parameters[2].data(), units_, units_}; }
-  std::int64_t qkv_offset(std::int64_t place, std::int64_t sample, std::int64_t head) const {
-    return sample * length_ * 3 * units_ + place * units_ + head * head_units_;
+  std::int64_t qkv_offset(std::int64_t place, const Chunk& chunk) const {
+    return chunk.first * length_ * 3 * units_ + place * units_;
   }
-  std::int64_t context_offset(std::int64_t sample, std::int64_t head) const {
-    return sample * length_ * units_ + head * head_units_;
+  std::int64_t context_offset(const Chunk& chunk) const { return chunk.first * length_ * units_; }
+  std::int64_t scores_offset(const Chunk& chunk) const { return chunk.first * options_.heads * length_ * length_; }
+  /// The first head's part of qkv_.
+  Factor<Scalar> part(std::int64_t place, const Chunk& chunk) const {
+    return {qkv_.data() + qkv_offset(place, chunk), length_, head_units_, false, 3 * units_};
   }
-  Factor<Scalar> part(std::int64_t place, std::int64_t sample, std::int64_t head) const {
-    return {qkv_.data() + qkv_offset(place, sample, head), length_, head_units_, false, 3 * units_};
-  }
-  Scalar scale() const { return static_cast<Scalar>(1 / std::sqrt(static_cast<double>(head_units_))); }
-  /// Number of positions to which position `row` attends.
-  std::int64_t visible(std::int64_t row) const { return options_.causal ? row + 1 : length_; }
-
-  /// Replaces the scores of a head by their probabilities, row by row.
-  void softmax(Scalar* scores) const {
-    const Scalar factor = scale();
-    for (std::int64_t row = 0; row < length_; ++row) {
-      Scalar* values = scores + row * length_;
-      const Scalar largest = *std::max_element(values, values + visible(row));
-      for (std::int64_t k = 0; k < visible(row); ++k) values[k] = (values[k] - largest) * factor;
-      std::fill(values + visible(row), values + length_, Scalar{0});
+  Steps steps_of(Matrices matrices) const {
+    switch (matrices) {
+      case Matrices::kQkv:
+        return {length_ * 3 * units_, head_units_};
+      case Matrices::kScores:
+        return {options_.heads * length_ * length_, length_ * length_};
+      case Matrices::kContext:
+        return {length_ * units_, head_units_};
     }
-    transform_blocks(
-        length_ * length_, scores, [](const Block<Scalar>& x) -> Block<Scalar> { return x.exp(); }, scores);
-    for (std::int64_t row = 0; row < length_; ++row) {
-      Scalar* values = scores + row * length_;
-      double sum = 0;
-      for (std::int64_t k = 0; k < visible(row); ++k) sum += static_cast<double>(values[k]);
-      const auto inverse = static_cast<Scalar>(1 / sum);
-      for (std::int64_t k = 0; k < visible(row); ++k) values[k] *= inverse;
-      std::fill(values + visible(row), values + length_, Scalar{0});
-    }
+    return {};
+  }
+  BatchOfProducts products(const Chunk& chunk, Matrices left, Matrices right, Matrices result) const {
+    return {chunk.samples, options_.heads, steps_of(left), steps_of(right), steps_of(result)};
+  }
+  AttentionScores scores_of(const Chunk& chunk) const {
+    return {chunk.samples * options_.heads, length_, options_.causal, 1 / std::sqrt(static_cast<double>(head_units_))};
   }
 
-  /// Computes the gradients of Q, K and V of a head.
-  void propagate(const Gradients& gradients, std::int64_t sample, std::int64_t head) const {
-    const Scalar* probabilities = probabilities_.data() + (sample * options_.heads + head) * length_ * length_;
-    const Factor<Scalar> by_context{gradients.context + context_offset(sample, head), length_, head_units_, false,
-                                    units_};
-    const auto result = [&](std::int64_t place) { return gradients.qkv + qkv_offset(place, sample, head); };
+  /// Computes the gradients of Q, K and V of the heads of a chunk.
+  void propagate(const SequenceKernels<Scalar>& kernels, const Gradients& gradients, const Chunk& chunk) const {
+    const Scalar* probabilities = probabilities_.data() + scores_offset(chunk);
+    const Factor<Scalar> by_context{gradients.context + context_offset(chunk), length_, head_units_, false, units_};
+    const auto result = [&](std::int64_t place) { return gradients.qkv + qkv_offset(place, chunk); };
     const std::int64_t stride = 3 * units_;
-    multiply(Factor<Scalar>{probabilities, length_, length_, true}, by_context, false, result(kValue), stride);
-    multiply(by_context, part(kValue, sample, head).transpose(), false, gradients.scores);
-    const Scalar factor = scale();
-    for (std::int64_t row = 0; row < length_; ++row) {
-      const Scalar* p = probabilities + row * length_;
-      Scalar* gradient = gradients.scores + row * length_;
-      double product = 0;
-      for (std::int64_t k = 0; k < visible(row); ++k) {
-        product += static_cast<double>(gradient[k]) * static_cast<double>(p[k]);
-      }
-      const auto mean = static_cast<Scalar>(product);
-      for (std::int64_t k = 0; k < length_; ++k) gradient[k] = p[k] * (gradient[k] - mean) * factor;
-    }
+    kernels.multiply_batch(products(chunk, kScoreSteps, kContextSteps, kQkvSteps),
+                           {probabilities, length_, length_, true}, by_context, result(kValue), stride);
+    kernels.multiply_batch(products(chunk, kContextSteps, kQkvSteps, kScoreSteps), by_context,
+                           part(kValue, chunk).transpose(), gradients.scores, 0);
+    kernels.softmax_backward(scores_of(chunk), probabilities, gradients.scores);
     const Factor<Scalar> by_scores{gradients.scores, length_, length_};
-    multiply(by_scores, part(kKey, sample, head), false, result(kQuery), stride);
-    multiply(by_scores.transpose(), part(kQuery, sample, head), false, result(kKey), stride);
+    const BatchOfProducts by_qkv = products(chunk, kScoreSteps, kQkvSteps, kQkvSteps);
+    kernels.multiply_batch(by_qkv, by_scores, part(kKey, chunk), result(kQuery), stride);
+    kernels.multiply_batch(by_qkv, by_scores.transpose(), part(kQuery, chunk), result(kKey), stride);
   }
 
   const AttentionOptions options_;
   std::int64_t length_ = 0, units_ = 0, head_units_ = 0;
   LayerMemory<Scalar> memory_;
+  ExecutionMark execution_;
   Tensor<Scalar> qkv_, probabilities_, context_;  ///< of the last forward pass
 };
 

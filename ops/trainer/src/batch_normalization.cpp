@@ -108,7 +108,7 @@ class BatchNormalization final : public Layer<Scalar> {
   /// The statistics of the last forward pass, in the memory of the execution.
   ChannelStatistics<Scalar> statistics_in(const Execution& execution) {
     const auto channels = static_cast<std::size_t>(channels_);
-    if (count_.count() == 0 || count_.space() != execution.space() || statistics_.count() != 2 * channels) {
+    if (execution_.changes(execution) || count_.count() == 0 || statistics_.count() != 2 * channels) {
       statistics_ = allocate_zeros(execution, 2 * channels, dtype_of<Scalar>);
       count_ = allocate_zeros(execution, 1, DType::kF64);
     }
@@ -119,6 +119,7 @@ class BatchNormalization final : public Layer<Scalar> {
   const BatchNormalizationOptions options_;
   std::int64_t channels_ = 0, rows_per_sample_ = 0;
   LayerMemory<Scalar> memory_;
+  ExecutionMark execution_;
   Buffer statistics_;  ///< of the last forward pass: means, then inverse deviations
   Buffer count_;       ///< of the rows over which the means were taken
 };

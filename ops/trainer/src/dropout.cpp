@@ -26,7 +26,7 @@ class Dropout final : public Layer<Scalar> {
   void forward(const Pass& pass, const Tensor<Scalar>& input, Tensor<Scalar>& output) override {
     const Kernels<Scalar>& kernels = kernels_of<Scalar>(pass.execution);
     if (is_identity(pass)) return kernels.copy(input.size(), input.data(), output.data());
-    if (factors_.space() != pass.execution.space()) factors_ = Tensor<Scalar>(pass.execution.memory());
+    if (execution_.changes(pass.execution)) factors_ = Tensor<Scalar>(pass.execution.memory());
     factors_.resize(input.samples(), input.shape());
     const std::uint64_t stream =
         random_stream(RandomPurpose::kDropout, {static_cast<std::uint64_t>(pass.training_step), pass.layer});
@@ -48,6 +48,7 @@ class Dropout final : public Layer<Scalar> {
   bool is_identity(const Pass& pass) const { return !pass.training || rate_ == 0; }
 
   const double rate_;
+  ExecutionMark execution_;
   Tensor<Scalar> factors_;  ///< of the last forward pass in training
 };
 

@@ -2,15 +2,16 @@
 // Layers for sequences of tokens: embedding and positional encoding.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
+#include <vector>
 
 #include "farandole/core/error.h"
 #include "farandole/trainer/layers.h"
-#include "matrix_product.h"
-#include "vectorized.h"
+#include "kernels/kernels.h"
+#include "kernels/transfer.h"
+#include "scratch.h"
 
 namespace farandole::trainer {
 namespace {
@@ -46,51 +47,38 @@ class Embedding final : public Layer<Scalar> {
   }
   void bind(const LayerMemory<Scalar>& memory) override { memory_ = memory; }
 
+  bool computes_on_devices() const override { return true; }
+
   void forward(const Pass& pass, const Tensor<Scalar>& input, Tensor<Scalar>& output) override {
-    read_indices(pass, input);
-    Scalar* to = output.data();
-    for (const std::int64_t index : indices_)
-      to = std::copy_n(memory_.parameters[0].data() + index * units_, units_, to);
+    if (pass.execution.space().is_host()) check_indices(pass, input);
+    kernels_of<Scalar>(pass.execution).sequence().look_up(rows_of(input), memory_.parameters[0].data(), output.data());
   }
 
-  void backward(const Pass&, const Tensor<Scalar>&, const Tensor<Scalar>&, const Tensor<Scalar>& output_gradient,
-                Tensor<Scalar>* input_gradient) override {
-    const std::span<Scalar> sums = memory_.gradients[0].host();
-    std::fill(sums.begin(), sums.end(), Scalar{0});
-    const auto count = static_cast<std::int64_t>(indices_.size());
-    const std::int64_t units = units_;
-    const std::int64_t* indices = indices_.data();
-    const Scalar* gradient = output_gradient.data();
-    Scalar* to = sums.data();
-    vectorized([=]() FARANDOLE_INLINED {
-      for (std::int64_t k = 0; k < count; ++k) {
-        const Scalar* __restrict dy = gradient + k * units;
-        Scalar* __restrict sum = to + indices[k] * units;
-        for (std::int64_t i = 0; i < units; ++i) sum[i] += dy[i];
-      }
-    });
+  void backward(const Pass& pass, const Tensor<Scalar>& input, const Tensor<Scalar>&,
+                const Tensor<Scalar>& output_gradient, Tensor<Scalar>* input_gradient) override {
+    const Kernels<Scalar>& kernels = kernels_of<Scalar>(pass.execution);
+    kernels.sequence().look_up_backward(rows_of(input), output_gradient.data(), memory_.gradients[0].data());
     // An index is a constant.
-    if (input_gradient != nullptr) std::fill_n(input_gradient->data(), input_gradient->size(), Scalar{0});
+    if (input_gradient != nullptr) kernels.clear(input_gradient->size(), input_gradient->data());
   }
 
  private:
-  void read_indices(const Pass& pass, const Tensor<Scalar>& input) {
-    indices_.resize(static_cast<std::size_t>(input.size()));
-    for (std::size_t i = 0; i < indices_.size(); ++i) {
+  EmbeddingRows<Scalar> rows_of(const Tensor<Scalar>& input) const {
+    return {input.data(), input.size(), vocabulary_, units_};
+  }
+
+  void check_indices(const Pass& pass, const Tensor<Scalar>& input) const {
+    for (std::int64_t i = 0; i < input.size(); ++i) {
       const Scalar value = input.data()[i];
-      if (!(value >= 0 && value < static_cast<Scalar>(vocabulary_)) || value != std::floor(value)) {
-        const std::int64_t per_sample = input.sample_elements(), place = static_cast<std::int64_t>(i);
-        throw DataError(fmt::format("{}: element {} of sample {} of the batch is {}, not a whole number in [0, {})",
-                                    name(), place % per_sample, pass.first_sample + place / per_sample, value,
-                                    vocabulary_));
-      }
-      indices_[i] = static_cast<std::int64_t>(value);
+      if (value >= 0 && value < static_cast<Scalar>(vocabulary_) && value == std::floor(value)) continue;
+      const std::int64_t per_sample = input.sample_elements();
+      throw DataError(fmt::format("{}: element {} of sample {} of the batch is {}, not a whole number in [0, {})",
+                                  name(), i % per_sample, pass.first_sample + i / per_sample, value, vocabulary_));
     }
   }
 
   const std::int64_t vocabulary_, units_;
   LayerMemory<Scalar> memory_;
-  std::vector<std::int64_t> indices_;  ///< of the last forward pass
 };
 
 template <class Scalar>
@@ -116,29 +104,40 @@ class PositionCode final : public Layer<Scalar> {
   }
   void bind(const LayerMemory<Scalar>& memory) override { memory_ = memory; }
 
-  void forward(const Pass&, const Tensor<Scalar>& input, Tensor<Scalar>& output) override {
-    const std::int64_t samples = input.samples(), size = input.sample_elements();
-    const Scalar* from = input.data();
-    const Scalar* codes = learned_ ? memory_.parameters[0].data() : waves_.data();
-    Scalar* to = output.data();
-    vectorized([=]() FARANDOLE_INLINED {
-      const Scalar* __restrict code = codes;
-      for (std::int64_t sample = 0; sample < samples; ++sample) {
-        const Scalar* __restrict x = from + sample * size;
-        Scalar* __restrict y = to + sample * size;
-        for (std::int64_t i = 0; i < size; ++i) y[i] = x[i] + code[i];
-      }
-    });
+  bool computes_on_devices() const override { return true; }
+
+  void forward(const Pass& pass, const Tensor<Scalar>& input, Tensor<Scalar>& output) override {
+    kernels_of<Scalar>(pass.execution)
+        .sequence()
+        .add_row(input.samples(), input.sample_elements(), input.data(), code(pass.execution), output.data());
   }
 
-  void backward(const Pass&, const Tensor<Scalar>& input, const Tensor<Scalar>&, const Tensor<Scalar>& output_gradient,
-                Tensor<Scalar>* input_gradient) override {
-    if (learned_) sum_rows(output_gradient.data(), input.samples(), memory_.gradients[0].host());
+  void backward(const Pass& pass, const Tensor<Scalar>& input, const Tensor<Scalar>&,
+                const Tensor<Scalar>& output_gradient, Tensor<Scalar>* input_gradient) override {
+    const Kernels<Scalar>& kernels = kernels_of<Scalar>(pass.execution);
+    if (learned_) sum_gradients(kernels, input, output_gradient);
     if (input_gradient == nullptr) return;
-    std::copy_n(output_gradient.data(), output_gradient.size(), input_gradient->data());
+    kernels.copy(output_gradient.size(), output_gradient.data(), input_gradient->data());
   }
 
  private:
+  void sum_gradients(const Kernels<Scalar>& kernels, const Tensor<Scalar>& input,
+                     const Tensor<Scalar>& output_gradient) const {
+    if (input.samples() == 0) return clear_gradients(kernels, memory_);
+    kernels.sum_rows(output_gradient.data(), input.samples(), input.sample_elements(), memory_.gradients[0].data());
+  }
+
+  /// The code in the memory of the execution.
+  const Scalar* code(const Execution& execution) {
+    if (learned_) return memory_.parameters[0].data();
+    if (execution.space().is_host()) return waves_.data();
+    if (execution_.changes(execution) || waves_there_.count() != waves_.size()) {
+      waves_there_ = allocate(execution.memory(), waves_.size(), dtype_of<Scalar>);
+      copy_now(execution, waves_there_.view(), VectorView<const Scalar>(waves_));
+    }
+    return waves_there_.template as<Scalar>();
+  }
+
   void fill_waves() {
     const std::int64_t units = shape_[1];
     waves_.resize(static_cast<std::size_t>(elements(shape_)));
@@ -153,6 +152,8 @@ class PositionCode final : public Layer<Scalar> {
   const bool learned_;
   Shape shape_;
   std::vector<Scalar> waves_;  ///< sinusoidal code
+  ExecutionMark execution_;
+  Buffer waves_there_;  ///< the same on a device
   LayerMemory<Scalar> memory_;
 };
 

@@ -21,11 +21,9 @@ namespace farandole::trainer {
 template <class Scalar>
 class GradientPool {
  public:
-  /// Begins a backward pass. @param execution  where the gradients lie; outlives the pass   @param result  the gradient
-  /// that the caller passes, read only
+  /// Begins a backward pass. @param execution  where the gradients lie, the same in all passes; outlives the pass
+  /// @param result  the gradient that the caller passes, read only
   void start(std::size_t nodes, const Tensor<Scalar>& result, const Execution& execution) {
-    if (execution.space() != space_) tensors_.clear();
-    space_ = execution.space();
     execution_ = &execution;
     result_ = &result;
     slots_.assign(nodes, kNone);
@@ -125,7 +123,6 @@ class GradientPool {
   }
 
   const Execution* execution_ = nullptr;  ///< of the pass
-  MemorySpace space_;                     ///< of tensors_
   const Tensor<Scalar>* result_ = nullptr;
   Tensor<Scalar>* own_ = nullptr;
   std::vector<std::unique_ptr<Tensor<Scalar>>> tensors_;

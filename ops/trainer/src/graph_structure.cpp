@@ -126,14 +126,15 @@ std::string GraphStructure<Scalar>::describe(std::size_t node) const {
 }
 
 template <class Scalar>
-void GraphStructure<Scalar>::require_device_forms() const {
+std::string GraphStructure<Scalar>::why_not_on_devices() const {
   for (const Stage& stage : stages_) {
     if (stage.layer->computes_on_devices()) continue;
-    throw Unsupported(
-        fmt::format("{}: {} ({}) computes in host memory only. Train on the CPU; a layer of your own overrides "
-                    "Layer::computes_on_devices, and enqueues its work in the stream of Pass::execution",
-                    owner_, stage.place.label, stage.layer->name()));
+    return fmt::format(
+        "{}: {} ({}) computes in host memory only. Train on the CPU; a layer of your own overrides "
+        "Layer::computes_on_devices, and enqueues its work in the stream of Pass::execution",
+        owner_, stage.place.label, stage.layer->name());
   }
+  return {};
 }
 
 template <class Scalar>

@@ -2,7 +2,6 @@
 // The structure of a graph of layers: nodes, shapes, parameters.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -79,11 +78,8 @@ class GraphStructure {
   std::vector<ParameterSpec> parameters() const;
   std::vector<StatisticSpec> statistics() const;
   double flops() const;
-  bool computes_on_devices() const {
-    return std::ranges::all_of(stages_, [](const Stage& stage) { return stage.layer->computes_on_devices(); });
-  }
-  /// @throws Unsupported  a layer computes in host memory only; names it, and says what to write
-  void require_device_forms() const;
+  /// Empty if all layers can compute on devices; else names the first that cannot, and says what to do.
+  std::string why_not_on_devices() const;
   void bind(const LayerMemory<Scalar>& memory);
 
   const Shape& input_shape() const { return input_shape_; }

@@ -66,8 +66,9 @@ std::vector<std::pair<std::size_t, std::int64_t>> LayerGraph<Scalar>::output_par
 
 template <class Scalar>
 void LayerGraph<Scalar>::place_values(const Execution& execution) {
-  if (values_.size() == nodes_.size() && values_.front().space() == execution.space()) return;
+  if (!execution_.changes(execution) && values_.size() == nodes_.size()) return;
   values_.clear();
+  gradients_ = {};
   for (std::size_t node = 0; node < nodes_.size(); ++node) values_.emplace_back(execution.memory());
 }
 

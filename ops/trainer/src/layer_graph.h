@@ -70,6 +70,7 @@ class LayerGraph final : public GraphStructure<Scalar> {
 
   std::vector<Tensor<Scalar>> values_;  ///< of each node whose value is not in the caller's tensor
   GradientPool<Scalar> gradients_;
+  ExecutionMark execution_;           ///< of values_ and gradients_
   std::vector<char> needs_gradient_;  ///< for each node, in a backward pass
 };
 

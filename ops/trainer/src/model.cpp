@@ -159,19 +159,31 @@ void Model<Scalar>::place_reducible(const std::function<Buffer(std::size_t, DTyp
   state().bind();
 }
 template <class Scalar>
-bool Model<Scalar>::computes_on_devices() const {
-  return state().graph->computes_on_devices();
+std::string Model<Scalar>::why_not_on_devices() const {
+  return state().graph->why_not_on_devices();
 }
 template <class Scalar>
 void Model<Scalar>::move_to(const Execution& execution) {
   State& moved = state();
-  if (!execution.space().is_host()) moved.graph->require_device_forms();
-  const auto old_parameters = to_host<Scalar>(moved.execution, parameters());
-  const auto old_moving = to_host<Scalar>(moved.execution, statistics());
-  moved.execution = execution.with(moved.execution.precision());
-  moved.output = Tensor<Scalar>(execution.memory());
-  moved.allocate();
-  moved.set(old_parameters, old_moving);
+  if (const std::string problem = why_not_on_devices(); !execution.space().is_host() && !problem.empty()) {
+    throw Unsupported(problem);
+  }
+  const Execution moved_execution = execution.with(moved.execution.precision());
+  const auto values = [&](BufferView old) {
+    const std::vector<Scalar> copy =
+        to_host<Scalar>(moved.execution, {static_cast<const Scalar*>(old.data), old.count, old.space});
+    Buffer there = allocate_zeros(moved_execution, old.count, old.dtype);
+    copy_now(moved_execution, there.view(), VectorView<const Scalar>(copy));
+    return there;
+  };
+  Buffer new_parameters = values(moved.parameters.view()), new_moving = values(moved.moving.view());
+  Buffer new_reducible = allocate_zeros(moved_execution, moved.reducible.count(), dtype_of<Scalar>);
+  // From here on nothing throws.
+  moved.execution = moved_execution;
+  moved.output = Tensor<Scalar>(moved_execution.memory());
+  moved.parameters = std::move(new_parameters);
+  moved.moving = std::move(new_moving);
+  moved.reducible = std::move(new_reducible);
   moved.bind();
 }
 template <class Scalar>

@@ -7,6 +7,7 @@
 
 #include "farandole/trainer/checkpoint.h"
 #include "farandole/trainer/model.h"
+#include "kernels/transfer.h"
 
 namespace farandole::trainer {
 
@@ -18,13 +19,48 @@ inline void append_tensors(std::vector<CheckpointTensor>& tensors, const std::ve
   }
 }
 
-/// Views of parameters and moving statistics, valid as long as the model.
+/// The parameters and moving statistics of a model in host memory: the model's own, or copies of those on a device.
 template <class Scalar>
-std::vector<CheckpointTensor> tensors_of(Model<Scalar>& model) {
-  std::vector<CheckpointTensor> tensors;
-  append_tensors(tensors, model.parameter_layout(), model.parameters());
-  append_tensors(tensors, model.statistic_layout(), model.statistics());
-  return tensors;
-}
+class ModelOnHost {
+ public:
+  /// Copies from a device. @param model  outlives this object
+  explicit ModelOnHost(Model<Scalar>& model)
+      : model_(model),
+        parameters_(on_host(model.parameters(), copies_[0])),
+        statistics_(on_host(model.statistics(), copies_[1])) {}
+  ModelOnHost(const ModelOnHost&) = delete;
+  ModelOnHost& operator=(const ModelOnHost&) = delete;
+
+  std::vector<CheckpointTensor> tensors() const {
+    std::vector<CheckpointTensor> tensors;
+    append_tensors(tensors, model_.parameter_layout(), parameters_);
+    append_tensors(tensors, model_.statistic_layout(), statistics_);
+    return tensors;
+  }
+  /// The parameters by the names of their averages.
+  std::vector<CheckpointTensor> averages() const {
+    std::vector<CheckpointTensor> tensors;
+    append_tensors(tensors, model_.parameter_layout(), parameters_, ".ema");
+    return tensors;
+  }
+  /// Copies the values back to a device.
+  void store() {
+    if (model_.execution().space().is_host()) return;
+    copy_now(model_.execution(), model_.parameters(), parameters_);
+    copy_now(model_.execution(), model_.statistics(), statistics_);
+  }
+
+ private:
+  BufferView on_host(BufferView values, Buffer& copy) const {
+    if (values.space.is_host()) return values;
+    copy = Buffer(values.count, values.dtype);
+    copy_now(model_.execution(), copy.view(), values);
+    return copy.view();
+  }
+
+  Model<Scalar>& model_;
+  Buffer copies_[2];
+  const BufferView parameters_, statistics_;
+};
 
 }  // namespace farandole::trainer

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <exception>
 #include <span>
 
 #include "farandole/core/buffer.h"
@@ -39,7 +40,11 @@ class ParameterSwap {
     }
   }
   ~ParameterSwap() {
-    if (saved_.count() > 0) copy(static_cast<const Scalar*>(saved_.view().data), parameters_.data());
+    try {
+      if (saved_.count() > 0) copy(static_cast<const Scalar*>(saved_.view().data), parameters_.data());
+    } catch (const std::exception&) {
+      // The device has failed, and so has what was evaluated.
+    }
   }
   ParameterSwap(const ParameterSwap&) = delete;
   ParameterSwap& operator=(const ParameterSwap&) = delete;

@@ -68,14 +68,6 @@ void copy(const SafetensorsFile& content, const std::vector<CheckpointTensor>& t
   }
 }
 
-/// Views of the parameters by the names of their averages.
-template <class Scalar>
-std::vector<CheckpointTensor> averages_of(Model<Scalar>& model) {
-  std::vector<CheckpointTensor> tensors;
-  append_tensors(tensors, model.parameter_layout(), model.parameters(), ".ema");
-  return tensors;
-}
-
 void check_averages(const fs::path& file, const SafetensorsFile& content,
                     const std::vector<CheckpointTensor>& averages) {
   for (const CheckpointTensor& tensor : averages) {
@@ -95,15 +87,20 @@ void load_checkpoint(const fs::path& checkpoint, Model<Scalar>& model, const Loa
   const SafetensorsFile content(model_file);
   const Manifest manifest = read_manifest(checkpoint);
   verify_file(model_file, content, manifest.model);
-  const std::vector<CheckpointTensor> tensors = tensors_of(model);
+  ModelOnHost<Scalar> on_host(model);
+  const std::vector<CheckpointTensor> tensors = on_host.tensors();
   check_tensors(model_file, content, tensors, compare_models(manifest.state.model, model.description()));
-  if (!options.average) return copy<Scalar>(content, tensors);
+  if (!options.average) {
+    copy<Scalar>(content, tensors);
+    return on_host.store();
+  }
   const SafetensorsFile states(optimizer_file);
   verify_file(optimizer_file, states, manifest.optimizer);
-  const std::vector<CheckpointTensor> averages = averages_of(model);
+  const std::vector<CheckpointTensor> averages = on_host.averages();
   check_averages(optimizer_file, states, averages);
   copy<Scalar>(content, tensors);
   copy<Scalar>(states, averages);
+  on_host.store();
 }
 
 }  // namespace
@@ -113,7 +110,7 @@ void save_parameters(Model<Scalar>& model, const fs::path& file) {
   const fs::path temporary = fmt::format("{}.writing-{}", file.string(), ::getpid());
   std::error_code error;
   try {
-    write_safetensors(temporary, tensors_of(model));
+    write_safetensors(temporary, ModelOnHost<Scalar>(model).tensors());
     fs::rename(temporary, file, error);
     if (error) throw DataError(fmt::format("{}: {}", file.string(), error.message()));
     synchronize_directory(file.has_parent_path() ? file.parent_path() : fs::path("."));
@@ -130,9 +127,11 @@ void load_parameters(const fs::path& from, Model<Scalar>& model, const LoadOptio
     throw InvalidArgument(fmt::format("{} is no checkpoint; only a checkpoint has the moving average", from.string()));
   }
   const SafetensorsFile content(from);
-  const std::vector<CheckpointTensor> tensors = tensors_of(model);
+  ModelOnHost<Scalar> on_host(model);
+  const std::vector<CheckpointTensor> tensors = on_host.tensors();
   check_tensors(from, content, tensors, "");
   copy<Scalar>(content, tensors);
+  on_host.store();
 }
 
 template void save_parameters(Model<float>&, const fs::path&);

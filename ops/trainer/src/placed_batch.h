@@ -5,12 +5,14 @@
 #include <array>
 #include <cstddef>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <thread>
 
 #include "farandole/sdk/device.h"
 #include "farandole/trainer/dataset.h"
 #include "kernels/kernels.h"
+#include "kernels/transfer.h"
 
 namespace farandole::trainer {
 
@@ -18,26 +20,37 @@ namespace farandole::trainer {
 class PinnedStage {
  public:
   explicit PinnedStage(Device& device) : device_(device), copied_(device.make_event(DeviceEvent::Use::kHost)) {}
+  /// Keeps the memory if the device has failed, because a copy may still read it.
   ~PinnedStage() {
-    wait();
+    try {
+      wait();
+    } catch (const std::exception&) {
+      return;
+    }
     device_.release_pinned(memory_);
   }
   PinnedStage(const PinnedStage&) = delete;
   PinnedStage& operator=(const PinnedStage&) = delete;
 
-  /// Returns memory of `bytes` bytes at least. Waits until the copies before the last `sent` are done.
-  std::byte* take(std::size_t bytes) {
+  /// Makes the memory `bytes` bytes large at least.
+  void reserve(std::size_t bytes) {
+    if (bytes <= bytes_) return;
     wait();
-    if (bytes > bytes_) {
-      device_.release_pinned(memory_);
-      memory_ = nullptr, bytes_ = 0;
-      memory_ = device_.allocate_pinned(bytes);
-      bytes_ = bytes;
-    }
+    device_.release_pinned(memory_);
+    memory_ = nullptr, bytes_ = 0;
+    memory_ = device_.allocate_pinned(bytes);
+    bytes_ = bytes;
+  }
+  /// Returns the memory, once all copies from it are done.
+  std::byte* memory() {
+    wait();
     return static_cast<std::byte*>(memory_);
   }
-  /// All copies from the memory are enqueued in the stream.
-  void sent(StreamView stream) { device_.record(*copied_, stream); }
+  /// Enqueues a copy from the memory. Whatever happens next, the memory is not used again before it is done.
+  void send(void* to, const std::byte* from, std::size_t bytes, StreamView stream) {
+    device_.copy(to, from, bytes, stream);
+    device_.record(*copied_, stream);
+  }
 
  private:
   void wait() {
@@ -60,7 +73,7 @@ class PlacedBatch {
   explicit PlacedBatch(const Execution& execution)
       : execution_(execution), inputs_(execution.memory()), targets_(execution.memory()) {
     if (execution.space().is_host()) return;
-    for (auto& stage : stages_) stage = std::make_unique<PinnedStage>(execution.device_kernels()->device());
+    for (auto& stage : stages_) stage = std::make_unique<PinnedStage>(device_of(execution));
   }
 
   /// Returns a view of the batch, valid until the next call, and as long as `batch`.
@@ -72,14 +85,16 @@ class PlacedBatch {
     reserve(weights_, batch.weights.size(), DType::kF32);
     next_ = (next_ + 1) % stages_.size();
     PinnedStage& stage = *stages_[next_];
-    std::byte* memory =
-        stage.take(batch.inputs.view().size() * sizeof(Scalar) + batch.targets.view().size() * sizeof(Scalar) +
-                   batch.labels.size() * sizeof(std::int32_t) + batch.weights.size() * sizeof(float));
-    memory = send(batch.inputs.host(), inputs_.data(), memory);
-    memory = send(batch.targets.host(), targets_.data(), memory);
-    memory = send(std::span(batch.labels), labels_.view().data, memory);
-    send(std::span(batch.weights), weights_.view().data, memory);
-    stage.sent(execution_.stream());
+    const std::size_t bytes = batch.inputs.view().size() * sizeof(Scalar) +
+                              batch.targets.view().size() * sizeof(Scalar) +
+                              batch.labels.size() * sizeof(std::int32_t) + batch.weights.size() * sizeof(float);
+    // Both grow now: pinned memory may block in the driver, so not while gradients are in flight.
+    for (auto& each : stages_) each->reserve(bytes);
+    std::byte* memory = stage.memory();
+    memory = send(stage, batch.inputs.host(), inputs_.data(), memory);
+    memory = send(stage, batch.targets.host(), targets_.data(), memory);
+    memory = send(stage, std::span(batch.labels), labels_.view().data, memory);
+    send(stage, std::span(batch.weights), weights_.view().data, memory);
     const MemorySpace space = execution_.space();
     return {inputs_,
             {static_cast<const std::int32_t*>(labels_.view().data), batch.labels.size(), space},
@@ -95,11 +110,11 @@ class PlacedBatch {
 
   /// Copies values to pinned memory, and enqueues the copy from there. Returns the end of the pinned memory in use.
   template <class T>
-  std::byte* send(std::span<T> values, void* to, std::byte* pinned) {
+  std::byte* send(PinnedStage& stage, std::span<T> values, void* to, std::byte* pinned) {
     const std::size_t bytes = values.size_bytes();
     if (bytes == 0) return pinned;
     std::memcpy(pinned, values.data(), bytes);
-    execution_.device_kernels()->device().copy(to, pinned, bytes, execution_.stream());
+    stage.send(to, pinned, bytes, execution_.stream());
     return pinned + bytes;
   }
 

@@ -34,4 +34,23 @@ auto call_program(const Communicator& communicator, const char* what, const Code
   }
 }
 
+/// Calls code that uses this rank's device. If the device fails, the other ranks would wait for this rank in the next
+/// collective: the job is aborted with the text. Rethrows the exception.
+template <class Code>
+auto call_device(const Communicator& communicator, const Code& code) {
+  try {
+    return code();
+  } catch (const RaisedByAll&) {
+    throw;
+  } catch (const DeviceError& error) {
+    if (communicator.size() > 1) {
+      internals(communicator)
+          .endpoint()
+          .faults()
+          .poison(ErrorKind::kDeviceError, fmt::format("rank {}: {}", communicator.rank(), error.what()));
+    }
+    throw;
+  }
+}
+
 }  // namespace farandole::trainer

@@ -4,54 +4,18 @@
 //   forward    x' = (x - mean) / sqrt(variance + epsilon),  y = scale * x' + shift
 //   backward   dx = (g - mean(g) - x' * mean(g * x')) / sqrt(variance + epsilon),  with g = scale * dy
 // RMS normalisation takes 0 for mean and mean(g), so that the variance is the mean of the squares. All sums are in
-// double and in a fixed order. The variance takes a second pass over the set, so that a large mean cancels exactly.
+// double and in a fixed order.
 #include <fmt/format.h>
 
-#include <cmath>
+#include <string>
 #include <utility>
 
 #include "farandole/core/error.h"
 #include "farandole/trainer/layers.h"
-#include "scratch.h"
-#include "vectorized.h"
+#include "kernels/kernels.h"
 
 namespace farandole::trainer {
 namespace {
-
-constexpr std::int64_t kLanes = 16;
-
-/// A sum whose term i is added to lane i % kLanes, so that the compiler can vectorise it without another order of
-/// additions.
-struct LaneSum {
-  double lanes[kLanes] = {};
-
-  template <class Term>
-  FARANDOLE_INLINED void add(std::int64_t count, const Term& term) {
-    std::int64_t i = 0;
-    for (; i + kLanes <= count; i += kLanes) {
-      for (std::int64_t lane = 0; lane < kLanes; ++lane) lanes[lane] += term(i + lane);
-    }
-    for (std::int64_t lane = 0; i < count; ++i, ++lane) lanes[lane] += term(i);
-  }
-  FARANDOLE_INLINED double total() const {
-    double sum = 0;
-    for (const double lane : lanes) sum += lane;
-    return sum;
-  }
-};
-
-/// Sets of a sample. Set k is `rows` runs of `width` neighbours; run r begins at element k * width + r * channels. The
-/// channel of an element is its index modulo `channels`.
-struct Sets {
-  std::int64_t per_sample = 0, rows = 0, width = 0, channels = 0;
-
-  std::int64_t sample_elements() const { return per_sample * rows * width; }
-  std::int64_t offset(std::int64_t set) const {
-    return set / per_sample * sample_elements() + set % per_sample * width;
-  }
-  std::int64_t first_channel(std::int64_t set) const { return set % per_sample * width % channels; }
-  double count() const { return static_cast<double>(rows * width); }
-};
 
 struct NormalizationKind {
   std::string name;
@@ -83,10 +47,8 @@ class SampleNormalization final : public Layer<Scalar> {
       throw InvalidArgument(fmt::format("{}: expects a number of channels that is a multiple of {}, the input is {}",
                                         kind_.name, kind_.groups, trainer::describe(input)));
     }
-    sets_ = kind_.groups > 0 ? Sets{kind_.groups, rows, channels / kind_.groups, channels}
-                             : Sets{rows, 1, channels, channels};
-    ones_.assign(static_cast<std::size_t>(channels), 1);
-    zeros_.assign(static_cast<std::size_t>(channels), 0);
+    sets_ = kind_.groups > 0 ? NormalizationSets{kind_.groups, rows, channels / kind_.groups, channels}
+                             : NormalizationSets{rows, 1, channels, channels};
     return input;
   }
 
@@ -98,143 +60,45 @@ class SampleNormalization final : public Layer<Scalar> {
   }
   void bind(const LayerMemory<Scalar>& memory) override { memory_ = memory; }
 
-  void forward(const Pass&, const Tensor<Scalar>& input, Tensor<Scalar>& output) override {
-    measure(input);
-    const Sets sets = sets_;
-    const std::int64_t count = input.samples() * sets.per_sample;
-    const Scalar *from = input.data(), *means = mean_.data(), *inverses = inverse_deviation_.data();
-    const Scalar *scales = this->scales(), *shifts = this->shifts();
-    Scalar* to = output.data();
-    vectorized([=]() FARANDOLE_INLINED {
-      for (std::int64_t set = 0; set < count; ++set) {
-        const Scalar mean = means[set], inverse = inverses[set];
-        const Scalar* __restrict scale = scales + sets.first_channel(set);
-        const Scalar* __restrict shift = shifts + sets.first_channel(set);
-        for (std::int64_t row = 0; row < sets.rows; ++row) {
-          const Scalar* __restrict x = from + sets.offset(set) + row * sets.channels;
-          Scalar* __restrict y = to + sets.offset(set) + row * sets.channels;
-          for (std::int64_t i = 0; i < sets.width; ++i) y[i] = (x[i] - mean) * inverse * scale[i] + shift[i];
-        }
-      }
-    });
+  bool computes_on_devices() const override { return true; }
+
+  void forward(const Pass& pass, const Tensor<Scalar>& input, Tensor<Scalar>& output) override {
+    const SequenceKernels<Scalar>& kernels = kernels_of<Scalar>(pass.execution).sequence();
+    const SetNormalization all = normalization_of(input);
+    if (execution_.changes(pass.execution)) statistics_ = Tensor<Scalar>(pass.execution.memory());
+    statistics_.resize(2, {all.count()});
+    kernels.measure_sets(all, input.data(), statistics());
+    kernels.normalize_sets(all, input.data(), statistics(), scale(), shift(), output.data());
   }
 
   void backward(const Pass& pass, const Tensor<Scalar>& input, const Tensor<Scalar>&,
                 const Tensor<Scalar>& output_gradient, Tensor<Scalar>* input_gradient) override {
-    if (options_.affine) add_parameter_gradients(pass, input, output_gradient);
-    if (input_gradient != nullptr) propagate(input, output_gradient, *input_gradient);
+    const SequenceKernels<Scalar>& kernels = kernels_of<Scalar>(pass.execution).sequence();
+    const SetNormalization all = normalization_of(input);
+    if (options_.affine) {
+      kernels.set_gradients(pass.execution.workspace(), all, input.data(), output_gradient.data(), statistics(),
+                            memory_.gradients[0].data(), kind_.centred ? memory_.gradients[1].data() : nullptr);
+    }
+    if (input_gradient == nullptr) return;
+    kernels.propagate_sets(all, input.data(), output_gradient.data(), statistics(), scale(), input_gradient->data());
   }
 
  private:
-  const Scalar* scales() const { return options_.affine ? memory_.parameters[0].data() : ones_.data(); }
-  const Scalar* shifts() const {
-    return options_.affine && kind_.centred ? memory_.parameters[1].data() : zeros_.data();
+  SetNormalization normalization_of(const Tensor<Scalar>& input) const {
+    return {sets_, input.samples(), kind_.centred, options_.epsilon};
   }
-
-  /// Computes mean and inverse deviation of each set.
-  void measure(const Tensor<Scalar>& input) {
-    const Sets sets = sets_;
-    const std::int64_t count = input.samples() * sets.per_sample;
-    mean_.resize(static_cast<std::size_t>(count));
-    inverse_deviation_.resize(mean_.size());
-    const Scalar* from = input.data();
-    Scalar *means = mean_.data(), *inverses = inverse_deviation_.data();
-    const bool centred = kind_.centred;
-    const double epsilon = options_.epsilon;
-    vectorized([=]() FARANDOLE_INLINED {
-      for (std::int64_t set = 0; set < count; ++set) {
-        const Scalar* values = from + sets.offset(set);
-        LaneSum sum, squares;
-        for (std::int64_t row = 0; row < sets.rows && centred; ++row) {
-          const Scalar* __restrict x = values + row * sets.channels;
-          sum.add(sets.width, [=](std::int64_t i) FARANDOLE_INLINED { return static_cast<double>(x[i]); });
-        }
-        const double mean = sum.total() / sets.count();
-        for (std::int64_t row = 0; row < sets.rows; ++row) {
-          const Scalar* __restrict x = values + row * sets.channels;
-          squares.add(sets.width, [=](std::int64_t i) FARANDOLE_INLINED {
-            const double deviation = static_cast<double>(x[i]) - mean;
-            return deviation * deviation;
-          });
-        }
-        means[set] = static_cast<Scalar>(mean);
-        inverses[set] = static_cast<Scalar>(1 / std::sqrt(squares.total() / sets.count() + epsilon));
-      }
-    });
+  SetStatistics<Scalar> statistics() {
+    return {statistics_.data(), statistics_.data() + statistics_.sample_elements()};
   }
-
-  /// Sums dy * x' and dy over samples and positions, in their order.
-  void add_parameter_gradients(const Pass& pass, const Tensor<Scalar>& input, const Tensor<Scalar>& output_gradient) {
-    const Sets sets = sets_;
-    const std::int64_t count = input.samples() * sets.per_sample;
-    Workspace::Scope scope(pass.execution.workspace());
-    const std::span<double> all = take_zeros<double>(scope, 2 * ones_.size());
-    const Scalar *from = input.data(), *gradient = output_gradient.data();
-    const Scalar *means = mean_.data(), *inverses = inverse_deviation_.data();
-    double* to = all.data();
-    vectorized([=]() FARANDOLE_INLINED {
-      for (std::int64_t set = 0; set < count; ++set) {
-        const Scalar mean = means[set], inverse = inverses[set];
-        double* __restrict products = to + sets.first_channel(set);
-        double* __restrict sums = to + sets.channels + sets.first_channel(set);
-        for (std::int64_t row = 0; row < sets.rows; ++row) {
-          const Scalar* __restrict x = from + sets.offset(set) + row * sets.channels;
-          const Scalar* __restrict dy = gradient + sets.offset(set) + row * sets.channels;
-          for (std::int64_t i = 0; i < sets.width; ++i) {
-            products[i] += static_cast<double>(dy[i]) * static_cast<double>((x[i] - mean) * inverse);
-            sums[i] += static_cast<double>(dy[i]);
-          }
-        }
-      }
-    });
-    const double* sum = all.data();
-    for (const VectorView<Scalar>& result : memory_.gradients) {  // scale, then shift
-      for (Scalar& value : result.host()) value = static_cast<Scalar>(*sum++);
-    }
-  }
-
-  void propagate(const Tensor<Scalar>& input, const Tensor<Scalar>& output_gradient, Tensor<Scalar>& input_gradient) {
-    const Sets sets = sets_;
-    const std::int64_t count = input.samples() * sets.per_sample;
-    const Scalar *from = input.data(), *gradient = output_gradient.data(), *scales = this->scales();
-    const Scalar *means = mean_.data(), *inverses = inverse_deviation_.data();
-    Scalar* to = input_gradient.data();
-    const bool centred = kind_.centred;
-    vectorized([=]() FARANDOLE_INLINED {
-      for (std::int64_t set = 0; set < count; ++set) {
-        const std::int64_t offset = sets.offset(set);
-        const Scalar mean = means[set], inverse = inverses[set];
-        const Scalar* __restrict scale = scales + sets.first_channel(set);
-        LaneSum sum, products;
-        for (std::int64_t row = 0; row < sets.rows; ++row) {
-          const Scalar* __restrict x = from + offset + row * sets.channels;
-          const Scalar* __restrict dy = gradient + offset + row * sets.channels;
-          sum.add(sets.width, [=](std::int64_t i) FARANDOLE_INLINED { return static_cast<double>(dy[i] * scale[i]); });
-          products.add(sets.width, [=](std::int64_t i) FARANDOLE_INLINED {
-            return static_cast<double>(dy[i] * scale[i]) * static_cast<double>((x[i] - mean) * inverse);
-          });
-        }
-        const auto mean_gradient = static_cast<Scalar>(centred ? sum.total() / sets.count() : 0);
-        const auto mean_product = static_cast<Scalar>(products.total() / sets.count());
-        for (std::int64_t row = 0; row < sets.rows; ++row) {
-          const Scalar* __restrict x = from + offset + row * sets.channels;
-          const Scalar* __restrict dy = gradient + offset + row * sets.channels;
-          Scalar* __restrict dx = to + offset + row * sets.channels;
-          for (std::int64_t i = 0; i < sets.width; ++i) {
-            dx[i] = inverse * (dy[i] * scale[i] - mean_gradient - (x[i] - mean) * inverse * mean_product);
-          }
-        }
-      }
-    });
-  }
+  const Scalar* scale() const { return options_.affine ? memory_.parameters[0].data() : nullptr; }
+  const Scalar* shift() const { return options_.affine && kind_.centred ? memory_.parameters[1].data() : nullptr; }
 
   const NormalizationKind kind_;
   const NormalizationOptions options_;
-  Sets sets_;
+  NormalizationSets sets_;
   LayerMemory<Scalar> memory_;
-  std::vector<Scalar> ones_, zeros_;  ///< scale and shift of layers without these parameters
-  // State of the last forward pass, per set.
-  std::vector<Scalar> mean_, inverse_deviation_;
+  ExecutionMark execution_;
+  Tensor<Scalar> statistics_;  ///< of the last forward pass, for each set: means, then inverse deviations
 };
 
 }  // namespace

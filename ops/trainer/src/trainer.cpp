@@ -25,20 +25,6 @@ void append(std::vector<SharedFact>& facts, const std::vector<SharedFact>& more)
   facts.insert(facts.end(), more.begin(), more.end());
 }
 
-/// @throws Unsupported  the loss or a metric computes in host memory only
-template <class Scalar>
-void require_device_forms(const Loss<Scalar>& loss, const std::vector<MetricPointer<Scalar>>& metrics) {
-  const auto require = [](bool computes, const char* what, const std::string& name) {
-    if (computes) return;
-    throw Unsupported(
-        fmt::format("the {} '{}' computes in host memory only. Train on the CPU; a {} of your own overrides "
-                    "computes_on_devices, and enqueues its work in the stream of its execution",
-                    what, name, what));
-  };
-  require(loss.computes_on_devices(), "loss", loss.name());
-  for (const auto& metric : metrics) require(metric->computes_on_devices(), "metric", metric->name());
-}
-
 }  // namespace
 
 template <class Scalar>
@@ -82,9 +68,14 @@ Trainer<Scalar>::Trainer(Communicator communicator, Model<Scalar> model, std::sh
     const Optimizer<Scalar> checked(options.optimizer, model.parameter_layout(), 0);
     if (auto of_replica = training->for_replica()) training = std::move(of_replica);
   });
-  options.device = chosen_device(communicator, options, model);
-  if (options.device == ComputeDevice::kCuda) {
-    agree(communicator, [&] { require_device_forms(*loss, metrics); });
+  if (options.device != ComputeDevice::kCpu) {
+    const TrainingParts<Scalar> parts{model, *loss, metrics, options};
+    const std::string why_not = why_not_on_devices(parts, *training, test.get());
+    if (options.device == ComputeDevice::kAuto) {
+      options.device = choose_device(communicator, why_not);
+    } else if (!why_not.empty()) {
+      raise_on_all(ErrorKind::kUnsupported, why_not);
+    }
   }
   state_ = std::make_unique<State>(std::move(communicator), std::move(model), std::move(training), std::move(test),
                                    std::move(options), std::move(loss), std::move(metrics), shards);
@@ -123,6 +114,8 @@ Evaluation Trainer<Scalar>::evaluate(const Dataset& dataset) {
     state.loss->check(state.model.output_shape(), dataset, what);
     state.metrics.check(state.model.output_shape(), dataset, what);
     check_same_classes(*state.training, dataset, what);
+    if (state.options.device != ComputeDevice::kCuda) return;
+    if (const std::string problem = why_not_on_devices(dataset, what); !problem.empty()) throw Unsupported(problem);
   });
   const KernelThreads threads(kernel_threads(state.options, state.communicator));
   return state.evaluate(dataset);

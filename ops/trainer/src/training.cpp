@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "checksum.h"
@@ -23,10 +24,28 @@ namespace {
 /// memory a window, which all ranks of the host have mapped. Collective.
 template <class Scalar>
 Model<Scalar> placed(Model<Scalar> model, Communicator& communicator, ComputeDevice device) {
-  if (device == ComputeDevice::kCuda) agree(communicator, [&] { model.move_to(device_execution(communicator)); });
-  const MemorySpace space = model.execution().space();
-  model.place_reducible([&](std::size_t count, DType dtype) { return communicator.allocate(count, dtype, space); });
+  const auto place = [&] {
+    const MemorySpace space = model.execution().space();
+    model.place_reducible([&](std::size_t count, DType dtype) { return communicator.allocate(count, dtype, space); });
+  };
+  if (device != ComputeDevice::kCuda) {
+    place();
+    return model;
+  }
+  agree(communicator, [&] {
+    model.move_to(device_execution(communicator));
+    place();
+  });
   return model;
+}
+
+/// The optimizer, with states where the model is. Collective.
+template <class Scalar>
+Optimizer<Scalar> placed_optimizer(Communicator& communicator, const OptimizerOptions& options, Model<Scalar>& model) {
+  std::optional<Optimizer<Scalar>> made;
+  agree(communicator,
+        [&] { made.emplace(options, model.parameter_layout(), model.parameters().size(), model.execution()); });
+  return std::move(*made);
 }
 
 template <class Scalar>
@@ -51,7 +70,7 @@ Training<Scalar>::Training(Communicator world, Model<Scalar> network, std::share
       loss(std::move(wanted_loss)),
       metrics(std::move(wanted_metrics), model.output_shape()),
       loader(*training, options.data, {options, *training, shards, communicator.rank(), communicator.size()}),
-      optimizer(options.optimizer, model.parameter_layout(), model.parameters().size(), model.execution()),
+      optimizer(placed_optimizer(communicator, options.optimizer, model)),
       rate(communicator, options, test != nullptr, loader.batches_per_epoch(), total_steps(), last_step()),
       monitor(options, test != nullptr),
       checkpoints(communicator, model, optimizer, options, loader.plan(), test != nullptr),
@@ -90,7 +109,7 @@ EpochReport Training<Scalar>::fit() {
     if (steps_done % per_epoch == 0) current = {};
     if (begins || steps_done % per_epoch == 0) begin_epoch();
     begins = false;
-    const StepVotes votes = train_one_step();
+    const StepVotes votes = call_device(communicator, [&] { return train_one_step(); });
     stopped = votes.stop && !is_finished();
     const bool wants_checkpoint = votes.checkpoint || checkpoint_schedule.is_due_after_step(steps_done);
     if (steps_done % per_epoch == 0) {

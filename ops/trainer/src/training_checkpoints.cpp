@@ -92,7 +92,7 @@ TrainingCheckpoints<Scalar>::TrainingCheckpoints(Communicator& communicator, Mod
   if (!options.checkpoints.directory.empty()) store_.emplace(options.checkpoints.directory, options.checkpoints.keep);
   std::vector<BufferView> vectors;
   for_each_vector([&](BufferView vector) { vectors.push_back(vector); });
-  if (!model.execution().space().is_host()) {
+  if (!model.execution().space().is_host() && store_ && communicator.rank() == 0) {
     for (BufferView& vector : vectors) {
       copies_.emplace_back(vector.count, vector.dtype);
       vector = copies_.back().view();
@@ -147,6 +147,7 @@ CheckpointState TrainingCheckpoints<Scalar>::open() {
   std::array<double, 4> sums{state.loss_sum, plateau.best, plateau.factor, monitor.best};
   communicator_.broadcast(numbers, 0);
   communicator_.broadcast(sums, 0);
+  finish(model_.execution());  // the broadcasts do not wait for its stream
   communicator_.broadcast(model_.parameters(), 0);
   if (!model_.statistics().empty()) communicator_.broadcast(model_.statistics(), 0);
   for (OptimizerState& values : optimizer_.states()) communicator_.broadcast(values.values.view(), 0);

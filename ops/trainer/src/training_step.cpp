@@ -108,10 +108,12 @@ VectorView<double> TrainingStep<Scalar>::sums() {
 
 template <class Scalar>
 void TrainingStep<Scalar>::fetch_device_sums() {
-  const std::size_t count = unchecked() * sums_.size();
-  const auto fetched = to_host<double>(model_.execution(), {device_sums_.as<double>(), count, device_sums_.space()});
-  double* const to = results_.data() + checked_ * sums_.size();
-  for (std::size_t i = 0; i < count; ++i) to[i] += fetched[i];
+  const std::size_t width = sums_.size(), first = std::max(fetched_, checked_) - checked_;
+  const VectorView<const double> rows(device_sums_.as<double>(), unchecked() * width, device_sums_.space());
+  const auto fetched = to_host<double>(model_.execution(), rows.subview(first * width, rows.size() - first * width));
+  double* const to = results_.data() + (checked_ + first) * width;
+  for (std::size_t i = 0; i < fetched.size(); ++i) to[i] += fetched[i];
+  fetched_ = kept_.size();
 }
 
 template <class Scalar>
@@ -129,6 +131,7 @@ void TrainingStep<Scalar>::drop_from(std::int64_t training_step) {
   while (!kept_.empty() && kept_.back().training_step >= training_step) kept_.pop_back();
   results_.resize(kept_.size() * sums_.size());
   checked_ = std::min(checked_, kept_.size());
+  fetched_ = std::min(fetched_, kept_.size());
 }
 
 template <class Scalar>
@@ -147,7 +150,7 @@ std::vector<StepResult> TrainingStep<Scalar>::take() {
   std::vector<StepResult> results;
   for (std::size_t index = 0; index < checked_; ++index) results.push_back(result(index));
   kept_.clear();
-  checked_ = 0;
+  checked_ = fetched_ = 0;
   return results;  // their metrics stay in results_ until the next training step
 }
 

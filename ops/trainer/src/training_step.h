@@ -156,6 +156,7 @@ class TrainingStep {
   StepResult result(std::size_t index) const;
   std::vector<Kept> kept_;
   std::vector<double> results_;  // sums of each kept training step
+  std::size_t fetched_ = 0;      // likewise, whose sums on the device are in results_
   std::size_t checked_ = 0;      // number of kept training steps, the first ones, whose sums are those of all replicas
   Seconds exposed_{0};
 };

@@ -148,6 +148,23 @@ cublasStatus_t gemm(const char* name, const GemmCall<T>& call) {
                      {call.result, call.rows, call.columns, call.stride}});
 }
 
+/// Steps from a product of a batch to the next, in elements.
+struct BatchSteps {
+  long long left, right, result;
+  int count;
+};
+
+template <class T>
+cublasStatus_t gemm_batch(const char* name, GemmCall<T> call, const BatchSteps& steps) {
+  for (int k = 0; k < steps.count; ++k) {
+    if (const cublasStatus_t failed = gemm(name, call); failed != CUBLAS_STATUS_SUCCESS) return failed;
+    call.left += steps.left;
+    call.right += steps.right;
+    call.result += steps.result;
+  }
+  return CUBLAS_STATUS_SUCCESS;
+}
+
 }  // namespace
 
 // NOLINTBEGIN(readability-identifier-naming,bugprone-macro-parentheses): cuBLAS's names
@@ -204,6 +221,32 @@ cublasStatus_t cublasDgemm_v2(cublasHandle_t handle, cublasOperation_t left_oper
   if (const int failed = call_site.begin_call(); failed != 0) return failed;
   return gemm<double>("cublasDgemm", {handle, left_operation, right_operation, rows, columns, inner, alpha, left,
                                       left_stride, right, right_stride, beta, result, stride});
+}
+
+cublasStatus_t cublasSgemmStridedBatched(cublasHandle_t handle, cublasOperation_t left_operation,
+                                         cublasOperation_t right_operation, int rows, int columns, int inner,
+                                         const float* alpha, const float* left, int left_stride, long long left_step,
+                                         const float* right, int right_stride, long long right_step, const float* beta,
+                                         float* result, int stride, long long step, int count) {
+  static CallSite call_site(__func__);
+  if (const int failed = call_site.begin_call(); failed != 0) return failed;
+  return gemm_batch<float>("cublasSgemmStridedBatched",
+                           {handle, left_operation, right_operation, rows, columns, inner, alpha, left, left_stride,
+                            right, right_stride, beta, result, stride},
+                           {left_step, right_step, step, count});
+}
+
+cublasStatus_t cublasDgemmStridedBatched(cublasHandle_t handle, cublasOperation_t left_operation,
+                                         cublasOperation_t right_operation, int rows, int columns, int inner,
+                                         const double* alpha, const double* left, int left_stride, long long left_step,
+                                         const double* right, int right_stride, long long right_step,
+                                         const double* beta, double* result, int stride, long long step, int count) {
+  static CallSite call_site(__func__);
+  if (const int failed = call_site.begin_call(); failed != 0) return failed;
+  return gemm_batch<double>("cublasDgemmStridedBatched",
+                            {handle, left_operation, right_operation, rows, columns, inner, alpha, left, left_stride,
+                             right, right_stride, beta, result, stride},
+                            {left_step, right_step, step, count});
 }
 
 }  // extern "C"

@@ -98,7 +98,7 @@ TEST_F(Parameters, OfACheckpointNeedNoOptimizer) {
     CheckpointStore store(checkpoints, 3);
     store.prepare();
     const std::vector<CheckpointTensor> optimizer{{"momentum", {3}, std::span(momentum)}};
-    store.save({.training_step = 5}, tensors_of(model), optimizer);
+    store.save({.training_step = 5}, ModelOnHost(model).tensors(), optimizer);
   }
   load_parameters(checkpoints, same);
   EXPECT_EQ(values_of(same), values_of(model));
@@ -121,7 +121,7 @@ TEST_F(Parameters, OfTheMovingAverage) {
   store.prepare();
   std::vector<CheckpointTensor> optimizer;
   append_tensors(optimizer, model.parameter_layout(), average.parameters(), ".momentum");
-  store.save({.training_step = 1}, tensors_of(model), optimizer);
+  store.save({.training_step = 1}, ModelOnHost(model).tensors(), optimizer);
   const auto load_average = [&] { load_parameters(checkpoints, same, {.average = true}); };
   same.initialize(1);
   const std::vector<float> before = values_of(same);
@@ -129,7 +129,7 @@ TEST_F(Parameters, OfTheMovingAverage) {
   EXPECT_EQ(values_of(same), before);
 
   append_tensors(optimizer, model.parameter_layout(), average.parameters(), ".ema");
-  store.save({.training_step = 2}, tensors_of(model), optimizer);
+  store.save({.training_step = 2}, ModelOnHost(model).tensors(), optimizer);
   load_average();
   EXPECT_TRUE(std::ranges::equal(same.parameters().host(), average.parameters().host()));
   EXPECT_TRUE(std::ranges::equal(same.statistics().host(), model.statistics().host()));

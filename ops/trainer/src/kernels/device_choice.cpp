@@ -1,41 +1,101 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/device_choice.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
 #include <cstdint>
+#include <cstring>
 #include <exception>
+#include <vector>
 
 #include "farandole/internal/communicator_access.h"
 #include "farandole/sdk/device.h"
 #include "kernels/device_execution.h"
+#include "trainer_options.h"
 
 namespace farandole::trainer {
 namespace {
 
-/// True if this rank can train the model on a device.
-template <class Scalar>
-bool can_use_device(Communicator& communicator, const Model<Scalar>& model) {
-  if (!model.computes_on_devices()) return false;
+std::string host_only(const std::string& what, const char* remedy) {
+  return fmt::format("{} computes in host memory only. Train on the CPU, or {}", what, remedy);
+}
+
+/// What a rank tells the others of its device.
+struct Offer {
+  std::int32_t can = 0, host = 0;
+  std::array<char, 64> identity{};
+};
+
+Offer offer_of(Communicator& communicator, const std::string& why_not) {
+  Offer offer;
+  offer.host = communicator.placement().host_index;
   const DeviceAvailability& devices = device_runtime(internals(communicator).settings());
-  const auto local = static_cast<std::size_t>(communicator.placement().local_size);
-  if (devices.runtime == nullptr || devices.runtime->devices().size() < local) return false;
+  if (!why_not.empty() || devices.runtime == nullptr) return offer;
+  if (communicator.size() > 1 && !devices.runtime->collectives_missing().empty()) return offer;
   try {
-    device_execution(communicator);
-    return true;
+    const Execution execution = device_execution(communicator);
+    const std::string& identity = devices.runtime->open(execution.space().ordinal).info().identity;
+    std::copy_n(identity.begin(), std::min(identity.size(), offer.identity.size()), offer.identity.begin());
+    offer.can = 1;
   } catch (const std::exception&) {
-    return false;  // the device or a library cannot be used; with kCuda the trainer says why
+    // The device or a library cannot be used; with kCuda the trainer says why.
   }
+  return offer;
+}
+
+/// True if two ranks have the same device.
+bool is_shared(const std::vector<Offer>& offers) {
+  for (std::size_t rank = 0; rank < offers.size(); ++rank) {
+    for (std::size_t other = 0; other < rank; ++other) {
+      if (offers[rank].host == offers[other].host && offers[rank].identity == offers[other].identity) return true;
+    }
+  }
+  return false;
 }
 
 }  // namespace
 
-template <class Scalar>
-ComputeDevice chosen_device(Communicator& communicator, const TrainerOptions& options, const Model<Scalar>& model) {
-  if (options.device != ComputeDevice::kAuto) return options.device;
-  std::int64_t can = can_use_device(communicator, model) ? 1 : 0;
-  if (communicator.size() > 1) communicator.allreduce(BufferView(&can, 1, DType::kI64), ReduceOp::kMin);
-  return can != 0 ? ComputeDevice::kCuda : ComputeDevice::kCpu;
+std::string why_not_on_devices(const Dataset& data, const std::string& what) {
+  if (!data.targets_are_probabilities()) return {};
+  return host_only(
+      fmt::format("the cross-entropy of probabilities, which {} have as targets (mixup makes such),", what),
+      "use data with labels");
 }
-template ComputeDevice chosen_device(Communicator&, const TrainerOptions&, const Model<float>&);
-template ComputeDevice chosen_device(Communicator&, const TrainerOptions&, const Model<double>&);
+
+template <class Scalar>
+std::string why_not_on_devices(const TrainingParts<Scalar>& parts, const Dataset& training, const Dataset* test) {
+  constexpr const char* kOverride = "override computes_on_devices, and enqueue the work in the execution's stream";
+  if (std::string problem = parts.model.why_not_on_devices(); !problem.empty()) return problem;
+  if (!parts.loss.computes_on_devices()) {
+    return host_only(fmt::format("the loss '{}'", parts.loss.name()), kOverride);
+  }
+  for (const auto& metric : parts.metrics) {
+    if (!metric->computes_on_devices()) return host_only(fmt::format("the metric '{}'", metric->name()), kOverride);
+  }
+  const OptimizerOptions& optimizer = parts.options.optimizer;
+  if (optimizer.master && *optimizer.master != dtype_of<Scalar>) {
+    return host_only(fmt::format("an optimizer with master values of {}", name(*optimizer.master)),
+                     "leave OptimizerOptions::master empty");
+  }
+  const auto rule = make_update_rule<Scalar>(optimizer);
+  if (!rule->computes_on_devices()) return host_only(fmt::format("the optimizer '{}'", rule->name()), kOverride);
+  std::string problem = why_not_on_devices(training, kTrainingData);
+  return problem.empty() && test != nullptr ? why_not_on_devices(*test, kTestData) : problem;
+}
+template std::string why_not_on_devices(const TrainingParts<float>&, const Dataset&, const Dataset*);
+template std::string why_not_on_devices(const TrainingParts<double>&, const Dataset&, const Dataset*);
+
+ComputeDevice choose_device(Communicator& communicator, const std::string& why_not) {
+  const Offer own = offer_of(communicator, why_not);
+  std::vector<Offer> all(static_cast<std::size_t>(communicator.size()), own);
+  communicator.allgather(ConstBufferView(&own, sizeof own, DType::kU8),
+                         BufferView(all.data(), all.size() * sizeof own, DType::kU8));
+  const bool can = std::ranges::all_of(all, [](const Offer& offer) { return offer.can != 0; });
+  if (!can) return ComputeDevice::kCpu;
+  const bool may_share = device_runtime(internals(communicator).settings()).runtime->shares_devices();
+  return is_shared(all) && !may_share ? ComputeDevice::kCpu : ComputeDevice::kCuda;
+}
 
 }  // namespace farandole::trainer

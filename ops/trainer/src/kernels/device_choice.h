@@ -2,13 +2,32 @@
 // Where a training computes.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "farandole/trainer/trainer.h"
 
 namespace farandole::trainer {
 
-/// Returns where the replicas compute: kAuto becomes kCuda if every rank has a device of its own, the trainer can
-/// compute on it, and all layers have a form for devices; else kCpu. Collective if the option is kAuto.
+/// The parts of a training that need a form for devices.
 template <class Scalar>
-ComputeDevice chosen_device(Communicator& communicator, const TrainerOptions& options, const Model<Scalar>& model);
+struct TrainingParts {
+  const Model<Scalar>& model;
+  const Loss<Scalar>& loss;
+  const std::vector<MetricPointer<Scalar>>& metrics;
+  const TrainerOptions& options;
+};
+
+/// Returns why the data cannot be used on devices; empty if they can. @param what  name of the data for messages
+std::string why_not_on_devices(const Dataset& data, const std::string& what);
+/// Returns why the training cannot compute on devices: names the layer, loss, metric, optimizer or data. Empty if it
+/// can.
+/// @param test  may be null
+template <class Scalar>
+std::string why_not_on_devices(const TrainingParts<Scalar>& parts, const Dataset& training, const Dataset* test);
+
+/// Returns what kAuto chooses: kCuda if `why_not` is empty and every rank has a device of its own on which the trainer
+/// can compute; else kCpu. Collective.
+ComputeDevice choose_device(Communicator& communicator, const std::string& why_not);
 
 }  // namespace farandole::trainer

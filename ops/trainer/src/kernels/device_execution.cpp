@@ -2,10 +2,12 @@
 #include "kernels/device_execution.h"
 
 #include <exception>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "farandole/core/error.h"
 #include "farandole/internal/communicator_access.h"
@@ -40,6 +42,37 @@ const DeviceKernelsMaker& maker_of(const Settings& settings) {
   return *loaded;
 }
 
+/// Streams that no execution uses: devices keep theirs until the process ends. Thread-safe.
+class UnusedStreams {
+ public:
+  StreamView take(Device& device) {
+    {
+      const std::lock_guard lock(mutex_);
+      std::vector<StreamView>& streams = streams_[device.info().ordinal];
+      if (!streams.empty()) {
+        const StreamView stream = streams.back();
+        streams.pop_back();
+        return stream;
+      }
+    }
+    return device.make_stream();
+  }
+  /// @param stream  its work is done
+  void give(Device& device, StreamView stream) {
+    const std::lock_guard lock(mutex_);
+    streams_[device.info().ordinal].push_back(stream);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<int, std::vector<StreamView>> streams_;  // by the device's number
+};
+
+UnusedStreams& unused_streams() {
+  static auto* const streams = new UnusedStreams;  // never destroyed: executions may end after static objects
+  return *streams;
+}
+
 /// The same memory, which is released when the stream's work is done: a tensor that grows gives its memory back while
 /// kernels that use it may be in the stream.
 Buffer released_after(Buffer buffer, Device& device, StreamView stream) {
@@ -63,11 +96,16 @@ Execution device_execution(Communicator& communicator) {
   const Settings& settings = internals(communicator).settings();
   Device& device = device_runtime(settings).runtime->open(space.ordinal);
   const DeviceKernelsMaker& maker = maker_of(settings);
-  const StreamView stream = device.make_stream();
+  const StreamView stream = unused_streams().take(device);
   TensorMemory memory{space, [&communicator, &device, stream](std::size_t count, DType dtype) {
                         return released_after(communicator.allocate(count, dtype, stream.space), device, stream);
                       }};
-  return {std::move(memory), stream, {}, maker.make(device, stream)};
+  std::unique_ptr<DeviceKernels> kernels = maker.make(device, stream);
+  const auto give_back = [&device, stream](const DeviceKernels* made) {
+    delete made;  // waits for the stream
+    unused_streams().give(device, stream);
+  };
+  return {std::move(memory), stream, {}, std::shared_ptr<const DeviceKernels>(kernels.release(), give_back)};
 }
 
 }  // namespace farandole::trainer

@@ -11,9 +11,11 @@
 #include "kernels/host_losses.h"
 #include "kernels/host_normalization.h"
 #include "kernels/host_pooling.h"
+#include "kernels/host_sequence.h"
 #include "kernels/host_updates.h"
 #include "kernels/host_vectors.h"
 #include "kernels/kernels.h"
+#include "kernels/transfer.h"
 #include "matrix_product.h"
 
 namespace farandole::trainer {
@@ -88,6 +90,7 @@ class HostKernels final : public Kernels<Scalar> {
     host_average_positions_backward(sizes, dy, dx);
   }
   const NormalizationKernels<Scalar>& normalization() const override { return normalization_; }
+  const SequenceKernels<Scalar>& sequence() const override { return sequence_; }
 
   void add_doubles(std::int64_t count, const double* from, double* to) const override {
     for (std::int64_t i = 0; i < count; ++i) to[i] += from[i];
@@ -124,6 +127,7 @@ class HostKernels final : public Kernels<Scalar> {
 
  private:
   const HostNormalization<Scalar> normalization_;
+  const HostSequence<Scalar> sequence_;
 };
 
 }  // namespace
@@ -139,16 +143,11 @@ template const Kernels<double>& host_kernels();
 template <class Scalar>
 const Kernels<Scalar>& kernels_of(const Execution& execution) {
   if (execution.space().is_host()) return host_kernels<Scalar>();
-  const DeviceKernels* const kernels = execution.device_kernels();
-  if (kernels == nullptr) {
-    throw InvalidArgument(
-        "this execution has memory and a stream of a device, but no kernels for the built-in layers; "
-        "TrainerOptions::device makes one that has");
-  }
+  device_of(execution);  // throws without kernels
   if constexpr (std::is_same_v<Scalar, float>) {
-    return kernels->f32();
+    return execution.device_kernels()->f32();
   } else {
-    return kernels->f64();
+    return execution.device_kernels()->f64();
   }
 }
 template const Kernels<float>& kernels_of(const Execution&);

@@ -22,6 +22,7 @@
 #include "kernels/factor.h"
 #include "kernels/normalization.h"
 #include "kernels/pooling_windows.h"
+#include "kernels/sequence.h"
 
 namespace farandole {
 class Device;
@@ -138,6 +139,8 @@ class Kernels {
   virtual void average_positions_backward(const PositionSizes& sizes, const Scalar* dy, Scalar* dx) const = 0;
   virtual const NormalizationKernels<Scalar>& normalization() const = 0;
 
+  virtual const SequenceKernels<Scalar>& sequence() const = 0;
+
   // Losses and metrics.
 
   /// to += from, in double
@@ -177,6 +180,20 @@ class DeviceKernels {
   virtual const Kernels<float>& f32() const = 0;
   virtual const Kernels<double>& f64() const = 0;
   virtual Device& device() const = 0;  ///< for copies and events
+};
+
+/// Tells when a pass has another execution than the pass before, whose tensors must be dropped: their memory belongs to
+/// the other execution.
+class ExecutionMark {
+ public:
+  bool changes(const Execution& execution) {
+    if (kernels_ == execution.device_kernels()) return false;
+    kernels_ = execution.device_kernels();
+    return true;
+  }
+
+ private:
+  std::shared_ptr<const DeviceKernels> kernels_;  // null: host memory
 };
 
 /// The kernels for the memory of an execution. @throws InvalidArgument  an execution on a device without kernels

@@ -7,7 +7,14 @@
 
 #include "farandole/trainer/execution.h"
 
+namespace farandole {
+class Device;
+}
+
 namespace farandole::trainer {
+
+/// The device of an execution. @throws InvalidArgument  an execution on a device without kernels
+FARANDOLE_API Device& device_of(const Execution& execution);
 
 /// Allocates elements in the memory of the execution, and sets them to 0.
 FARANDOLE_API Buffer allocate_zeros(const Execution& execution, std::size_t count, DType dtype);

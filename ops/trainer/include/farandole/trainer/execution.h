@@ -118,7 +118,7 @@ class Execution {
   }
   Workspace& workspace() const { return *workspace_; }
   /// Used by the built-in layers. Null in host memory.
-  const DeviceKernels* device_kernels() const { return kernels_.get(); }
+  const std::shared_ptr<const DeviceKernels>& device_kernels() const { return kernels_; }
 
   /// Throws unless `space` is this execution's. @param what  names the values: "the input of the model"
   /// @throws InvalidArgument  names both spaces

@@ -273,6 +273,7 @@ class Trainer {
   /// @throws Mismatch  the ranks' data differ   @throws InvalidArgument  the samples do not fit the model
   Tensor<Scalar> predict(const Dataset& dataset);
 
+  /// On a device the model uses memory of the trainer's communicator, and must not outlive the trainer.
   Model<Scalar>& model();
   /// A copy of the parameters' moving average in the model's type, laid out like model().parameters(); empty without
   /// `ema_decay`. Defined after the first training step.

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// The computations of transformers on a device.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <initializer_list>
+
+#include "cublas.h"
+#include "kernels/sequence.h"
+#include "launcher.h"
+#include "products.h"
+
+namespace farandole::trainer::cuda {
+
+template <class Scalar>
+class DeviceSequence final : public SequenceKernels<Scalar> {
+ public:
+  /// @param launcher, cublas  outlive this object
+  DeviceSequence(const Launcher& launcher, const Cublas& cublas) : launcher_(launcher), cublas_(cublas) {}
+
+  void measure_sets(const SetNormalization& n, const Scalar* x, const SetStatistics<Scalar>& s) const override {
+    run(Kernel::kMeasureSets, n.count(),
+        {writes(s.mean, n.count()), writes(s.inverse_deviation, n.count()), reads(x, n.elements())},
+        {n.count(), n.sets.per_sample, n.sets.rows, n.sets.width, n.sets.channels, n.centred ? 1 : 0}, {n.epsilon});
+  }
+  void normalize_sets(const SetNormalization& n, const Scalar* x, const SetStatistics<Scalar>& s, const Scalar* scale,
+                      const Scalar* shift, Scalar* y) const override {
+    run(Kernel::kNormalizeSets, n.elements(),
+        {writes(y, n.elements()), reads(x, n.elements()), of_sets(s.mean, n), of_sets(s.inverse_deviation, n),
+         reads(scale, n.sets.channels), reads(shift, n.sets.channels)},
+        {n.elements(), n.sets.per_sample, n.sets.rows, n.sets.width, n.sets.channels});
+  }
+  void set_gradients(Workspace& workspace, const SetNormalization& n, const Scalar* x, const Scalar* dy,
+                     const SetStatistics<Scalar>& s, Scalar* scale_gradient, Scalar* shift_gradient) const override {
+    constexpr std::int64_t kThreads = 65536, kMostPartials = 1024;
+    const std::int64_t channels = n.sets.channels, columns = 2 * channels, rows = n.elements() / channels;
+    const std::int64_t partials =
+        std::clamp<std::int64_t>(kThreads / channels, 1, std::clamp<std::int64_t>(rows, 1, kMostPartials));
+    Workspace::Scope scope(workspace);
+    double* const sums = scope.take<double>(static_cast<std::size_t>((partials + 1) * columns)).data();
+    double* const partial = sums + columns;
+    launcher_.device().fill_zero(sums, static_cast<std::size_t>(columns) * sizeof(double), launcher_.stream());
+    run(Kernel::kSetMoments, partials * channels,
+        {writes(partial, partials * columns), reads(x, n.elements()), reads(dy, n.elements()), of_sets(s.mean, n),
+         of_sets(s.inverse_deviation, n)},
+        {partials * channels, rows, partials, n.sets.per_sample, n.sets.rows, n.sets.width, channels});
+    run(Kernel::kAddPartials, columns, {writes(sums, columns), reads(partial, partials * columns)},
+        {columns, partials});
+    run(Kernel::kStoreGradients, channels,
+        {writes(scale_gradient, channels), writes(shift_gradient, channels), reads(sums, columns)}, {channels});
+  }
+  void propagate_sets(const SetNormalization& n, const Scalar* x, const Scalar* dy, const SetStatistics<Scalar>& s,
+                      const Scalar* scale, Scalar* dx) const override {
+    run(Kernel::kPropagateSets, n.count(),
+        {writes(dx, n.elements()), reads(x, n.elements()), reads(dy, n.elements()), of_sets(s.mean, n),
+         of_sets(s.inverse_deviation, n), reads(scale, n.sets.channels)},
+        {n.count(), n.sets.per_sample, n.sets.rows, n.sets.width, n.sets.channels, n.centred ? 1 : 0});
+  }
+
+  void look_up(const EmbeddingRows<Scalar>& rows, const Scalar* weights, Scalar* output) const override {
+    const std::int64_t count = rows.count * rows.units;
+    run(Kernel::kLookUp, count,
+        {writes(output, count), reads(rows.indices, rows.count), reads(weights, rows.vocabulary * rows.units)},
+        {count, rows.vocabulary, rows.units});
+  }
+  void look_up_backward(const EmbeddingRows<Scalar>& rows, const Scalar* dy, Scalar* gradient) const override {
+    const std::int64_t count = rows.vocabulary * rows.units;
+    run(Kernel::kLookUpBackward, count,
+        {writes(gradient, count), reads(rows.indices, rows.count), reads(dy, rows.count * rows.units)},
+        {count, rows.count, rows.units});
+  }
+  void add_row(std::int64_t rows, std::int64_t columns, const Scalar* x, const Scalar* row, Scalar* y) const override {
+    const std::int64_t count = rows * columns;
+    run(Kernel::kAddRow, count, {writes(y, count), reads(x, count), reads(row, columns)}, {count, columns});
+  }
+
+  void multiply_batch(const BatchOfProducts& batch, const Factor<Scalar>& left, const Factor<Scalar>& right,
+                      Scalar* result, std::int64_t stride) const override {
+    trainer::cuda::multiply_batch(cublas_, batch, left, right, result, stride);
+  }
+  void softmax(const AttentionScores& scores, Scalar* values) const override {
+    const std::int64_t rows = scores.count * scores.length;
+    run(Kernel::kSoftmax, rows, {writes(values, rows * scores.length)}, {rows, scores.length, scores.causal ? 1 : 0},
+        {scores.scale});
+  }
+  void softmax_backward(const AttentionScores& scores, const Scalar* probabilities, Scalar* gradients) const override {
+    const std::int64_t rows = scores.count * scores.length, elements = rows * scores.length;
+    run(Kernel::kSoftmaxBackward, rows, {writes(gradients, elements), reads(probabilities, elements)},
+        {rows, scores.length, scores.causal ? 1 : 0}, {scores.scale});
+  }
+
+ private:
+  static farandole::cuda::Operand of_sets(const Scalar* values, const SetNormalization& n) {
+    return reads(values, n.count());
+  }
+  void run(Kernel kernel, std::int64_t threads, std::initializer_list<farandole::cuda::Operand> operands,
+           std::initializer_list<std::int64_t> sizes, std::initializer_list<double> numbers = {}) const {
+    launcher_.launch<Scalar>(kernel, threads, operands, sizes, numbers);
+  }
+
+  const Launcher& launcher_;
+  const Cublas& cublas_;
+};
+
+}  // namespace farandole::trainer::cuda
