@@ -148,7 +148,7 @@ class Build:
             sources = [source for source, other in found if other is not None and key(other) == key(edge)]
             lines = [line for source in sources for line in source.read_text(encoding="utf-8").splitlines()
                      if line.startswith("#include ")]
-            header = self.scratch / f"preamble_{len(self.shared)}.h"
+            header = self.scratch / f"preamble_{abs(hash(key(edge)))}.h"  # two may be made at the same time
             header.write_text("\n".join(dict.fromkeys(lines)) + "\n", encoding="utf-8")
             paths = " ".join(f"-iquote {path}" for path in dict.fromkeys(source.parent for source in sources))
             command = edge.command.replace(edge.output, f"{header}.gch")
