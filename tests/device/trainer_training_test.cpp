@@ -370,6 +370,7 @@ TEST(DeviceTraining, FindsALossThatIsNoNumber) {
     options.learning_rate.base = 1e30;
     EXPECT_THAT(message_of<DataError>([&] { train<float>(ranks, mlp<float>, options); }),
                 HasSubstr("the loss is not a number"));
+    ranks.barrier();  // the communicator is still usable
   });
 }
 

@@ -48,7 +48,7 @@ Communicator::State::~State() {
     return;
   }
   // During stack unwinding this rank abandons its pending collectives, so poison the job: the peers must not wait for
-  // this rank.
+  // this rank. What its device completes is not abandoned.
   if (std::uncaught_exceptions() > exceptions_at_start_ && has_pending()) queue_->give_up();
   if (direct_ != nullptr) direct_->close();
   queue_->close();
@@ -58,7 +58,7 @@ Communicator::State::~State() {
 
 bool Communicator::State::has_pending() const {
   try {
-    return !queue_->is_empty() || (direct_ != nullptr && direct_->has_running());
+    return queue_->needs_this_rank() || (direct_ != nullptr && direct_->has_running());
   } catch (const DeviceError&) {
     return true;  // the device has failed
   }

@@ -193,14 +193,17 @@ void WorkQueue::wait_on(const Work::State& work, StreamView stream) {
   if (enqueued != nullptr) devices_.context().device().wait(stream, *enqueued);
 }
 
+bool WorkQueue::is_enqueued(const Work::State& work) {
+  return work.descriptor.memory != MemoryKind::kHost && work.operation && work.operation->enqueued() != nullptr;
+}
+
 bool WorkQueue::wait_until_enqueued() {
   if (pending_count_.load(std::memory_order_acquire) == 0) return false;
-  const auto is_waiting = [](const std::shared_ptr<Work::State>& work) {
-    return work->descriptor.memory != MemoryKind::kHost && work->operation && work->operation->enqueued() == nullptr;
-  };
   const auto are_enqueued = [&] {
     const std::lock_guard lock(mutex_);
-    return std::none_of(pending_.begin(), pending_.end(), is_waiting);
+    return std::none_of(pending_.begin(), pending_.end(), [](const std::shared_ptr<Work::State>& work) {
+      return work->descriptor.memory != MemoryKind::kHost && work->operation && !is_enqueued(*work);
+    });
   };
   if (are_enqueued()) return false;
   advance_until(are_enqueued, [] {});
@@ -218,9 +221,9 @@ void WorkQueue::poll() {
   poll_health();
 }
 
-bool WorkQueue::is_empty() {
+bool WorkQueue::needs_this_rank() {
   const std::lock_guard lock(mutex_);
-  return pending_.empty();
+  return !std::ranges::all_of(pending_, [](const std::shared_ptr<Work::State>& work) { return is_enqueued(*work); });
 }
 
 bool WorkQueue::peer_has_started_next() {

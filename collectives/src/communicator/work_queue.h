@@ -53,7 +53,9 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   /// Advances every running collective once. No-op while another thread advances the queue.
   Progressable::State advance() override;
   void poll_health() override;
-  bool is_empty();
+  /// True if a collective is pending that this rank must still advance: not only such as are completely enqueued on its
+  /// device, which then completes them.
+  bool needs_this_rank();
   /// True in a process that was forked from this rank's process. Only this function and `begin_use` may be called
   /// there.
   bool is_forked_child() const { return group_.endpoint->faults().is_forked_child(); }
@@ -80,6 +82,8 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   int device_hosts() const { return devices_.hierarchy() != nullptr ? devices_.hierarchy()->host_count() : 0; }
 
  private:
+  /// True if the collective is completely enqueued on a device.
+  static bool is_enqueued(const Work::State& work);
   std::uint64_t next_sequence();
   std::unique_ptr<CollectiveOperation> make_operation(const PreparedCall& prepared, std::uint64_t sequence,
                                                       bool has_arrived = false);
