@@ -137,7 +137,7 @@ void expect_near(const Seen& found, const Seen& expected, double error) {
 
 /// Trains on the CPU and on devices with the same options.
 template <class Scalar>
-void expect_same_training(const Layers<Scalar>& make_layers, TrainerOptions options, double error) {
+void expect_same_training(const Layers<Scalar>& make_layers, const TrainerOptions& options, double error) {
   for_each_device_group({1, 2}, [&](Communicator& ranks) {
     TrainerOptions mine = options;
     const Seen on_cpu = train<Scalar>(ranks, make_layers, mine);

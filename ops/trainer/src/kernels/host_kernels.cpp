@@ -126,8 +126,8 @@ class HostKernels final : public Kernels<Scalar> {
   }
 
  private:
-  const HostNormalization<Scalar> normalization_;
-  const HostSequence<Scalar> sequence_;
+  const HostNormalization<Scalar> normalization_{};
+  const HostSequence<Scalar> sequence_{};
 };
 
 }  // namespace
