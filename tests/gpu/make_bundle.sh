@@ -4,7 +4,7 @@
 # Makes DIRECTORY, which runs on a machine that has a driver, an NCCL, bash and python3, and nothing of Farandole's:
 # stripped programs, the libraries that a bare Debian or Ubuntu lacks, the scripts. `DIRECTORY/run OUT [SECONDS]` runs it.
 # If the build has the trainer, the bundle gets it too, with oneDNN (compressed; run.py unpacks it) and Fashion-MNIST, if it
-# is installed. The size is then 50 MiB at most, instead of 20.
+# is installed. The size is then 56 MiB at most, instead of 20; a run may carry 64.
 set -euo pipefail
 [ $# = 2 ] || { sed -n 's/^# \{0,1\}//;3,7p' "$0" >&2; exit 2; }
 build=$(cd "$1" && pwd) bundle=$2
@@ -18,13 +18,14 @@ done
 if [ -e "$bundle" ] && [ -n "$(ls -A "$bundle")" ] && [ ! -e "$bundle/bin/farandole-info" ]; then
   fail "$bundle exists, and is no bundle: name a new folder"
 fi
-[ ! -x "$build/bin/farandole-train" ] || programs+=(farandole-train)
+[ ! -x "$build/bin/farandole-train" ] || programs+=(farandole-train trainer_device_test)
 rm -rf "$bundle"
 mkdir -p "$bundle"/{bin,lib/farandole,tests/gpu,tests/support}
 bundle=$(cd "$bundle" && pwd)
 cp "${programs[@]/#/$build/bin/}" "$bundle/bin/"
 cp -L "$build/lib/farandole/libfarandole_cuda.so" "$bundle/lib/farandole/"
 cp -L "$build/lib/libfarandole_torch_probe.so" "$bundle/lib/"
+[ ! -x "$build/bin/farandole-train" ] || cp -L "$build/lib/farandole/libfarandole_trainer_cuda.so" "$bundle/lib/farandole/"
 
 # The build's own libraries, by the names that programs ask for.
 shopt -s extglob nullglob

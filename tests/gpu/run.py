@@ -12,8 +12,8 @@ comes, and OUT holds steps.jsonl, log.txt, gpu-report.json, gpu-report.md. Steps
 
 Exit status: 0 tests passed on a device and nothing failed, 1 a step failed, 2 wrong arguments, 77 no test ran on a device.
 
-FARANDOLE_CUDA_LIBRARY and FARANDOLE_NCCL_LIBRARY name libraries; else NCCL is looked for where the loader looks, and in
-Python packages. With the double of tests/support/host_device the report says that it is no result of a GPU.
+FARANDOLE_CUDA_LIBRARY, FARANDOLE_NCCL_LIBRARY and FARANDOLE_CUBLAS_LIBRARY name libraries; else NCCL and cuBLAS are looked for
+where the loader looks, and in Python packages. With the double of tests/support/host_device the report says that it is no result of a GPU.
 """
 import argparse
 import ctypes
@@ -75,20 +75,31 @@ def search_paths(python):
         return []
 
 
-def find_nccl():
-    """(path or name for FARANDOLE_NCCL_LIBRARY, where it was found); ("", why there is none)."""
-    if os.environ.get("FARANDOLE_NCCL_LIBRARY"):
-        return os.environ["FARANDOLE_NCCL_LIBRARY"], "named by FARANDOLE_NCCL_LIBRARY"
-    try:
-        ctypes.CDLL("libnccl.so.2")
-        return "libnccl.so.2", "on the loader's path"
-    except OSError:
-        pass
+def find_library(variable, names, places):
+    """(path or name for `variable`, where it was found); ("", why there is none). `places` are in a Python's packages."""
+    if os.environ.get(variable):
+        return os.environ[variable], f"named by {variable}"
+    for name in names:
+        try:
+            ctypes.CDLL(name)
+            return name, "on the loader's path"
+        except OSError:
+            pass
     for python in pythons():
         for path in search_paths(python):
-            for file in glob.glob(os.path.join(path, "nvidia", "nccl", "lib", "libnccl.so.2")):
-                return file, f"in the packages of {python}"
-    return "", "neither on the loader's path nor in a Python's nvidia/nccl/lib; FARANDOLE_NCCL_LIBRARY may name one"
+            for place in places:
+                for file in glob.glob(os.path.join(path, "nvidia", place)):
+                    return file, f"in the packages of {python}"
+    return "", f"neither on the loader's path nor in a Python's nvidia/{places[0]}; {variable} may name one"
+
+
+def find_nccl():
+    return find_library("FARANDOLE_NCCL_LIBRARY", ["libnccl.so.2"], ["nccl/lib/libnccl.so.2"])
+
+
+def find_cublas():
+    names = ["libcublas.so.13", "libcublas.so.12"]
+    return find_library("FARANDOLE_CUBLAS_LIBRARY", names, ["cu13/lib/libcublas.so.13", "cublas/lib/libcublas.so.1[23]"])
 
 
 def torch_python():
@@ -118,9 +129,11 @@ class Machine:
         self.data = next((path for path in (self.programs / "data" / "fashion-mnist", INSTALLED_DATA) if path.is_dir()), None)
         self.no_gpu = why_no_gpu()
         self.nccl, self.nccl_origin = find_nccl()
+        self.cublas, self.cublas_origin = find_cublas()
         libraries = [str(self.programs / "lib"), str(unpacked), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
         self.environment = {**os.environ, "LD_LIBRARY_PATH": os.pathsep.join(libraries),
-                            **({"FARANDOLE_NCCL_LIBRARY": self.nccl} if self.nccl else {})}
+                            **({"FARANDOLE_NCCL_LIBRARY": self.nccl} if self.nccl else {}),
+                            **({"FARANDOLE_CUBLAS_LIBRARY": self.cublas} if self.cublas else {})}
         self.environment.setdefault("FARANDOLE_TIMEOUT", "60")
         self.info = self.read_info()
         self.torch = "" if self.no_gpu or self.is_double else torch_python()
@@ -153,6 +166,10 @@ class Machine:
             if not (self.programs / "bin" / "farandole-train").exists():
                 return "this build has no trainer"
             return "" if self.data else "Fashion-MNIST is not there"
+        if kind == "trainer":
+            if not (self.programs / "bin" / "trainer_device_test").exists():
+                return "this build has no trainer"
+            return "" if self.cublas else f"no cuBLAS: {self.cublas_origin}"
         if kind in ("nccl", "devices"):
             missing = self.info["devices"]["collectives_missing"]
             if missing:

@@ -22,7 +22,8 @@ class Step:
     Fashion-MNIST. `result` says
     how the output is read: "tests" of GoogleTest, "json", or "text". `needs` is checked before: "nothing", "device",
     "nccl" (a device and an NCCL), "devices=N" (so many, and an NCCL), "tool=PROGRAM" (a device that is no double, and that
-    program), "torch" (a device, and a Python whose torch sees it), "data" (a device, the trainer, and Fashion-MNIST).
+    program), "torch" (a device, and a Python whose torch sees it), "data" (a device, the trainer, and Fashion-MNIST), "trainer"
+    (a device, the trainer's tests, and cuBLAS).
     """
 
     name: str
@@ -50,6 +51,7 @@ def shared_test(name, limit, program, filters, **more):
 
 
 DEVICE_TEST, FAULTS, ENGINE_TEST = "farandole_device_test", "farandole_device_faults", "engine_device_test"
+TRAINER_TEST = "trainer_device_test"
 A_FEW = "DeviceCalls.*"
 DEVICE_BENCH = ["{bin}/farandole-bench", "--memory", "device", "--place", "in"]
 
@@ -88,6 +90,11 @@ def steps(devices: int, quick: bool) -> List[Step]:
     rows += [
         shared_test(ALL_ALGORITHMS, 150, DEVICE_TEST, "DeviceCollectives.EveryAlgorithmSizeAndCount:DeviceHierarchy.*"),
         test("one rank: all tests", 90, DEVICE_TEST, A_FEW if quick else "*"),
+        test("the trainer's kernels", 60, TRAINER_TEST, "DeviceKernelsTest/*:DeviceTensor.*:DeviceExecution.*", needs="trainer"),
+        test("the trainer's trainings", 120, TRAINER_TEST, "DeviceTraining.OfFloats*" if quick else "DeviceTraining.*", needs="trainer"),
+        Step("the trainer, on the device", 90, ["{bin}/farandole-train", "--data-dir", "{data}", "--device", "cuda", "--epochs",
+                                                "1" if quick else "5", *(["--max-steps", "2", "--model", "mlp"] if quick else [])],
+             needs="data", result="text"),
         Step("the trainer, on the processor", 60, ["{bin}/farandole-train", "--data-dir", "{data}", "--replicas", "2", "--epochs",
                                                    "1", "--max-steps", "2" if quick else "400"], needs="data", result="text"),
         Step("memcheck", 90, ["compute-sanitizer", "--tool", "memcheck", "--report-api-errors", "no", "--error-exitcode", "9",

@@ -104,7 +104,7 @@ cublasStatus_t enqueue(const char* call, const CublasHandle& handle, Product<T> 
   const int failed =
       fake_device_launch(handle.stream, call, &run_product<T>, for_stream.get(), accesses.data(), accesses.size());
   if (failed != 0) return CUBLAS_STATUS_EXECUTION_FAILED;
-  for_stream.release();  // run_product deletes it
+  (void)for_stream.release();  // run_product deletes it
   return CUBLAS_STATUS_SUCCESS;
 }
 
