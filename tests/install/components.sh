@@ -40,6 +40,12 @@ if [ -e "$build/lib/farandole/libfarandole_cuda.so" ]; then
   holds cuda '/farandole/libfarandole_cuda\.so$'
   ! readelf -d "$(find "$work/cuda" -name libfarandole_cuda.so)" | grep -E 'NEEDED.*lib(cuda|nccl)' || fail 'the plug-in for CUDA is linked with CUDA'
 fi
+if [ -e "$build/lib/farandole/libfarandole_trainer_cuda.so" ]; then
+  install_component trainer_cuda trainer_cuda
+  holds trainer_cuda '/farandole/libfarandole_trainer_cuda\.so$'
+  ! readelf -d "$(find "$work/trainer_cuda" -name libfarandole_trainer_cuda.so)" | grep -E 'NEEDED.*lib(cuda|cublas)' ||
+    fail "the trainer's plug-in is linked with CUDA"
+fi
 
 # asks NAME: the library that Python loads, and the plug-ins that it finds
 asks() {

@@ -87,7 +87,8 @@ struct Clipping {
 
 /// Computations on values in one memory: the host's, or a device's. All addresses lie there, matrices are stored row by
 /// row, and a count may be 0. Functions on a device enqueue work in the stream of its execution, and return before it
-/// is done. Results depend on the arguments only, never on the number of threads. Thread-safe if the memory is.
+/// is done. Results depend on the arguments only, never on the number of threads. Those of host memory are thread-safe
+/// if the memory is; those of a device are used by one thread at a time.
 template <class Scalar>
 class Kernels {
  public:
@@ -137,8 +138,10 @@ class Kernels {
   /// The means over the positions of each sample, by channel: x is {samples, positions, channels}.
   virtual void average_positions(const PositionSizes& sizes, const Scalar* x, Scalar* y) const = 0;
   virtual void average_positions_backward(const PositionSizes& sizes, const Scalar* dy, Scalar* dx) const = 0;
-  virtual const NormalizationKernels<Scalar>& normalization() const = 0;
 
+  // Families of their own: batch normalisation, and transformers.
+
+  virtual const NormalizationKernels<Scalar>& normalization() const = 0;
   virtual const SequenceKernels<Scalar>& sequence() const = 0;
 
   // Losses and metrics.
