@@ -28,6 +28,13 @@ using farandole::test::message_of;
 using farandole::test::on_each_device;
 using testing::HasSubstr;
 
+/// As options_for, without threads of OpenMP: the thread sanitizer does not know how they wait for each other.
+TrainerOptions one_thread(std::int64_t steps) {
+  TrainerOptions options = options_for(steps);
+  options.kernel_threads = 1;
+  return options;
+}
+
 template <class Scalar>
 LayerList<Scalar> small_cnn() {
   return layers<Scalar>({[] { return conv2d<Scalar>({.channels = 4, .padding = 1}); }, relu<Scalar>,
@@ -99,7 +106,6 @@ Seen train(Communicator& ranks, const Layers<Scalar>& make_layers, TrainerOption
            LossPointer<Scalar> loss = {}) {
   Seen seen;
   const Data data;
-  options.kernel_threads = 1;  // the thread sanitizer does not know how OpenMP's threads wait for each other
   options.on_step = [&](const StepReport& report) {
     seen.losses.push_back(report.loss);
     seen.accuracies.push_back(report.metric("accuracy"));
@@ -147,28 +153,28 @@ void expect_same_training(const Layers<Scalar>& make_layers, const TrainerOption
 }
 
 TEST(DeviceTraining, OfFloatsHasTheLossesOfACpu) {
-  expect_same_training<float>(mlp<float>, options_for(10), 1e-4);
-  expect_same_training<float>(small_cnn<float>, options_for(10), 1e-4);
+  expect_same_training<float>(mlp<float>, one_thread(10), 1e-4);
+  expect_same_training<float>(small_cnn<float>, one_thread(10), 1e-4);
 }
 
 TEST(DeviceTraining, OfDoublesHasTheLossesOfACpu) {
-  expect_same_training<double>(mlp<double>, options_for(100), 1e-9);
+  expect_same_training<double>(mlp<double>, one_thread(100), 1e-9);
 }
 
 TEST(DeviceTraining, OfAResidualNetHasTheLossesOfACpu) {
-  expect_same_training<double>([] { return small_residual_net<double>(); }, options_for(10), 1e-9);
-  TrainerOptions options = options_for(10);
+  expect_same_training<double>([] { return small_residual_net<double>(); }, one_thread(10), 1e-9);
+  TrainerOptions options = one_thread(10);
   options.synchronized_layers = true;
   options.data.drop_last = true;
   expect_same_training<double>([] { return small_residual_net<double>(true); }, options, 1e-9);
 }
 
 TEST(DeviceTraining, OfATransformerHasTheLossesOfACpu) {
-  expect_same_training<double>(small_transformer<double>, options_for(10), 1e-9);
+  expect_same_training<double>(small_transformer<double>, one_thread(10), 1e-9);
 }
 
 TEST(DeviceTraining, InDeterministicModeHasTheSameBitsOnAnyNumberOfReplicas) {
-  TrainerOptions options = options_for(12);
+  TrainerOptions options = one_thread(12);
   options.device = ComputeDevice::kCuda;
   options.deterministic = true;
   options.micro_batches = 4;
@@ -190,7 +196,7 @@ TEST(DeviceTraining, InDeterministicModeHasTheSameBitsOnAnyNumberOfReplicas) {
 }
 
 TEST(DeviceTraining, HasTheOptionsOfACpu) {
-  TrainerOptions options = options_for(20);
+  TrainerOptions options = one_thread(20);
   options.optimizer.kind = OptimizerKind::kAdamW;
   options.optimizer.weight_decay = 0.01;
   options.optimizer.ema_decay = 0.9;
@@ -206,7 +212,7 @@ TEST(DeviceTraining, HasTheOptionsOfACpu) {
 }
 
 TEST(DeviceTraining, HasWeightsAndSmoothing) {
-  TrainerOptions options = options_for(10);
+  TrainerOptions options = one_thread(10);
   options.optimizer.nesterov = true;
   for_each_device_group({1}, [&](Communicator& ranks) {
     const auto loss = cross_entropy_loss<double>({.label_smoothing = 0.1});
@@ -221,7 +227,7 @@ TEST(DeviceTraining, GoesOnFromACheckpointOfACpuAndBack) {
   for_each_device_group({1, 2}, [](Communicator& ranks) {
     const TemporaryDirectory directory;
     const std::filesystem::path path = of_rank_zero(ranks, directory);
-    TrainerOptions options = options_for(15);
+    TrainerOptions options = one_thread(15);
     const Seen whole = train<double>(ranks, mlp<double>, options);
     options.checkpoints.directory = path;
     std::vector<double> losses;
@@ -243,7 +249,7 @@ TEST(DeviceTraining, FilesHoldTheParametersOfADevice) {
     const TemporaryDirectory directory;
     const std::filesystem::path path = of_rank_zero(ranks, directory);
     const Data data;
-    TrainerOptions options = options_for(3);
+    TrainerOptions options = one_thread(3);
     options.device = ComputeDevice::kCuda;
     options.optimizer.ema_decay = 0.5;
     options.checkpoints.directory = path / "run";
@@ -269,7 +275,7 @@ TEST(DeviceTraining, AModelMovesToAnotherTrainer) {
   if (farandole::test::is_launched()) GTEST_SKIP() << "with several ranks two trainers cannot average one model";
   for_each_device_group({1}, [](Communicator& ranks) {
     const Data data;
-    TrainerOptions options = options_for(6);
+    TrainerOptions options = one_thread(6);
     options.device = ComputeDevice::kCuda;
     options.max_steps = 3;
     Trainer<double> first(ranks, Model<double>(kImage, small_cnn<double>()), data.training, nullptr, options);
@@ -288,7 +294,7 @@ TEST(DeviceTraining, ADeviceThatFailsEndsTheJobOnAllRanks) {
   if (farandole::test::is_launched()) GTEST_SKIP() << "it ends the job, which other tests need";
   for_each_device_group({1, 2}, [](Communicator& ranks) {
     const Data data;
-    TrainerOptions options = options_for(50);
+    TrainerOptions options = one_thread(50);
     options.device = ComputeDevice::kCuda;
     options.check_every = 10;
     Trainer<float> trainer(ranks, Model<float>(kImage, mlp<float>()), data.training, nullptr, options);
@@ -302,7 +308,7 @@ TEST(DeviceTraining, ADeviceThatFailsEndsTheJobOnAllRanks) {
 
 TEST(DeviceTraining, ChoosesADeviceWhereThereIsOne) {
   for_each_device_group({1, 2}, [](Communicator& ranks) {
-    TrainerOptions options = options_for(2);
+    TrainerOptions options = one_thread(2);
     options.device = ComputeDevice::kAuto;
     const Data data;
     Trainer<float> on_device(ranks, Model<float>(kImage, mlp<float>()), data.training, nullptr, options);
@@ -324,7 +330,7 @@ TEST(DeviceTraining, ChoosesADeviceWhereThereIsOne) {
 TEST(DeviceTraining, RefusesWhatHasNoFormForDevices) {
   for_each_device_group({1}, [](Communicator& ranks) {
     const Data data;
-    TrainerOptions options = options_for(2);
+    TrainerOptions options = one_thread(2);
     options.device = ComputeDevice::kCuda;
     const auto message = [&](LayerList<float> list, const TrainerOptions& wanted, LossPointer<float> loss = {},
                              std::vector<MetricPointer<float>> metrics = {}) {
@@ -354,7 +360,7 @@ TEST(DeviceTraining, RefusesWhatHasNoFormForDevices) {
 TEST(DeviceTraining, RefusesRanksThatComputeElsewhere) {
   for_each_device_group({2}, [](Communicator& ranks) {
     const Data data;
-    TrainerOptions options = options_for(2);
+    TrainerOptions options = one_thread(2);
     options.device = ranks.rank() == 0 ? ComputeDevice::kCuda : ComputeDevice::kCpu;
     EXPECT_THAT(message_of<Mismatch>([&] {
                   Trainer<float>(ranks, Model<float>(kImage, mlp<float>()), data.training, nullptr, options);
@@ -365,7 +371,7 @@ TEST(DeviceTraining, RefusesRanksThatComputeElsewhere) {
 
 TEST(DeviceTraining, FindsALossThatIsNoNumber) {
   for_each_device_group({1, 2}, [](Communicator& ranks) {
-    TrainerOptions options = options_for(20);
+    TrainerOptions options = one_thread(20);
     options.device = ComputeDevice::kCuda;
     options.learning_rate.base = 1e30;
     EXPECT_THAT(message_of<DataError>([&] { train<float>(ranks, mlp<float>, options); }),
