@@ -17,6 +17,7 @@
 #include "kernels/normalization_sets.h"
 #include "kernels/pooling_windows.h"
 #include "kernels/right_labels.h"
+#include "kernels/update_formulas.h"
 #include "philox.h"
 
 namespace farandole::trainer::cuda {
@@ -812,16 +813,13 @@ struct SetGradientScale {
 template <class T>
 struct Sgd {
   FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
-    const T rate = number<T>(a, 0), momentum = number<T>(a, 1), decay = number<T>(a, 2);
-    const T scale = static_cast<T>(*input<double>(a, 3));
+    const SgdFormula<T> formula{number<T>(a, 0), number<T>(a, 1), number<T>(a, 2),
+                                static_cast<T>(*input<double>(a, 3))};
+    const bool nesterov = a.sizes[1] == 1;
     const T* gradient = input<T>(a, 2);
     T *parameter = output<T>(a, 0), *velocity = output<T>(a, 1);
-    for (std::int64_t i = share.first; i < a.sizes[0]; i += share.stride) {
-      const T g = gradient[i] * scale + decay * parameter[i];
-      const T v = momentum * velocity[i] + g;
-      velocity[i] = v;
-      parameter[i] -= rate * (a.sizes[1] == 1 ? g + momentum * v : v);
-    }
+    for (std::int64_t i = share.first; i < a.sizes[0]; i += share.stride)
+      formula.update(nesterov, gradient[i], velocity[i], parameter[i]);
   }
 };
 
@@ -829,19 +827,13 @@ struct Sgd {
 template <class T>
 struct Adam {
   FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
-    const T rate = number<T>(a, 0), beta1 = number<T>(a, 1), beta2 = number<T>(a, 2), epsilon = number<T>(a, 3);
-    const T correction = number<T>(a, 4), decay = number<T>(a, 5), shrink = number<T>(a, 6);
-    const T scale = static_cast<T>(*input<double>(a, 4));
+    const AdamFormula<T> formula{
+        number<T>(a, 0), number<T>(a, 1), number<T>(a, 2), number<T>(a, 3),
+        number<T>(a, 4), number<T>(a, 5), number<T>(a, 6), static_cast<T>(*input<double>(a, 4))};
     const T* gradient = input<T>(a, 3);
     T *parameter = output<T>(a, 0), *first = output<T>(a, 1), *second = output<T>(a, 2);
-    for (std::int64_t i = share.first; i < a.sizes[0]; i += share.stride) {
-      const T g = gradient[i] * scale + decay * parameter[i];
-      const T m1 = beta1 * first[i] + (1 - beta1) * g;
-      const T m2 = beta2 * second[i] + (1 - beta2) * g * g;
-      first[i] = m1;
-      second[i] = m2;
-      parameter[i] = shrink * parameter[i] - rate * m1 / (std::sqrt(m2) * correction + epsilon);
-    }
+    for (std::int64_t i = share.first; i < a.sizes[0]; i += share.stride)
+      formula.update(gradient[i], first[i], second[i], parameter[i]);
   }
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The activations: functions of single elements. Those that need no more than comparisons and products are defined here
-// for host and device; host_activations.cpp computes the others with Eigen's vector functions.
+// for host and device; host_activations.h computes the others with Eigen's vector functions.
 #pragma once
 
 #include <cmath>
