@@ -28,12 +28,6 @@ CUdeviceptr address_of(const void* memory) {
   return reinterpret_cast<CUdeviceptr>(memory);
 }
 
-std::string name_of(const DeviceInfo& info) {
-  return fmt::format("CUDA device {} ({})", info.ordinal, info.name);
-}
-
-/// Attribute of a kernel. Querying it makes CUDA load the kernel now.
-constexpr int kMaxThreadsPerBlock = 0;  // CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK
 /// Size of the pinned memory for the words of events, see PooledEvent.
 constexpr std::size_t kEventWordBytes = 16384;
 
@@ -42,18 +36,11 @@ constexpr std::size_t kEventWordBytes = 16384;
 CudaDevice::CudaDevice(const CudaApi& api, Nccl& nccl, DeviceInfo info, const KernelImage& image)
     : info_(std::move(info)),
       nccl_(nccl),
-      device_{api, nullptr, name_of(info_)},
+      device_(DeviceContext::open(api, info_)),
       memory_(device_memory()),
       pinned_(pinned_memory()),
       events_(device_) {
-  CUdevice device = 0;
-  device_.check(api.cuDeviceGet(&device, info_.ordinal), "cuDeviceGet");
-  int multiprocessors = 0;
-  device_.check(api.cuDeviceGetAttribute(&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device),
-                "cuDeviceGetAttribute");
-  multiprocessors_ = static_cast<unsigned>(multiprocessors);
   const RelaxedCapture relaxed(api);
-  device_.check(api.cuDevicePrimaryCtxRetain(&device_.context, device), "cuDevicePrimaryCtxRetain");
   load_kernels(image);
   event_words_ = pinned_.allocate(kEventWordBytes);
   if (event_words_ != nullptr) events_.set_words(event_words_, kEventWordBytes);
@@ -73,12 +60,7 @@ void CudaDevice::load_kernels(const KernelImage& image) {
     for (int kernel = 0; kernel < kKernelCount; ++kernel) {
       const std::string name = variant_name(kernel, variant);
       if (name.empty()) continue;
-      CUfunction& function = kernels_[variant][static_cast<std::size_t>(kernel)];
-      device_.check(device_.api.cuModuleGetFunction(&function, module, name.c_str()),
-                    fmt::format("cuModuleGetFunction of {}", name));
-      int threads = 0;
-      device_.check(device_.api.cuFuncGetAttribute(&threads, kMaxThreadsPerBlock, function),
-                    fmt::format("cuFuncGetAttribute of {}", name));
+      kernels_[variant][static_cast<std::size_t>(kernel)] = device_.load_kernel(module, name);
     }
   }
 }
@@ -241,7 +223,7 @@ void CudaDevice::launch(std::span<const DeviceTask> tasks, StreamView stream) {
   const ContextScope scope(device_.api, device_.context);
   for_each_batch(tasks, has_large_variants_, [&](const KernelBatch& batch) {
     const CUfunction function = kernels_[batch.variant][static_cast<std::size_t>(batch.kernel)];
-    const unsigned blocks = blocks_of(batch.arguments.tile_count, multiprocessors_);
+    const unsigned blocks = blocks_of(batch.arguments.tile_count, device_.multiprocessors);
     // `parameters` need not outlive the call: CUDA copies the variant's part of the argument before the call returns.
     void* parameters[] = {const_cast<LargestArguments*>(&batch.arguments)};
     const CUresult result = device_.api.cuLaunchKernel(function, blocks, 1, 1, kBlockThreads, 1, 1, 0,

@@ -68,8 +68,8 @@ class CudaDevice final : public Device {
 
   const DeviceInfo info_;
   Nccl& nccl_;
-  DeviceContext device_;  // const after construction, as are the next three
-  unsigned multiprocessors_ = 0;
+  const DeviceContext device_;
+  // The next two are const after construction.
   bool has_large_variants_ = false;                                                 // KernelImage::has_large_variants
   std::array<std::array<CUfunction, kKernelCount>, kCapacities.size()> kernels_{};  // by variant and kernel number
   std::mutex streams_mutex_;

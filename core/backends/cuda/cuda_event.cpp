@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/cuda_event.h"
 
+#include <fmt/format.h>
+
 #include <atomic>
 #include <cstring>
 
@@ -15,8 +17,32 @@ namespace {
 constexpr auto kQueryInterval = std::chrono::milliseconds(1);
 /// Completion words lie 64 bytes apart, so that streams and readers of different events share no cache line.
 constexpr std::size_t kWordsPerLine = 16;
+/// Attribute of a kernel. Querying it makes CUDA load the kernel now.
+constexpr int kMaxThreadsPerBlock = 0;  // CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK
 
 }  // namespace
+
+DeviceContext DeviceContext::open(const CudaApi& api, const DeviceInfo& info) {
+  DeviceContext opened{api, nullptr, fmt::format("CUDA device {} ({})", info.ordinal, info.name)};
+  CUdevice device = 0;
+  opened.check(api.cuDeviceGet(&device, info.ordinal), "cuDeviceGet");
+  int multiprocessors = 0;
+  opened.check(api.cuDeviceGetAttribute(&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device),
+               "cuDeviceGetAttribute");
+  opened.multiprocessors = static_cast<unsigned>(multiprocessors);
+  const RelaxedCapture relaxed(api);
+  opened.check(api.cuDevicePrimaryCtxRetain(&opened.context, device), "cuDevicePrimaryCtxRetain");
+  return opened;
+}
+
+CUfunction DeviceContext::load_kernel(CUmodule module, const std::string& kernel) const {
+  CUfunction function = nullptr;
+  check(api.cuModuleGetFunction(&function, module, kernel.c_str()), fmt::format("cuModuleGetFunction of {}", kernel));
+  int threads = 0;
+  check(api.cuFuncGetAttribute(&threads, kMaxThreadsPerBlock, function),
+        fmt::format("cuFuncGetAttribute of {}", kernel));
+  return function;
+}
 
 void DeviceContext::check(CUresult result, std::string_view function) const {
   cuda::check(api, result, function, name);

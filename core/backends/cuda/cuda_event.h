@@ -19,9 +19,17 @@ struct DeviceContext {
   const CudaApi& api;
   CUcontext context = nullptr;  ///< the device's primary context, which other libraries of the process use, too
   std::string name;             ///< "CUDA device 0 (NVIDIA H100 80GB HBM3)"
+  unsigned multiprocessors = 0;
+
+  /// Retains the device's primary context for the rest of the process.
+  /// @param api  outlives the result   @throws DeviceError
+  static DeviceContext open(const CudaApi& api, const DeviceInfo& info);
 
   /// @throws DeviceError  `result`, returned by `function`, is an error
   void check(CUresult result, std::string_view function) const;
+  /// Returns a kernel of a module, which CUDA has loaded: later, loading could wait for work in a stream. The context
+  /// must be current on the calling thread.   @throws DeviceError
+  CUfunction load_kernel(CUmodule module, const std::string& kernel) const;
   /// Enqueues a write of `value` to a word of pinned memory, after all earlier work in the stream. The context must be
   /// current on the calling thread. Returns false if the device cannot write words, or the driver cannot capture the
   /// write into a graph.   @throws DeviceError

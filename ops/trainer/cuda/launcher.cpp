@@ -10,7 +10,6 @@
 namespace farandole::trainer::cuda {
 
 using farandole::cuda::ContextScope;
-using farandole::cuda::CUdevice;
 using farandole::cuda::CUfunction;
 using farandole::cuda::CUmodule;
 using farandole::cuda::CUstream;
@@ -33,16 +32,9 @@ constexpr std::array kTypes{"f32", "f64"};
 
 LoadedKernels::LoadedKernels(const farandole::cuda::CudaApi& api, const farandole::cuda::KernelImage& image,
                              const DeviceInfo& device)
-    : context{api, nullptr, fmt::format("CUDA device {} ({})", device.ordinal, device.name)} {
-  CUdevice number = 0;
-  context.check(api.cuDeviceGet(&number, device.ordinal), "cuDeviceGet");
-  int multiprocessors = 0;
-  context.check(
-      api.cuDeviceGetAttribute(&multiprocessors, farandole::cuda::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, number),
-      "cuDeviceGetAttribute");
-  most_blocks = static_cast<unsigned>(multiprocessors) * kBlocksPerMultiprocessor;
+    : context(farandole::cuda::DeviceContext::open(api, device)),
+      most_blocks(context.multiprocessors * kBlocksPerMultiprocessor) {
   const RelaxedCapture relaxed(api);
-  context.check(api.cuDevicePrimaryCtxRetain(&context.context, number), "cuDevicePrimaryCtxRetain");
   const ContextScope scope(api, context.context);
   CUmodule module = nullptr;
   context.check(api.cuModuleLoadData(&module, image.code), "cuModuleLoadData of the trainer's kernels");
@@ -50,11 +42,7 @@ LoadedKernels::LoadedKernels(const farandole::cuda::CudaApi& api, const farandol
     for (std::size_t kernel = 0; kernel < kNames.size(); ++kernel) {
       const std::string name =
           fmt::format("{}{}_{}", farandole::cuda::kOperandKernelPrefix, kNames[kernel], kTypes[type]);
-      context.check(api.cuModuleGetFunction(&functions[type][kernel], module, name.c_str()),
-                    fmt::format("cuModuleGetFunction of {}", name));
-      int threads = 0;  // the query makes CUDA load the kernel now; later it could wait for work in a stream
-      context.check(api.cuFuncGetAttribute(&threads, 0, functions[type][kernel]),
-                    fmt::format("cuFuncGetAttribute of {}", name));
+      functions[type][kernel] = context.load_kernel(module, name);
     }
   }
 }

@@ -43,7 +43,7 @@ struct LoadedKernels {
                 const DeviceInfo& device);
 
   farandole::cuda::DeviceContext context;
-  unsigned most_blocks = 0;  ///< that can be resident at the same time
+  unsigned most_blocks;  ///< that can be resident at the same time
   std::array<std::array<farandole::cuda::CUfunction, kKernels>, 2> functions{};  ///< for f32 and f64
 };
 
