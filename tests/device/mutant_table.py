@@ -112,6 +112,7 @@ ENGINE_JOINED = ENGINE_SIZES._replace(filter="EngineOnDevice.AJoinedRankChangesN
 ENGINE_SETS = ENGINE_SIZES._replace(filter="EngineOnDevice.WithSeveralSetsDoneMeansComplete")
 # By itself, without devices.
 TRAINS_AS_A_CPU = Test("DeviceTraining.OfFloatsHasTheLossesOfACpu", program="trainer_device_test")
+GRAPHS = TRAINS_AS_A_CPU._replace(filter="DeviceTraining.ByGraphsHasTheSameBits")
 ENGINE_ADDED = Test("SetEngine.HandsOutAChangeOnceEarlierBatchesHaveStarted", program="engine_test")
 ENGINE_STRESS = ENGINE_SIZES._replace(filter="EngineOnDeviceStress.RandomRequests", processes=3)
 
@@ -325,6 +326,12 @@ MUTANTS = [
            "static_cast<CUstream>(stream_.handle), parameters", "nullptr, parameters", TRAINS_AS_A_CPU),
     Mutant("products-in-the-legacy-stream", "the replica's stream of cuBLAS", "ops/trainer/cuda/cublas.cpp",
            "static_cast<farandole::cuda::CUstream>(stream.handle)", "nullptr", TRAINS_AS_A_CPU),
+    Mutant("graphs-of-one-dropout", "that captured work reads the training step on the device", "ops/trainer/src/dropout.cpp",
+           ".step_numbers = pass.step_numbers,", ".step_numbers = nullptr,", GRAPHS),
+    Mutant("graphs-of-one-learning-rate", "that a captured update reads the learning rate on the device",
+           "ops/trainer/src/parameter_updates.cpp", ".step_numbers = step.step_numbers,", ".step_numbers = nullptr,", GRAPHS),
+    Mutant("graphs-of-old-memory", "that graphs are dropped when memory that they use has moved",
+           "ops/trainer/src/kernels/device_execution.cpp", "log->release(number);", "", GRAPHS),
 
     # The engine.
     Mutant("requests-before-their-input", "the wait of the engine's stream for the tensors' inputs", ENGINE_RUNS,

@@ -148,7 +148,9 @@ TYPED_TEST(DeviceKernelsTest, DrawTheFactorsOfDropouts) {
     Comparison<T>(ranks)
         .with(std::vector<T>(3001))
         .expect_equal(TestFixture::kError, [](const Kernels<T>& kernels, Workspace&, const std::vector<T*>& v) {
-          kernels.draw_dropout({0.3, ~std::uint64_t{5}, std::uint64_t{1} << 63, 7}, 3001, v[0]);
+          const DropoutDraw draw{
+              .rate = 0.3, .seed = ~std::uint64_t{5}, .layer = std::uint64_t{1} << 63, .training_step = 9, .first = 7};
+          kernels.draw_dropout(draw, 3001, v[0]);
         });
   });
 }
@@ -367,10 +369,10 @@ TYPED_TEST(DeviceKernelsTest, UpdateParameters) {
           for (const double limit : {0.0, 1e-3, 1e6}) {
             kernels.set_gradient_scale(0.5, {limit, squares}, scale);
             for (const bool nesterov : {false, true}) {
-              kernels.sgd({0.1, 0.9, 1e-2, nesterov, scale}, kCount, v[1], v[2], v[0]);
+              kernels.sgd({{0.1}, 0.9, 1e-2, nesterov, scale}, kCount, v[1], v[2], v[0]);
             }
             kernels.multiply_elements(kCount, v[3], v[3], v[3]);  // second moments are not negative
-            kernels.adam({0.01, 0.9, 0.99, 1e-8, 1.5, 1e-2, 0.999, scale}, kCount, v[1], v[2], v[3], v[0]);
+            kernels.adam({{0.01}, 0.9, 0.99, 1e-8, 0.75, 1.5, 1e-2, 1e-3, scale}, kCount, v[1], v[2], v[3], v[0]);
           }
         });
   });

@@ -23,6 +23,7 @@
 namespace farandole::trainer::test {
 namespace {
 
+using farandole::test::calls_of;
 using farandole::test::for_each_device_group;
 using farandole::test::message_of;
 using farandole::test::on_each_device;
@@ -209,6 +210,65 @@ TEST(DeviceTraining, HasTheOptionsOfACpu) {
   options.evaluate_every = 1;
   options.data.threads = 1;
   expect_same_training<double>(mlp<double>, options, 1e-9);
+}
+
+/// Trains with and without graphs on `sizes` replicas, and expects the same bits, and that graphs were launched.
+template <class Scalar>
+void expect_same_bits_with_graphs(const std::vector<int>& sizes, const Layers<Scalar>& make_layers,
+                                  TrainerOptions options) {
+  options.device = ComputeDevice::kCuda;
+  for_each_device_group(sizes, [&](Communicator& ranks) {
+    options.graph = false;
+    const Seen without = train<Scalar>(ranks, make_layers, options);
+    ranks.barrier();
+    const unsigned long before = calls_of("cuGraphLaunch");
+    options.graph = true;
+    const Seen with = train<Scalar>(ranks, make_layers, options);
+    EXPECT_EQ(with.losses, without.losses);
+    EXPECT_EQ(with.accuracies, without.accuracies);
+    EXPECT_EQ(with.report.parameters_checksum, without.report.parameters_checksum);
+    EXPECT_EQ(with.test_loss, without.test_loss);
+    EXPECT_EQ(with.outputs, without.outputs);
+    if (calls_of("cuInit") > 0) {  // the double counts
+      EXPECT_GE(calls_of("cuGraphLaunch") - before, with.losses.size());
+    }
+    ranks.barrier();
+  });
+}
+
+TEST(DeviceTraining, ByGraphsHasTheSameBits) {
+  TrainerOptions options = one_thread(20);
+  options.learning_rate.warmup_steps = 6;
+  options.evaluate_every = 1;
+  options.evaluation_batch = 130;  // more than a training step has: tensors grow, and graphs are captured again
+  expect_same_bits_with_graphs<float>({1, 2}, small_cnn<float>, options);
+  options.optimizer.kind = OptimizerKind::kAdam;
+  expect_same_bits_with_graphs<float>(
+      {2}, [] { return small_residual_net<float>(); }, options);
+  options.optimizer.kind = OptimizerKind::kAdamW;
+  options.optimizer.weight_decay = 0.01;
+  options.optimizer.ema_decay = 0.9;
+  options.optimizer.groups = {{.pattern = "0.*", .rate_factor = 0.5}};
+  options.clip_norm = 0.5;
+  options.accumulate = 3;
+  options.check_every = 7;
+  expect_same_bits_with_graphs<double>({1, 2}, small_cnn<double>, options);
+}
+
+TEST(DeviceTraining, ByGraphsHasTheSameBitsInDeterministicMode) {
+  TrainerOptions options = one_thread(12);
+  options.deterministic = true;
+  options.micro_batches = 4;
+  options.optimizer.kind = OptimizerKind::kAdam;
+  expect_same_bits_with_graphs<float>({1, 2, 4}, small_cnn<float>, options);
+}
+
+TEST(DeviceTraining, ByGraphsSynchronizesLayers) {
+  TrainerOptions options = one_thread(10);
+  options.synchronized_layers = true;
+  options.data.drop_last = true;
+  expect_same_bits_with_graphs<double>(
+      {2}, [] { return small_residual_net<double>(true); }, options);
 }
 
 TEST(DeviceTraining, HasWeightsAndSmoothing) {

@@ -18,6 +18,8 @@ using CUmodule = struct CUmod_st*;
 using CUfunction = struct CUfunc_st*;
 using CUstream = struct CUstream_st*;
 using CUevent = struct CUevent_st*;
+using CUgraph = struct CUgraph_st*;
+using CUgraphExec = struct CUgraphExec_st*;
 struct CUuuid {
   char bytes[16];
 };
@@ -49,6 +51,7 @@ inline constexpr unsigned CU_STREAM_WRITE_VALUE_DEFAULT = 0;
 inline constexpr unsigned CU_MEMHOSTALLOC_PORTABLE = 1;
 inline constexpr int CU_STREAM_CAPTURE_STATUS_NONE = 0;
 inline constexpr int CU_STREAM_CAPTURE_STATUS_ACTIVE = 1;
+inline constexpr int CU_STREAM_CAPTURE_MODE_THREAD_LOCAL = 1;
 inline constexpr int CU_STREAM_CAPTURE_MODE_RELAXED = 2;
 
 // X(name, exported name, parameters)
@@ -84,6 +87,13 @@ inline constexpr int CU_STREAM_CAPTURE_MODE_RELAXED = 2;
     (CUstream stream, CUdeviceptr memory, std::uint32_t value, unsigned flags))                                      \
   X(cuStreamQuery, cuStreamQuery, (CUstream stream))                                                                 \
   X(cuStreamIsCapturing, cuStreamIsCapturing, (CUstream stream, int* status))                                        \
+  X(cuStreamBeginCapture, cuStreamBeginCapture_v2, (CUstream stream, int mode))                                      \
+  X(cuStreamEndCapture, cuStreamEndCapture, (CUstream stream, CUgraph * graph))                                      \
+  X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags,                                                        \
+    (CUgraphExec * executable, CUgraph graph, unsigned long long flags))                                             \
+  X(cuGraphLaunch, cuGraphLaunch, (CUgraphExec executable, CUstream stream))                                         \
+  X(cuGraphDestroy, cuGraphDestroy, (CUgraph graph))                                                                 \
+  X(cuGraphExecDestroy, cuGraphExecDestroy, (CUgraphExec executable))                                                \
   X(cuStreamWaitEvent, cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned flags))                          \
   X(cuEventCreate, cuEventCreate, (CUevent * event, unsigned flags))                                                 \
   X(cuEventDestroy, cuEventDestroy_v2, (CUevent event))                                                              \

@@ -28,6 +28,30 @@ CUdeviceptr address_of(const void* memory) {
   return reinterpret_cast<CUdeviceptr>(memory);
 }
 
+class CudaGraph final : public DeviceGraph {
+ public:
+  /// @param device  outlives the graph   @param graph  ends with this call   @throws DeviceError
+  CudaGraph(const DeviceContext& device, CUgraph graph) : device_(device) {
+    const CUresult result = device.api.cuGraphInstantiateWithFlags(&executable_, graph, 0);
+    device.api.cuGraphDestroy(graph);
+    device.check(result, "cuGraphInstantiateWithFlags");
+  }
+  ~CudaGraph() override {
+    const ContextScope scope(device_.api, device_.context);
+    device_.api.cuGraphExecDestroy(executable_);
+  }
+  CudaGraph(const CudaGraph&) = delete;
+  CudaGraph& operator=(const CudaGraph&) = delete;
+  void launch(StreamView stream) override {
+    const ContextScope scope(device_.api, device_.context);
+    device_.check(device_.api.cuGraphLaunch(executable_, handle_of(stream)), "cuGraphLaunch");
+  }
+
+ private:
+  const DeviceContext& device_;
+  CUgraphExec executable_ = nullptr;
+};
+
 /// Size of the pinned memory for the words of events, see PooledEvent.
 constexpr std::size_t kEventWordBytes = 16384;
 
@@ -180,6 +204,20 @@ bool CudaDevice::is_capturing(StreamView stream) {
   // captured. Other errors are ignored here: the calls that enqueue work report them.
   if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) return true;
   return result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+// In this mode other threads may call what a capture forbids.
+void CudaDevice::begin_capture(StreamView stream) {
+  const ContextScope scope(device_.api, device_.context);
+  device_.check(device_.api.cuStreamBeginCapture(handle_of(stream), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+                "cuStreamBeginCapture");
+}
+
+std::unique_ptr<DeviceGraph> CudaDevice::end_capture(StreamView stream) {
+  const ContextScope scope(device_.api, device_.context);
+  CUgraph graph = nullptr;
+  device_.check(device_.api.cuStreamEndCapture(handle_of(stream), &graph), "cuStreamEndCapture");
+  return std::make_unique<CudaGraph>(device_, graph);
 }
 
 std::unique_ptr<DeviceEvent> CudaDevice::make_event(DeviceEvent::Use use) {

@@ -41,6 +41,8 @@ class CudaDevice final : public Device {
   std::size_t trim() override { return memory_.trim() + pinned_.trim(); }
   StreamView make_stream() override;
   bool is_capturing(StreamView stream) override;
+  void begin_capture(StreamView stream) override;
+  std::unique_ptr<DeviceGraph> end_capture(StreamView stream) override;
   std::unique_ptr<DeviceEvent> make_event(DeviceEvent::Use use) override;
   void record(DeviceEvent& event, StreamView stream) override;
   void wait(StreamView stream, DeviceEvent& event) override;

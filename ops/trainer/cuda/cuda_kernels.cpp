@@ -8,6 +8,7 @@
 #include "device_convolution.h"
 #include "device_normalization.h"
 #include "device_sequence.h"
+#include "farandole/trainer/random.h"
 #include "products.h"
 
 namespace farandole::trainer::cuda {
@@ -52,8 +53,10 @@ class CudaKernels final : public Kernels<Scalar> {
   }
   void draw_dropout(const DropoutDraw& draw, std::int64_t count, Scalar* factors) const override {
     const auto whole = [](std::uint64_t value) { return static_cast<std::int64_t>(value); };
-    run(Kernel::kDrawDropout, count, {writes(factors, count)},
-        {count, whole(draw.seed), whole(draw.stream), whole(draw.first)}, {draw.rate, 1 / (1 - draw.rate)});
+    run(Kernel::kDrawDropout, count, {writes(factors, count), reads(draw.step_numbers, 1)},
+        {count, whole(draw.seed), static_cast<std::int64_t>(RandomPurpose::kDropout), draw.training_step,
+         whole(draw.layer), whole(draw.first)},
+        {draw.rate, 1 / (1 - draw.rate)});
   }
 
   void multiply(const Factor<Scalar>& left, const Factor<Scalar>& right, bool add, Scalar* result,
@@ -135,15 +138,16 @@ class CudaKernels final : public Kernels<Scalar> {
   void sgd(const SgdFactors& f, std::int64_t count, const Scalar* gradient, Scalar* velocity,
            Scalar* parameter) const override {
     run(Kernel::kSgd, count,
-        {writes(parameter, count), writes(velocity, count), reads(gradient, count), reads(f.scale, 1)},
-        {count, f.nesterov ? 1 : 0}, {f.rate, f.momentum, f.decay});
+        {writes(parameter, count), writes(velocity, count), reads(gradient, count), reads(f.scale, 1),
+         reads(f.rate.step_numbers, 1)},
+        {count, f.nesterov ? 1 : 0}, {rate_number(f.rate), f.momentum, f.decay});
   }
   void adam(const AdamFactors& f, std::int64_t count, const Scalar* gradient, Scalar* first, Scalar* second,
             Scalar* parameter) const override {
     run(Kernel::kAdam, count,
         {writes(parameter, count), writes(first, count), writes(second, count), reads(gradient, count),
-         reads(f.scale, 1)},
-        {count}, {f.rate, f.beta1, f.beta2, f.epsilon, f.correction, f.decay, f.shrink});
+         reads(f.scale, 1), reads(f.rate.step_numbers, 1)},
+        {count}, {rate_number(f.rate), f.beta1, f.beta2, f.epsilon, f.first_bias, f.correction, f.decay, f.own_decay});
   }
   void move_average(std::int64_t count, Scalar keep, Scalar add, const Scalar* values, Scalar* average) const override {
     run(Kernel::kMoveAverage, count, {writes(average, count), reads(values, count)}, {count},
@@ -163,6 +167,8 @@ class CudaKernels final : public Kernels<Scalar> {
 
  private:
   Device& device() const { return launcher_.device(); }
+  /// What kernel_bodies.h's rate_of takes.
+  static double rate_number(const UpdateRate& rate) { return rate.step_numbers == nullptr ? rate.rate : rate.factor; }
   static std::size_t bytes_of(std::int64_t count) { return static_cast<std::size_t>(count) * sizeof(Scalar); }
   void run(Kernel kernel, std::int64_t threads, std::initializer_list<farandole::cuda::Operand> operands,
            std::initializer_list<std::int64_t> sizes, std::initializer_list<double> numbers = {}) const {

@@ -12,6 +12,7 @@
 
 #include "cuda/operand_arguments.h"
 #include "farandole/internal/host_device.h"
+#include "farandole/trainer/step_numbers.h"
 #include "kernels/activation.h"
 #include "kernels/channel_formulas.h"
 #include "kernels/normalization_sets.h"
@@ -19,6 +20,7 @@
 #include "kernels/right_labels.h"
 #include "kernels/update_formulas.h"
 #include "philox.h"
+#include "random_streams.h"
 
 namespace farandole::trainer::cuda {
 
@@ -175,12 +177,22 @@ struct ActivateBackward {
   }
 };
 
-/// Operands: factors. Sizes: count, seed, stream, first draw. Numbers: rate, factor of what is kept.
+/// The numbers of the training step, if the operation has them; else null.
+FARANDOLE_HOST_DEVICE inline const StepNumbers* step_numbers_of(const Arguments& a, int operand) {
+  return input<StepNumbers>(a, operand);
+}
+
+/// Operands: factors, StepNumbers or null. Sizes: count, seed, purpose, training step, layer, first draw. Numbers:
+/// rate, factor of what is kept.
 template <class T>
 struct DrawDropout {
   FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
-    const auto seed = static_cast<std::uint64_t>(a.sizes[1]), stream = static_cast<std::uint64_t>(a.sizes[2]);
-    const auto first = static_cast<std::uint64_t>(a.sizes[3]);
+    const StepNumbers* const step = step_numbers_of(a, 1);
+    const auto whole = [&a](int index) { return static_cast<std::uint64_t>(a.sizes[index]); };
+    const std::uint64_t seed = whole(1), first = whole(5);
+    const std::uint64_t indices[]{step == nullptr ? whole(3) : static_cast<std::uint64_t>(step->training_step),
+                                  whole(4)};
+    const std::uint64_t stream = hashed_stream(whole(2), indices, 2);
     const double dropped_below = a.numbers[0] * 4294967296.0;
     const T kept = number<T>(a, 1);
     T* factors = output<T>(a, 0);
@@ -808,12 +820,18 @@ struct SetGradientScale {
   }
 };
 
-/// Operands: parameters, velocities, gradients, scale. Sizes: count, 1 for Nesterov's form. Numbers: the rate, momentum
-/// and decay of SgdFactors.
+/// The learning rate of an update: numbers[0], or with StepNumbers numbers[0] times theirs.
+FARANDOLE_HOST_DEVICE inline double rate_of(const Arguments& a, const StepNumbers* step) {
+  return step == nullptr ? a.numbers[0] : step->learning_rate * a.numbers[0];
+}
+
+/// Operands: parameters, velocities, gradients, scale, StepNumbers or null. Sizes: count, 1 for Nesterov's form.
+/// Numbers: the rate, see rate_of, momentum and decay of SgdFactors.
 template <class T>
 struct Sgd {
   FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
-    const SgdFormula<T> formula{number<T>(a, 0), number<T>(a, 1), number<T>(a, 2),
+    const double rate = rate_of(a, step_numbers_of(a, 4));
+    const SgdFormula<T> formula{static_cast<T>(rate), number<T>(a, 1), number<T>(a, 2),
                                 static_cast<T>(*input<double>(a, 3))};
     const bool nesterov = a.sizes[1] == 1;
     const T* gradient = input<T>(a, 2);
@@ -823,13 +841,22 @@ struct Sgd {
   }
 };
 
-/// Operands: parameters, first and second moments, gradients, scale. Sizes: count. Numbers: the members of AdamFactors.
+/// Operands: parameters, first and second moments, gradients, scale, StepNumbers or null. Sizes: count. Numbers: the
+/// rate, see rate_of, and the other members of AdamFactors.
 template <class T>
 struct Adam {
   FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
-    const AdamFormula<T> formula{
-        number<T>(a, 0), number<T>(a, 1), number<T>(a, 2), number<T>(a, 3),
-        number<T>(a, 4), number<T>(a, 5), number<T>(a, 6), static_cast<T>(*input<double>(a, 4))};
+    const StepNumbers* const step = step_numbers_of(a, 5);
+    const double rate = rate_of(a, step), first_bias = step == nullptr ? a.numbers[4] : step->of_rule[0];
+    const double correction = step == nullptr ? a.numbers[5] : step->of_rule[1];
+    const AdamFormula<T> formula{.rate = static_cast<T>(rate / first_bias),
+                                 .beta1 = number<T>(a, 1),
+                                 .beta2 = number<T>(a, 2),
+                                 .epsilon = number<T>(a, 3),
+                                 .correction = static_cast<T>(correction),
+                                 .decay = number<T>(a, 6),
+                                 .shrink = static_cast<T>(1 - rate * a.numbers[7]),
+                                 .scale = static_cast<T>(*input<double>(a, 4))};
     const T* gradient = input<T>(a, 3);
     T *parameter = output<T>(a, 0), *first = output<T>(a, 1), *second = output<T>(a, 2);
     for (std::int64_t i = share.first; i < a.sizes[0]; i += share.stride)

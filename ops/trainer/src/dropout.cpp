@@ -5,7 +5,6 @@
 
 #include "farandole/core/error.h"
 #include "farandole/trainer/layers.h"
-#include "farandole/trainer/random.h"
 #include "kernels/kernels.h"
 
 namespace farandole::trainer {
@@ -28,10 +27,13 @@ class Dropout final : public Layer<Scalar> {
     if (is_identity(pass)) return kernels.copy(input.size(), input.data(), output.data());
     if (execution_.changes(pass.execution)) factors_ = Tensor<Scalar>(pass.execution.memory());
     factors_.resize(input.samples(), input.shape());
-    const std::uint64_t stream =
-        random_stream(RandomPurpose::kDropout, {static_cast<std::uint64_t>(pass.training_step), pass.layer});
-    const auto first = static_cast<std::uint64_t>(pass.first_sample * input.sample_elements());
-    kernels.draw_dropout({rate_, pass.seed, stream, first}, input.size(), factors_.data());
+    const DropoutDraw draw{.rate = rate_,
+                           .seed = pass.seed,
+                           .layer = pass.layer,
+                           .training_step = pass.training_step,
+                           .step_numbers = pass.step_numbers,
+                           .first = static_cast<std::uint64_t>(pass.first_sample * input.sample_elements())};
+    kernels.draw_dropout(draw, input.size(), factors_.data());
     kernels.multiply_elements(input.size(), input.data(), factors_.data(), output.data());
   }
 

@@ -64,9 +64,10 @@ Execution::Execution(TensorMemory memory, StreamView stream, Precision precision
 }
 
 Execution::Execution(TensorMemory memory, StreamView stream, Precision precision,
-                     std::shared_ptr<const DeviceKernels> kernels)
+                     std::shared_ptr<const DeviceKernels> kernels, std::shared_ptr<MemoryLog> log)
     : Execution(std::move(memory), stream, precision) {
   kernels_ = std::move(kernels);
+  log_ = std::move(log);
 }
 
 void Execution::require(MemorySpace space, const char* what) const {

@@ -54,6 +54,10 @@ void Optimizer<Scalar>::update(const Execution& execution, VectorView<Scalar> pa
   updates_->update(execution, parameters, gradients, step);
 }
 template <class Scalar>
+StepNumbers Optimizer<Scalar>::step_numbers(const UpdateStep& step) const {
+  return updates_->step_numbers(step);
+}
+template <class Scalar>
 double Optimizer<Scalar>::gradient_norm(const Execution& execution, VectorView<const Scalar> gradients) const {
   execution.require(gradients.space(), "the gradient vector");
   return updates_->gradient_norm(execution, gradients);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <set>
 #include <string_view>
 #include <type_traits>
@@ -90,6 +91,12 @@ class UpdatesOfMaster final : public ParameterUpdates<Scalar> {
   Precision precision() const override { return {dtype_of<Scalar>, dtype_of<Master>}; }
   std::string rule_name() const override { return rule_->name(); }
 
+  StepNumbers step_numbers(const UpdateStep& step) const override {
+    StepNumbers numbers{.training_step = step.training_step, .learning_rate = step.learning_rate};
+    std::ranges::copy(rule_->step_numbers(step.training_step), std::begin(numbers.of_rule));
+    return numbers;
+  }
+
   void update(const Execution& execution, VectorView<Scalar> parameters, VectorView<const Scalar> gradients,
               const UpdateStep& step) override {
     check_vectors(execution, parameters, gradients);
@@ -113,7 +120,9 @@ class UpdatesOfMaster final : public ParameterUpdates<Scalar> {
                      .learning_rate = step.learning_rate * member.rate_factor,
                      .weight_decay = member.weight_decay,
                      .training_step = step.training_step,
-                     .gradient_scale = scale});
+                     .gradient_scale = scale,
+                     .step_numbers = step.step_numbers,
+                     .rate_factor = member.rate_factor});
       if (!averages.empty()) {
         kernels.move_average(size_of(part(values)), static_cast<Master>(options_.ema_decay),
                              static_cast<Master>(1 - options_.ema_decay), part(values).data(), part(averages).data());

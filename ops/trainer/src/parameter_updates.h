@@ -22,6 +22,7 @@ class ParameterUpdates {
 
   virtual void update(const Execution& execution, VectorView<Scalar> parameters, VectorView<const Scalar> gradients,
                       const UpdateStep& step) = 0;
+  virtual StepNumbers step_numbers(const UpdateStep& step) const = 0;
   virtual Precision precision() const = 0;
   virtual std::string rule_name() const = 0;
   double gradient_norm(const Execution& execution, VectorView<const Scalar> gradients) const;

@@ -5,63 +5,14 @@
 #include <array>
 #include <cstddef>
 #include <cstring>
-#include <exception>
 #include <memory>
-#include <thread>
 
-#include "farandole/sdk/device.h"
 #include "farandole/trainer/dataset.h"
 #include "kernels/kernels.h"
 #include "kernels/transfer.h"
+#include "pinned_stage.h"
 
 namespace farandole::trainer {
-
-/// Pinned host memory, from which a device copies while the host fills other memory. Not thread-safe.
-class PinnedStage {
- public:
-  explicit PinnedStage(Device& device) : device_(device), copied_(device.make_event(DeviceEvent::Use::kHost)) {}
-  /// Keeps the memory if the device has failed, because a copy may still read it.
-  ~PinnedStage() {
-    try {
-      wait();
-    } catch (const std::exception&) {
-      return;
-    }
-    device_.release_pinned(memory_);
-  }
-  PinnedStage(const PinnedStage&) = delete;
-  PinnedStage& operator=(const PinnedStage&) = delete;
-
-  /// Makes the memory `bytes` bytes large at least.
-  void reserve(std::size_t bytes) {
-    if (bytes <= bytes_) return;
-    wait();
-    device_.release_pinned(memory_);
-    memory_ = nullptr, bytes_ = 0;
-    memory_ = device_.allocate_pinned(bytes);
-    bytes_ = bytes;
-  }
-  /// Returns the memory, once all copies from it are done.
-  std::byte* memory() {
-    wait();
-    return static_cast<std::byte*>(memory_);
-  }
-  /// Enqueues a copy from the memory. Whatever happens next, the memory is not used again before it is done.
-  void send(void* to, const std::byte* from, std::size_t bytes, StreamView stream) {
-    device_.copy(to, from, bytes, stream);
-    device_.record(*copied_, stream);
-  }
-
- private:
-  void wait() {
-    while (!copied_->is_complete()) std::this_thread::yield();
-  }
-
-  Device& device_;
-  const std::unique_ptr<DeviceEvent> copied_;
-  void* memory_ = nullptr;
-  std::size_t bytes_ = 0;
-};
 
 /// Puts batches where a model computes. In host memory they stay where they are. To a device they are copied: the copy
 /// is enqueued in the execution's stream, from pinned memory, so that the caller may change the batch at once. Not

@@ -8,18 +8,12 @@
 #include <numbers>
 
 #include "philox.h"
+#include "random_streams.h"
 
 namespace farandole::trainer {
 namespace {
 
 constexpr std::uint64_t kUpperHalf = std::uint64_t{1} << 63;
-
-/// The finalizer of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
-std::uint64_t mix(std::uint64_t value) {
-  value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9;
-  value = (value ^ (value >> 27)) * 0x94D049BB133111EB;
-  return value ^ (value >> 31);
-}
 
 }  // namespace
 
@@ -52,10 +46,7 @@ std::uint64_t CounterRandom::below(std::uint64_t counter, std::uint64_t bound) c
 }
 
 std::uint64_t random_stream(RandomPurpose purpose, std::initializer_list<std::uint64_t> indices) {
-  constexpr std::uint64_t kStep = 0x9E3779B97F4A7C15;
-  std::uint64_t hash = mix(static_cast<std::uint64_t>(purpose) * kStep);
-  for (const std::uint64_t index : indices) hash = mix((hash ^ index) + kStep);
-  return hash;
+  return hashed_stream(static_cast<std::uint64_t>(purpose), indices.begin(), indices.size());
 }
 
 }  // namespace farandole::trainer

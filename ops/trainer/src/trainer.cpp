@@ -73,6 +73,7 @@ Trainer<Scalar>::Trainer(Communicator communicator, Model<Scalar> model, std::sh
     const std::string why_not = why_not_on_devices(parts, *training, test.get());
     if (options.device == ComputeDevice::kAuto) {
       options.device = choose_device(communicator, why_not);
+      if (options.device == ComputeDevice::kCpu) options.graph = false;
     } else if (!why_not.empty()) {
       raise_on_all(ErrorKind::kUnsupported, why_not);
     }

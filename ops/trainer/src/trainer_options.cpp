@@ -83,6 +83,20 @@ void check_batches(const TrainerOptions& options, const TrainingFacts& facts) {
   at_least("the evaluation batch", options.evaluation_batch, 1);
 }
 
+void check_graph(const TrainerOptions& options) {
+  if (!options.graph) return;
+  if (options.device == ComputeDevice::kCpu) {
+    throw InvalidArgument(
+        "graphs are captured on devices only; set TrainerOptions::device to kCuda or kAuto (--device)");
+  }
+  if (options.data.own_shards) {
+    throw InvalidArgument(
+        "with shards of its own each rank has other numbers of samples in other training steps, so the ranks cannot "
+        "run "
+        "graphs in the same steps; train without TrainerOptions::graph, or let the ranks share the data");
+  }
+}
+
 void check_monitor(const MonitorOptions& monitor, const std::vector<std::string>& metrics) {
   at_least("the monitor's patience", monitor.patience, 0);
   if (!(monitor.min_delta >= 0) || !std::isfinite(monitor.min_delta)) {
@@ -171,6 +185,7 @@ void check(const TrainerOptions& options, const TrainingFacts& facts) {
   check_data_options(options, facts.training);
   check_batches(options, facts);
   if (options.deterministic) check_deterministic(options, facts.replicas);
+  check_graph(options);
   check_data(facts.training, kTrainingData, facts.model_input);
   if (facts.test != nullptr) {
     check_data(*facts.test, kTestData, facts.model_input);

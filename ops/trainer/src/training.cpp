@@ -104,6 +104,7 @@ EpochReport Training<Scalar>::fit() {
   next_check = steps_done + 1;    // tells how long a training step takes
   last_check = steps_done;
   last_check_time = Clock::now();
+  step.memory_may_have_moved();
   bool stopped = false, begins = true;
   while (!is_finished() && !stopped && !monitor.is_exhausted()) {
     if (steps_done % per_epoch == 0) current = {};
@@ -148,11 +149,16 @@ StepVotes Training<Scalar>::train_one_step() {
   if (options.before_step) {
     call_program(communicator, "TrainerOptions::before_step", [&] { options.before_step(steps_done + 1); });
   }
+  const double learning_rate = rate.at(steps_done);
+  const UpdateStep update{.learning_rate = learning_rate,
+                          .training_step = steps_done,
+                          .clip_norm = options.clip_norm,
+                          .step_numbers = step.graphs().numbers()};
+  if (step.graphs().is_on()) step.graphs().set_numbers(optimizer.step_numbers(update));
   step.run(steps_done);
   const bool is_checked = is_check_due();
   const StepVotes votes = is_checked ? check() : StepVotes{};
-  const double learning_rate = rate.at(steps_done);
-  update(learning_rate);
+  apply(update);
   current.trained += loader.samples(steps_done).all;
   ++steps_done;
   last_evaluation.reset();
@@ -222,10 +228,11 @@ void Training<Scalar>::check_losses() {
 }
 
 template <class Scalar>
-void Training<Scalar>::update(double learning_rate) {
-  optimizer.update(model.execution(), model.parameters(), model.gradients(),
-                   {.learning_rate = learning_rate, .training_step = steps_done, .clip_norm = options.clip_norm});
-  model.move_statistics();
+void Training<Scalar>::apply(const UpdateStep& update) {
+  step.graphs().run(step.first_piece_of_update(), {}, [&] {
+    optimizer.update(model.execution(), model.parameters(), model.gradients(), update);
+    model.move_statistics();
+  });
 }
 
 template <class Scalar>
@@ -337,6 +344,7 @@ ParameterSwap<Scalar> Training<Scalar>::parameters_to_evaluate() {
 template <class Scalar>
 Evaluation Training<Scalar>::evaluate(const Dataset& data) {
   const ParameterSwap<Scalar> swap = parameters_to_evaluate();
+  step.memory_may_have_moved();
   return trainer::evaluate(communicator, model, *loss, metrics, data, options.evaluation_batch,
                            options.data.own_shards);
 }
@@ -344,6 +352,7 @@ Evaluation Training<Scalar>::evaluate(const Dataset& data) {
 template <class Scalar>
 Tensor<Scalar> Training<Scalar>::predict(const Dataset& data) {
   const ParameterSwap<Scalar> swap = parameters_to_evaluate();
+  step.memory_may_have_moved();
   return trainer::predict(communicator, model, data, options.evaluation_batch, options.data.own_shards);
 }
 

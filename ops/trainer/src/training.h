@@ -70,7 +70,8 @@ struct Training {
   std::int64_t steps_until_check() const;
   /// Raises DataError on all ranks if a loss is not a finite number. Says whether the data are the reason.
   void check_losses();
-  void update(double learning_rate);
+  /// Updates parameters and moving statistics.
+  void apply(const UpdateStep& update);
   /// Adds the checked training steps to the epoch, and calls `on_step` for each.
   void report_steps();
   StepReport make_step_report(const StepResult& result) const;

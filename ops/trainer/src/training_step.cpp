@@ -25,6 +25,13 @@ bool is_finite(const Tensor<Scalar>& tensor, std::int64_t sample) {
   return std::ranges::all_of(values, [](Scalar value) { return std::isfinite(value); });
 }
 
+/// The communicator of collectives in the stream of the device: with graphs, one whose calls can be captured.
+/// Collective.
+Communicator in_stream_of(Communicator& communicator, const TrainerOptions& options) {
+  if (!options.graph) return communicator;
+  return communicator.duplicate({.device_order = CommunicatorOptions::DeviceOrder::kCaller, .name = "graphs"});
+}
+
 }  // namespace
 
 template <class Scalar>
@@ -32,6 +39,7 @@ TrainingStep<Scalar>::TrainingStep(Communicator& communicator, Model<Scalar>& mo
                                    const MetricSums<Scalar>& metrics, BatchSource<Scalar>& source,
                                    const TrainerOptions& options)
     : communicator_(communicator),
+      in_stream_(in_stream_of(communicator, options)),
       model_(model),
       loss_(loss),
       metrics_(metrics),
@@ -39,10 +47,27 @@ TrainingStep<Scalar>::TrainingStep(Communicator& communicator, Model<Scalar>& mo
       options_(options),
       reducing_(options.averaging && communicator.size() > 1),
       output_gradient_(model.execution().memory()),
-      placed_(model.execution()) {
+      placed_(model.execution()),
+      graphs_(model.execution(), options.graph) {
+  if (graphs_.is_on() && reducing_) check_calls_can_be_captured();
   if (reducing_ && !options.deterministic) make_averager();
   pass_.seed = options.seed;
-  if (options.synchronized_layers) pass_.replicas = &communicator_;
+  pass_.step_numbers = graphs_.numbers();
+  if (options.synchronized_layers) pass_.replicas = &in_stream_;
+}
+
+template <class Scalar>
+void TrainingStep<Scalar>::check_calls_can_be_captured() const {
+  if (communicator_.placement().host_count > 1) {
+    raise_on_all(ErrorKind::kUnsupported,
+                 "collectives between hosts cannot be captured into graphs; train without TrainerOptions::graph");
+  }
+  if (!internals(in_stream_).enqueues_directly()) {
+    raise_on_all(
+        ErrorKind::kUnsupported,
+        "collectives can be captured into graphs in the caller's order only, which FARANDOLE_CHECK=strict and an "
+        "MPI that may be called by one thread at a time exclude; train without TrainerOptions::graph");
+  }
 }
 
 template <class Scalar>
@@ -54,12 +79,13 @@ void TrainingStep<Scalar>::make_averager() {
   // The averager reduces the last entry first, and the batch statistics are known before any gradient.
   if (!model_.batch_statistics().empty()) spans.push_back({model_.batch_statistics(), "batch statistics"});
   // The averager needs a communicator of its own: layers that synchronise use the other communicator during backward.
-  averager_.emplace(communicator_.duplicate(), std::move(spans),
-                    GradientOptions{.op = ReduceOp::kSum, .stream = model_.execution().stream()});
+  averager_.emplace(options_.graph ? in_stream_of(communicator_, options_) : communicator_.duplicate(),
+                    std::move(spans), GradientOptions{.op = ReduceOp::kSum, .stream = model_.execution().stream()});
 }
 
 template <class Scalar>
 void TrainingStep<Scalar>::run(std::int64_t training_step) {
+  agree_on_graphs();
   pass_.training_step = training_step;
   exposed_ = Seconds{0};
   drop_from(training_step);
@@ -69,6 +95,7 @@ void TrainingStep<Scalar>::run(std::int64_t training_step) {
   const StepSamples samples = source_.samples(training_step);
   source_.seek(training_step);
   options_.deterministic ? run_deterministic(samples) : run_overlapped(samples);
+  if (on_device()) keep_device_sums();
   results_.insert(results_.end(), sums_.begin(), sums_.end());
   kept_.push_back({training_step});
 }
@@ -91,19 +118,27 @@ StepVotes TrainingStep<Scalar>::check(const StepVotes& votes) {
   const StepVotes all{.stop = sums[0] > 0, .checkpoint = sums[1] > 0, .next_check = static_cast<std::int64_t>(sums[2])};
   results_.resize(results_.size() - 3);
   checked_ = kept_.size();
+  memory_may_have_moved();  // callbacks follow
   return all;
 }
 
 template <class Scalar>
 VectorView<double> TrainingStep<Scalar>::sums() {
   if (!on_device()) return sums_;
-  if (device_sums_.count() == 0) {
+  if (step_sums_.count() == 0) {
     const std::size_t rows =
         std::min({kMaxRows, kMaxResults / sums_.size() + 1, static_cast<std::size_t>(options_.check_every)});
+    step_sums_ = allocate(model_.execution().memory(), sums_.size(), DType::kF64);
     device_sums_ = allocate(model_.execution().memory(), rows * sums_.size(), DType::kF64);
   }
-  return VectorView<double>(device_sums_.as<double>(), device_sums_.count(), device_sums_.space())
-      .subview(unchecked() * sums_.size(), sums_.size());
+  return {step_sums_.as<double>(), step_sums_.count(), step_sums_.space()};
+}
+
+template <class Scalar>
+void TrainingStep<Scalar>::keep_device_sums() {
+  const Execution& execution = model_.execution();
+  device_of(execution).copy(device_sums_.as<double>() + unchecked() * sums_.size(), step_sums_.as<double>(),
+                            sums_.size() * sizeof(double), execution.stream());
 }
 
 template <class Scalar>
@@ -155,29 +190,60 @@ std::vector<StepResult> TrainingStep<Scalar>::take() {
 }
 
 template <class Scalar>
+void TrainingStep<Scalar>::agree_on_graphs() {
+  if (!graphs_.is_on() || !std::exchange(must_agree_, false)) return;
+  std::array<std::int64_t, 1> moved{graphs_.must_forget() ? 1 : 0};
+  if (reducing_) communicator_.allreduce(moved, ReduceOp::kMax);
+  if (moved[0] != 0) graphs_.forget();
+}
+
+template <class Scalar>
+std::int64_t TrainingStep<Scalar>::pieces() const {
+  // In deterministic mode the last piece is the allreduce.
+  return options_.deterministic ? options_.micro_batches / communicator_.size() + 1 : options_.accumulate;
+}
+
+template <class Scalar>
+StepGraphs::Key TrainingStep<Scalar>::key(const StepSamples& samples) const {
+  const Range& part = micro_batch_->part;
+  return {samples.all, part.first, part.count, static_cast<std::int64_t>(micro_batch_->batch.weights.size())};
+}
+
+template <class Scalar>
 void TrainingStep<Scalar>::run_overlapped(const StepSamples& samples) {
   const std::int64_t own = samples.own.count;
   const double scale = 1.0 / static_cast<double>(options_.averaging ? samples.all : std::max<std::int64_t>(own, 1));
   bool accumulated = false;
   for (std::int64_t index = 0; index < options_.accumulate; ++index) {
-    if (next_micro_batch() == 0) continue;  // the last micro-batch is empty only if all are empty
-    forward(scale);
-    if (index + 1 == options_.accumulate) {
-      backward_and_average(accumulated);
-    } else {
-      model_.backward(pass_, batch_->inputs, output_gradient_);
-      accumulate(!accumulated);
-      accumulated = true;
-    }
+    const bool is_last = index + 1 == options_.accumulate;
+    // The last micro-batch is empty only if all are empty.
+    const bool is_empty = next_micro_batch() == 0;
+    if (is_empty && !is_last) continue;
+    if (!is_empty) place();
+    graphs_.run(static_cast<std::size_t>(index), key(samples), [&] {
+      if (is_empty) {
+        clear(model_.execution(), model_.reducible());
+        if (averager_) averager_->ready_all();
+      } else {
+        forward(scale);
+        if (is_last) {
+          backward_and_average(accumulated);
+        } else {
+          model_.backward(pass_, batch_->inputs, output_gradient_);
+          accumulate(!accumulated);
+        }
+      }
+      if (is_last) finish_averaging();
+    });
+    accumulated = !is_empty;
   }
-  if (own == 0) {
-    clear(model_.execution(), model_.reducible());
-    if (averager_) averager_->ready_all();
-  }
-  if (averager_) {
-    averager_->wait();
-    exposed_ = averager_->exposed();
-  }
+}
+
+template <class Scalar>
+void TrainingStep<Scalar>::finish_averaging() {
+  if (!averager_) return;
+  averager_->wait();
+  exposed_ = averager_->exposed();
 }
 
 template <class Scalar>
@@ -229,21 +295,26 @@ void TrainingStep<Scalar>::run_deterministic(const StepSamples& samples) {
   sum_tree_.start();
   for (std::int64_t index = 0; index < own; ++index) {
     clear(execution, sums());  // on a device the samples are counted on, in sums_
-    if (next_micro_batch() > 0) {
-      forward(1.0 / static_cast<double>(samples.all));
-      model_.backward(pass_, batch_->inputs, output_gradient_);
-    } else {
-      clear(execution, model_.reducible());
-    }
-    gradient_tree_.add(execution, model_.reducible());
-    sum_tree_.add(execution, sums());
+    const bool is_empty = next_micro_batch() == 0;
+    if (!is_empty) place();
+    graphs_.run(static_cast<std::size_t>(index), key(samples), [&] {
+      if (is_empty) {
+        clear(execution, model_.reducible());
+      } else {
+        forward(1.0 / static_cast<double>(samples.all));
+        model_.backward(pass_, batch_->inputs, output_gradient_);
+      }
+      gradient_tree_.add(execution, model_.reducible());
+      sum_tree_.add(execution, sums());
+    });
   }
-  if (reducing_) {
+  if (!reducing_) return;
+  graphs_.run(static_cast<std::size_t>(own), {}, [&] {
     const auto start = Clock::now();
-    communicator_.allreduce(model_.reducible(), ReduceOp::kSum,
-                            {.algorithm = "recursive_doubling", .stream = execution.stream()});
+    in_stream_.allreduce(model_.reducible(), ReduceOp::kSum,
+                         {.algorithm = "recursive_doubling", .stream = execution.stream()});
     exposed_ = Clock::now() - start;
-  }
+  });
 }
 
 template <class Scalar>
@@ -253,13 +324,18 @@ std::int64_t TrainingStep<Scalar>::next_micro_batch() {
 }
 
 template <class Scalar>
+void TrainingStep<Scalar>::place() {
+  pass_.first_sample = micro_batch_->part.first;
+  call_program(communicator_, "a forward pass", [&] { batch_.emplace(placed_.place(micro_batch_->batch)); });
+  sums_[kSamples] += static_cast<double>(micro_batch_->part.count);
+}
+
+template <class Scalar>
 void TrainingStep<Scalar>::forward(double scale) {
   const Execution& execution = model_.execution();
-  pass_.first_sample = micro_batch_->part.first;
   const VectorView<double> sums = this->sums();
   const Tensor<Scalar>* outputs = nullptr;
   call_program(communicator_, "a forward pass", [&] {
-    batch_.emplace(placed_.place(micro_batch_->batch));
     outputs = &model_.forward(pass_, batch_->inputs);
     Workspace::Scope scope(execution.workspace());
     const VectorView<double> loss = scope.take<double>(1);
@@ -270,7 +346,6 @@ void TrainingStep<Scalar>::forward(double scale) {
   });
   call_program(communicator_, "Metric::add",
                [&] { metrics_.add(execution, *outputs, *batch_, sums.subview(kMetrics, metrics_.size())); });
-  sums_[kSamples] += static_cast<double>(micro_batch_->part.count);
   const auto weight = static_cast<Scalar>(static_cast<double>(micro_batch_->part.count) * scale);
   const VectorView<Scalar> statistics = model_.batch_statistics();
   kernels_of<Scalar>(execution).scale(static_cast<std::int64_t>(statistics.size()), weight, statistics.data());

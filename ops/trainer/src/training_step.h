@@ -13,6 +13,7 @@
 #include "farandole/trainer/trainer.h"
 #include "metric_sums.h"
 #include "placed_batch.h"
+#include "step_graphs.h"
 #include "tree_sum.h"
 
 namespace farandole::trainer {
@@ -63,6 +64,13 @@ class TrainingStep {
   TrainingStep(Communicator& communicator, Model<Scalar>& model, const Loss<Scalar>& loss,
                const MetricSums<Scalar>& metrics, BatchSource<Scalar>& source, const TrainerOptions& options);
 
+  /// The graphs of training steps; the trainer runs its update by them, as the piece `first_piece_of_update`.
+  StepGraphs& graphs() { return graphs_; }
+  std::size_t first_piece_of_update() const { return static_cast<std::size_t>(pieces()); }
+  /// Tells that something other than training steps has run since the last one, such as an evaluation or a callback of
+  /// the program, and may have moved memory. Called on all replicas.
+  void memory_may_have_moved() { must_agree_ = true; }
+
   /// Computes the gradients of a global batch. Keeps loss and metrics until `take`. A training step that an exception
   /// interrupted before its end may be run again. Collective; blocks.
   /// @param training_step  0-based
@@ -96,19 +104,27 @@ class TrainingStep {
   bool on_device() const { return !model_.execution().space().is_host(); }
   /// Number of training steps since the last check.
   std::size_t unchecked() const { return kept_.size() - checked_; }
-  /// The sums of the training step at hand: on a device its row of `device_sums_`.
+  /// The sums of the training step at hand, where the model computes.
   VectorView<double> sums();
+  /// On a device: copies the sums of the training step at hand to their row of `device_sums_`.
+  void keep_device_sums();
   /// Adds the sums that lie on the device to `results_`. Waits for the device.
   void fetch_device_sums();
+  /// Drops the graphs of all replicas if one of them must. Collective if graphs are on.
+  void agree_on_graphs();
+  /// Number of pieces of StepGraphs in which a training step computes gradients.
+  std::int64_t pieces() const;
+  StepGraphs::Key key(const StepSamples& samples) const;
 
   // Both leave this replica's sums in `sums_`.
   void run_overlapped(const StepSamples& samples);
   void run_deterministic(const StepSamples& samples);
   /// Moves to the next micro-batch. Returns its number of samples.
   std::int64_t next_micro_batch();
-  /// Computes forward pass, loss and loss gradient of the micro-batch, adds loss, samples and metrics to `sums_`, and
-  /// scales the batch statistics by the micro-batch's share of the samples. @param scale  1 / samples of the global
-  /// batch
+  /// Puts the micro-batch where the model computes.
+  void place();
+  /// Computes forward pass, loss and loss gradient of the micro-batch, adds loss and metrics to `sums()`, and scales
+  /// the batch statistics by the micro-batch's share of the samples. @param scale  1 / samples of the global batch
   void forward(double scale);
   /// Keeps the micro-batch's first sample with a number that is not finite, if there is one.
   void note_not_finite();
@@ -118,9 +134,15 @@ class TrainingStep {
   void accumulate(bool first);
   /// Adds a part of `accumulated_` to a part of `reducible`. @param first  place of both in their vectors
   void add_accumulated(std::size_t first, std::size_t count);
+  /// Waits until all gradients are averaged: on a device its stream waits.
+  void finish_averaging();
   void make_averager();
+  /// @throws Unsupported  on all ranks
+  void check_calls_can_be_captured() const;
 
   Communicator& communicator_;
+  /// For collectives that are enqueued among the work of the device: with graphs a communicator in the caller's order.
+  Communicator in_stream_;
   Model<Scalar>& model_;
   const Loss<Scalar>& loss_;
   const MetricSums<Scalar>& metrics_;
@@ -144,8 +166,9 @@ class TrainingStep {
   std::optional<BatchView<Scalar>> batch_;  // the micro-batch, where the model computes
   Buffer accumulated_;                      // laid out like model_.reducible(), in the same memory
   std::vector<double> sums_;                // of a training step: loss, samples, metrics; on a device only the samples
-  /// On a device: the sums of each training step since the last check, kMaxRows of them at most, without the samples.
-  Buffer device_sums_;
+  /// On a device: the sums of the training step at hand, and of each training step since the last check, kMaxRows of
+  /// them at most. Without the samples.
+  Buffer step_sums_, device_sums_;
 
   /// A training step whose results were not yet taken.
   struct Kept {
@@ -159,6 +182,8 @@ class TrainingStep {
   std::size_t fetched_ = 0;      // likewise, whose sums on the device are in results_
   std::size_t checked_ = 0;      // number of kept training steps, the first ones, whose sums are those of all replicas
   Seconds exposed_{0};
+  StepGraphs graphs_;  // after the communicators whose calls the graphs hold
+  bool must_agree_ = true;
 };
 
 }  // namespace farandole::trainer

@@ -17,6 +17,10 @@ void check_memory(const UpdateFacts& facts, MemorySpace space) {
   facts.execution.require(space, "the vector of values");
 }
 
+UpdateRate rate_of(const UpdateFacts& facts) {
+  return {facts.learning_rate, facts.step_numbers, facts.rate_factor};
+}
+
 template <class Scalar>
 class Sgd : public UpdateRule<Scalar> {
  public:
@@ -28,7 +32,7 @@ class Sgd : public UpdateRule<Scalar> {
               const UpdateFacts& facts) override {
     check_memory(facts, values.space());
     kernels_of<Scalar>(facts.execution)
-        .sgd({facts.learning_rate, momentum_, facts.weight_decay, nesterov_, facts.gradient_scale.data()},
+        .sgd({rate_of(facts), momentum_, facts.weight_decay, nesterov_, facts.gradient_scale.data()},
              static_cast<std::int64_t>(values.size()), gradients.data(), states[0].data(), values.data());
   }
 
@@ -47,24 +51,29 @@ class Adam : public UpdateRule<Scalar> {
   bool computes_on_devices() const override { return true; }
   void update(VectorView<Scalar> values, VectorView<const Scalar> gradients, std::span<const VectorView<Scalar>> states,
               const UpdateFacts& facts) override {
-    step(values, gradients, states, facts, {.decay = facts.weight_decay, .shrink = 1});
+    step(values, gradients, states, facts, {.decay = facts.weight_decay, .own_decay = 0});
+  }
+  std::array<double, kRuleNumbers> step_numbers(std::int64_t training_step) const override {
+    const double t = static_cast<double>(training_step) + 1;
+    return {1 - std::pow(beta1_, t), 1 / std::sqrt(1 - std::pow(beta2_, t))};
   }
 
  protected:
-  struct Decay {
-    double decay;   // added to the gradient, times the parameter
-    double shrink;  // factor on the parameter
+  /// As in AdamFactors.
+  struct Decays {
+    double decay, own_decay;
   };
   void step(VectorView<Scalar> values, VectorView<const Scalar> gradients, std::span<const VectorView<Scalar>> states,
-            const UpdateFacts& facts, Decay decay) const {
-    const double t = static_cast<double>(facts.training_step) + 1;
-    const AdamFactors factors{.rate = facts.learning_rate / (1 - std::pow(beta1_, t)),
+            const UpdateFacts& facts, Decays decays) const {
+    const auto [first_bias, correction] = step_numbers(facts.training_step);
+    const AdamFactors factors{.rate = rate_of(facts),
                               .beta1 = beta1_,
                               .beta2 = beta2_,
                               .epsilon = epsilon_,
-                              .correction = 1 / std::sqrt(1 - std::pow(beta2_, t)),
-                              .decay = decay.decay,
-                              .shrink = decay.shrink,
+                              .first_bias = first_bias,
+                              .correction = correction,
+                              .decay = decays.decay,
+                              .own_decay = decays.own_decay,
                               .scale = facts.gradient_scale.data()};
     check_memory(facts, values.space());
     kernels_of<Scalar>(facts.execution)
@@ -83,7 +92,7 @@ class AdamW : public Adam<Scalar> {
   std::string name() const override { return "adamw"; }
   void update(VectorView<Scalar> values, VectorView<const Scalar> gradients, std::span<const VectorView<Scalar>> states,
               const UpdateFacts& facts) override {
-    this->step(values, gradients, states, facts, {.decay = 0, .shrink = 1 - facts.learning_rate * facts.weight_decay});
+    this->step(values, gradients, states, facts, {.decay = 0, .own_decay = facts.weight_decay});
   }
 };
 

@@ -83,8 +83,12 @@ struct Product {
 
 template <class T>
 void run_product(void* argument, int is_possible) {
-  const std::unique_ptr<Product<T>> product(static_cast<Product<T>*>(argument));
-  if (is_possible != 0) product->compute();
+  if (is_possible != 0) static_cast<const Product<T>*>(argument)->compute();
+}
+
+template <class T>
+void release_product(void* argument) {
+  delete static_cast<Product<T>*>(argument);
 }
 
 template <class T>
@@ -101,10 +105,10 @@ cublasStatus_t enqueue(const char* call, const CublasHandle& handle, Product<T> 
   for_stream->left = translated(product.left);
   for_stream->right = translated(product.right);
   for_stream->result = translated(product.result);
-  const int failed =
-      fake_device_launch(handle.stream, call, &run_product<T>, for_stream.get(), accesses.data(), accesses.size());
+  const int failed = fake_device_launch(handle.stream, call, &run_product<T>, for_stream.get(), &release_product<T>,
+                                        accesses.data(), accesses.size());
   if (failed != 0) return CUBLAS_STATUS_EXECUTION_FAILED;
-  (void)for_stream.release();  // run_product deletes it
+  (void)for_stream.release();
   return CUBLAS_STATUS_SUCCESS;
 }
 

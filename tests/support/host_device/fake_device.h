@@ -41,10 +41,11 @@ struct FakeDeviceAccess {
   int is_write;
 };
 /// Enqueues a host function that stands for a kernel of the current device: the stream's thread calls `run(argument,
-/// 1)`, or `run(argument, 0)` if the device is lost by then. Returns a CUresult; after an error, `run` is never called.
-/// @param name  for reports; must live until the process ends
+/// 1)`, or `run(argument, 0)` if the device is lost by then; in a graph again for each launch. `release(argument)` is
+/// called once, after the last run. Returns a CUresult; after an error neither is called.
+/// @param name  for reports; must live until the process ends   @param release  may be null
 int fake_device_launch(void* stream, const char* name, void (*run)(void* argument, int is_possible), void* argument,
-                       const FakeDeviceAccess* accesses, size_t count);
+                       void (*release)(void* argument), const FakeDeviceAccess* accesses, size_t count);
 /// Translates an address of device memory for a function in a stream. Call it when the function is enqueued.
 void* fake_device_stream_address(const void* address);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Host functions in streams, which stand for programs' own kernels.
 #include <cstddef>
+#include <memory>
 #include <utility>
 
 #include "fake_calls.h"
@@ -11,7 +12,8 @@
 namespace farandole::fake {
 
 extern "C" int fake_device_launch(void* stream, const char* name, void (*run)(void* argument, int is_possible),
-                                  void* argument, const FakeDeviceAccess* accesses, std::size_t count) {
+                                  void* argument, void (*release)(void* argument), const FakeDeviceAccess* accesses,
+                                  std::size_t count) {
   FARANDOLE_FAKE_CALL(Needs::kContext);
   Stream* target = nullptr;
   if (const CUresult failed = find_target(name, static_cast<CUstream>(stream), target); failed != CUDA_SUCCESS) {
@@ -23,8 +25,11 @@ extern "C" int fake_device_launch(void* stream, const char* name, void (*run)(vo
     const Access access{accesses[i].begin, accesses[i].bytes, is_write, is_write ? "output" : "input"};
     if (!item.uses.add(name, target->device.ordinal, Reach::kDevice, access)) return CUDA_ERROR_INVALID_VALUE;
   }
-  item.work = [run, argument](Random& /*random*/) { run(argument, 1); };
-  item.skipped = [run, argument] { run(argument, 0); };
+  const std::shared_ptr<void> owner(argument, [release](void* last) {
+    if (release != nullptr) release(last);
+  });
+  item.work = [run, owner](Random& /*random*/) { run(owner.get(), 1); };
+  item.skipped = [run, owner] { run(owner.get(), 0); };
   target->device.enqueue(*target, std::move(item));
   return CUDA_SUCCESS;
 }

@@ -9,8 +9,8 @@
 namespace farandole::fake {
 
 // NOLINTBEGIN(readability-identifier-naming,bugprone-macro-parentheses): CUDA's names
-using CUgraph = struct CUgraph_st*;
-using CUgraphExec = struct CUgraphExec_st*;
+using cuda::CUgraph;
+using cuda::CUgraphExec;
 using CUgraphNode = struct CUgraphNode_st*;
 
 inline constexpr cuda::CUresult CUDA_ERROR_ILLEGAL_STATE = 401;
@@ -24,19 +24,11 @@ inline constexpr cuda::CUresult CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD = 908;
 
 inline constexpr int CU_STREAM_CAPTURE_STATUS_INVALIDATED = 2;
 inline constexpr int CU_STREAM_CAPTURE_MODE_GLOBAL = 0;
-inline constexpr int CU_STREAM_CAPTURE_MODE_THREAD_LOCAL = 1;
 
 // X(name, exported name, parameters)
-#define FARANDOLE_PROGRAM_CUDA_FUNCTIONS(X)                                                      \
-  X(cuStreamSynchronize, cuStreamSynchronize, (cuda::CUstream stream))                           \
-  X(cuStreamBeginCapture, cuStreamBeginCapture_v2, (cuda::CUstream stream, int mode))            \
-  X(cuStreamEndCapture, cuStreamEndCapture, (cuda::CUstream stream, CUgraph * graph))            \
-  X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags,                                    \
-    (CUgraphExec * executable, CUgraph graph, unsigned long long flags))                         \
-  X(cuGraphGetNodes, cuGraphGetNodes, (CUgraph graph, CUgraphNode * nodes, std::size_t * count)) \
-  X(cuGraphLaunch, cuGraphLaunch, (CUgraphExec executable, cuda::CUstream stream))               \
-  X(cuGraphExecDestroy, cuGraphExecDestroy, (CUgraphExec executable))                            \
-  X(cuGraphDestroy, cuGraphDestroy, (CUgraph graph))
+#define FARANDOLE_PROGRAM_CUDA_FUNCTIONS(X)                            \
+  X(cuStreamSynchronize, cuStreamSynchronize, (cuda::CUstream stream)) \
+  X(cuGraphGetNodes, cuGraphGetNodes, (CUgraph graph, CUgraphNode * nodes, std::size_t * count))
 // NOLINTEND(readability-identifier-naming,bugprone-macro-parentheses)
 
 }  // namespace farandole::fake

@@ -173,9 +173,10 @@ TF_Bool call_host(const SP_Device* device, SP_Stream stream, SE_StatusCallbackFn
     TF_Status* const status = TF_NewStatus();
     call->function(call->argument, status);
     TF_DeleteStatus(status);
-    delete call;
   };
-  check(driver().launch(stream, "host_callback", run, new HostCall{function, argument}, nullptr, 0), "host_callback");
+  const auto release = [](void* pointer) { delete static_cast<HostCall*>(pointer); };
+  check(driver().launch(stream, "host_callback", run, new HostCall{function, argument}, release, nullptr, 0),
+        "host_callback");
   return 1;
 }
 

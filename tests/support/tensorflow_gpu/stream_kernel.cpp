@@ -119,9 +119,11 @@ struct Launch {
 };
 
 void run_launch(void* pointer, int is_possible) {
-  auto* const launch = static_cast<Launch*>(pointer);
-  if (is_possible != 0) launch->run();
-  delete launch;
+  if (is_possible != 0) static_cast<Launch*>(pointer)->run();
+}
+
+void release_launch(void* pointer) {
+  delete static_cast<Launch*>(pointer);
 }
 
 /// Returns the op's stream, and makes the stream's device current.
@@ -153,7 +155,8 @@ absl::Status launch(OpKernelContext* context, const char* name, const std::share
     add(input, input.place == Operand::kVariable, item->inputs);
   }
   for (const Operand& output : outputs) add(output, true, item->outputs);
-  const CUresult failed = driver().launch(stream, name, run_launch, item, accesses.data(), accesses.size());
+  const CUresult failed =
+      driver().launch(stream, name, run_launch, item, release_launch, accesses.data(), accesses.size());
   if (failed == CUDA_SUCCESS) return absl::OkStatus();
   delete item;
   return absl::InternalError(std::string(name) + " could not be launched: " + std::to_string(failed));

@@ -100,6 +100,15 @@ class DeviceEvent {
   virtual void* handle() const = 0;
 };
 
+/// Work that was recorded from a stream (Device::end_capture), and that a stream can run again and again. The memory
+/// that the work uses must stay where it is. Destroy a graph once its runs have ended. Not thread-safe.
+class DeviceGraph {
+ public:
+  virtual ~DeviceGraph() = default;
+  /// Enqueues all of the work. @throws DeviceError
+  virtual void launch(StreamView stream) = 0;
+};
+
 /// The ranks of a communicator, each with its own device (for NVIDIA: an NCCL communicator). Not thread-safe, except
 /// where stated.
 ///
@@ -182,6 +191,12 @@ class Device {
   virtual StreamView make_stream() = 0;
   /// True while the program captures the stream into a graph, so that work is recorded and not run. Never throws.
   virtual bool is_capturing(StreamView stream) = 0;
+  /// Records what is enqueued in `stream` from now on instead of running it, until `end_capture`. Meanwhile the calling
+  /// thread must not wait for the stream. @param stream  one of `make_stream`   @throws DeviceError
+  virtual void begin_capture(StreamView stream) = 0;
+  /// Ends the recording. Called by the thread that began it. @throws DeviceError  something that cannot be recorded was
+  /// called meanwhile; the recording has ended, too
+  virtual std::unique_ptr<DeviceGraph> end_capture(StreamView stream) = 0;
   virtual std::unique_ptr<DeviceEvent> make_event(DeviceEvent::Use use) = 0;
   /// Records `event` after the work that is in `stream`. @throws DeviceError
   virtual void record(DeviceEvent& event, StreamView stream) = 0;

@@ -14,6 +14,7 @@
 #include "farandole/internal/plugin.h"
 #include "farandole/sdk/device.h"
 #include "kernels/device_plugin.h"
+#include "kernels/memory_log.h"
 
 namespace farandole::trainer {
 namespace {
@@ -75,10 +76,11 @@ UnusedStreams& unused_streams() {
 
 /// The same memory, which is released when the stream's work is done: a tensor that grows gives its memory back while
 /// kernels that use it may be in the stream.
-Buffer released_after(Buffer buffer, Device& device, StreamView stream) {
+Buffer released_after(Buffer buffer, Device& device, StreamView stream, const std::shared_ptr<MemoryLog>& log) {
   const BufferView view = buffer.view();
   auto owner = std::make_shared<Buffer>(std::move(buffer));
-  const auto release = [owner, &device, stream](void*) mutable {
+  const auto release = [owner, &device, stream, log, number = log->add()](void*) mutable {
+    log->release(number);
     try {
       device.synchronize(stream);
     } catch (const std::exception&) {
@@ -97,15 +99,16 @@ Execution device_execution(Communicator& communicator) {
   Device& device = device_runtime(settings).runtime->open(space.ordinal);
   const DeviceKernelsMaker& maker = maker_of(settings);
   const StreamView stream = unused_streams().take(device);
-  TensorMemory memory{space, [&communicator, &device, stream](std::size_t count, DType dtype) {
-                        return released_after(communicator.allocate(count, dtype, stream.space), device, stream);
+  const auto log = std::make_shared<MemoryLog>();
+  TensorMemory memory{space, [&communicator, &device, stream, log](std::size_t count, DType dtype) {
+                        return released_after(communicator.allocate(count, dtype, stream.space), device, stream, log);
                       }};
   std::unique_ptr<DeviceKernels> kernels = maker.make(device, stream);
   const auto give_back = [&device, stream](const DeviceKernels* made) {
     delete made;  // waits for the stream
     unused_streams().give(device, stream);
   };
-  return {std::move(memory), stream, {}, std::shared_ptr<const DeviceKernels>(kernels.release(), give_back)};
+  return {std::move(memory), stream, {}, std::shared_ptr<const DeviceKernels>(kernels.release(), give_back), log};
 }
 
 }  // namespace farandole::trainer

@@ -14,7 +14,7 @@ template <class Scalar, bool kNesterov>
 void host_sgd(const SgdFactors& factors, std::int64_t count, const Scalar* __restrict gradient,
               Scalar* __restrict velocity, Scalar* __restrict parameter) {
   const auto number = [](double value) { return static_cast<Scalar>(value); };
-  const SgdFormula<Scalar> formula{number(factors.rate), number(factors.momentum), number(factors.decay),
+  const SgdFormula<Scalar> formula{number(factors.rate.rate), number(factors.momentum), number(factors.decay),
                                    number(*factors.scale)};
   for (std::int64_t i = 0; i < count; ++i) formula.update(kNesterov, gradient[i], velocity[i], parameter[i]);
 }
@@ -23,9 +23,15 @@ template <class Scalar>
 void host_adam(const AdamFactors& factors, std::int64_t count, const Scalar* __restrict gradient,
                Scalar* __restrict first, Scalar* __restrict second, Scalar* __restrict parameter) {
   const auto number = [](double value) { return static_cast<Scalar>(value); };
-  const AdamFormula<Scalar> formula{number(factors.rate),    number(factors.beta1),      number(factors.beta2),
-                                    number(factors.epsilon), number(factors.correction), number(factors.decay),
-                                    number(factors.shrink),  number(*factors.scale)};
+  const double rate = factors.rate.rate;
+  const AdamFormula<Scalar> formula{.rate = number(rate / factors.first_bias),
+                                    .beta1 = number(factors.beta1),
+                                    .beta2 = number(factors.beta2),
+                                    .epsilon = number(factors.epsilon),
+                                    .correction = number(factors.correction),
+                                    .decay = number(factors.decay),
+                                    .shrink = number(1 - rate * factors.own_decay),
+                                    .scale = number(*factors.scale)};
   for (std::int64_t i = 0; i < count; ++i) formula.update(gradient[i], first[i], second[i], parameter[i]);
 }
 

@@ -67,7 +67,8 @@ template <class Scalar>
 void host_draw_dropout(const DropoutDraw& draw, std::int64_t count, Scalar* factors) {
   constexpr std::int64_t kBits = 1024;  // drawn at a time
   std::array<std::uint32_t, kBits> bits;
-  const CounterRandom random(draw.seed, draw.stream);
+  const CounterRandom random(
+      draw.seed, random_stream(RandomPurpose::kDropout, {static_cast<std::uint64_t>(draw.training_step), draw.layer}));
   const double dropped_below = draw.rate * 0x1p32;
   const auto kept = static_cast<Scalar>(1 / (1 - draw.rate));
   for (std::int64_t first = 0; first < count; first += kBits) {

@@ -18,6 +18,7 @@
 
 #include "convolution.h"
 #include "farandole/trainer/execution.h"
+#include "farandole/trainer/step_numbers.h"
 #include "kernels/activation.h"
 #include "kernels/factor.h"
 #include "kernels/normalization.h"
@@ -43,8 +44,11 @@ struct PositionSizes {
 /// The random factors of a dropout: 0 with probability `rate`, else 1 / (1 - rate).
 struct DropoutDraw {
   double rate = 0;
-  std::uint64_t seed = 0, stream = 0;  ///< as CounterRandom's
-  std::uint64_t first = 0;             ///< number of the first element's draw
+  std::uint64_t seed = 0;  ///< as CounterRandom's
+  std::uint64_t layer = 0;
+  std::int64_t training_step = 0;
+  const StepNumbers* step_numbers = nullptr;  ///< in the memory of the kernels; replaces `training_step`. May be null
+  std::uint64_t first = 0;                    ///< number of the first element's draw
 };
 
 /// Rows of logits, and the class of each row.
@@ -63,19 +67,29 @@ struct CrossEntropyTerms {
   const float* sample_weights = nullptr;  ///< one for each sample; null: 1 for each
 };
 
+/// Learning rate of an update.
+struct UpdateRate {
+  double rate = 0;  ///< with the factor of the parameter's group
+  /// Null, or in the memory of the kernels: the numbers of the training step, which replace the rate by
+  /// step_numbers->learning_rate * factor, and what `of_rule` has.
+  const StepNumbers* step_numbers = nullptr;
+  double factor = 1;
+};
 /// Factors of an update by SGD or Adam, see Optimizer. `scale`, the factor on the gradient, is in the memory of the
 /// kernels.
 struct SgdFactors {
-  double rate, momentum, decay;
+  UpdateRate rate;
+  double momentum, decay;
   bool nesterov;
   const double* scale;
 };
 struct AdamFactors {
-  double rate;  ///< learning rate / (1 - beta1^t)
+  UpdateRate rate;
   double beta1, beta2, epsilon;
-  double correction;  ///< 1 / sqrt(1 - beta2^t)
+  double first_bias;  ///< 1 - beta1^t, or of_rule[0]
+  double correction;  ///< 1 / sqrt(1 - beta2^t), or of_rule[1]
   double decay;       ///< added to the gradient, times the parameter
-  double shrink;      ///< factor on the parameter
+  double own_decay;   ///< AdamW's: the parameter is multiplied by 1 - rate * own_decay
   const double* scale;
 };
 

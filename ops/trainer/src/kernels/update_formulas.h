@@ -8,7 +8,7 @@
 
 namespace farandole::trainer {
 
-/// Stochastic gradient descent with momentum. The members are those of SgdFactors, in the type of the parameters.
+/// Stochastic gradient descent with momentum.
 template <class Scalar>
 struct SgdFormula {
   Scalar rate, momentum, decay, scale;
@@ -21,10 +21,15 @@ struct SgdFormula {
   }
 };
 
-/// Adam and AdamW. The members are those of AdamFactors, in the type of the parameters.
+/// Adam and AdamW.
 template <class Scalar>
 struct AdamFormula {
-  Scalar rate, beta1, beta2, epsilon, correction, decay, shrink, scale;
+  Scalar rate;  ///< learning rate / (1 - beta1^t)
+  Scalar beta1, beta2, epsilon;
+  Scalar correction;  ///< 1 / sqrt(1 - beta2^t)
+  Scalar decay;       ///< added to the gradient, times the parameter
+  Scalar shrink;      ///< factor on the parameter
+  Scalar scale;       ///< factor on the gradient
 
   FARANDOLE_HOST_DEVICE void update(Scalar gradient, Scalar& first, Scalar& second, Scalar& parameter) const {
     const Scalar g = gradient * scale + decay * parameter;

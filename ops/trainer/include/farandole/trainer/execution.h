@@ -78,6 +78,7 @@ class Workspace {
 };
 
 class DeviceKernels;
+class MemoryLog;
 
 /// The types in which a replica computes.
 struct Precision {
@@ -102,7 +103,9 @@ class Execution {
   /// @throws InvalidArgument  a device without a stream, or a stream of another device
   Execution(TensorMemory memory, StreamView stream, Precision precision);
   /// With the kernels of the built-in layers, losses and optimizers for a device; see device_execution.
-  Execution(TensorMemory memory, StreamView stream, Precision precision, std::shared_ptr<const DeviceKernels> kernels);
+  /// @param log  of what `memory` allocates
+  Execution(TensorMemory memory, StreamView stream, Precision precision, std::shared_ptr<const DeviceKernels> kernels,
+            std::shared_ptr<MemoryLog> log);
 
   MemorySpace space() const { return memory_.space; }
   /// For tensors that a layer keeps between calls.
@@ -119,6 +122,8 @@ class Execution {
   Workspace& workspace() const { return *workspace_; }
   /// Used by the built-in layers. Null in host memory.
   const std::shared_ptr<const DeviceKernels>& device_kernels() const { return kernels_; }
+  /// Used by the trainer's graphs. Null unless there are `device_kernels`.
+  const std::shared_ptr<MemoryLog>& memory_log() const { return log_; }
 
   /// Throws unless `space` is this execution's. @param what  names the values: "the input of the model"
   /// @throws InvalidArgument  names both spaces
@@ -130,6 +135,7 @@ class Execution {
   Precision precision_;
   std::shared_ptr<Workspace> workspace_;
   std::shared_ptr<const DeviceKernels> kernels_;
+  std::shared_ptr<MemoryLog> log_;
 };
 
 }  // namespace trainer

@@ -9,6 +9,7 @@
 #include "farandole/collectives/communicator.h"
 #include "farandole/core/export.h"
 #include "farandole/trainer/execution.h"
+#include "farandole/trainer/step_numbers.h"
 #include "farandole/trainer/tensor.h"
 
 namespace farandole FARANDOLE_API {
@@ -26,6 +27,9 @@ struct Pass {
   /// Number of the layer, for random_stream; set by Model. A layer of the model has its index. A layer inside another
   /// layer has a hash of its path, so that no two layers draw the same random numbers.
   std::uint64_t layer = 0;
+  /// In a pass that is captured into a graph: the numbers of the training step at hand, on the device, where the work
+  /// must read the training step. Null: `training_step`.
+  const StepNumbers* step_numbers = nullptr;
   Communicator* replicas = nullptr;  ///< for layers that synchronise across replicas; null: this replica only
   Execution execution = {};          ///< where and how to compute, and scratch memory; set by Model
 };

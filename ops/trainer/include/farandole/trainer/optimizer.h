@@ -91,6 +91,9 @@ struct UpdateStep {
   /// Factor on every gradient, for example 1 / number of batches whose gradients were added.
   double gradient_scale = 1;
   double clip_norm = 0;  ///< limit of the scaled gradients' norm (gradient_norm); 0: no clipping
+  /// Null, or the numbers of the training step on the device, which replace `learning_rate` and `training_step`: for an
+  /// update that is captured into a graph.
+  const StepNumbers* step_numbers = nullptr;
 };
 
 template <class Scalar>
@@ -124,6 +127,9 @@ class Optimizer {
   /// @throws InvalidArgument  the vectors have another length, or lie elsewhere
   void update(const Execution& execution, VectorView<Scalar> parameters, VectorView<const Scalar> gradients,
               const UpdateStep& step);
+
+  /// What a captured update reads in UpdateStep::step_numbers.
+  StepNumbers step_numbers(const UpdateStep& step) const;
 
   /// Euclidean norm of the gradients of all parameters that are not frozen. Waits until it is computed.
   double gradient_norm(const Execution& execution, VectorView<const Scalar> gradients) const;

@@ -2,6 +2,7 @@
 // The interface of update rules. Implement UpdateRule to add an optimizer of your own.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -9,6 +10,7 @@
 
 #include "farandole/core/export.h"
 #include "farandole/trainer/model.h"
+#include "farandole/trainer/step_numbers.h"
 
 namespace farandole FARANDOLE_API {
 namespace trainer {
@@ -23,6 +25,10 @@ struct UpdateFacts {
   /// Factor on every gradient, for example for clipping: one number in the memory of `execution`, because the norm of
   /// gradients on a device is known on the device first.
   VectorView<const double> gradient_scale;
+  /// In an update that is captured into a graph: the numbers of the training step at hand, on the device. They replace
+  /// `training_step`, and `learning_rate` by `step_numbers->learning_rate * rate_factor`. Null: no graph.
+  const StepNumbers* step_numbers = nullptr;
+  double rate_factor = 1;  ///< of the parameter's group
 
   /// The factor, for rules that compute in host memory. @throws InvalidArgument  it lies in the memory of a device
   double scale() const { return gradient_scale.host().front(); }
@@ -58,6 +64,12 @@ class UpdateRule {
   /// True for a rule that can compute on devices: `update` then enqueues its work in `facts.execution.stream()`. The
   /// default is host memory only; an optimizer for parameters on a device refuses such rules.
   virtual bool computes_on_devices() const { return false; }
+  /// Numbers that `update` derives from the training step, such as Adam's corrections. An update that is captured into
+  /// a graph reads them in StepNumbers::of_rule.
+  virtual std::array<double, kRuleNumbers> step_numbers(std::int64_t training_step) const {
+    (void)training_step;
+    return {};
+  }
   /// Updates the values of a parameter in place.
   /// @param gradients  as many as values   @param states  in the order of `states()`, each as long as `values`
   virtual void update(VectorView<Scalar> values, VectorView<const Scalar> gradients,
