@@ -118,12 +118,17 @@ void add_schedule_options(po::options_description_easy_init add, RawOptions& raw
 }
 
 void add_job_options(po::options_description_easy_init add, RawOptions& raw, TrainCommand& command) {
-  add                                                                                                               //
-      ("replicas", count(&raw.replicas, 1), "replicas per process, as threads; farandole-run -np multiplies them")  //
-      ("expect-ranks", count(&raw.ranks, 0), "refuse to start unless there are so many replicas in all; 0: any")    //
+  add  //
+      ("replicas", count(&raw.replicas, 1),
+       "replicas per process, as threads; farandole-run -np multiplies them. With --device cuda or auto one for each "
+       "GPU, "
+       "unless given: the processes of a host divide its GPUs")                                                   //
+      ("expect-ranks", count(&raw.ranks, 0), "refuse to start unless there are so many replicas in all; 0: any")  //
       ("device", word(&raw.device, "cpu", "cpu|cuda|auto"),
-       "where replicas compute; cuda: each on its rank's GPU; auto: there, if every rank has one and the model can")  //
-      ("threads", count(&raw.threads, 0), "kernel threads per replica; 0: cores / local replicas")                    //
+       "where replicas compute; cuda: each on its rank's GPU; auto: there, if every rank has one and the model can, "
+       "else "
+       "on the CPU")                                                                                //
+      ("threads", count(&raw.threads, 0), "kernel threads per replica; 0: cores / local replicas")  //
       ("deterministic", po::bool_switch(&command.training.deterministic),
        "same bits on 1, 2, 4, 8 replicas of one type of machine")  //
       ("micro-batches", count(&raw.micro_batches, 8),

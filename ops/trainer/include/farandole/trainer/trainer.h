@@ -133,7 +133,8 @@ struct DataOptions {
 enum class ComputeDevice {
   kCpu,   ///< on the processor
   kCuda,  ///< each on its rank's CUDA device: WorldOptions::devices, else FARANDOLE_DEVICE
-  kAuto,  ///< kCuda if every rank has a device on which the trainer can compute, else kCpu
+  kAuto,  ///< kCuda if every rank has a device on which the trainer can compute, else kCpu. The number of ranks is the
+          ///< job's: WorldOptions::replica_for_each_device starts one for each device.
 };
 /// "cpu", "cuda", "auto"
 std::string_view name(ComputeDevice device);
