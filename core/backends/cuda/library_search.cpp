@@ -44,7 +44,7 @@ fs::path find_program(std::string_view path, const char* program) {
 /// to the program lies, any other installation is where the program itself lies.
 fs::path prefix_of(const fs::path& python) {
   std::error_code error;
-  const fs::path environment = fs::absolute(python, error).parent_path().parent_path();
+  fs::path environment = fs::absolute(python, error).parent_path().parent_path();
   if (fs::exists(environment / "pyvenv.cfg", error)) return environment;
 
   return fs::canonical(python, error).parent_path().parent_path();
