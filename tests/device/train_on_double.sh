@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# farandole-train on devices: the losses of a CPU, what it says of the choice, and what it refuses.
-# usage: train_on_double.sh FARANDOLE_TRAIN LOCAL_JOB (the double's environment is set)
+# farandole-train on devices: the losses of a CPU, and what it refuses.
+# usage: train_on_double.sh FARANDOLE_TRAIN (the double's environment is set)
 set -euo pipefail
-train=$1 local_job=$2
+train=$1
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 fail() { echo "FAILED: $*"; cat "$out"/*.txt; exit 1; }
@@ -34,7 +34,7 @@ for model in mlp cnn_bn gpt; do
   "$train" --model $model "${options[@]}" "${more[@]}" --replicas 2 --json "$out/cpu.json" >"$out/cpu.txt" || fail "$model, CPU"
   "$train" --model $model "${options[@]}" "${more[@]}" --replicas 2 --device cuda --json "$out/cuda.json" >"$out/cuda.txt" ||
     fail "$model, CUDA"
-  grep -q 'computing on CUDA device 0 (' "$out/cuda.txt" || fail 'the device is not named'
+  grep -q 'computing on 2 CUDA devices (fake device 0, fake device 1)' "$out/cuda.txt" || fail 'the device is not named'
   losses "$out/cpu.json" >"$out/cpu.txt"
   losses "$out/cuda.json" >"$out/cuda.txt"
   compare "$out/cpu.txt" "$out/cuda.txt" || fail "$model: other losses"
@@ -42,11 +42,6 @@ for model in mlp cnn_bn gpt; do
 done
 
 options+=(--samples 192)
-# A process for each device, and a device that is chosen.
-"$local_job" -n 2 "$train" --model mlp "${options[@]}" --device auto >"$out/job.txt" || fail 'two processes'
-grep -q 'computing on CUDA device' "$out/job.txt" || fail 'auto has not chosen the devices'
-FARANDOLE_CUDA=off "$train" --model mlp "${options[@]}" --device auto >"$out/off.txt" || fail 'auto without devices'
-grep -q 'computing on the CPU' "$out/off.txt" || fail 'auto has not chosen the CPU'
 
 # refuses PATTERN COMMAND…: the command fails, and says why.
 refuses() {

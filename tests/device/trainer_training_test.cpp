@@ -304,6 +304,40 @@ TEST(DeviceTraining, GoesOnFromACheckpointOfACpuAndBack) {
   });
 }
 
+TEST(DeviceTraining, ACheckpointHoldsTheBitsOfItsStep) {
+  for_each_device_group({1, 2}, [](Communicator& ranks) {
+    const TemporaryDirectory directory;
+    const std::filesystem::path path = of_rank_zero(ranks, directory);
+    const Data data;
+    const auto train_to = [&](std::int64_t step, const CheckpointOptions& checkpoints) {
+      TrainerOptions options = one_thread(step);
+      options.device = ComputeDevice::kCuda;
+      options.deterministic = true;
+      options.optimizer.kind = OptimizerKind::kAdam;
+      options.check_every = 10;
+      options.checkpoints = checkpoints;
+      Trainer<double> trainer(ranks, Model<double>(kImage, small_residual_net<double>()), data.training, nullptr,
+                              options);
+      trainer.fit();
+      if (ranks.rank() == 0) save_parameters(trainer.model(), path / "file");
+      ranks.barrier();
+    };
+    const auto values_in = [](const std::filesystem::path& from) {
+      Model<double> model(kImage, small_residual_net<double>());
+      load_parameters(from, model);
+      std::vector<double> values(model.parameters().host().begin(), model.parameters().host().end());
+      values.insert(values.end(), model.statistics().host().begin(), model.statistics().host().end());
+      return values;
+    };
+    train_to(7, {.directory = path / "run", .every_epochs = 0, .every_steps = 2, .keep = 10});
+    for (const std::int64_t step : {2, 4, 6}) {
+      train_to(step, {});
+      EXPECT_EQ(values_in(path / "run" / ("step-00000" + std::to_string(step))), values_in(path / "file")) << step;
+      ranks.barrier();
+    }
+  });
+}
+
 TEST(DeviceTraining, FilesHoldTheParametersOfADevice) {
   for_each_device_group({1}, [](Communicator& ranks) {
     const TemporaryDirectory directory;

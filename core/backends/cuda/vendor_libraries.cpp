@@ -4,11 +4,9 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
-#include <vector>
-
 #include "cuda/cuda_error.h"
+#include "cuda/library_search.h"
 #include "cuda/nccl_support.h"
-#include "farandole/internal/loaded_libraries.h"
 #include "farandole/internal/vendor_functions.h"
 
 namespace farandole::cuda {
@@ -62,19 +60,16 @@ CudaLibrary load_cuda(const std::string& path) {
 
 NcclLibrary load_nccl(const std::string& path) {
   NcclLibrary nccl;
-  std::string file = path;
-  if (file.empty()) {
-    const std::vector<std::string> loaded = loaded_libraries({"libnccl.so"});
-    file = loaded.empty() ? kNccl : loaded.front();
-  }
-  void* const library = load_vendor_library(file);
-  if (library == nullptr) {
+  const FoundLibrary found = find_library(path, "libnccl.so", {kNccl});
+  if (found.handle == nullptr) {
     nccl.problem = fmt::format(
-        "{}: {}; install NCCL (libnccl2, or nvidia-nccl-cu13 by pip), or name its file in FARANDOLE_NCCL_LIBRARY",
-        path.empty() ? "no NCCL" : "FARANDOLE_NCCL_LIBRARY", dlerror());
+        "{}: {}; install NCCL (libnccl2, or nvidia-nccl-cu13 by pip in the active Python environment), or name its "
+        "file in FARANDOLE_NCCL_LIBRARY",
+        path.empty() ? "no NCCL" : "FARANDOLE_NCCL_LIBRARY", found.problem);
     return nccl;
   }
-  const std::string missing = fill(nccl.api, library);
+  const std::string& file = found.file;
+  const std::string missing = fill(nccl.api, found.handle);
   if (nccl.api.ncclGetVersion == nullptr || nccl.api.ncclGetVersion(&nccl.version) != ncclSuccess) {
     nccl.problem = fmt::format(
         "{} is no NCCL: it has no ncclGetVersion that works; name NCCL's file in FARANDOLE_NCCL_LIBRARY", file);

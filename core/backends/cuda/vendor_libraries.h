@@ -30,7 +30,8 @@ struct NcclLibrary {
   std::string problem;  ///< why NCCL cannot be used, with a remedy; else empty
 };
 /// Loads NCCL, which stays loaded.
-/// @param path  empty: an NCCL that the process has already loaded, else the loader's search
+/// @param path  empty: an NCCL that the process has already loaded, else the loader's search, else one of the active
+/// Python environment
 NcclLibrary load_nccl(const std::string& path);
 
 /// NCCL, loaded on first use, so that a program can load another NCCL first, which is then used. Thread-safe.

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "farandole/core/error.h"
+#include "farandole/internal/digest.h"
+#include "farandole/sdk/device.h"
 
 namespace farandole {
 
@@ -71,6 +73,23 @@ int checked_device(int chosen, int replica, int device_count) {
   throw InvalidArgument(
       fmt::format("WorldOptions::devices gives replica {} device {}, but this process sees {}: 0 … {}", replica, chosen,
                   device_count, device_count - 1));
+}
+
+DevicesToDivide devices_to_divide(const Settings& settings) {
+  DeviceRuntime* const runtime = device_runtime(settings).runtime;
+  if (runtime == nullptr) return {};
+  Digest digest;
+  if (const std::string& setting = settings.devices.ordinals; setting != kAutomatic) {
+    return {static_cast<std::int32_t>(parse_ordinals(setting).size()), digest.add(setting).value()};
+  }
+  const std::vector<DeviceInfo> devices = runtime->devices();
+  for (const DeviceInfo& device : devices) digest.add(device.identity);
+  return {static_cast<std::int32_t>(devices.size()), digest.value()};
+}
+
+DeviceShare device_share(int devices, int processes, int index) {
+  const auto first_of = [=](std::int64_t process) { return static_cast<int>(devices * process / processes); };
+  return {first_of(index), first_of(index + 1) - first_of(index)};
 }
 
 }  // namespace farandole

@@ -29,7 +29,8 @@ Job::Job(const WorldOptions& options)
   if (options.replicas < 1 || options.replicas > kMaxReplicas) {
     throw InvalidArgument(fmt::format("replicas is {}; it must be 1 … {}", options.replicas, kMaxReplicas));
   }
-  if (!options.devices.empty() && options.devices.size() != static_cast<std::size_t>(options.replicas)) {
+  if (!options.devices.empty() && !options.replica_for_each_device &&
+      options.devices.size() != static_cast<std::size_t>(options.replicas)) {
     throw InvalidArgument(fmt::format("WorldOptions::devices has {} numbers for {} replicas; it must have one for each",
                                       options.devices.size(), options.replicas));
   }
@@ -38,15 +39,17 @@ Job::Job(const WorldOptions& options)
   }
   occupy_standard_descriptors();
   name_in_log(fmt::format("pid {}", getpid()));
+  if (!options.replica_for_each_device) devices_ = options.devices;
   join(options);
   exchange_peer_info(options);
   const int first = topology_->first_rank_of(process());
   name_in_log(fmt::format("rank {} {}", first, topology_->process(process()).hostname));
-  inproc_ = std::make_unique<InprocTransport>(first, options.replicas,
+  const int replicas = topology_->process(process()).replicas;
+  inproc_ = std::make_unique<InprocTransport>(first, replicas,
                                               [this, first](int rank) { endpoint(rank - first).progress().ring(); });
-  for (int i = 0; i < options.replicas; ++i) {
+  for (int i = 0; i < replicas; ++i) {
     std::optional<int> device;
-    if (!options.devices.empty()) device = options.devices[static_cast<std::size_t>(i)];
+    if (!devices_.empty()) device = devices_[static_cast<std::size_t>(i)];
     endpoints_.push_back(std::make_unique<Endpoint>(*this, first + i, device));
   }
   waiting_ = waiting_options(/*progress_thread=*/false);

@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "farandole/internal/device_choice.h"
 #include "farandole/internal/fixed_text.h"
 #include "farandole/internal/limits.h"
 #include "farandole/internal/log.h"
@@ -26,12 +27,15 @@ struct Job::PeerInfo {
   CoreSet cores;
   CpuQuota quota;
   ProcessIdentity identity;
-  int replicas = 1;
+  int replicas = 1;              // where the process divides devices: set by `divide_devices`
+  bool divides_devices = false;  // WorldOptions::replica_for_each_device
+  DevicesToDivide devices;
 };
 /// Second message of each process to all processes: results of comparing the PeerInfos.
 struct Job::HostProbe {
   int neighbour = 0;  // lowest process of the same host
   bool oversubscribed = false;
+  int replicas = 1;
   SharedMemory::Claim memory;
 };
 
@@ -55,7 +59,8 @@ void Job::join(const WorldOptions& options) {
     const bool is_meant = settings_.launch.mpi != "auto" || options.mpi_communicator;
     const std::string foreign = is_meant ? std::string() : describe_foreign_launcher(getenv, backend.version());
     if (!foreign.empty() && process() == 0) log(LogLevel::kWarning, foreign);
-    if (options.replicas > 1 && group()->thread_use() == ThreadUse::kMainThreadOnly) {
+    if (options.replicas > 1 && !options.replica_for_each_device &&
+        group()->thread_use() == ThreadUse::kMainThreadOnly) {
       throw Unsupported(fmt::format("{} replicas per process need an MPI that any thread may call: {}",
                                     options.replicas, group()->thread_advice()));
     }
@@ -79,6 +84,17 @@ std::vector<Part> Job::gather(const Part& mine) const {
   return group() != nullptr ? allgather_parts(*group(), mine) : std::vector<Part>{mine};
 }
 
+Job::PeerInfo Job::own_info(const WorldOptions& options, const HostProof& proof) const {
+  PeerInfo info{proof.claim(), allowed_cores(), cpu_quota(), own_identity(), options.replicas, false, {}};
+  if (!options.replica_for_each_device) return info;
+  info.replicas = 1;
+  info.divides_devices = true;
+  info.devices = devices_to_divide(settings_);
+  const bool main_thread_only = group() != nullptr && group()->thread_use() == ThreadUse::kMainThreadOnly;
+  if (main_thread_only) info.devices.count = std::min(info.devices.count, 1);
+  return info;
+}
+
 void Job::exchange_peer_info(const WorldOptions& options) {
   // Uses this process's own settings: the agreed settings are known only after this exchange.
   const bool may_share = group() != nullptr && group()->process_count() > 1 && settings_.shared_memory.mode != "off";
@@ -87,11 +103,11 @@ void Job::exchange_peer_info(const WorldOptions& options) {
   // it.
   const bool has_peers = group() != nullptr && group()->process_count() > 1;
   const auto presence = has_peers ? sockets::announce_presence(proof.claim().nonce) : sockets::UniqueDescriptor();
-  std::vector<PeerInfo> all =
-      gather(PeerInfo{proof.claim(), allowed_cores(), cpu_quota(), own_identity(), options.replicas});
+  std::vector<PeerInfo> all = gather(own_info(options, proof));
   for (std::size_t p = 0; p < all.size(); ++p) check_claim(static_cast<int>(p), all[p].claim, all[p].replicas);
   // This gather is also a barrier: the proofs must stay open until all processes have checked them.
   const std::vector<HostProbe> found = gather(probe_host(proof, all, may_share));
+  for (std::size_t p = 0; p < all.size(); ++p) check_claim(static_cast<int>(p), all[p].claim, found[p].replicas);
 
   std::vector<int> neighbours;
   for (const HostProbe& of_process : found) neighbours.push_back(of_process.neighbour);
@@ -100,7 +116,7 @@ void Job::exchange_peer_info(const WorldOptions& options) {
   std::vector<ProcessIdentity> identities;
   for (std::size_t p = 0; p < all.size(); ++p) {
     const HostProof::Claim& claim = all[p].claim;
-    processes.push_back({hosts[p], all[p].replicas, claim.pid, claim.hostname, found[p].oversubscribed});
+    processes.push_back({hosts[p], found[p].replicas, claim.pid, claim.hostname, found[p].oversubscribed});
     identities.push_back(all[p].identity);
   }
   topology_.emplace(std::move(processes));
@@ -109,7 +125,7 @@ void Job::exchange_peer_info(const WorldOptions& options) {
   if (options.expected_size > 0 && topology_->size() != options.expected_size) {
     throw InvalidArgument(
         fmt::format("{} ranks were expected and {} are there (processes: {}, replicas in this one: {})",
-                    options.expected_size, topology_->size(), all.size(), options.replicas));
+                    options.expected_size, topology_->size(), all.size(), topology_->process(process()).replicas));
   }
   agree();
   share_memory(found);
@@ -152,15 +168,42 @@ void Job::warn_if_alone_without_proc(const HostProof::Claim& own, std::size_t pr
       "FARANDOLE_DEVICE");
 }
 
+/// Sets the number of ranks of each process of this machine that divides devices, and the devices of this process's
+/// ranks.
+/// @param machine  the processes of this machine
+void Job::divide_devices(std::span<PeerInfo> all, std::span<const int> machine) {
+  for (const int p : machine) {
+    PeerInfo& self = all[static_cast<std::size_t>(p)];
+    if (!self.divides_devices) continue;
+    int processes = 0, index = 0;
+    for (const int q : machine) {
+      const PeerInfo& other = all[static_cast<std::size_t>(q)];
+      if (!other.divides_devices || other.devices.digest != self.devices.digest) continue;
+      if (!has_same_host_id(self.claim, other.claim)) continue;
+      ++processes;
+      if (q < p) ++index;
+    }
+    const DeviceShare share = device_share(self.devices.count, processes, index);
+    self.replicas = std::clamp(share.count, 1, kMaxReplicas);
+    if (p != process() || share.count == 0 || settings_.devices.ordinals != "auto") continue;
+    for (int i = 0; i < self.replicas; ++i) devices_.push_back(share.first + i);
+  }
+}
+
 /// Finds the processes of this machine and of this host, and creates this process's shared memory.
 Job::HostProbe Job::probe_host(const HostProof& proof, std::span<PeerInfo> all, bool may_share) {
   HostProbe around;
   around.neighbour = process();
   SharedMemory::Options memory{/*sharing=*/1, /*copies=*/settings_.shared_memory.single_copy_bytes > 0,
                                static_cast<std::uint64_t>(settings_.shared_memory.window_bytes)};
+  std::vector<int> machine;
   for (int p = 0; p < static_cast<int>(all.size()); ++p) {
     PeerInfo& other = all[static_cast<std::size_t>(p)];
-    if (!proof.shares_machine_with(other.claim) && !finds_without_proc(proof.claim(), other)) continue;
+    if (proof.shares_machine_with(other.claim) || finds_without_proc(proof.claim(), other)) machine.push_back(p);
+  }
+  divide_devices(all, machine);
+  for (const int p : machine) {
+    const PeerInfo& other = all[static_cast<std::size_t>(p)];
     machine_.ranks += other.replicas;
     machine_.cores |= other.cores;
     machine_.quotas.add(other.quota);
@@ -169,7 +212,8 @@ Job::HostProbe Job::probe_host(const HostProof& proof, std::span<PeerInfo> all, 
     if (may_share) ++memory.sharing;
   }
   around.oversubscribed = machine_.is_oversubscribed(1);
-  warn_if_alone_without_proc(proof.claim(), all.size(), all[static_cast<std::size_t>(process())].replicas);
+  around.replicas = all[static_cast<std::size_t>(process())].replicas;
+  warn_if_alone_without_proc(proof.claim(), all.size(), around.replicas);
   memory_ = std::make_unique<SharedMemory>(static_cast<int>(all.size()), process(), memory);
   around.memory = memory_->claim();
   return around;

@@ -94,10 +94,13 @@ SettingRows core_settings() {  // NOLINT(readability-function-size): a table
       text("FARANDOLE_CUDA_LIBRARY", field<&Settings::devices, &DeviceSettings::cuda_library>(), kOwn,
            "File of CUDA's driver library. Empty: libcuda.so.1 from the loader's path."),
       text("FARANDOLE_NCCL_LIBRARY", field<&Settings::devices, &DeviceSettings::nccl_library>(), kOwn,
-           "File of NCCL. Empty: the NCCL that the process has loaded, else libnccl.so.2 from the loader's path."),
+           "File of NCCL. Empty: the NCCL that the process has loaded, else libnccl.so.2 from the loader's path, else "
+           "from `nvidia/*/lib` of the active Python environment (`VIRTUAL_ENV`, `CONDA_PREFIX`, or the `python3` in "
+           "`PATH`)."),
       text("FARANDOLE_CUBLAS_LIBRARY", field<&Settings::devices, &DeviceSettings::cublas_library>(), kOwn,
            "File of cuBLAS, with which the trainer computes on devices. Empty: the cuBLAS that the process has "
-           "loaded, else libcublas.so.13 or .12 from the loader's path."),
+           "loaded, else libcublas.so.13 or .12 from the loader's path, else from `nvidia/*/lib` of the active Python "
+           "environment (`VIRTUAL_ENV`, `CONDA_PREFIX`, or the `python3` in `PATH`)."),
       choice("FARANDOLE_LOG", field<&Settings::process, &ProcessSettings::log_level>(),
              {"debug", "info", "warning", "error", "off"}, kOwn,
              "Least severe level of messages that are written to standard error."),

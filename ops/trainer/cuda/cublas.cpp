@@ -1,33 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cublas.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 
-#include <array>
 #include <vector>
 
+#include "cuda/library_search.h"
 #include "farandole/core/error.h"
-#include "farandole/internal/loaded_libraries.h"
 #include "farandole/internal/vendor_functions.h"
 
 namespace farandole::trainer::cuda {
 namespace {
 
 constexpr const char* kRemedy =
-    "install cuBLAS of the driver's CUDA (libcublas, or nvidia-cublas by pip), or name its file in "
-    "FARANDOLE_CUBLAS_LIBRARY";
+    "install cuBLAS of the driver's CUDA (libcublas, or nvidia-cublas by pip in the active Python environment), or "
+    "name its file in FARANDOLE_CUBLAS_LIBRARY";
 /// What NVIDIA recommends for Hopper. A workspace of our own makes products reproducible and allows graphs.
 constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
 
-/// Files to try, in this order.
-std::vector<std::string> files_of(const std::string& path, int driver) {
-  if (!path.empty()) return {path};
-  std::vector<std::string> files = loaded_libraries({"libcublas.so"});
+/// File names of the generations that a driver supports, newest first.
+std::vector<std::string> names_for(int driver) {
+  std::vector<std::string> names;
   for (const int generation : {13, 12}) {
-    if (driver >= generation * 1000) files.push_back(fmt::format("libcublas.so.{}", generation));
+    if (driver >= generation * 1000) names.push_back(fmt::format("libcublas.so.{}", generation));
   }
-  return files;
+  return names;
 }
 
 std::string status_text(cublasStatus_t status) {
@@ -52,23 +49,18 @@ std::string status_text(cublasStatus_t status) {
 }  // namespace
 
 CublasApi load_cublas(const std::string& path, int driver) {
-  std::string problem;
-  for (const std::string& file : files_of(path, driver)) {
-    void* const library = load_vendor_library(file);
-    if (library == nullptr) {
-      problem += fmt::format("{}{}", problem.empty() ? "" : "; ", dlerror());
-      continue;
-    }
-    CublasApi api;
-    std::string missing;
-#define FARANDOLE_FIND(name, exported, parameters) find_function(library, #exported, api.name, missing);
-    FARANDOLE_CUBLAS_FUNCTIONS(FARANDOLE_FIND)
-#undef FARANDOLE_FIND
-    if (missing.empty()) return api;
-    throw Unsupported(fmt::format("{} is no cuBLAS of CUDA 12 or newer: it has no {}; {}", file, missing, kRemedy));
+  const farandole::cuda::FoundLibrary found = farandole::cuda::find_library(path, "libcublas.so", names_for(driver));
+  if (found.handle == nullptr) {
+    throw Unsupported(
+        fmt::format("{}: {}; {}", path.empty() ? "no cuBLAS" : "FARANDOLE_CUBLAS_LIBRARY", found.problem, kRemedy));
   }
-  throw Unsupported(
-      fmt::format("{}: {}; {}", path.empty() ? "no cuBLAS" : "FARANDOLE_CUBLAS_LIBRARY", problem, kRemedy));
+  CublasApi api;
+  std::string missing;
+#define FARANDOLE_FIND(name, exported, parameters) find_function(found.handle, #exported, api.name, missing);
+  FARANDOLE_CUBLAS_FUNCTIONS(FARANDOLE_FIND)
+#undef FARANDOLE_FIND
+  if (missing.empty()) return api;
+  throw Unsupported(fmt::format("{} is no cuBLAS of CUDA 12 or newer: it has no {}; {}", found.file, missing, kRemedy));
 }
 
 Cublas::Cublas(const CublasApi& api, Device& device, StreamView stream) : api_(api), device_(device) {

@@ -11,8 +11,9 @@
 namespace farandole::trainer::cuda {
 
 /// Loads cuBLAS, which stays loaded.
-/// @param path  empty: a cuBLAS that the process has loaded, else the loader's search   @param driver  the newest CUDA
-/// that the driver supports, 13000 for 13.0; a cuBLAS of a newer generation does not work with it
+/// @param path  empty: a cuBLAS that the process has loaded, else the loader's search, else one of the active Python
+/// environment   @param driver  the newest CUDA that the driver supports, 13000 for 13.0; a cuBLAS of a newer
+/// generation does not work with it
 /// @throws Unsupported  there is no cuBLAS, or it lacks a function; with a remedy
 CublasApi load_cublas(const std::string& path, int driver);
 

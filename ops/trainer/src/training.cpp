@@ -98,6 +98,7 @@ EpochReport Training<Scalar>::fit() {
   const typename BatchSource<Scalar>::Reading reading(loader, last_step());
   const std::int64_t per_epoch = loader.batches_per_epoch();
   EpochTotals all;
+  finish_checkpoint();  // of a call that an exception has ended
   current.restart_times();
   catch_up_evaluation();
   checkpoint_schedule.written();  // the time between two calls does not count
@@ -111,6 +112,7 @@ EpochReport Training<Scalar>::fit() {
     if (begins || steps_done % per_epoch == 0) begin_epoch();
     begins = false;
     const StepVotes votes = call_device(communicator, [&] { return train_one_step(); });
+    if (votes.finish) finish_checkpoint();
     stopped = votes.stop && !is_finished();
     const bool wants_checkpoint = votes.checkpoint || checkpoint_schedule.is_due_after_step(steps_done);
     if (steps_done % per_epoch == 0) {
@@ -128,6 +130,7 @@ EpochReport Training<Scalar>::fit() {
   }
   save();
   if (test && !last_evaluation && !stopped) last_evaluation = evaluate(*test);
+  finish_checkpoint();
   all.set_results_of(current);
   stop_asked = false;
   EpochReport report = make_report(all, true);
@@ -203,6 +206,7 @@ StepVotes Training<Scalar>::vote() const {
   // Clocks differ from rank to rank, so rank 0's decides.
   return {.stop = stop,
           .checkpoint = communicator.rank() == 0 && checkpoint_schedule.time_has_passed(),
+          .finish = communicator.rank() == 0 && checkpoints.has_ended(),
           .next_check = steps_until_check()};
 }
 
@@ -359,10 +363,11 @@ Tensor<Scalar> Training<Scalar>::predict(const Dataset& data) {
 template <class Scalar>
 void Training<Scalar>::save() {
   if (!checkpoints.is_needed(steps_done)) return;
+  finish_checkpoint();
   if (options.before_checkpoint) {
     call_program(communicator, "TrainerOptions::before_checkpoint", [&] { options.before_checkpoint(steps_done); });
   }
-  const auto start = Clock::now();
+  pending_since = Clock::now();
   const std::int64_t per_epoch = loader.batches_per_epoch();
   CheckpointState state{.training_step = steps_done,
                         .epoch = steps_done / per_epoch,
@@ -373,14 +378,19 @@ void Training<Scalar>::save() {
     state.loss_sum = current.loss_sum;
     state.metrics = metrics.saved(current.metrics);
   }
-  checkpoints.save(std::move(state));
+  pending_checkpoint = {
+      .training_step = steps_done, .path = checkpoints.path_of(steps_done), .best = monitor.is_best(steps_done)};
+  checkpoints.begin(std::move(state));
   checkpoint_schedule.written();
+}
+
+template <class Scalar>
+void Training<Scalar>::finish_checkpoint() {
+  if (!checkpoints.is_pending()) return;
+  checkpoints.finish_pending();
   if (!options.on_checkpoint) return;
-  const CheckpointReport report{.training_step = steps_done,
-                                .path = checkpoints.path_of(steps_done),
-                                .best = monitor.is_best(steps_done),
-                                .seconds = Seconds(Clock::now() - start).count()};
-  call_program(communicator, "TrainerOptions::on_checkpoint", [&] { options.on_checkpoint(report); });
+  pending_checkpoint.seconds = Seconds(Clock::now() - pending_since).count();
+  call_program(communicator, "TrainerOptions::on_checkpoint", [&] { options.on_checkpoint(pending_checkpoint); });
 }
 
 template struct Training<float>;

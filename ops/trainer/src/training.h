@@ -92,8 +92,10 @@ struct Training {
   std::vector<MetricResult> metrics_in(const EpochTotals& totals) const {
     return call_program(communicator, "Metric::value", [&] { return metrics.results(totals.metrics); });
   }
-  /// Writes a checkpoint, unless there is one of this training step or no directory.
+  /// Begins a checkpoint, unless there is one of this training step or no directory. Finishes the one before first.
   void save();
+  /// Waits until the pending checkpoint is whole, if there is one, and reports it. @throws DataError  on all ranks
+  void finish_checkpoint();
   std::uint32_t check_replicas();
 
   Communicator communicator;
@@ -108,6 +110,8 @@ struct Training {
   TrainingMonitor monitor;
   TrainingCheckpoints<Scalar> checkpoints;
   CheckpointSchedule checkpoint_schedule;
+  CheckpointReport pending_checkpoint;  // without its time
+  Clock::time_point pending_since;
   TrainingStep<Scalar> step;
   std::int64_t steps_done = 0;
   std::int64_t last_check = 0, next_check = 0;  // numbers of training steps

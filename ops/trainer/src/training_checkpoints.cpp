@@ -5,8 +5,12 @@
 
 #include <algorithm>
 #include <array>
+#include <exception>
+#include <utility>
 
 #include "farandole/collectives/agreement.h"
+#include "farandole/core/error.h"
+#include "farandole/internal/log.h"
 #include "kernels/transfer.h"
 #include "model_tensors.h"
 #include "option_texts.h"
@@ -90,40 +94,34 @@ TrainingCheckpoints<Scalar>::TrainingCheckpoints(Communicator& communicator, Mod
       must_match_(options_to_match(options, optimizer.rule_name(), optimizer.precision(), plan)),
       may_change_(options_that_may_change(options, communicator.size(), has_test)) {
   if (!options.checkpoints.directory.empty()) store_.emplace(options.checkpoints.directory, options.checkpoints.keep);
-  std::vector<BufferView> vectors;
-  for_each_vector([&](BufferView vector) { vectors.push_back(vector); });
-  if (!model.execution().space().is_host() && store_ && communicator.rank() == 0) {
-    for (BufferView& vector : vectors) {
-      copies_.emplace_back(vector.count, vector.dtype);
-      vector = copies_.back().view();
-    }
-  }
-  append_tensors(model_tensors_, model.parameter_layout(), vectors[0]);
-  append_tensors(model_tensors_, model.statistic_layout(), vectors[1]);
+  agree(communicator, [&] {
+    if (store_ && communicator.rank() == 0) copies_.emplace(model.execution(), vectors());
+  });
+  if (!copies_) return;
+  const std::vector<BufferView>& views = copies_->views();
+  append_tensors(model_tensors_, model.parameter_layout(), views[0]);
+  append_tensors(model_tensors_, model.statistic_layout(), views[1]);
   for (std::size_t k = 0; k < optimizer.states().size(); ++k) {
-    append_tensors(optimizer_tensors_, model.parameter_layout(), vectors[2 + k], "." + optimizer.states()[k].name);
+    append_tensors(optimizer_tensors_, model.parameter_layout(), views[2 + k], "." + optimizer.states()[k].name);
   }
 }
 
 template <class Scalar>
-void TrainingCheckpoints<Scalar>::for_each_vector(const std::function<void(BufferView)>& use) {
-  use(model_.parameters());
-  use(model_.statistics());
-  for (OptimizerState& state : optimizer_.states()) use(state.values.view());
+TrainingCheckpoints<Scalar>::~TrainingCheckpoints() {
+  try {
+    writer_.wait();
+  } catch (const DataError& error) {
+    log(LogLevel::kWarning, error.message());
+  } catch (const std::exception&) {
+    // A forked child, which writes nothing, or a device that has failed, which other errors tell.
+  }
 }
 
 template <class Scalar>
-void TrainingCheckpoints<Scalar>::copy_from_device() {
-  auto copy = copies_.begin();
-  if (copies_.empty()) return;
-  for_each_vector([&](BufferView vector) { copy_now(model_.execution(), (copy++)->view(), vector); });
-}
-
-template <class Scalar>
-void TrainingCheckpoints<Scalar>::copy_to_device() {
-  auto copy = copies_.begin();
-  if (copies_.empty()) return;
-  for_each_vector([&](BufferView vector) { copy_now(model_.execution(), vector, (copy++)->view()); });
+std::vector<BufferView> TrainingCheckpoints<Scalar>::vectors() {
+  std::vector<BufferView> all{model_.parameters(), model_.statistics()};
+  for (OptimizerState& state : optimizer_.states()) all.push_back(state.values.view());
+  return all;
 }
 
 template <class Scalar>
@@ -173,7 +171,7 @@ void TrainingCheckpoints<Scalar>::read(CheckpointState& state) {
   if (resume_) {
     LoadedCheckpoint loaded =
         store_->load_newest(must_match_, model_tensors_, optimizer_tensors_, model_.description());
-    copy_to_device();
+    copies_->put_back();
     state = std::move(loaded.state);
     resumed_from_ = std::move(loaded.path);
     changed_options_ = compare(state.other_options, may_change_);
@@ -191,17 +189,33 @@ void TrainingCheckpoints<Scalar>::read(CheckpointState& state) {
 }
 
 template <class Scalar>
-void TrainingCheckpoints<Scalar>::save(CheckpointState state) {
+void TrainingCheckpoints<Scalar>::begin(CheckpointState state) {
   state.options = must_match_;
   state.other_options = may_change_;
   state.model = model_.description();
+  const std::int64_t training_step = state.training_step;
   agree(communicator_, [&] {
     if (communicator_.rank() != 0) return;
-    copy_from_device();
-    store_->save(state, model_tensors_, optimizer_tensors_);
-    if (is_best(state)) store_->mark_best(state.training_step);
+    copies_->take();
+    writer_.start([this, state = std::move(state)] { write(state); });
   });
-  last_saved_ = state.training_step;
+  last_saved_ = training_step;
+  is_pending_ = true;
+}
+
+template <class Scalar>
+void TrainingCheckpoints<Scalar>::write(const CheckpointState& state) {
+  copies_->wait();
+  store_->save(state, model_tensors_, optimizer_tensors_);
+  if (is_best(state)) store_->mark_best(state.training_step);
+}
+
+template <class Scalar>
+void TrainingCheckpoints<Scalar>::finish_pending() {
+  is_pending_ = false;
+  const std::int64_t written = std::exchange(last_saved_, -1);
+  agree(communicator_, [&] { writer_.wait(); });
+  last_saved_ = written;
 }
 
 template <class Scalar>

@@ -103,7 +103,7 @@ void TrainingStep<Scalar>::run(std::int64_t training_step) {
 template <class Scalar>
 StepVotes TrainingStep<Scalar>::check(const StepVotes& votes) {
   const bool proposes = communicator_.rank() == 0 || !reducing_;
-  results_.insert(results_.end(), {votes.stop ? 1.0 : 0.0, votes.checkpoint ? 1.0 : 0.0,
+  results_.insert(results_.end(), {votes.stop ? 1.0 : 0.0, votes.checkpoint ? 1.0 : 0.0, votes.finish ? 1.0 : 0.0,
                                    proposes ? static_cast<double>(votes.next_check) : 0.0});
   if (on_device()) fetch_device_sums();
   const std::span<double> to_add = std::span(results_).subspan(checked_ * sums_.size());
@@ -114,9 +114,12 @@ StepVotes TrainingStep<Scalar>::check(const StepVotes& votes) {
                             options_.deterministic ? CallOptions{.algorithm = "recursive_doubling"} : CallOptions{});
     exposed_ += Clock::now() - start;
   }
-  const std::span<const double> sums = to_add.last(3);
-  const StepVotes all{.stop = sums[0] > 0, .checkpoint = sums[1] > 0, .next_check = static_cast<std::int64_t>(sums[2])};
-  results_.resize(results_.size() - 3);
+  const std::span<const double> sums = to_add.last(4);
+  const StepVotes all{.stop = sums[0] > 0,
+                      .checkpoint = sums[1] > 0,
+                      .finish = sums[2] > 0,
+                      .next_check = static_cast<std::int64_t>(sums[3])};
+  results_.resize(results_.size() - 4);
   checked_ = kept_.size();
   memory_may_have_moved();  // callbacks follow
   return all;

@@ -22,6 +22,7 @@ namespace farandole::trainer {
 struct StepVotes {
   bool stop = false;        ///< end the training after this training step
   bool checkpoint = false;  ///< write a checkpoint after this training step
+  bool finish = false;      ///< finish the pending checkpoint, whose writing has ended
   /// Training steps until the next check, at least 1. Rank 0's request counts.
   std::int64_t next_check = 1;
 };

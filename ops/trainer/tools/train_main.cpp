@@ -15,7 +15,6 @@
 #include "farandole/core/error.h"
 #include "farandole/internal/communicator_access.h"
 #include "farandole/internal/error_report.h"
-#include "farandole/sdk/device.h"
 #include "farandole/trainer/metric.h"
 #include "farandole/trainer/models.h"
 #include "farandole/trainer/strategy.h"
@@ -25,28 +24,21 @@
 #include "progress_line.h"
 #include "train_data.h"
 #include "train_options.h"
+#include "used_devices.h"
 
 namespace farandole::trainer {
 namespace {
 
-/// "the CPU", or "CUDA device 0 (NVIDIA H100 80GB HBM3)". @param space  where the model lies
-std::string describe_device(const Communicator& replica, MemorySpace space) {
-  if (space.is_host()) return "the CPU";
-  const DeviceInfo& info = device_runtime(internals(replica).settings()).runtime->open(space.ordinal).info();
-  return fmt::format("CUDA device {} ({})", info.ordinal, info.name);
-}
-
+/// @param devices  on which all replicas compute
 template <class Scalar>
 std::string describe_start(const TrainCommand& command, const World& world, const Communicator& replica,
-                           Trainer<Scalar>& trainer) {
+                           Trainer<Scalar>& trainer, const std::string& devices) {
   std::string text = fmt::format(
       "model {}, {} parameters in {}, {} replica{} on {} host{}, global batch {}, transport {}, backend {}",
       command.model, trainer.model().parameters().size(), command.double_precision ? "f64" : "f32", replica.size(),
       replica.size() == 1 ? "" : "s", replica.placement().host_count, replica.placement().host_count == 1 ? "" : "s",
       command.training.global_batch, internals(replica).transport(), world.backend_description());
-  if (command.training.device != ComputeDevice::kCpu) {
-    text += fmt::format(", computing on {}", describe_device(replica, trainer.model().execution().space()));
-  }
+  if (command.training.device != ComputeDevice::kCpu) text += fmt::format(", computing on {}", devices);
   if (command.training.deterministic) {
     text += fmt::format(", deterministic with {} micro-batches", command.training.micro_batches);
   }
@@ -115,8 +107,9 @@ int train(const TrainCommand& command, const TrainingData& data, const World& wo
   if (command.top_k > 0) metrics.push_back(top_k_accuracy<Scalar>(command.top_k));
   Trainer<Scalar> trainer(replica, std::move(model), data.training, data.test, std::move(options),
                           cross_entropy_loss<Scalar>(), std::move(metrics));
+  const std::string devices = describe_used_devices(replica, trainer.model().execution().space());
   if (progress) {
-    progress->start(describe_start(command, world, replica, trainer));
+    progress->start(describe_start(command, world, replica, trainer, devices));
     if (command.summary) progress->table(trainer.model().describe());
   }
   const SignalStack for_handlers;
@@ -157,6 +150,7 @@ class SharedData {
 int run(const TrainCommand& command, ErrorReport& errors) {
   WorldOptions options;
   options.replicas = command.replicas;
+  options.replica_for_each_device = command.replica_for_each_device;
   options.expected_size = command.expected_ranks;
   MirroredStrategy strategy(options);
   SharedData shared;

@@ -118,11 +118,15 @@ void add_schedule_options(po::options_description_easy_init add, RawOptions& raw
 }
 
 void add_job_options(po::options_description_easy_init add, RawOptions& raw, TrainCommand& command) {
-  add                                                                                                               //
-      ("replicas", count(&raw.replicas, 1), "replicas per process, as threads; farandole-run -np multiplies them")  //
-      ("expect-ranks", count(&raw.ranks, 0), "refuse to start unless there are so many replicas in all; 0: any")    //
+  add  //
+      ("replicas", count(&raw.replicas, 1),
+       "replicas per process, as threads; farandole-run -np multiplies them. With --device cuda or auto one for each "
+       "GPU, "
+       "unless given: the processes of a host divide its GPUs")                                                   //
+      ("expect-ranks", count(&raw.ranks, 0), "refuse to start unless there are so many replicas in all; 0: any")  //
       ("device", word(&raw.device, "cpu", "cpu|cuda|auto"),
-       "where replicas compute; cuda: each on its rank's GPU; auto: there, if every rank has one and the model can")  //
+       "where replicas compute; cuda: each on its rank's GPU; auto: there, if every rank has one and the model can, "
+       "else on the CPU")  //
       ("graph", po::bool_switch(&command.training.graph),
        "cuda: capture the training step into a CUDA graph, and launch that; the same bits, less work for the host")  //
       ("threads", count(&raw.threads, 0), "kernel threads per replica; 0: cores / local replicas")                   //

@@ -179,7 +179,9 @@ tools::Program describe_program(RawOptions& raw, TrainCommand& command) {
   program.examples = {
       {"farandole-run -np 2 farandole-train --epochs 5 --checkpoint-dir run1", "Two processes, with checkpoints:"},
       {"farandole-run -np 4 farandole-train --epochs 8 --checkpoint-dir run1 --resume", "Go on, with four:"},
-      {"farandole-train --model mlp --replicas 2 --deterministic", "Two threads, and the bits of any number of them:"}};
+      {"farandole-train --model mlp --replicas 2 --deterministic", "Two threads, and the bits of any number of them:"},
+      {"farandole-train --model mlp --device auto",
+       "All GPUs of this machine, a replica on each; without GPUs the CPU:"}};
   program.see_also = {"farandole-bench", "farandole-info", "farandole-run"};
   return program;
 }
@@ -195,6 +197,7 @@ std::optional<TrainCommand> parse_command_line(const std::vector<std::string>& a
   po::notify(values);
   command.shared = shared_options(program.options, values);
   translate(raw, command);
+  command.replica_for_each_device = command.training.device != ComputeDevice::kCpu && values["replicas"].defaulted();
   check_effect(values, raw, command);
   return command;
 }

@@ -35,6 +35,7 @@ struct TrainCommand {
   DataCommand data;
   bool double_precision = false;
   int replicas = 1;
+  bool replica_for_each_device = false;  ///< --device cuda or auto without --replicas
   int expected_ranks = 0;
   TrainerOptions training;
   std::filesystem::path json_file, csv_file;

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <string>
+#include <vector>
 
 #include "farandole/core/error.h"
 #include "farandole/core/settings.h"
@@ -16,6 +17,8 @@ namespace {
 
 using test::message_of;
 using testing::AllOf;
+using testing::Each;
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 TEST(DeviceChoice, AutomaticChoiceGivesEachRankItsOwnDevice) {
@@ -23,6 +26,26 @@ TEST(DeviceChoice, AutomaticChoiceGivesEachRankItsOwnDevice) {
   EXPECT_EQ(device_of_rank("auto", 3, 4, 4), 3);
   EXPECT_EQ(device_of_rank("auto", 3, 4, 1), 0) << "the launcher shows each rank its own only";
   EXPECT_THAT(message_of<InvalidArgument>([] { device_of_rank("auto", 2, 3, 2); }), HasSubstr("3 ranks and 2 devices"));
+}
+
+TEST(DeviceChoice, ProcessesDivideAllDevicesEvenly) {
+  const auto counts = [](int devices, int processes) {
+    std::vector<int> result;
+    int next = 0;
+    for (int index = 0; index < processes; ++index) {
+      const DeviceShare share = device_share(devices, processes, index);
+      EXPECT_EQ(share.first, next) << devices << " devices, process " << index << " of " << processes;
+      result.push_back(share.count);
+      next += share.count;
+    }
+    EXPECT_EQ(next, devices);
+    return result;
+  };
+  EXPECT_THAT(counts(8, 1), ElementsAre(8));
+  EXPECT_THAT(counts(8, 8), Each(1));
+  EXPECT_THAT(counts(8, 3), ElementsAre(2, 3, 3));
+  EXPECT_THAT(counts(2, 4), ElementsAre(0, 1, 0, 1));
+  EXPECT_THAT(counts(0, 2), Each(0));
 }
 
 TEST(DeviceChoice, NumbersAndListsAreTaken) {

@@ -36,6 +36,12 @@ struct WorldOptions {
   /// Device of each rank of this process: the number of the device among those that the process sees, one number for
   /// each of the `replicas`. Default, empty: FARANDOLE_DEVICE selects. The device is opened when it is first used.
   std::vector<int> devices = {};
+  /// True: the number of ranks in this process is that of its devices, and `replicas` and `devices` are ignored. The
+  /// processes of a host that see the same devices divide them: 2 processes that see 4 devices have 2 ranks each.
+  /// Processes that see other devices, by CUDA_VISIBLE_DEVICES, keep all of theirs. FARANDOLE_DEVICE restricts the
+  /// devices to those that it lists, or to one for each process. A process for which no device is left has one rank,
+  /// and so has a process whose MPI allows the main thread only. Loads the driver. Default: false.
+  bool replica_for_each_device = false;
 };
 
 /// Membership of this process in a job. Make a World at the start of the program and keep it until the last collective:

@@ -259,7 +259,7 @@ struct DeviceHostApi {
   std::uint32_t size_bytes = sizeof(DeviceHostApi);
   const char* build_id = nullptr;
   const char* cuda_library = "";  ///< path from FARANDOLE_CUDA_LIBRARY; empty: the loader's search
-  const char* nccl_library = "";  ///< path from FARANDOLE_NCCL_LIBRARY; empty: a loaded NCCL, else the loader's search
+  const char* nccl_library = "";  ///< path from FARANDOLE_NCCL_LIBRARY; empty: searched for
 };
 /// Type of `farandole_device_v1`, the only function that a device plug-in exports. Never throws. Returns null and sets
 /// `reason` if this machine has no usable device; returns null if DeviceHostApi::size_bytes differs from the plug-in's

@@ -2,9 +2,11 @@
 // Selects the device of each rank: from WorldOptions::devices, or else from FARANDOLE_DEVICE.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 
 #include "farandole/core/export.h"
+#include "farandole/core/settings.h"
 
 namespace farandole FARANDOLE_API {
 
@@ -23,5 +25,23 @@ int device_of_rank(std::string_view setting, int local_rank, int local_size, int
 /// Checks a device that the program has chosen (WorldOptions::devices). Pure. Returns its ordinal.
 /// @throws InvalidArgument  no device has the number
 int checked_device(int chosen, int replica, int device_count);
+
+/// Devices that the processes of a host divide among themselves (WorldOptions::replica_for_each_device).
+struct DevicesToDivide {
+  std::int32_t count = 0;    ///< 0: none
+  std::uint64_t digest = 0;  ///< processes of a host divide the devices if they have the same digest
+};
+/// Returns the devices that this process may use: those that FARANDOLE_DEVICE lists, or all that the process sees.
+/// Loads the driver.
+DevicesToDivide devices_to_divide(const Settings& settings);
+
+/// A part of the devices: those with the numbers first … first + count - 1.
+struct DeviceShare {
+  int first = 0, count = 0;
+};
+/// Returns the part of one of `processes` that divide `devices` devices: 8 devices are divided among 3 processes as 0
+/// 1, 2 3 4, 5 6 7. Pure.
+/// @param index  of the process, 0 … processes - 1
+DeviceShare device_share(int devices, int processes, int index);
 
 }  // namespace FARANDOLE_API

@@ -75,12 +75,12 @@ struct EpochReport {
   double metric(std::string_view name) const { return metric_value(metrics, name); }
 };
 
-/// Report of a checkpoint that was written.
+/// Report of a checkpoint that is whole on the disk.
 struct CheckpointReport {
   std::int64_t training_step = 0;
   std::filesystem::path path;
   bool best = false;   ///< its epoch is the best so far (MonitorOptions)
-  double seconds = 0;  ///< duration of the writing, for which all replicas waited
+  double seconds = 0;  ///< from the training step until it was reported as whole; training went on meanwhile
 };
 
 /// Which result tells whether an epoch was better than all epochs before: for early stopping and for the best
@@ -94,7 +94,8 @@ struct MonitorOptions {
   std::int64_t patience = 0;
 };
 
-/// When and where the trainer writes checkpoints.
+/// When and where the trainer writes checkpoints. Rank 0 copies the values to host memory, and writes the copies while
+/// training goes on; at most one checkpoint at a time.
 struct CheckpointOptions {
   std::filesystem::path directory;  ///< empty: no checkpoints
   std::int64_t every_epochs = 1;    ///< 0: none at the end of an epoch. There is always one at the end of training.
@@ -133,7 +134,8 @@ struct DataOptions {
 enum class ComputeDevice {
   kCpu,   ///< on the processor
   kCuda,  ///< each on its rank's CUDA device: WorldOptions::devices, else FARANDOLE_DEVICE
-  kAuto,  ///< kCuda if every rank has a device on which the trainer can compute, else kCpu
+  kAuto,  ///< kCuda if every rank has a device on which the trainer can compute, else kCpu. The number of ranks is the
+          ///< job's: WorldOptions::replica_for_each_device starts one for each device.
 };
 /// "cpu", "cuda", "auto"
 std::string_view name(ComputeDevice device);
@@ -200,6 +202,7 @@ struct TrainerOptions {
   std::function<void(const StepReport&)> on_step;    ///< after each training step, or its check (check_every)
   std::function<void(const EpochReport&)> on_epoch;  ///< after each epoch, its evaluation and its checkpoint
   std::function<void(std::int64_t training_step)> before_checkpoint;
+  /// When a checkpoint is whole: in the next check, before the next checkpoint, or at the end of `fit`.
   std::function<void(const CheckpointReport&)> on_checkpoint;
   /// Called on this replica once in each check (check_every); true asks all replicas to stop, as Trainer::stop does.
   /// Use the function to end on a signal. Needs `averaging` if there are several replicas.

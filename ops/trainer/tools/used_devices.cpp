@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "used_devices.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "farandole/internal/communicator_access.h"
+#include "farandole/sdk/device.h"
+
+namespace farandole::trainer {
+namespace {
+
+/// The device of a replica, as the replicas tell each other.
+struct UsedDevice {
+  std::int32_t host = 0;
+  std::array<char, 64> identity{}, name{};  // end with a zero
+};
+
+void copy(const std::string& text, std::array<char, 64>& to) {
+  std::copy_n(text.begin(), std::min(text.size(), to.size() - 1), to.begin());
+}
+
+}  // namespace
+
+std::string describe_used_devices(Communicator& replica, MemorySpace space) {
+  if (space.is_host()) return "the CPU";
+  const DeviceInfo& own = device_runtime(internals(replica).settings()).runtime->open(space.ordinal).info();
+  UsedDevice mine{replica.placement().host_index, {}, {}};
+  copy(own.identity, mine.identity);
+  copy(own.name, mine.name);
+  std::vector<UsedDevice> all(static_cast<std::size_t>(replica.size()), mine);
+  replica.allgather(ConstBufferView(&mine, sizeof mine, DType::kU8),
+                    BufferView(all.data(), all.size() * sizeof mine, DType::kU8));
+  std::set<std::pair<int, std::string>> devices;
+  std::map<std::string, int> names;
+  for (const UsedDevice& used : all) {
+    if (devices.emplace(used.host, used.identity.data()).second) ++names[used.name.data()];
+  }
+  if (devices.size() == 1) return fmt::format("CUDA device {} ({})", own.ordinal, own.name);
+  std::vector<std::string> texts;
+  for (const auto& [name, count] : names) texts.push_back(count > 1 ? fmt::format("{} {}", count, name) : name);
+  return fmt::format("{} CUDA devices ({})", devices.size(), fmt::join(texts, ", "));
+}
+
+}  // namespace farandole::trainer
