@@ -1,33 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cublas.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 
-#include <array>
-#include <vector>
-
 #include "farandole/core/error.h"
-#include "farandole/internal/loaded_libraries.h"
 #include "farandole/internal/vendor_functions.h"
+#include "library_search.h"
 
 namespace farandole::trainer::cuda {
 namespace {
 
-constexpr const char* kRemedy =
+constexpr const char* kCublasRemedy =
     "install cuBLAS of the driver's CUDA (libcublas, or nvidia-cublas by pip), or name its file in "
     "FARANDOLE_CUBLAS_LIBRARY";
 /// What NVIDIA recommends for Hopper. A workspace of our own makes products reproducible and allows graphs.
 constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
 
-/// Files to try, in this order.
-std::vector<std::string> files_of(const std::string& path, int driver) {
-  if (!path.empty()) return {path};
-  std::vector<std::string> files = loaded_libraries({"libcublas.so"});
+SearchedLibrary cublas_for(int driver) {
+  SearchedLibrary library{"cuBLAS", "FARANDOLE_CUBLAS_LIBRARY", "libcublas.so", {}, kCublasRemedy};
   for (const int generation : {13, 12}) {
-    if (driver >= generation * 1000) files.push_back(fmt::format("libcublas.so.{}", generation));
+    if (driver >= generation * 1000) library.files.push_back(fmt::format("libcublas.so.{}", generation));
   }
-  return files;
+  return library;
 }
 
 std::string status_text(cublasStatus_t status) {
@@ -52,23 +46,16 @@ std::string status_text(cublasStatus_t status) {
 }  // namespace
 
 CublasApi load_cublas(const std::string& path, int driver) {
-  std::string problem;
-  for (const std::string& file : files_of(path, driver)) {
-    void* const library = load_vendor_library(file);
-    if (library == nullptr) {
-      problem += fmt::format("{}{}", problem.empty() ? "" : "; ", dlerror());
-      continue;
-    }
-    CublasApi api;
+  CublasApi api;
+  load_library(cublas_for(driver), path, [&api](void* library, const std::string& file) {
     std::string missing;
 #define FARANDOLE_FIND(name, exported, parameters) find_function(library, #exported, api.name, missing);
     FARANDOLE_CUBLAS_FUNCTIONS(FARANDOLE_FIND)
 #undef FARANDOLE_FIND
-    if (missing.empty()) return api;
-    throw Unsupported(fmt::format("{} is no cuBLAS of CUDA 12 or newer: it has no {}; {}", file, missing, kRemedy));
-  }
-  throw Unsupported(
-      fmt::format("{}: {}; {}", path.empty() ? "no cuBLAS" : "FARANDOLE_CUBLAS_LIBRARY", problem, kRemedy));
+    if (!missing.empty()) missing = fmt::format("{} is no cuBLAS of CUDA 12 or newer: it has no {}", file, missing);
+    return missing;
+  });
+  return api;
 }
 
 Cublas::Cublas(const CublasApi& api, Device& device, StreamView stream) : api_(api), device_(device) {
