@@ -22,6 +22,7 @@
 #include "farandole/trainer/trainer.h"
 #include "interrupts.h"
 #include "json_log.h"
+#include "kernels/kernels.h"
 #include "progress_line.h"
 #include "train_data.h"
 #include "train_options.h"
@@ -29,11 +30,13 @@
 namespace farandole::trainer {
 namespace {
 
-/// "the CPU", or "CUDA device 0 (NVIDIA H100 80GB HBM3)". @param space  where the model lies
-std::string describe_device(const Communicator& replica, MemorySpace space) {
-  if (space.is_host()) return "the CPU";
-  const DeviceInfo& info = device_runtime(internals(replica).settings()).runtime->open(space.ordinal).info();
-  return fmt::format("CUDA device {} ({})", info.ordinal, info.name);
+/// "the CPU", or "CUDA device 0 (NVIDIA H100 80GB HBM3), convolutions by cuDNN 9.19.0". @param execution  the model's
+std::string describe_device(const Execution& execution) {
+  if (execution.space().is_host()) return "the CPU";
+  const DeviceKernels& kernels = *execution.device_kernels();
+  const DeviceInfo& info = kernels.device().info();
+  return fmt::format("CUDA device {} ({}), convolutions by {}", info.ordinal, info.name,
+                     kernels.convolution_library(execution.precision().compute));
 }
 
 template <class Scalar>
@@ -45,7 +48,7 @@ std::string describe_start(const TrainCommand& command, const World& world, cons
       replica.size() == 1 ? "" : "s", replica.placement().host_count, replica.placement().host_count == 1 ? "" : "s",
       command.training.global_batch, internals(replica).transport(), world.backend_description());
   if (command.training.device != ComputeDevice::kCpu) {
-    text += fmt::format(", computing on {}", describe_device(replica, trainer.model().execution().space()));
+    text += fmt::format(", computing on {}", describe_device(trainer.model().execution()));
   }
   if (command.training.deterministic) {
     text += fmt::format(", deterministic with {} micro-batches", command.training.micro_batches);
