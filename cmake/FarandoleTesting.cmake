@@ -12,7 +12,8 @@ endif()
 
 # Environment that runs the plug-in for CUDA on the double of tests/support/host_device.
 set(FARANDOLE_ON_DOUBLE FARANDOLE_CUDA_LIBRARY=$<TARGET_FILE:fake_cuda> FARANDOLE_NCCL_LIBRARY=$<TARGET_FILE:fake_nccl>
-                        $<$<TARGET_EXISTS:fake_cublas>:FARANDOLE_CUBLAS_LIBRARY=$<TARGET_FILE:fake_cublas>>)
+                        $<$<TARGET_EXISTS:fake_cublas>:FARANDOLE_CUBLAS_LIBRARY=$<TARGET_FILE:fake_cublas>>
+                        $<$<TARGET_EXISTS:fake_cudnn>:FARANDOLE_CUDNN_LIBRARY=$<TARGET_FILE:fake_cudnn>>)
 if(NOT FARANDOLE_HAVE_KERNELS)
   # The plug-in of a build without nvcc refuses every device. The test plug-in has placeholder bytes instead of kernels.
   list(APPEND FARANDOLE_ON_DOUBLE FARANDOLE_PLUGIN_DIR=$<TARGET_FILE_DIR:farandole_cuda_test_plugin>)

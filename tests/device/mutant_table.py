@@ -113,9 +113,13 @@ ENGINE_SETS = ENGINE_SIZES._replace(filter="EngineOnDevice.WithSeveralSetsDoneMe
 # By itself, without devices.
 TRAINS_AS_A_CPU = Test("DeviceTraining.OfFloatsHasTheLossesOfACpu", program="trainer_device_test")
 GRAPHS = TRAINS_AS_A_CPU._replace(filter="DeviceTraining.ByGraphsHasTheSameBits")
+SAME_BITS = Test("ConvolutionAlgorithms.GiveTheSameBitsEachTime", program="trainer_device_test")
+CONVOLVES_AS_A_CPU = Test("DeviceConvolutions/0.HaveTheResultsOfTheHost", program="trainer_device_test")
+ANY_REPLICAS = Test("DeviceTraining.InDeterministicModeHasTheSameBitsOnAnyNumberOfReplicas", program="trainer_device_test")
 ENGINE_ADDED = Test("SetEngine.HandsOutAChangeOnceEarlierBatchesHaveStarted", program="engine_test")
 ENGINE_STRESS = ENGINE_SIZES._replace(filter="EngineOnDeviceStress.RandomRequests", processes=3)
 
+CUDNN_PLANS = "ops/trainer/cuda/cudnn_plans.cpp"
 OPERATION = "collectives/src/device/device_operation.cpp"
 DIRECT = "collectives/src/communicator/direct_calls.cpp"
 COMPARISON = "collectives/src/device/direct_comparison.cpp"
@@ -332,6 +336,15 @@ MUTANTS = [
            "ops/trainer/src/parameter_updates.cpp", ".step_numbers = step.step_numbers,", ".step_numbers = nullptr,", GRAPHS),
     Mutant("graphs-of-old-memory", "that graphs are dropped when memory that they use has moved",
            "ops/trainer/src/kernels/device_execution.cpp", "log->release(number);", "", GRAPHS),
+    Mutant("convolutions-in-the-legacy-stream", "the replica's stream of cuDNN", "ops/trainer/cuda/cudnn.cpp",
+           "static_cast<farandole::cuda::CUstream>(stream.handle)", "nullptr", CONVOLVES_AS_A_CPU),
+    Mutant("algorithms-of-other-results-each-time", "that only deterministic algorithms are chosen", CUDNN_PLANS,
+           "offer.determinism != CUDNN_DETERMINISTIC", "false", SAME_BITS),
+    Mutant("convolutions-in-tf32", "that convolutions compute in full f32", CUDNN_PLANS,
+           "convolution_.get(), CUDNN_FMA_MATH)", "convolution_.get(), CUDNN_DEFAULT_MATH)", CONVOLVES_AS_A_CPU),
+    Mutant("measured-in-deterministic-mode", "that deterministic mode does not measure", "ops/trainer/src/training.cpp",
+           "options.deterministic ? AlgorithmChoice::kFixed", "options.deterministic ? AlgorithmChoice::kMeasured",
+           ANY_REPLICAS),
 
     # The engine.
     Mutant("requests-before-their-input", "the wait of the engine's stream for the tensors' inputs", ENGINE_RUNS,

@@ -220,6 +220,7 @@ class Build:
         return {**os.environ, "FARANDOLE_CUDA_LIBRARY": str(self.directory / DOUBLE),
                 "FARANDOLE_NCCL_LIBRARY": str(self.directory / "lib/libfake_nccl.so"),
                 "FARANDOLE_CUBLAS_LIBRARY": str(self.directory / "lib/libfake_cublas.so"),
+                "FARANDOLE_CUDNN_LIBRARY": str(self.directory / "lib/libfake_cudnn.so"),
                 "FARANDOLE_PLUGIN_DIR": str((self.directory / PLUGIN).parent), **changes}
 
     def environment_with(self, mutant: Mutant, library: pathlib.Path) -> Dict[str, str]:

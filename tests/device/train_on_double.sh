@@ -34,12 +34,40 @@ for model in mlp cnn_bn gpt; do
   "$train" --model $model "${options[@]}" "${more[@]}" --replicas 2 --json "$out/cpu.json" >"$out/cpu.txt" || fail "$model, CPU"
   "$train" --model $model "${options[@]}" "${more[@]}" --replicas 2 --device cuda --json "$out/cuda.json" >"$out/cuda.txt" ||
     fail "$model, CUDA"
-  grep -q 'computing on 2 CUDA devices (fake device 0, fake device 1)' "$out/cuda.txt" || fail 'the device is not named'
+  grep -q 'computing on 2 CUDA devices (fake device 0, fake device 1), convolutions by cuDNN 9.19.0' "$out/cuda.txt" ||
+    fail 'devices or cuDNN are not named'
   losses "$out/cpu.json" >"$out/cpu.txt"
   losses "$out/cuda.json" >"$out/cuda.txt"
   compare "$out/cpu.txt" "$out/cuda.txt" || fail "$model: other losses"
   rm -f "$out"/*
 done
+
+# Convolutions without cuDNN, and with one that the loader finds. The first libcudnn.so.9 is no library.
+cnn=(--model cnn --data images --image-size 8 --samples 64 --device cuda)
+mkdir "$out/none" "$out/one"
+: >"$out/none/libcudnn.so.9"
+ln -s "$FARANDOLE_CUDNN_LIBRARY" "$out/one/libcudnn.so.9"
+double=$(dirname "$FARANDOLE_CUDNN_LIBRARY")
+# convolutions_by PATTERN ASSIGNMENT…: a training computes convolutions by this library. -u: without the setting
+convolutions_by() {
+  local pattern=$1
+  shift
+  env "$@" "$train" "${cnn[@]}" "${options[@]}" --json "$out/cnn.json" >"$out/cnn.txt" || fail "convolutions by $pattern"
+  grep -q -- "convolutions by $pattern" "$out/cnn.txt" || fail "no convolutions by $pattern"
+  losses "$out/cnn.json" >"$out/losses.txt"
+  rm "$out/cnn.json"
+  [ -e "$out/first.txt" ] || cp "$out/losses.txt" "$out/first.txt"
+  compare "$out/losses.txt" "$out/first.txt" || fail "other losses with convolutions by $pattern"
+}
+unset_setting=(-u FARANDOLE_CUDNN_LIBRARY)
+convolutions_by 'cuDNN 9.19.0' "${unset_setting[@]}" LD_LIBRARY_PATH="$out/one:$double"
+convolutions_by 'cuBLAS (FARANDOLE_CUDNN_LIBRARY=off)' FARANDOLE_CUDNN_LIBRARY=off
+convolutions_by 'cuBLAS (no cuDNN: .*libcudnn.so.9: .*install cuDNN 9' "${unset_setting[@]}" LD_LIBRARY_PATH="$out/none"
+convolutions_by 'cuBLAS (no cuDNN: cuDNN 8.9.7 (libcudnn.so.9) is too old: 9.0.0' "${unset_setting[@]}" \
+  LD_LIBRARY_PATH="$out/one:$double" FAKE_CUDNN_VERSION=8907
+"$train" "${cnn[@]}" "${options[@]}" --precision f64 >"$out/cnn.txt" || fail 'f64'
+grep -q 'convolutions by cuBLAS (cuDNN is used in f32 only)' "$out/cnn.txt" || fail 'the library for f64 is not named'
+rm -r "${out:?}"/*
 
 options+=(--samples 192)
 
@@ -53,6 +81,12 @@ refuses() {
 refuses 'FARANDOLE_CUDA=off' env FARANDOLE_CUDA=off "$train" --model mlp "${options[@]}" --device cuda
 refuses 'FARANDOLE_CUBLAS_LIBRARY' env FARANDOLE_CUBLAS_LIBRARY=/no/file "$train" --model mlp "${options[@]}" --device cuda
 refuses 'is no cuBLAS of CUDA 12' env FARANDOLE_CUBLAS_LIBRARY="$FARANDOLE_CUDA_LIBRARY" "$train" --model mlp "${options[@]}" --device cuda
+cnn=(--model cnn --data images --image-size 8 --device cuda "${options[@]}")
+refuses 'FARANDOLE_CUDNN_LIBRARY: /no/file' env FARANDOLE_CUDNN_LIBRARY=/no/file "$train" "${cnn[@]}"
+refuses 'is no cuDNN: it has no cudnnGetVersion' env FARANDOLE_CUDNN_LIBRARY="$FARANDOLE_CUDA_LIBRARY" "$train" "${cnn[@]}"
+refuses 'cuDNN 8.9.7 (.*) is too old: 9.0.0 or newer is needed; install' env FAKE_CUDNN_VERSION=8907 "$train" "${cnn[@]}"
+refuses 'is for CUDA 14, but the driver supports CUDA 13 at most; install' env FAKE_CUDNN_CUDA_VERSION=14000 "$train" "${cnn[@]}"
+refuses 'cudnnCreate failed on CUDA device 0 .* cuDNN cannot use this device' env FAKE_DEVICE_INJECT=cudnnCreate:1:1001 "$train" "${cnn[@]}"
 refuses 'padding' "$train" --model resnet18 --data images --image-size 80 --synthetic --samples 64 --device cuda
 refuses 'has no memory for' env FAKE_DEVICE_MEMORY=8M "$train" --model mlp "${options[@]}" --device cuda
 refuses "choose\|'gpu'" "$train" --model mlp "${options[@]}" --device gpu

@@ -5,19 +5,17 @@
 
 #include <cmath>
 #include <fstream>
-#include <functional>
 #include <iterator>
 #include <string>
 #include <vector>
 
 #include "farandole/trainer/random.h"
+#include "kernel_comparison.h"
 #include "kernel_list.h"
-#include "kernels/device_execution.h"
 #include "kernels/kernels.h"
-#include "kernels/transfer.h"
 #include "on_device.h"
 
-namespace farandole::trainer {
+namespace farandole::trainer::test {
 namespace {
 
 using farandole::test::on_each_device;
@@ -33,51 +31,6 @@ std::vector<T> random_values(std::int64_t count, std::uint64_t seed) {
   }
   return values;
 }
-
-/// Runs a computation in host memory and on a device, on equal vectors.
-template <class T>
-class Comparison {
- public:
-  explicit Comparison(Communicator& ranks) : device_(device_execution(ranks)) {}
-
-  /// Adds a vector of the computation; `compute` gets the vectors' addresses in this order.
-  Comparison& with(std::vector<T> values) {
-    vectors_.push_back(std::move(values));
-    return *this;
-  }
-
-  using Computation =
-      std::function<void(const Kernels<T>& kernels, Workspace& workspace, const std::vector<T*>& vectors)>;
-  /// Expects that the vectors are the same afterwards. @param error  relative to 1 or the value
-  void expect_equal(double error, const Computation& compute) {
-    std::vector<std::vector<T>> on_host = vectors_;
-    std::vector<T*> addresses;
-    for (auto& vector : on_host) addresses.push_back(vector.data());
-    Workspace workspace;
-    compute(host_kernels<T>(), workspace, addresses);
-    std::vector<Buffer> on_device;
-    addresses.clear();
-    for (auto& vector : vectors_) {
-      on_device.push_back(allocate(device_.memory(), vector.size(), dtype_of<T>));
-      copy_now(device_, on_device.back().view(), VectorView<T>(vector));
-      addresses.push_back(static_cast<T*>(on_device.back().view().data));
-    }
-    compute(kernels_of<T>(device_), device_.workspace(), addresses);
-    for (std::size_t k = 0; k < on_host.size(); ++k) {
-      const BufferView view = on_device[k].view();
-      const auto found = to_host<T>(device_, {static_cast<const T*>(view.data), view.count, view.space});
-      for (std::size_t i = 0; i < found.size(); ++i) {
-        const double expected = on_host[k][i];
-        ASSERT_NEAR(found[i], expected, error * std::max(1.0, std::abs(expected)))
-            << "vector " << k << ", element " << i;
-      }
-    }
-  }
-
- private:
-  const Execution device_;
-  std::vector<std::vector<T>> vectors_;
-};
 
 TEST(TrainerFatbin, HasAllKernels) {
   const std::string path = FARANDOLE_TRAINER_FATBIN_LOG;
@@ -196,40 +149,6 @@ TYPED_TEST(DeviceKernelsTest, ComputePooling) {
             kernels.pool(pooling, windows, kSamples, v[0], v[1]);
             kernels.pool_backward(pooling, windows, kSamples, v[0], v[1], v[2], v[3]);
           });
-    }
-  });
-}
-
-TYPED_TEST(DeviceKernelsTest, ComputeConvolutions) {
-  using T = TypeParam;
-  on_each_device([](Communicator& ranks) {
-    struct Case {
-      std::int64_t kernel, stride, padding;
-    };
-    for (const auto [kernel, stride, padding] :
-         {Case{3, 1, 0}, Case{3, 1, 1}, Case{3, 2, 1}, Case{1, 2, 0}, Case{4, 3, 2}}) {
-      ConvolutionGeometry g = convolution_geometry("conv2d", {6, 7, 2}, {kernel, stride, padding});
-      g.channels = 3;
-      constexpr std::int64_t kSamples = 5;
-      const std::int64_t outputs = kSamples * g.output_positions() * g.channels;
-      const std::int64_t weights = g.patch_elements() * g.channels;
-      Comparison<T>(ranks)
-          .with(random_values<T>(kSamples * g.input_elements(), 1))
-          .with(random_values<T>(weights, 2))
-          .with(random_values<T>(g.channels, 3))
-          .with(std::vector<T>(static_cast<std::size_t>(outputs)))
-          .with(random_values<T>(outputs, 4))
-          .with(random_values<T>(weights, 5))
-          .with(random_values<T>(g.channels, 6))
-          .with(random_values<T>(kSamples * g.input_elements(), 7))
-          .expect_equal(10 * TestFixture::kError,
-                        [&](const Kernels<T>& kernels, Workspace& workspace, const std::vector<T*>& v) {
-                          const auto convolution = kernels.convolution(g, {.by_eigen = true});
-                          convolution->forward(workspace, kSamples, v[0], v[1], v[2], v[3]);
-                          convolution->backward(workspace, kSamples, v[0], v[1], v[4], v[5], v[6], v[7]);
-                          convolution->forward(workspace, kSamples, v[0], v[1], nullptr, v[4]);
-                          convolution->backward(workspace, kSamples, v[0], v[1], v[3], v[5], nullptr, nullptr);
-                        });
     }
   });
 }
@@ -379,4 +298,4 @@ TYPED_TEST(DeviceKernelsTest, UpdateParameters) {
 }
 
 }  // namespace
-}  // namespace farandole::trainer
+}  // namespace farandole::trainer::test

@@ -156,6 +156,7 @@ void expect_same_training(const Layers<Scalar>& make_layers, const TrainerOption
 TEST(DeviceTraining, OfFloatsHasTheLossesOfACpu) {
   expect_same_training<float>(mlp<float>, one_thread(10), 1e-4);
   expect_same_training<float>(small_cnn<float>, one_thread(10), 1e-4);
+  expect_same_training<float>([] { return small_residual_net<float>(); }, one_thread(10), 1e-3);
 }
 
 TEST(DeviceTraining, OfDoublesHasTheLossesOfACpu) {

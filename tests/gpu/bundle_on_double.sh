@@ -27,7 +27,7 @@ done
 mkdir "$work/double"
 # With what the double needs, and a driver does not.
 cp -L "$build"/lib/libfake_{cuda,nccl}.so "$work"/bundle/lib/libfmt.so.* "$work/double/"
-[ ! -e "$work/bundle/bin/farandole-train" ] || cp -L "$build/lib/libfake_cublas.so" "$work/double/"
+[ ! -e "$work/bundle/bin/farandole-train" ] || cp -L "$build"/lib/libfake_{cublas,cudnn}.so "$work/double/"
 ! "$work/bundle/run" 2>"$work/said" || fail 'it runs without arguments'
 grep -q '^usage: ' "$work/said" || fail "no usage without arguments: $(cat "$work/said")"
 
@@ -68,7 +68,8 @@ root=$root work=$work unshare -m bash -c '
   for each in bundle double out; do mount --bind "$work/$each" "$root/$each"; done
   mount --bind /proc "$root/proc"; mount --rbind /dev "$root/dev"
   exec chroot "$root" /usr/bin/env -i PATH=/usr/bin HOME=/tmp LD_LIBRARY_PATH=/double FARANDOLE_CUDA_LIBRARY=/double/libfake_cuda.so \
-    FARANDOLE_NCCL_LIBRARY=/double/libfake_nccl.so FARANDOLE_CUBLAS_LIBRARY=/double/libfake_cublas.so /bundle/run --quick /out 300' >"$work/said" || status=$?
+    FARANDOLE_NCCL_LIBRARY=/double/libfake_nccl.so FARANDOLE_CUBLAS_LIBRARY=/double/libfake_cublas.so \
+    FARANDOLE_CUDNN_LIBRARY=/double/libfake_cudnn.so /bundle/run --quick /out 300' >"$work/said" || status=$?
 cat "$work/said"
 [ "$status" = 0 ] || fail "it ended with $status"
 [ "$(find "$work/out" -type f | wc -l)" -le 6 ] || fail 'there are more than 6 files'

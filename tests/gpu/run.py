@@ -12,8 +12,8 @@ comes, and OUT holds steps.jsonl, log.txt, gpu-report.json, gpu-report.md. Steps
 
 Exit status: 0 tests passed on a device and nothing failed, 1 a step failed, 2 wrong arguments, 77 no test ran on a device.
 
-FARANDOLE_CUDA_LIBRARY, FARANDOLE_NCCL_LIBRARY and FARANDOLE_CUBLAS_LIBRARY name libraries; else NCCL and cuBLAS are looked for
-where the loader looks, and in Python packages. With the double of tests/support/host_device the report says that it is no result of a GPU.
+FARANDOLE_CUDA_LIBRARY, FARANDOLE_NCCL_LIBRARY, FARANDOLE_CUBLAS_LIBRARY and FARANDOLE_CUDNN_LIBRARY name libraries; else NCCL,
+cuBLAS and cuDNN are looked for where the loader looks, and in Python packages. With the double of tests/support/host_device the report says that it is no result of a GPU.
 """
 import argparse
 import ctypes
@@ -102,6 +102,10 @@ def find_cublas():
     return find_library("FARANDOLE_CUBLAS_LIBRARY", names, ["cu13/lib/libcublas.so.13", "cublas/lib/libcublas.so.1[23]"])
 
 
+def find_cudnn():
+    return find_library("FARANDOLE_CUDNN_LIBRARY", ["libcudnn.so.9"], ["cudnn/lib/libcudnn.so.9"])
+
+
 def torch_python():
     """An interpreter whose torch sees a device, or nothing."""
     for python in pythons():
@@ -130,10 +134,12 @@ class Machine:
         self.no_gpu = why_no_gpu()
         self.nccl, self.nccl_origin = find_nccl()
         self.cublas, self.cublas_origin = find_cublas()
+        cudnn, _ = find_cudnn()
         libraries = [str(self.programs / "lib"), str(unpacked), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
         self.environment = {**os.environ, "LD_LIBRARY_PATH": os.pathsep.join(libraries),
                             **({"FARANDOLE_NCCL_LIBRARY": self.nccl} if self.nccl else {}),
-                            **({"FARANDOLE_CUBLAS_LIBRARY": self.cublas} if self.cublas else {})}
+                            **({"FARANDOLE_CUBLAS_LIBRARY": self.cublas} if self.cublas else {}),
+                            **({"FARANDOLE_CUDNN_LIBRARY": cudnn} if cudnn else {})}
         self.environment.setdefault("FARANDOLE_TIMEOUT", "60")
         self.info = self.read_info()
         self.torch = "" if self.no_gpu or self.is_double else torch_python()

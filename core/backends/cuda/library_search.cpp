@@ -24,7 +24,6 @@ std::vector<fs::path> entries_of(const fs::path& directory) {
     entries.push_back(entry->path());
   }
   std::sort(entries.begin(), entries.end());
-
   return entries;
 }
 
@@ -46,7 +45,6 @@ fs::path prefix_of(const fs::path& python) {
   std::error_code error;
   fs::path environment = fs::absolute(python, error).parent_path().parent_path();
   if (fs::exists(environment / "pyvenv.cfg", error)) return environment;
-
   return fs::canonical(python, error).parent_path().parent_path();
 }
 
@@ -101,17 +99,18 @@ std::vector<std::string> files_in_python(const std::vector<fs::path>& prefixes, 
   return files;
 }
 
-FoundLibrary find_library(const std::string& chosen, std::string_view base, const std::vector<std::string>& names) {
+FoundLibrary find_library(const std::string& chosen, std::string_view base, const std::vector<std::string>& names,
+                          const LibraryCheck& why_not) {
   FoundLibrary found;
-  const auto load = [&found](const std::vector<std::string>& files) {
+  const auto load = [&](const std::vector<std::string>& files) {
     for (const std::string& file : files) {
-      found.handle = load_vendor_library(file);
-      if (found.handle != nullptr) {
-        found.file = file;
-        found.problem.clear();
+      void* const handle = load_vendor_library(file);
+      const std::string problem = handle == nullptr ? dlerror() : why_not ? why_not(handle, file) : std::string();
+      if (problem.empty()) {
+        found = {handle, file, {}};
         return true;
       }
-      found.problem += fmt::format("{}{}", found.problem.empty() ? "" : "; ", dlerror());
+      found.problem += fmt::format("{}{}", found.problem.empty() ? "" : "; ", problem);
     }
     return false;
   };

@@ -14,10 +14,13 @@ namespace farandole::cuda {
 struct FoundLibrary {
   void* handle = nullptr;
   std::string file;     ///< name or path that was loaded
-  std::string problem;  ///< the loader's texts for all files that were tried; empty if one was loaded
+  std::string problem;  ///< why each file that was tried cannot be used; empty if one can
 };
 
-/// Loads a library, which stays loaded: the first that can be loaded of
+/// Returns why a library that was loaded cannot be used; empty if it can.
+using LibraryCheck = std::function<std::string(void* handle, const std::string& file)>;
+
+/// Loads a library, which stays loaded: the first that can be loaded, and that passes the check, of
 /// 1. the file `chosen`, and no other, if it is not empty;
 /// 2. libraries that the process has loaded and whose names begin with `base`;
 /// 3. `names`, by the loader's search;
@@ -25,7 +28,9 @@ struct FoundLibrary {
 ///    there, such as libcublasLt, are found through its run path ($ORIGIN).
 /// @param base   "libcublas.so"
 /// @param names  {"libcublas.so.13", "libcublas.so.12"}
-FoundLibrary find_library(const std::string& chosen, std::string_view base, const std::vector<std::string>& names);
+/// @param why_not  empty: every library passes
+FoundLibrary find_library(const std::string& chosen, std::string_view base, const std::vector<std::string>& names,
+                          const LibraryCheck& why_not = {});
 
 /// Returns the prefixes of the active Python environment, best first: VIRTUAL_ENV, CONDA_PREFIX, and the prefix of the
 /// first python3 in PATH. Starts no process.

@@ -101,6 +101,11 @@ SettingRows core_settings() {  // NOLINT(readability-function-size): a table
            "File of cuBLAS, with which the trainer computes on devices. Empty: the cuBLAS that the process has "
            "loaded, else libcublas.so.13 or .12 from the loader's path, else from `nvidia/*/lib` of the active Python "
            "environment (`VIRTUAL_ENV`, `CONDA_PREFIX`, or the `python3` in `PATH`)."),
+      text(
+          "FARANDOLE_CUDNN_LIBRARY", field<&Settings::devices, &DeviceSettings::cudnn_library>(), kOwn,
+          "File of cuDNN 9, with which the trainer computes convolutions on devices. Empty: the cuDNN that the process "
+          "has loaded, else libcudnn.so.9 from the loader's path, else from `nvidia/*/lib` of the active Python "
+          "environment; without one, cuBLAS computes convolutions. `off`: no cuDNN is loaded."),
       choice("FARANDOLE_LOG", field<&Settings::process, &ProcessSettings::log_level>(),
              {"debug", "info", "warning", "error", "off"}, kOwn,
              "Least severe level of messages that are written to standard error."),

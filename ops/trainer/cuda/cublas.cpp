@@ -3,28 +3,25 @@
 
 #include <fmt/format.h>
 
-#include <vector>
-
-#include "cuda/library_search.h"
 #include "farandole/core/error.h"
 #include "farandole/internal/vendor_functions.h"
+#include "required_library.h"
 
 namespace farandole::trainer::cuda {
 namespace {
 
-constexpr const char* kRemedy =
+constexpr const char* kCublasRemedy =
     "install cuBLAS of the driver's CUDA (libcublas, or nvidia-cublas by pip in the active Python environment), or "
     "name its file in FARANDOLE_CUBLAS_LIBRARY";
 /// What NVIDIA recommends for Hopper. A workspace of our own makes products reproducible and allows graphs.
 constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
 
-/// File names of the generations that a driver supports, newest first.
-std::vector<std::string> names_for(int driver) {
-  std::vector<std::string> names;
+RequiredLibrary cublas_for(int driver) {
+  RequiredLibrary library{"cuBLAS", "FARANDOLE_CUBLAS_LIBRARY", "libcublas.so", {}, kCublasRemedy};
   for (const int generation : {13, 12}) {
-    if (driver >= generation * 1000) names.push_back(fmt::format("libcublas.so.{}", generation));
+    if (driver >= generation * 1000) library.names.push_back(fmt::format("libcublas.so.{}", generation));
   }
-  return names;
+  return library;
 }
 
 std::string status_text(cublasStatus_t status) {
@@ -49,18 +46,16 @@ std::string status_text(cublasStatus_t status) {
 }  // namespace
 
 CublasApi load_cublas(const std::string& path, int driver) {
-  const farandole::cuda::FoundLibrary found = farandole::cuda::find_library(path, "libcublas.so", names_for(driver));
-  if (found.handle == nullptr) {
-    throw Unsupported(
-        fmt::format("{}: {}; {}", path.empty() ? "no cuBLAS" : "FARANDOLE_CUBLAS_LIBRARY", found.problem, kRemedy));
-  }
   CublasApi api;
-  std::string missing;
-#define FARANDOLE_FIND(name, exported, parameters) find_function(found.handle, #exported, api.name, missing);
-  FARANDOLE_CUBLAS_FUNCTIONS(FARANDOLE_FIND)
+  load_library(cublas_for(driver), path, [&api](void* library, const std::string& file) {
+    std::string missing;
+#define FARANDOLE_FIND(name, exported, parameters) find_function(library, #exported, api.name, missing);
+    FARANDOLE_CUBLAS_FUNCTIONS(FARANDOLE_FIND)
 #undef FARANDOLE_FIND
-  if (missing.empty()) return api;
-  throw Unsupported(fmt::format("{} is no cuBLAS of CUDA 12 or newer: it has no {}; {}", found.file, missing, kRemedy));
+    if (!missing.empty()) missing = fmt::format("{} is no cuBLAS of CUDA 12 or newer: it has no {}", file, missing);
+    return missing;
+  });
+  return api;
 }
 
 Cublas::Cublas(const CublasApi& api, Device& device, StreamView stream) : api_(api), device_(device) {

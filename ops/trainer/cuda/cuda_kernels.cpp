@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda_kernels.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cassert>
+#include <string>
+#include <type_traits>
 #include <vector>
 
+#include "cudnn_convolution.h"
 #include "device_convolution.h"
 #include "device_normalization.h"
 #include "device_sequence.h"
@@ -20,8 +25,8 @@ constexpr std::int64_t kManyPartials = 16384, kFewPartials = 128;
 template <class Scalar>
 class CudaKernels final : public Kernels<Scalar> {
  public:
-  CudaKernels(const Launcher& launcher, const Cublas& cublas)
-      : launcher_(launcher), cublas_(cublas), normalization_(launcher), sequence_(launcher, cublas) {}
+  CudaKernels(const Launcher& launcher, const Cublas& cublas, CudnnPlans& cudnn)
+      : launcher_(launcher), cublas_(cublas), cudnn_(cudnn), normalization_(launcher), sequence_(launcher, cublas) {}
 
   void clear(std::int64_t count, Scalar* values) const override {
     if (count > 0) device().fill_zero(values, bytes_of(count), launcher_.stream());
@@ -79,6 +84,9 @@ class CudaKernels final : public Kernels<Scalar> {
 
   std::unique_ptr<Convolution<Scalar>> convolution(const ConvolutionGeometry& geometry,
                                                    const ConvolutionChoice& /*choice*/) const override {
+    if constexpr (std::is_same_v<Scalar, float>) {
+      if (cudnn_.can_be_used()) return std::make_unique<CudnnConvolution>(geometry, cudnn_, *this, launcher_);
+    }
     return std::make_unique<DeviceConvolution<Scalar>>(geometry, *this, launcher_);
   }
   void pool(Pooling pooling, const PoolingWindows& w, std::int64_t samples, const Scalar* x, Scalar* y) const override {
@@ -205,6 +213,7 @@ class CudaKernels final : public Kernels<Scalar> {
  private:
   const Launcher& launcher_;
   const Cublas& cublas_;
+  CudnnPlans& cudnn_;
   const DeviceNormalization<Scalar> normalization_;
   const DeviceSequence<Scalar> sequence_;
   mutable std::int64_t ones_ = 0;
@@ -213,11 +222,14 @@ class CudaKernels final : public Kernels<Scalar> {
 
 class CudaDeviceKernels final : public DeviceKernels {
  public:
-  CudaDeviceKernels(const LoadedKernels& kernels, const CublasApi& cublas, Device& device, StreamView stream)
+  CudaDeviceKernels(const LoadedKernels& kernels, const CublasApi& cublas, const CudnnLibrary& cudnn, Device& device,
+                    StreamView stream, AlgorithmChoice choice)
       : launcher_(kernels, device, stream),
         cublas_(cublas, device, stream),
-        f32_(launcher_, cublas_),
-        f64_(launcher_, cublas_) {}
+        cudnn_(cudnn),
+        plans_(cudnn, device, stream, choice),
+        f32_(launcher_, cublas_, plans_),
+        f64_(launcher_, cublas_, plans_) {}
   ~CudaDeviceKernels() override {
     try {
       device().synchronize(launcher_.stream());  // memory must not be released while work uses it
@@ -228,19 +240,26 @@ class CudaDeviceKernels final : public DeviceKernels {
   const Kernels<float>& f32() const override { return f32_; }
   const Kernels<double>& f64() const override { return f64_; }
   Device& device() const override { return launcher_.device(); }
+  std::string convolution_library(DType dtype) const override {
+    if (!cudnn_.why_not.empty()) return fmt::format("cuBLAS ({})", cudnn_.why_not);
+    return dtype == DType::kF32 ? "cuDNN " + cudnn_.version : "cuBLAS (cuDNN is used in f32 only)";
+  }
 
  private:
   const Launcher launcher_;
   const Cublas cublas_;
+  const CudnnLibrary& cudnn_;
+  CudnnPlans plans_;
   const CudaKernels<float> f32_;
   const CudaKernels<double> f64_;
 };
 
 }  // namespace
 
-std::unique_ptr<DeviceKernels> cuda_kernels(const LoadedKernels& kernels, const CublasApi& cublas, Device& device,
-                                            StreamView stream) {
-  return std::make_unique<CudaDeviceKernels>(kernels, cublas, device, stream);
+std::unique_ptr<DeviceKernels> cuda_kernels(const LoadedKernels& kernels, const CublasApi& cublas,
+                                            const CudnnLibrary& cudnn, Device& device, StreamView stream,
+                                            AlgorithmChoice choice) {
+  return std::make_unique<CudaDeviceKernels>(kernels, cublas, cudnn, device, stream, choice);
 }
 
 }  // namespace farandole::trainer::cuda

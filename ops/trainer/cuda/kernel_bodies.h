@@ -239,6 +239,17 @@ struct CopyColumns {
   }
 };
 
+/// Operands: transposed matrix, matrix. Sizes: elements, rows and columns of the matrix.
+template <class T>
+struct Transpose {
+  FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
+    const std::int64_t rows = a.sizes[1], columns = a.sizes[2];
+    for (std::int64_t i = share.first; i < a.sizes[0]; i += share.stride) {
+      output<T>(a, 0)[i] = input<T>(a, 1)[i % rows * columns + i / rows];
+    }
+  }
+};
+
 // Images.
 
 FARANDOLE_HOST_DEVICE inline PoolingWindows windows_of(const Arguments& a) {

@@ -15,6 +15,7 @@
   X(fill_rows, FillRows)                                  \
   X(fill_ones, FillOnes)                                  \
   X(copy_columns, CopyColumns)                            \
+  X(transpose, Transpose)                                 \
   X(pool, Pool)                                           \
   X(pool_backward, PoolBackward)                          \
   X(gather_patches, GatherPatches)                        \

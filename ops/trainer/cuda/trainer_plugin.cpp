@@ -23,10 +23,10 @@ using farandole::cuda::KernelImage;
 
 class CudaKernelsMaker final : public DeviceKernelsMaker {
  public:
-  CudaKernelsMaker(const farandole::cuda::CudaApi& api, KernelImage image, const CublasApi& cublas)
-      : api_(api), image_(std::move(image)), cublas_(cublas) {}
-  std::unique_ptr<DeviceKernels> make(Device& device, StreamView stream) const override {
-    return cuda_kernels(kernels_of(device), cublas_, device, stream);
+  CudaKernelsMaker(const farandole::cuda::CudaApi& api, KernelImage image, const CublasApi& cublas, CudnnLibrary cudnn)
+      : api_(api), image_(std::move(image)), cublas_(cublas), cudnn_(std::move(cudnn)) {}
+  std::unique_ptr<DeviceKernels> make(Device& device, StreamView stream, AlgorithmChoice choice) const override {
+    return cuda_kernels(kernels_of(device), cublas_, cudnn_, device, stream, choice);
   }
 
  private:
@@ -40,6 +40,7 @@ class CudaKernelsMaker final : public DeviceKernelsMaker {
   const farandole::cuda::CudaApi api_;
   const KernelImage image_;
   const CublasApi cublas_;
+  const CudnnLibrary cudnn_;
   mutable std::mutex mutex_;  // guards loaded_, and is held while kernels are loaded
   mutable std::map<int, std::unique_ptr<LoadedKernels>> loaded_;  // by the device's number
 };
@@ -59,7 +60,8 @@ const DeviceKernelsMaker* make_maker(const DeviceKernelsHostApi& host, std::stri
     return nullptr;
   }
   // Never destroyed: when the process ends, CUDA may be unloaded before.
-  return new CudaKernelsMaker(cuda.api, *image, load_cublas(host.cublas_library, cuda.version));
+  return new CudaKernelsMaker(cuda.api, *image, load_cublas(host.cublas_library, cuda.version),
+                              load_cudnn(host.cudnn_library, cuda.version));
 }
 
 }  // namespace

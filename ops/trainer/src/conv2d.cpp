@@ -34,7 +34,7 @@ class Conv2d final : public Layer<Scalar> {
   Shape prepare(const Shape& input) override {
     geometry_ = convolution_geometry(name(), input, {options_.kernel, options_.stride, options_.padding});
     geometry_.channels = options_.channels;
-    kernels_ = nullptr;
+    convolution_ = nullptr;
     return {geometry_.output_height, geometry_.output_width, geometry_.channels};
   }
 
@@ -73,18 +73,18 @@ class Conv2d final : public Layer<Scalar> {
  private:
   /// The convolution by the kernels of the pass.
   Convolution<Scalar>& convolution(const Pass& pass) {
-    const Kernels<Scalar>& kernels = kernels_of<Scalar>(pass.execution);
-    if (kernels_ != &kernels) {
+    if (execution_.changes(pass.execution)) convolution_ = nullptr;
+    if (!convolution_) {
       const bool by_eigen = options_.library == ConvolutionLibrary::kEigen;
-      convolution_ = kernels.convolution(geometry_, {.by_eigen = by_eigen, .winograd = options_.winograd});
-      kernels_ = &kernels;
+      convolution_ = kernels_of<Scalar>(pass.execution)
+                         .convolution(geometry_, {.by_eigen = by_eigen, .winograd = options_.winograd});
     }
     return *convolution_;
   }
 
   Conv2dOptions options_;
   ConvolutionGeometry geometry_;
-  const Kernels<Scalar>* kernels_ = nullptr;  ///< that made `convolution_`
+  ExecutionMark execution_;  ///< whose kernels made `convolution_`
   std::unique_ptr<Convolution<Scalar>> convolution_;
   LayerMemory<Scalar> memory_;
 };

@@ -3,6 +3,7 @@
 // the gradient of the input, on images with channels last.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -21,6 +22,7 @@ struct ConvolutionGeometry {
   std::int64_t input_elements() const { return height * width * inputs; }
   std::int64_t output_positions() const { return output_height * output_width; }
   std::int64_t patch_elements() const { return kernel * kernel * inputs; }
+  auto operator<=>(const ConvolutionGeometry&) const = default;
 };
 
 struct KernelWindow {

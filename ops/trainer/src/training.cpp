@@ -23,17 +23,18 @@ namespace {
 /// Moves the model to where it computes, and the gradients to memory from which collectives need no copies: in host
 /// memory a window, which all ranks of the host have mapped. Collective.
 template <class Scalar>
-Model<Scalar> placed(Model<Scalar> model, Communicator& communicator, ComputeDevice device) {
+Model<Scalar> placed(Model<Scalar> model, Communicator& communicator, const TrainerOptions& options) {
   const auto place = [&] {
     const MemorySpace space = model.execution().space();
     model.place_reducible([&](std::size_t count, DType dtype) { return communicator.allocate(count, dtype, space); });
   };
-  if (device != ComputeDevice::kCuda) {
+  if (options.device != ComputeDevice::kCuda) {
     place();
     return model;
   }
   agree(communicator, [&] {
-    model.move_to(device_execution(communicator));
+    model.move_to(
+        device_execution(communicator, options.deterministic ? AlgorithmChoice::kFixed : AlgorithmChoice::kMeasured));
     place();
   });
   return model;
@@ -63,7 +64,7 @@ Training<Scalar>::Training(Communicator world, Model<Scalar> network, std::share
                            LossPointer<Scalar> wanted_loss, std::vector<MetricPointer<Scalar>> wanted_metrics,
                            const std::vector<std::int64_t>& shards)
     : communicator(std::move(world)),
-      model(placed(std::move(network), communicator, wanted.device)),
+      model(placed(std::move(network), communicator, wanted)),
       training(std::move(training_data)),
       test(std::move(test_data)),
       options(std::move(wanted)),

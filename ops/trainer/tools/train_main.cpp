@@ -107,7 +107,7 @@ int train(const TrainCommand& command, const TrainingData& data, const World& wo
   if (command.top_k > 0) metrics.push_back(top_k_accuracy<Scalar>(command.top_k));
   Trainer<Scalar> trainer(replica, std::move(model), data.training, data.test, std::move(options),
                           cross_entropy_loss<Scalar>(), std::move(metrics));
-  const std::string devices = describe_used_devices(replica, trainer.model().execution().space());
+  const std::string devices = describe_used_devices(replica, trainer.model().execution());
   if (progress) {
     progress->start(describe_start(command, world, replica, trainer, devices));
     if (command.summary) progress->table(trainer.model().describe());

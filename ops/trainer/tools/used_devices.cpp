@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "farandole/internal/communicator_access.h"
 #include "farandole/sdk/device.h"
+#include "kernels/kernels.h"
 
 namespace farandole::trainer {
 namespace {
@@ -30,9 +30,12 @@ void copy(const std::string& text, std::array<char, 64>& to) {
 
 }  // namespace
 
-std::string describe_used_devices(Communicator& replica, MemorySpace space) {
-  if (space.is_host()) return "the CPU";
-  const DeviceInfo& own = device_runtime(internals(replica).settings()).runtime->open(space.ordinal).info();
+std::string describe_used_devices(Communicator& replica, const Execution& execution) {
+  if (execution.space().is_host()) return "the CPU";
+  const DeviceKernels& kernels = *execution.device_kernels();
+  const DeviceInfo& own = kernels.device().info();
+  const std::string convolutions =
+      fmt::format("convolutions by {}", kernels.convolution_library(execution.precision().compute));
   UsedDevice mine{replica.placement().host_index, {}, {}};
   copy(own.identity, mine.identity);
   copy(own.name, mine.name);
@@ -44,10 +47,10 @@ std::string describe_used_devices(Communicator& replica, MemorySpace space) {
   for (const UsedDevice& used : all) {
     if (devices.emplace(used.host, used.identity.data()).second) ++names[used.name.data()];
   }
-  if (devices.size() == 1) return fmt::format("CUDA device {} ({})", own.ordinal, own.name);
+  if (devices.size() == 1) return fmt::format("CUDA device {} ({}), {}", own.ordinal, own.name, convolutions);
   std::vector<std::string> texts;
   for (const auto& [name, count] : names) texts.push_back(count > 1 ? fmt::format("{} {}", count, name) : name);
-  return fmt::format("{} CUDA devices ({})", devices.size(), fmt::join(texts, ", "));
+  return fmt::format("{} CUDA devices ({}), {}", devices.size(), fmt::join(texts, ", "), convolutions);
 }
 
 }  // namespace farandole::trainer

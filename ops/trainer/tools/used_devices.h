@@ -5,12 +5,13 @@
 #include <string>
 
 #include "farandole/collectives/communicator.h"
+#include "farandole/trainer/execution.h"
 
 namespace farandole::trainer {
 
-/// Returns "the CPU", "CUDA device 0 (NVIDIA H100 80GB HBM3)", or "8 CUDA devices (8 NVIDIA H100 80GB HBM3)" for the
-/// devices of all replicas. Collective; blocks.
-/// @param space  where this replica's model lies
-std::string describe_used_devices(Communicator& replica, MemorySpace space);
+/// Returns "the CPU", "CUDA device 0 (NVIDIA H100 80GB HBM3), convolutions by cuDNN 9.19.0", or the like with "8 CUDA
+/// devices (8 NVIDIA H100 80GB HBM3)" for the devices of all replicas. Collective; blocks.
+/// @param execution  of this replica's model
+std::string describe_used_devices(Communicator& replica, const Execution& execution);
 
 }  // namespace farandole::trainer

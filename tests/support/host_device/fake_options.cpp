@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdio>
@@ -65,6 +66,10 @@ constexpr std::array kOptionRows{
     OptionRow{Option::kMismatchHangs, "FAKE_NCCL_MISMATCH_HANGS", 1},
     // 0: ranks do not notice that a peer's process has ended, as if no connection of NCCL broke.
     OptionRow{Option::kNoticesDeath, "FAKE_NCCL_NOTICES_DEATH", 1},
+    OptionRow{Option::kCudnnVersion, "FAKE_CUDNN_VERSION", 91900},
+    OptionRow{Option::kCudnnCudaVersion, "FAKE_CUDNN_CUDA_VERSION", 13000},
+    // Bytes of workspace that some of cuDNN's algorithms need.
+    OptionRow{Option::kCudnnWorkspace, "FAKE_CUDNN_WORKSPACE", std::int64_t{20} << 10},
 };
 // A text, not a number: calls that fail, as in "cuMemAlloc:3:2,ncclAllReduce:1:6" (see fake_device_inject).
 constexpr const char* kInject = "FAKE_DEVICE_INJECT";
@@ -97,7 +102,8 @@ OptionValues::OptionValues() {
   for (const OptionRow& row : kOptionRows) numbers[static_cast<std::size_t>(row.option)] = row.fallback;
   for (char** variable = environ; *variable != nullptr; ++variable) {
     const std::string_view assignment = *variable;
-    if (!assignment.starts_with("FAKE_DEVICE_") && !assignment.starts_with("FAKE_NCCL_")) continue;
+    constexpr std::array<std::string_view, 3> kPrefixes{"FAKE_DEVICE_", "FAKE_NCCL_", "FAKE_CUDNN_"};
+    if (std::ranges::none_of(kPrefixes, [&](auto prefix) { return assignment.starts_with(prefix); })) continue;
     const std::string name(assignment.substr(0, assignment.find('=')));
     if (name != kInject && !set(name.c_str(), std::getenv(name.c_str()))) refuse_option(*variable);
   }

@@ -27,6 +27,9 @@ enum class Option : std::uint8_t {
   kAbortHangs,
   kMismatchHangs,
   kNoticesDeath,
+  kCudnnVersion,
+  kCudnnCudaVersion,
+  kCudnnWorkspace,
 };
 std::int64_t option(Option option);
 /// Sets an option. Returns false if there is no option of this name, or if the value is not a number.

@@ -41,6 +41,10 @@ class Handle {
     kGraph,
     kExecutableGraph,
     kCublas,
+    kCudnn,
+    kCudnnTensor,
+    kCudnnFilters,
+    kCudnnConvolution,
   };
   explicit Handle(Kind kind) : kind_(kind) {}
   Handle(const Handle&) = delete;

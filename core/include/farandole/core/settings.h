@@ -209,6 +209,9 @@ struct DeviceSettings {
   /// File of cuBLAS, with which the trainer computes on devices. Empty: the cuBLAS that the process has loaded, else
   /// libcublas.so.13 or .12 from the loader's path.
   std::string cublas_library;
+  /// File of cuDNN, with which the trainer computes convolutions on devices. Empty: the cuDNN that the process has
+  /// loaded, else libcudnn.so.9 from the loader's path, else none. "off": none.
+  std::string cudnn_library;
 
   /// Bytes per slice. Hierarchical collectives on device memory copy data for other hosts through pinned memory, slice
   /// by slice; a few slices are in flight at a time.

@@ -26,7 +26,8 @@ constexpr PluginKind kPlugin{"farandole_trainer_kernels_v1", "farandole_trainer_
 const DeviceKernelsMaker& load_maker(const Settings& settings) {
   const PluginLibrary plugin = load_plugin(kPluginName, kPlugin, settings);
   const DeviceKernelsHostApi host{.cuda_library = settings.devices.cuda_library.c_str(),
-                                  .cublas_library = settings.devices.cublas_library.c_str()};
+                                  .cublas_library = settings.devices.cublas_library.c_str(),
+                                  .cudnn_library = settings.devices.cudnn_library.c_str()};
   std::string reason;
   const DeviceKernelsMaker* const maker = reinterpret_cast<DeviceKernelsEntry>(plugin.entry)(&host, &reason);
   if (maker != nullptr) return *maker;
@@ -93,7 +94,7 @@ Buffer released_after(Buffer buffer, Device& device, StreamView stream, const st
 
 }  // namespace
 
-Execution device_execution(Communicator& communicator) {
+Execution device_execution(Communicator& communicator, AlgorithmChoice choice) {
   const MemorySpace space = communicator.device();
   const Settings& settings = internals(communicator).settings();
   Device& device = device_runtime(settings).runtime->open(space.ordinal);
@@ -103,7 +104,7 @@ Execution device_execution(Communicator& communicator) {
   TensorMemory memory{space, [&communicator, &device, stream, log](std::size_t count, DType dtype) {
                         return released_after(communicator.allocate(count, dtype, stream.space), device, stream, log);
                       }};
-  std::unique_ptr<DeviceKernels> kernels = maker.make(device, stream);
+  std::unique_ptr<DeviceKernels> kernels = maker.make(device, stream, choice);
   const auto give_back = [&device, stream](const DeviceKernels* made) {
     delete made;  // waits for the stream
     unused_streams().give(device, stream);

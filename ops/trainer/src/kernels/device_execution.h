@@ -4,13 +4,14 @@
 
 #include "farandole/collectives/communicator.h"
 #include "farandole/trainer/execution.h"
+#include "kernels/kernels.h"
 
 namespace farandole::trainer {
 
 /// Returns an execution on the device of this rank (Communicator::device), with a stream of its own and the kernels of
 /// the built-in layers. @param communicator  outlives the execution
 /// @throws InvalidArgument  there is no device; says why   @throws Unsupported  the trainer cannot compute on it: the
-/// plug-in or cuBLAS is missing, with a remedy   @throws DeviceError
-FARANDOLE_API Execution device_execution(Communicator& communicator);
+/// plug-in or cuBLAS is missing, or a setting names a cuDNN that cannot be used; with a remedy   @throws DeviceError
+FARANDOLE_API Execution device_execution(Communicator& communicator, AlgorithmChoice choice = AlgorithmChoice::kFixed);
 
 }  // namespace farandole::trainer

@@ -15,7 +15,7 @@ class DeviceKernelsMaker {
  public:
   virtual ~DeviceKernelsMaker() = default;
   /// Loads the kernels on a device. May block in the driver. @param device  outlives the kernels   @throws DeviceError
-  virtual std::unique_ptr<DeviceKernels> make(Device& device, StreamView stream) const = 0;
+  virtual std::unique_ptr<DeviceKernels> make(Device& device, StreamView stream, AlgorithmChoice choice) const = 0;
 };
 
 /// Passed to the plug-in by the trainer. Paths of libraries: empty for the usual search.
@@ -23,6 +23,7 @@ struct DeviceKernelsHostApi {
   std::uint32_t size_bytes = sizeof(DeviceKernelsHostApi);
   const char* cuda_library = "";
   const char* cublas_library = "";
+  const char* cudnn_library = "";  ///< "off": none
 };
 /// Type of `farandole_trainer_kernels_v1`, the only function that the plug-in exports, beside the text
 /// `farandole_trainer_kernels_build_id`. Never throws. Returns null and sets `reason` if the vendor's libraries cannot

@@ -101,8 +101,8 @@ struct Clipping {
 
 /// Computations on values in one memory: the host's, or a device's. All addresses lie there, matrices are stored row by
 /// row, and a count may be 0. Functions on a device enqueue work in the stream of its execution, and return before it
-/// is done. Results depend on the arguments only, never on the number of threads. Those of host memory are thread-safe
-/// if the memory is; those of a device are used by one thread at a time.
+/// is done. Results depend on the arguments only, never on the number of threads; AlgorithmChoice has an exception.
+/// Those of host memory are thread-safe if the memory is; those of a device are used by one thread at a time.
 template <class Scalar>
 class Kernels {
  public:
@@ -190,6 +190,14 @@ class Kernels {
 template <class Scalar>
 FARANDOLE_API const Kernels<Scalar>& host_kernels();
 
+/// How the kernels of a device choose among a library's algorithms for the same result.
+enum class AlgorithmChoice : std::uint8_t {
+  kFixed,  ///< by the sizes, the device and the version of the library, so equal ranks choose alike
+  /// The fastest in a measurement at the first use of each shape. Ranks and runs may choose differently, and their
+  /// results differ in the last digits then; results of one execution are still the same each time.
+  kMeasured,
+};
+
 /// The kernels of a device, enqueued in a stream. An Execution on a device has one.
 class DeviceKernels {
  public:
@@ -197,6 +205,8 @@ class DeviceKernels {
   virtual const Kernels<float>& f32() const = 0;
   virtual const Kernels<double>& f64() const = 0;
   virtual Device& device() const = 0;  ///< for copies and events
+  /// The library that computes convolutions of this type: "cuDNN 9.19.0", or "cuBLAS" with the reason.
+  virtual std::string convolution_library(DType dtype) const = 0;
 };
 
 /// Tells when a pass has another execution than the pass before, whose tensors must be dropped: their memory belongs to
