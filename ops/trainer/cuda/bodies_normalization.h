@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bodies of normalisations.
+// Bodies of normalisations. Sums over rows have partial sums: partial sum p adds the rows p, p + partials, …
 #pragma once
 
 #include <cmath>
@@ -11,33 +11,42 @@
 
 namespace farandole::trainer::cuda {
 
-// Batch normalisation. Rows are dealt out to partial sums: partial sum p adds the rows p, p + partials, …
+struct Moments {
+  double first = 0, second = 0;
+};
 
-/// Operands: partial sums {partials, 2, channels}, x, and for gradients dy, means and inverse deviations, else null.
-/// Sizes: partials * channels, rows, channels, partials.
+/// Sets operand 0, partial sums {partials, 2, channels}. Sizes: partials * channels, rows, partials.
+/// @param add  add(row, channel, moments) adds an element
+template <class AddElement>
+FARANDOLE_HOST_DEVICE inline void sum_moments(const Arguments& a, Share share, std::int64_t channels,
+                                              const AddElement& add) {
+  for (std::int64_t i = share.first; i < a.sizes[0]; i += share.stride) {
+    Moments moments;
+    for (std::int64_t row = i / channels; row < a.sizes[1]; row += a.sizes[2]) add(row, i % channels, moments);
+    double* sums = output<double>(a, 0) + i / channels * 2 * channels + i % channels;
+    sums[0] = moments.first;
+    sums[channels] = moments.second;
+  }
+}
+
+/// Operands: partial sums, x, and for gradients dy, means and inverse deviations, else null. Sizes: as sum_moments,
+/// then channels.
 template <class T>
 struct ChannelMoments {
   FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
-    const std::int64_t rows = a.sizes[1], channels = a.sizes[2], partials = a.sizes[3];
+    const std::int64_t channels = a.sizes[3];
     const T *x = input<T>(a, 1), *dy = input<T>(a, 2), *mean = input<T>(a, 3), *inverse = input<T>(a, 4);
-    for (std::int64_t i = share.first; i < a.sizes[0]; i += share.stride) {
-      const std::int64_t c = i % channels;
-      double first = 0, second = 0;
-      for (std::int64_t row = i / channels; row < rows; row += partials) {
-        const T value = x[row * channels + c];
-        if (dy == nullptr) {
-          first += static_cast<double>(value);
-          second += static_cast<double>(value) * static_cast<double>(value);
-        } else {
-          const auto slope = static_cast<double>(dy[row * channels + c]);
-          first += slope;
-          second += slope * static_cast<double>((value - mean[c]) * inverse[c]);
-        }
+    sum_moments(a, share, channels, [=](std::int64_t row, std::int64_t c, Moments& moments) {
+      const T value = x[row * channels + c];
+      if (dy == nullptr) {
+        moments.first += static_cast<double>(value);
+        moments.second += static_cast<double>(value) * static_cast<double>(value);
+      } else {
+        const auto slope = static_cast<double>(dy[row * channels + c]);
+        moments.first += slope;
+        moments.second += slope * static_cast<double>((value - mean[c]) * inverse[c]);
       }
-      double* sums = output<double>(a, 0) + i / channels * 2 * channels + c;
-      sums[0] = first;
-      sums[channels] = second;
-    }
+    });
   }
 };
 
@@ -178,26 +187,19 @@ struct NormalizeSets {
   }
 };
 
-/// Operands: partial sums {partials, 2, channels} of dy and of dy * x', x, dy, means, inverse deviations. Sizes:
-/// partials * channels, rows of all channels, partials, the members of NormalizationSets.
+/// Operands: partial sums of dy and of dy * x', x, dy, means, inverse deviations. Sizes: as sum_moments, with rows of
+/// all channels, then the members of NormalizationSets.
 template <class T>
 struct SetMoments {
   FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
     const NormalizationSets sets = sets_of(a, 3);
-    const std::int64_t channels = sets.channels;
-    for (std::int64_t i = share.first; i < a.sizes[0]; i += share.stride) {
-      const std::int64_t c = i % channels;
-      double first = 0, second = 0;
-      for (std::int64_t row = i / channels; row < a.sizes[1]; row += a.sizes[2]) {
-        const std::int64_t element = row * channels + c, set = sets.set_of(element);
-        const auto slope = static_cast<double>(input<T>(a, 2)[element]);
-        first += slope;
-        second += slope * static_cast<double>((input<T>(a, 1)[element] - input<T>(a, 3)[set]) * input<T>(a, 4)[set]);
-      }
-      double* sums = output<double>(a, 0) + i / channels * 2 * channels + c;
-      sums[0] = first;
-      sums[channels] = second;
-    }
+    const T *x = input<T>(a, 1), *dy = input<T>(a, 2), *mean = input<T>(a, 3), *inverse = input<T>(a, 4);
+    sum_moments(a, share, sets.channels, [=](std::int64_t row, std::int64_t c, Moments& moments) {
+      const std::int64_t element = row * sets.channels + c, set = sets.set_of(element);
+      const auto slope = static_cast<double>(dy[element]);
+      moments.first += slope;
+      moments.second += slope * static_cast<double>((x[element] - mean[set]) * inverse[set]);
+    });
   }
 };
 

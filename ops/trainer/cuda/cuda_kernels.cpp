@@ -8,13 +8,11 @@
 #include "device_convolution.h"
 #include "device_normalization.h"
 #include "device_sequence.h"
+#include "device_sums.h"
 #include "products.h"
 
 namespace farandole::trainer::cuda {
 namespace {
-
-/// Partial sums of the two stages of a sum before its last.
-constexpr std::int64_t kManyPartials = 16384, kFewPartials = 128;
 
 template <class Scalar>
 class CudaKernels final : public Kernels<Scalar> {
@@ -119,7 +117,7 @@ class CudaKernels final : public Kernels<Scalar> {
         {writes(losses, rows.rows), reads(rows.logits, elements), reads(rows.labels, rows.rows),
          writes(gradient, elements), reads(terms.sample_weights, rows.rows / terms.rows_per_sample)},
         {rows.rows, rows.classes, terms.rows_per_sample}, {scale, terms.smoothing});
-    sum_doubles(workspace, rows.rows, losses, sum);
+    sum_doubles<Scalar>(launcher_, workspace, rows.rows, losses, sum);
   }
   void count_right(Workspace& workspace, const LabelledRows<Scalar>& rows, std::int64_t k,
                    double* sums) const override {
@@ -128,7 +126,7 @@ class CudaKernels final : public Kernels<Scalar> {
     run(Kernel::kRightLabels, rows.rows,
         {writes(right, rows.rows), reads(rows.logits, rows.rows * rows.classes), reads(rows.labels, rows.rows)},
         {rows.rows, rows.classes, k});
-    sum_doubles(workspace, rows.rows, right, sums);
+    sum_doubles<Scalar>(launcher_, workspace, rows.rows, right, sums);
     run(Kernel::kAddNumber, 1, {writes(sums + 1, 1)}, {}, {static_cast<double>(rows.rows)});
   }
 
@@ -151,10 +149,11 @@ class CudaKernels final : public Kernels<Scalar> {
   }
   void add_squares(Workspace& workspace, std::int64_t count, const Scalar* values, double* sum) const override {
     Workspace::Scope scope(workspace);
-    const std::int64_t partials = std::min(count, kManyPartials);
+    constexpr std::int64_t kPartials = 16384;
+    const std::int64_t partials = std::min(count, kPartials);
     double* const squares = scope.take<double>(static_cast<std::size_t>(partials)).data();
     run(Kernel::kSumSquares, partials, {writes(squares, partials), reads(values, count)}, {partials, count});
-    sum_doubles(workspace, partials, squares, sum);
+    sum_doubles<Scalar>(launcher_, workspace, partials, squares, sum);
   }
   void set_gradient_scale(double factor, const Clipping& clip, double* scale) const override {
     run(Kernel::kSetGradientScale, 1, {writes(scale, 1), reads(clip.limit > 0 ? clip.squares : nullptr, 1)}, {},
@@ -167,15 +166,6 @@ class CudaKernels final : public Kernels<Scalar> {
   void run(Kernel kernel, std::int64_t threads, std::initializer_list<farandole::cuda::Operand> operands,
            std::initializer_list<std::int64_t> sizes, std::initializer_list<double> numbers = {}) const {
     launcher_.launch<Scalar>(kernel, threads, operands, sizes, numbers);
-  }
-
-  /// Adds `count` values to `*sum`, in an order that depends on `count` only.
-  void sum_doubles(Workspace& workspace, std::int64_t count, const double* values, double* sum) const {
-    Workspace::Scope scope(workspace);
-    const std::int64_t partials = std::min(count, kFewPartials);
-    double* const partial = scope.take<double>(static_cast<std::size_t>(partials)).data();
-    run(Kernel::kSumDoubles, partials, {writes(partial, partials), reads(values, count)}, {partials, count, 0});
-    run(Kernel::kSumDoubles, 1, {writes(sum, 1), reads(partial, partials)}, {1, partials, 1});
   }
 
   /// At least `count` ones, in memory of the device.

@@ -2,11 +2,11 @@
 // The computations of transformers on a device.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <initializer_list>
 
 #include "cublas.h"
+#include "device_sums.h"
 #include "kernels/sequence.h"
 #include "launcher.h"
 #include "products.h"
@@ -33,10 +33,8 @@ class DeviceSequence final : public SequenceKernels<Scalar> {
   }
   void set_gradients(Workspace& workspace, const SetNormalization& n, const Scalar* x, const Scalar* dy,
                      const SetStatistics<Scalar>& s, Scalar* scale_gradient, Scalar* shift_gradient) const override {
-    constexpr std::int64_t kThreads = 65536, kMostPartials = 1024;
     const std::int64_t channels = n.sets.channels, columns = 2 * channels, rows = n.elements() / channels;
-    const std::int64_t partials =
-        std::clamp<std::int64_t>(kThreads / channels, 1, std::clamp<std::int64_t>(rows, 1, kMostPartials));
+    const std::int64_t partials = partials_of(rows, channels);
     Workspace::Scope scope(workspace);
     double* const sums = scope.take<double>(static_cast<std::size_t>((partials + 1) * columns)).data();
     double* const partial = sums + columns;
