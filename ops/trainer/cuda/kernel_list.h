@@ -34,6 +34,7 @@
   X(set_moments, SetMoments)                              \
   X(propagate_sets, PropagateSets)                        \
   X(look_up, LookUp)                                      \
+  X(merge_runs, MergeRuns)                                \
   X(look_up_backward, LookUpBackward)                     \
   X(add_row, AddRow)                                      \
   X(softmax, Softmax)                                     \

@@ -57,7 +57,8 @@ class Embedding final : public Layer<Scalar> {
   void backward(const Pass& pass, const Tensor<Scalar>& input, const Tensor<Scalar>&,
                 const Tensor<Scalar>& output_gradient, Tensor<Scalar>* input_gradient) override {
     const Kernels<Scalar>& kernels = kernels_of<Scalar>(pass.execution);
-    kernels.sequence().look_up_backward(rows_of(input), output_gradient.data(), memory_.gradients[0].data());
+    kernels.sequence().look_up_backward(pass.execution.workspace(), rows_of(input), output_gradient.data(),
+                                        memory_.gradients[0].data());
     // An index is a constant.
     if (input_gradient != nullptr) kernels.clear(input_gradient->size(), input_gradient->data());
   }
