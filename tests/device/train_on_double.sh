@@ -25,10 +25,12 @@ assert len(one) == len(other) > 0, (one, other)
 assert all(abs(a - b) <= 1e-4 * abs(a) for a, b in zip(one, other)), (one, other)' "$1" "$2"
 }
 
-for model in mlp cnn_bn gpt; do
+for model in mlp cnn_bn gpt resnet18; do
   case $model in
     mlp) more=(--samples 192) ;;
     cnn_bn) more=(--data images --image-size 8 --samples 64) ;;
+    # On images above 64x64 the first pooling is padded. The double takes seconds for each sample.
+    resnet18) more=(--data images --image-size 72 --samples 4) ;;
     gpt) more=(--data text --samples 64 --text-length 8 --units 8 --heads 2 --blocks 1) ;;
   esac
   "$train" --model $model "${options[@]}" "${more[@]}" --replicas 2 --json "$out/cpu.json" >"$out/cpu.txt" || fail "$model, CPU"
@@ -58,7 +60,6 @@ refuses() {
 refuses 'FARANDOLE_CUDA=off' env FARANDOLE_CUDA=off "$train" --model mlp "${options[@]}" --device cuda
 refuses 'FARANDOLE_CUBLAS_LIBRARY' env FARANDOLE_CUBLAS_LIBRARY=/no/file "$train" --model mlp "${options[@]}" --device cuda
 refuses 'is no cuBLAS of CUDA 12' env FARANDOLE_CUBLAS_LIBRARY="$FARANDOLE_CUDA_LIBRARY" "$train" --model mlp "${options[@]}" --device cuda
-refuses 'padding' "$train" --model resnet18 --data images --image-size 80 --synthetic --samples 64 --device cuda
 refuses 'has no memory for' env FAKE_DEVICE_MEMORY=8M "$train" --model mlp "${options[@]}" --device cuda
 refuses "choose\|'gpu'" "$train" --model mlp "${options[@]}" --device gpu
 echo 'all is well'

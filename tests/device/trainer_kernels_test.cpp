@@ -211,8 +211,92 @@ TYPED_TEST(DeviceKernelsTest, ComputePooling) {
           .with(random_values<T>(outputs, 2))
           .with(random_values<T>(inputs, 3))
           .expect_equal(TestFixture::kError, [&](const Kernels<T>& kernels, Workspace&, const Vectors<T>& v) {
-            kernels.pool(pooling, windows, kSamples, v[0], v[1]);
-            kernels.pool_backward(pooling, windows, kSamples, v[0], v[1], v[2], v[3]);
+            kernels.images().pool(pooling, windows, kSamples, v[0], v[1]);
+            kernels.images().pool_backward(pooling, windows, kSamples, v[0], v[1], v[2], v[3]);
+          });
+    }
+  });
+}
+
+TYPED_TEST(DeviceKernelsTest, PoolOverlappingWindows) {
+  using T = TypeParam;
+  on_each_device([](Communicator& ranks) {
+    struct Case {
+      std::int64_t size, stride, padding;
+    };
+    for (const auto [size, stride, padding] : {Case{3, 2, 1}, Case{3, 1, 0}, Case{2, 3, 1}, Case{4, 1, 3}}) {
+      constexpr std::int64_t kSamples = 4, kHeight = 5, kWidth = 7, kChannels = 3;
+      const StridedWindows windows{size,
+                                   stride,
+                                   padding,
+                                   kHeight,
+                                   kWidth,
+                                   kChannels,
+                                   (kHeight + 2 * padding - size) / stride + 1,
+                                   (kWidth + 2 * padding - size) / stride + 1};
+      const std::int64_t inputs = kSamples * windows.image_elements(), outputs = windows.count(kSamples) * kChannels;
+      Comparison<T>(ranks)
+          .with(random_values<T>(inputs, 1))
+          .with(std::vector<T>(static_cast<std::size_t>(outputs)))
+          .with(random_values<T>(outputs, 2))
+          .with(random_values<T>(inputs, 3))
+          .with(std::vector<std::int32_t>(static_cast<std::size_t>(outputs)))
+          .with(random_values<T>(inputs, 4))
+          .expect_equal(TestFixture::kError, [&](const Kernels<T>& all, Workspace&, const Vectors<T>& v) {
+            const ImageKernels<T>& kernels = all.images();
+            auto* const places = v.template as<std::int32_t>(4);
+            kernels.max_pool(windows, kSamples, v[0], v[1], places);
+            kernels.max_pool_backward(windows, kSamples, places, v[2], v[3]);
+            kernels.average_pool(windows, kSamples, v[0], v[1]);
+            kernels.average_pool_backward(windows, kSamples, v[1], v[5]);
+          });
+    }
+  });
+}
+
+TYPED_TEST(DeviceKernelsTest, ConvolveEachChannel) {
+  using T = TypeParam;
+  on_each_device([](Communicator& ranks) {
+    struct Case {
+      std::int64_t kernel, stride, padding;
+    };
+    for (const auto [kernel, stride, padding] : {Case{3, 1, 1}, Case{3, 2, 0}, Case{1, 2, 0}, Case{2, 1, 2}}) {
+      ConvolutionGeometry g = convolution_geometry("depthwise_conv2d", {6, 7, 5}, {kernel, stride, padding});
+      g.channels = g.inputs;
+      constexpr std::int64_t kSamples = 40;  // a partial sum has several pixels
+      const std::int64_t inputs = kSamples * g.input_elements();
+      const std::int64_t outputs = kSamples * g.output_positions() * g.channels;
+      Comparison<T>(ranks)
+          .with(random_values<T>(inputs, 1))
+          .with(random_values<T>(g.patch_elements(), 2))
+          .with(random_values<T>(g.channels, 3))
+          .with(random_values<T>(outputs, 4))
+          .with(random_values<T>(inputs, 5))
+          .with(random_values<T>(g.patch_elements(), 6))
+          .expect_equal(TestFixture::kError, [&](const Kernels<T>& all, Workspace& workspace, const Vectors<T>& v) {
+            const ImageKernels<T>& kernels = all.images();
+            kernels.depthwise(g, kSamples, v[0], v[1], v[2], v[3]);
+            kernels.depthwise_weights(workspace, g, kSamples, v[0], v[3], v[5]);
+            kernels.depthwise_backward(g, kSamples, v[3], v[1], v[4]);
+          });
+    }
+  });
+}
+
+TYPED_TEST(DeviceKernelsTest, Upsample) {
+  using T = TypeParam;
+  on_each_device([](Communicator& ranks) {
+    for (const std::int64_t factor : {1, 3}) {
+      const Upsampling sizes{factor, 3, 4, 5};
+      constexpr std::int64_t kSamples = 2;
+      Comparison<T>(ranks)
+          .with(random_values<T>(sizes.input_elements(kSamples), 1))
+          .with(random_values<T>(sizes.output_elements(kSamples), 2))
+          .with(random_values<T>(sizes.output_elements(kSamples), 3))
+          .with(random_values<T>(sizes.input_elements(kSamples), 4))
+          .expect_equal(TestFixture::kError, [&](const Kernels<T>& kernels, Workspace&, const Vectors<T>& v) {
+            kernels.images().upsample(sizes, kSamples, v[0], v[1]);
+            kernels.images().upsample_backward(sizes, kSamples, v[2], v[3]);
           });
     }
   });
@@ -261,8 +345,8 @@ TYPED_TEST(DeviceKernelsTest, AveragePositions) {
         .with(random_values<T>(15, 2))
         .with(random_values<T>(90, 3))
         .expect_equal(TestFixture::kError, [&](const Kernels<T>& kernels, Workspace&, const Vectors<T>& v) {
-          kernels.average_positions(sizes, v[0], v[1]);
-          kernels.average_positions_backward(sizes, v[1], v[2]);
+          kernels.images().average_positions(sizes, v[0], v[1]);
+          kernels.images().average_positions_backward(sizes, v[1], v[2]);
         });
   });
 }

@@ -46,14 +46,29 @@ struct AddNumber {
   }
 };
 
-/// Operands: sums, partial sums {partials, columns}. Sizes: columns, partials. Adds the partial sums of each column.
+/// The sum of a column of partial sums: operand 1, {partials, columns}. Sizes: columns, partials.
+FARANDOLE_HOST_DEVICE inline double sum_of_partials(const Arguments& a, std::int64_t column) {
+  double sum = 0;
+  for (std::int64_t p = 0; p < a.sizes[1]; ++p) sum += input<double>(a, 1)[p * a.sizes[0] + column];
+  return sum;
+}
+
+/// Operands: sums, partial sums. Sizes: as sum_of_partials. Adds the partial sums of each column.
 template <class T>
 struct AddPartials {
   FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
     for (std::int64_t column = share.first; column < a.sizes[0]; column += share.stride) {
-      double sum = 0;
-      for (std::int64_t p = 0; p < a.sizes[1]; ++p) sum += input<double>(a, 1)[p * a.sizes[0] + column];
-      output<double>(a, 0)[column] += sum;
+      output<double>(a, 0)[column] += sum_of_partials(a, column);
+    }
+  }
+};
+
+/// As AddPartials, but sets the result, which has type T.
+template <class T>
+struct StorePartials {
+  FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
+    for (std::int64_t column = share.first; column < a.sizes[0]; column += share.stride) {
+      output<T>(a, 0)[column] = static_cast<T>(sum_of_partials(a, column));
     }
   }
 };

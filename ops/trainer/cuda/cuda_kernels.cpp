@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "device_convolution.h"
+#include "device_images.h"
 #include "device_normalization.h"
 #include "device_sequence.h"
 #include "device_sums.h"
@@ -18,7 +19,11 @@ template <class Scalar>
 class CudaKernels final : public Kernels<Scalar> {
  public:
   CudaKernels(const Launcher& launcher, const Cublas& cublas)
-      : launcher_(launcher), cublas_(cublas), normalization_(launcher), sequence_(launcher, cublas) {}
+      : launcher_(launcher),
+        cublas_(cublas),
+        images_(launcher),
+        normalization_(launcher),
+        sequence_(launcher, cublas) {}
 
   void clear(std::int64_t count, Scalar* values) const override {
     if (count > 0) device().fill_zero(values, bytes_of(count), launcher_.stream());
@@ -76,31 +81,8 @@ class CudaKernels final : public Kernels<Scalar> {
                                                    const ConvolutionChoice& /*choice*/) const override {
     return std::make_unique<DeviceConvolution<Scalar>>(geometry, *this, launcher_);
   }
-  void pool(Pooling pooling, const PoolingWindows& w, std::int64_t samples, const Scalar* x, Scalar* y) const override {
-    const std::int64_t count = w.count(samples) * w.channels;
-    run(Kernel::kPool, count, {writes(y, count), reads(x, w.input_elements(samples))},
-        {count, w.size, w.height, w.width, w.channels, w.output_height, w.output_width,
-         static_cast<std::int64_t>(pooling)});
-  }
-  void pool_backward(Pooling pooling, const PoolingWindows& w, std::int64_t samples, const Scalar* x, const Scalar* y,
-                     const Scalar* dy, Scalar* dx) const override {
-    const std::int64_t count = w.count(samples) * w.channels, pixels = w.input_elements(samples);
-    if (!w.covers_input()) clear(pixels, dx);
-    run(Kernel::kPoolBackward, count, {writes(dx, pixels), reads(x, pixels), reads(y, count), reads(dy, count)},
-        {count, w.size, w.height, w.width, w.channels, w.output_height, w.output_width,
-         static_cast<std::int64_t>(pooling)});
-  }
 
-  void average_positions(const PositionSizes& sizes, const Scalar* x, Scalar* y) const override {
-    const std::int64_t count = sizes.samples * sizes.channels;
-    run(Kernel::kAveragePositions, count, {writes(y, count), reads(x, count * sizes.positions)},
-        {count, sizes.positions, sizes.channels});
-  }
-  void average_positions_backward(const PositionSizes& sizes, const Scalar* dy, Scalar* dx) const override {
-    const std::int64_t count = sizes.samples * sizes.channels, elements = count * sizes.positions;
-    run(Kernel::kAveragePositionsBackward, elements, {writes(dx, elements), reads(dy, count)},
-        {elements, sizes.positions, sizes.channels});
-  }
+  const ImageKernels<Scalar>& images() const override { return images_; }
   const NormalizationKernels<Scalar>& normalization() const override { return normalization_; }
   const SequenceKernels<Scalar>& sequence() const override { return sequence_; }
 
@@ -189,6 +171,7 @@ class CudaKernels final : public Kernels<Scalar> {
  private:
   const Launcher& launcher_;
   const Cublas& cublas_;
+  const DeviceImages<Scalar> images_;
   const DeviceNormalization<Scalar> normalization_;
   const DeviceSequence<Scalar> sequence_;
   mutable std::int64_t ones_ = 0;

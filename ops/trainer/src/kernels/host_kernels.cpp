@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <type_traits>
-#include <vector>
 
 #include "farandole/core/error.h"
 #include "farandole/trainer/optimizer.h"
 #include "kernels/host_activations.h"
+#include "kernels/host_images.h"
 #include "kernels/host_losses.h"
 #include "kernels/host_normalization.h"
-#include "kernels/host_pooling.h"
 #include "kernels/host_sequence.h"
 #include "kernels/host_updates.h"
 #include "kernels/host_vectors.h"
@@ -69,26 +68,8 @@ class HostKernels final : public Kernels<Scalar> {
     }
     return eigen_convolution<Scalar>(geometry);
   }
-  void pool(Pooling pooling, const PoolingWindows& windows, std::int64_t samples, const Scalar* x,
-            Scalar* y) const override {
-    pooling == Pooling::kMaximum ? host_max_pool(windows, windows.count(samples), x, y)
-                                 : host_average_pool(windows, windows.count(samples), x, y);
-  }
-  void pool_backward(Pooling pooling, const PoolingWindows& windows, std::int64_t samples, const Scalar* x,
-                     const Scalar* y, const Scalar* dy, Scalar* dx) const override {
-    if (!windows.covers_input()) clear(windows.input_elements(samples), dx);
-    const std::int64_t count = windows.count(samples);
-    if (pooling == Pooling::kAverage) return host_average_pool_backward(windows, count, dy, dx);
-    std::vector<Scalar> unassigned(static_cast<std::size_t>(windows.channels));
-    host_max_pool_backward(windows, count, x, y, dy, dx, unassigned.data());
-  }
 
-  void average_positions(const PositionSizes& sizes, const Scalar* x, Scalar* y) const override {
-    host_average_positions(sizes, x, y);
-  }
-  void average_positions_backward(const PositionSizes& sizes, const Scalar* dy, Scalar* dx) const override {
-    host_average_positions_backward(sizes, dy, dx);
-  }
+  const ImageKernels<Scalar>& images() const override { return images_; }
   const NormalizationKernels<Scalar>& normalization() const override { return normalization_; }
   const SequenceKernels<Scalar>& sequence() const override { return sequence_; }
 
@@ -126,6 +107,7 @@ class HostKernels final : public Kernels<Scalar> {
   }
 
  private:
+  const HostImages<Scalar> images_{};
   const HostNormalization<Scalar> normalization_{};
   const HostSequence<Scalar> sequence_{};
 };

@@ -20,8 +20,8 @@
 #include "farandole/trainer/execution.h"
 #include "kernels/activation.h"
 #include "kernels/factor.h"
+#include "kernels/images.h"
 #include "kernels/normalization.h"
-#include "kernels/pooling_windows.h"
 #include "kernels/sequence.h"
 
 namespace farandole {
@@ -33,11 +33,6 @@ namespace farandole::trainer {
 /// A matrix's columns [first, first + count), in memory of `width` columns.
 struct Columns {
   std::int64_t first = 0, count = 0, width = 0;
-};
-
-/// Sizes of a batch of samples with positions, such as pixels.
-struct PositionSizes {
-  std::int64_t samples = 0, positions = 0, channels = 0;
 };
 
 /// The random factors of a dropout: 0 with probability `rate`, else 1 / (1 - rate).
@@ -125,22 +120,13 @@ class Kernels {
   virtual void copy_columns(std::int64_t rows, const Scalar* values, const Columns& from, Scalar* result,
                             const Columns& to) const = 0;
 
-  // Images, with channels last.
-
+  /// A convolution of images, with channels last.
   virtual std::unique_ptr<Convolution<Scalar>> convolution(const ConvolutionGeometry& geometry,
                                                            const ConvolutionChoice& choice) const = 0;
-  virtual void pool(Pooling pooling, const PoolingWindows& windows, std::int64_t samples, const Scalar* x,
-                    Scalar* y) const = 0;
-  /// Overwrites `dx`, the gradient of all elements of `x`. A maximum's gradient goes to the first maximum in row order.
-  virtual void pool_backward(Pooling pooling, const PoolingWindows& windows, std::int64_t samples, const Scalar* x,
-                             const Scalar* y, const Scalar* dy, Scalar* dx) const = 0;
 
-  /// The means over the positions of each sample, by channel: x is {samples, positions, channels}.
-  virtual void average_positions(const PositionSizes& sizes, const Scalar* x, Scalar* y) const = 0;
-  virtual void average_positions_backward(const PositionSizes& sizes, const Scalar* dy, Scalar* dx) const = 0;
+  // Families of their own.
 
-  // Families of their own: batch normalisation, and transformers.
-
+  virtual const ImageKernels<Scalar>& images() const = 0;
   virtual const NormalizationKernels<Scalar>& normalization() const = 0;
   virtual const SequenceKernels<Scalar>& sequence() const = 0;
 
