@@ -478,6 +478,99 @@ TYPED_TEST(DeviceKernelsTest, AddTheGradientsOfAnEmbedding) {
   });
 }
 
+TYPED_TEST(DeviceKernelsTest, ComputeCrossEntropies) {
+  using T = TypeParam;
+  on_each_device([](Communicator& ranks) {
+    constexpr std::int64_t kRows = 300, kClasses = 7, kRowsPerSample = 3;
+    std::vector<std::int32_t> labels(kRows);
+    for (std::size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<std::int32_t>(i * i % kClasses);
+    std::vector<float> weights(kRows);
+    for (std::size_t i = 0; i < weights.size(); ++i) weights[i] = 0.25F * static_cast<float>(i % 5);
+    std::vector<T> probabilities = random_values<T>(kRows * kClasses, 2);
+    for (T& value : probabilities) value = std::abs(value);
+    const std::vector<double> some{1, 0, 2, 0.5, 3, 1.5, 1}, others{2, 2, 1, 0, 1, 1, 4};
+    for (const double smoothing : {0.0, 0.1}) {
+      Comparison<T>(ranks)
+          .with(random_values<T>(kRows * kClasses, 1))
+          .with(labels)
+          .with(probabilities)
+          .with(weights)
+          .with(std::vector<T>(kRows * kClasses))
+          .with(std::vector<T>(kRows * kClasses))
+          .with(std::vector<double>(4))
+          .with(std::vector<T>(kRows * kClasses))
+          .with(std::vector<T>(kRows * kClasses))
+          .expect_equal(TestFixture::kError, [&](const Kernels<T>& all, Workspace& workspace, const Vectors<T>& v) {
+            const LossKernels<T>& kernels = all.losses();
+            const LabelledRows<T> labelled{v[0], v.template as<std::int32_t>(1), kRows, kClasses};
+            const RowsWithProbabilities<T> soft{v[0], v[2], kRows, kClasses};
+            const auto* const of_samples = v.template as<float>(3);
+            auto* const sums = v.template as<double>(6);
+            kernels.cross_entropy(workspace, labelled, {kRowsPerSample, smoothing, nullptr, of_samples}, 0.5, v[4],
+                                  sums);
+            kernels.soft_cross_entropy(workspace, soft, {1, smoothing, nullptr, of_samples}, 0.5, v[5], sums + 1);
+            for (const auto& of_classes : {some, others, some}) {
+              const CrossEntropyTerms terms{1, smoothing, of_classes.data()};
+              kernels.cross_entropy(workspace, labelled, terms, 0.5, v[7], sums + 2);
+              kernels.soft_cross_entropy(workspace, soft, terms, 0.5, v[8], sums + 3);
+            }
+          });
+    }
+  });
+}
+
+TYPED_TEST(DeviceKernelsTest, ComputeLossesOfTargets) {
+  using T = TypeParam;
+  on_each_device([](Communicator& ranks) {
+    constexpr std::int64_t kSamples = 90, kWidth = 7, kCount = kSamples * kWidth;
+    std::vector<float> weights(kSamples);
+    for (std::size_t i = 0; i < weights.size(); ++i) weights[i] = 0.25F * static_cast<float>(i % 5);
+    for (int kind = 0; kind <= static_cast<int>(TargetLossKind::kBinaryCrossEntropy); ++kind) {
+      const TargetRule rule{static_cast<TargetLossKind>(kind), 0.5};
+      Comparison<T>(ranks)
+          .with(random_values<T>(kCount, 1))
+          .with(random_values<T>(kCount, 2))
+          .with(weights)
+          .with(random_values<T>(kCount, 3))
+          .with(std::vector<double>(4))
+          .expect_equal(TestFixture::kError, [&](const Kernels<T>& all, Workspace& workspace, const Vectors<T>& v) {
+            const LossKernels<T>& kernels = all.losses();
+            const OutputsWithTargets<T> values{v[0], v[1], kSamples, kWidth};
+            auto* const sums = v.template as<double>(4);
+            kernels.target_loss(workspace, rule, values, v.template as<float>(2), 0.5, v[3], sums);
+            kernels.target_loss(workspace, rule, values, nullptr, 0.5, nullptr, sums + 1);
+            kernels.add_errors(workspace, rule, values, sums + 2);
+            all.add_scaled(0.5, sums, sums + 1);
+          });
+    }
+  });
+}
+
+TYPED_TEST(DeviceKernelsTest, CountForMetrics) {
+  using T = TypeParam;
+  on_each_device([](Communicator& ranks) {
+    constexpr std::int64_t kRows = 500, kClasses = 5;
+    std::vector<std::int32_t> labels(kRows);
+    for (std::size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<std::int32_t>(i * i % kClasses);
+    std::vector<T> logits = random_values<T>(kRows * kClasses, 2);
+    for (std::size_t i = 0; i < logits.size(); i += 7) logits[i] = std::numeric_limits<T>::quiet_NaN();
+    Comparison<T>(ranks)
+        .with(labels)
+        .with(logits)
+        .with(std::vector<double>(kClasses * kClasses + 6))
+        .expect_equal(0, [&](const Kernels<T>& all, Workspace& workspace, const Vectors<T>& v) {
+          const LossKernels<T>& kernels = all.losses();
+          const LabelledRows<T> rows{v[1], v.template as<std::int32_t>(0), kRows, kClasses};
+          auto* const sums = v.template as<double>(2);
+          kernels.count_right(workspace, rows, 1, sums);
+          kernels.count_right(workspace, rows, 2, sums + 2);
+          kernels.count_right_sides(workspace, 0.25, {v[1], v[1] + 1, kRows, kClasses - 1}, sums + 4);
+          kernels.count_confusions(workspace, rows, sums + 6);
+          kernels.count_confusions(workspace, rows, sums + 6);
+        });
+  });
+}
+
 TYPED_TEST(DeviceKernelsTest, UpdateParameters) {
   using T = TypeParam;
   on_each_device([](Communicator& ranks) {

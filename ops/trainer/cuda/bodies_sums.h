@@ -38,11 +38,13 @@ struct SumDoubles {
   }
 };
 
-/// Operands: a number. Numbers: what to add.
+/// Operands: a number, a factor or null. Numbers: what to add, times the factor.
 template <class T>
 struct AddNumber {
   FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
-    if (share.first == 0) *output<double>(a, 0) += a.numbers[0];
+    if (share.first != 0) return;
+    const auto* factor = input<double>(a, 1);
+    *output<double>(a, 0) += factor == nullptr ? a.numbers[0] : a.numbers[0] * *factor;
   }
 };
 

@@ -2,11 +2,11 @@
 #include "cuda_kernels.h"
 
 #include <algorithm>
-#include <cassert>
 #include <vector>
 
 #include "device_convolution.h"
 #include "device_images.h"
+#include "device_losses.h"
 #include "device_normalization.h"
 #include "device_sequence.h"
 #include "device_sums.h"
@@ -23,7 +23,8 @@ class CudaKernels final : public Kernels<Scalar> {
         cublas_(cublas),
         images_(launcher),
         normalization_(launcher),
-        sequence_(launcher, cublas) {}
+        sequence_(launcher, cublas),
+        losses_(launcher) {}
 
   void clear(std::int64_t count, Scalar* values) const override {
     if (count > 0) device().fill_zero(values, bytes_of(count), launcher_.stream());
@@ -85,31 +86,13 @@ class CudaKernels final : public Kernels<Scalar> {
   const ImageKernels<Scalar>& images() const override { return images_; }
   const NormalizationKernels<Scalar>& normalization() const override { return normalization_; }
   const SequenceKernels<Scalar>& sequence() const override { return sequence_; }
+  const LossKernels<Scalar>& losses() const override { return losses_; }
 
   void add_doubles(std::int64_t count, const double* from, double* to) const override {
     run(Kernel::kSumDoubles, count, {writes(to, count), reads(from, count)}, {count, count, 1});
   }
-  void cross_entropy(Workspace& workspace, const LabelledRows<Scalar>& rows, const CrossEntropyTerms& terms,
-                     double scale, Scalar* gradient, double* sum) const override {
-    assert(terms.class_weights == nullptr);  // the loss computes on the host then
-    Workspace::Scope scope(workspace);
-    double* const losses = scope.take<double>(static_cast<std::size_t>(rows.rows)).data();
-    const std::int64_t elements = rows.rows * rows.classes;
-    run(Kernel::kCrossEntropy, rows.rows,
-        {writes(losses, rows.rows), reads(rows.logits, elements), reads(rows.labels, rows.rows),
-         writes(gradient, elements), reads(terms.sample_weights, rows.rows / terms.rows_per_sample)},
-        {rows.rows, rows.classes, terms.rows_per_sample}, {scale, terms.smoothing});
-    sum_doubles<Scalar>(launcher_, workspace, rows.rows, losses, sum);
-  }
-  void count_right(Workspace& workspace, const LabelledRows<Scalar>& rows, std::int64_t k,
-                   double* sums) const override {
-    Workspace::Scope scope(workspace);
-    double* const right = scope.take<double>(static_cast<std::size_t>(rows.rows)).data();
-    run(Kernel::kRightLabels, rows.rows,
-        {writes(right, rows.rows), reads(rows.logits, rows.rows * rows.classes), reads(rows.labels, rows.rows)},
-        {rows.rows, rows.classes, k});
-    sum_doubles<Scalar>(launcher_, workspace, rows.rows, right, sums);
-    run(Kernel::kAddNumber, 1, {writes(sums + 1, 1)}, {}, {static_cast<double>(rows.rows)});
+  void add_scaled(double factor, const double* from, double* to) const override {
+    run(Kernel::kAddNumber, 1, {writes(to, 1), reads(from, 1)}, {}, {factor});
   }
 
   void sgd(const SgdFactors& f, std::int64_t count, const Scalar* gradient, Scalar* velocity,
@@ -174,6 +157,7 @@ class CudaKernels final : public Kernels<Scalar> {
   const DeviceImages<Scalar> images_;
   const DeviceNormalization<Scalar> normalization_;
   const DeviceSequence<Scalar> sequence_;
+  const DeviceLosses<Scalar> losses_;
   mutable std::int64_t ones_ = 0;
   mutable std::vector<void*> ones_memory_;
 };

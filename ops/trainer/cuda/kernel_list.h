@@ -50,7 +50,12 @@
   X(softmax, Softmax)                                          \
   X(softmax_backward, SoftmaxBackward)                         \
   X(cross_entropy, CrossEntropy)                               \
+  X(soft_cross_entropy, SoftCrossEntropy)                      \
+  X(target_loss, TargetLoss)                                   \
   X(right_labels, RightLabels)                                 \
+  X(confusions, Confusions)                                    \
+  X(count_places, CountPlaces)                                 \
+  X(right_sides, RightSides)                                   \
   X(sum_squares, SumSquares)                                   \
   X(sum_doubles, SumDoubles)                                   \
   X(add_number, AddNumber)                                     \

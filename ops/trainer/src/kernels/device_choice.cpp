@@ -13,7 +13,6 @@
 #include "farandole/internal/communicator_access.h"
 #include "farandole/sdk/device.h"
 #include "kernels/device_execution.h"
-#include "trainer_options.h"
 
 namespace farandole::trainer {
 namespace {
@@ -57,15 +56,8 @@ bool is_shared(const std::vector<Offer>& offers) {
 
 }  // namespace
 
-std::string why_not_on_devices(const Dataset& data, const std::string& what) {
-  if (!data.targets_are_probabilities()) return {};
-  return host_only(
-      fmt::format("the cross-entropy of probabilities, which {} have as targets (mixup makes such),", what),
-      "use data with labels");
-}
-
 template <class Scalar>
-std::string why_not_on_devices(const TrainingParts<Scalar>& parts, const Dataset& training, const Dataset* test) {
+std::string why_not_on_devices(const TrainingParts<Scalar>& parts) {
   constexpr const char* kOverride = "override computes_on_devices, and enqueue the work in the execution's stream";
   if (std::string problem = parts.model.why_not_on_devices(); !problem.empty()) return problem;
   if (!parts.loss.computes_on_devices()) {
@@ -81,11 +73,10 @@ std::string why_not_on_devices(const TrainingParts<Scalar>& parts, const Dataset
   }
   const auto rule = make_update_rule<Scalar>(optimizer);
   if (!rule->computes_on_devices()) return host_only(fmt::format("the optimizer '{}'", rule->name()), kOverride);
-  std::string problem = why_not_on_devices(training, kTrainingData);
-  return problem.empty() && test != nullptr ? why_not_on_devices(*test, kTestData) : problem;
+  return {};
 }
-template std::string why_not_on_devices(const TrainingParts<float>&, const Dataset&, const Dataset*);
-template std::string why_not_on_devices(const TrainingParts<double>&, const Dataset&, const Dataset*);
+template std::string why_not_on_devices(const TrainingParts<float>&);
+template std::string why_not_on_devices(const TrainingParts<double>&);
 
 ComputeDevice choose_device(Communicator& communicator, const std::string& why_not) {
   const Offer own = offer_of(communicator, why_not);

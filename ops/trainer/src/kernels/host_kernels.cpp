@@ -72,19 +72,12 @@ class HostKernels final : public Kernels<Scalar> {
   const ImageKernels<Scalar>& images() const override { return images_; }
   const NormalizationKernels<Scalar>& normalization() const override { return normalization_; }
   const SequenceKernels<Scalar>& sequence() const override { return sequence_; }
+  const LossKernels<Scalar>& losses() const override { return losses_; }
 
   void add_doubles(std::int64_t count, const double* from, double* to) const override {
     for (std::int64_t i = 0; i < count; ++i) to[i] += from[i];
   }
-  void cross_entropy(Workspace& /*workspace*/, const LabelledRows<Scalar>& rows, const CrossEntropyTerms& terms,
-                     double scale, Scalar* gradient, double* sum) const override {
-    *sum += host_cross_entropy(rows, terms, scale, gradient);
-  }
-  void count_right(Workspace& /*workspace*/, const LabelledRows<Scalar>& rows, std::int64_t k,
-                   double* sums) const override {
-    sums[0] += static_cast<double>(host_count_right(rows, k));
-    sums[1] += static_cast<double>(rows.rows);
-  }
+  void add_scaled(double factor, const double* from, double* to) const override { *to += factor * *from; }
 
   void sgd(const SgdFactors& factors, std::int64_t count, const Scalar* gradient, Scalar* velocity,
            Scalar* parameter) const override {
@@ -110,6 +103,7 @@ class HostKernels final : public Kernels<Scalar> {
   const HostImages<Scalar> images_{};
   const HostNormalization<Scalar> normalization_{};
   const HostSequence<Scalar> sequence_{};
+  const HostLosses<Scalar> losses_{};
 };
 
 }  // namespace

@@ -21,6 +21,7 @@
 #include "kernels/activation.h"
 #include "kernels/factor.h"
 #include "kernels/images.h"
+#include "kernels/losses.h"
 #include "kernels/normalization.h"
 #include "kernels/sequence.h"
 
@@ -40,22 +41,6 @@ struct DropoutDraw {
   double rate = 0;
   std::uint64_t seed = 0, stream = 0;  ///< as CounterRandom's
   std::uint64_t first = 0;             ///< number of the first element's draw
-};
-
-/// Rows of logits, and the class of each row.
-template <class Scalar>
-struct LabelledRows {
-  const Scalar* logits = nullptr;  ///< `rows` rows of `classes`
-  const std::int32_t* labels = nullptr;
-  std::int64_t rows = 0, classes = 0;
-};
-
-/// How a cross-entropy weights its rows.
-struct CrossEntropyTerms {
-  std::int64_t rows_per_sample = 1;
-  double smoothing = 0;
-  const double* class_weights = nullptr;  ///< one for each class; null: 1 for each
-  const float* sample_weights = nullptr;  ///< one for each sample; null: 1 for each
 };
 
 /// Factors of an update by SGD or Adam, see Optimizer. `scale`, the factor on the gradient, is in the memory of the
@@ -129,19 +114,14 @@ class Kernels {
   virtual const ImageKernels<Scalar>& images() const = 0;
   virtual const NormalizationKernels<Scalar>& normalization() const = 0;
   virtual const SequenceKernels<Scalar>& sequence() const = 0;
+  virtual const LossKernels<Scalar>& losses() const = 0;
 
-  // Losses and metrics.
+  // Sums of losses and metrics, in double.
 
-  /// to += from, in double
+  /// to += from
   virtual void add_doubles(std::int64_t count, const double* from, double* to) const = 0;
-
-  /// Adds the cross-entropies of all rows to `*sum`, and sets `gradient`, unless it is null, to `scale` times their
-  /// derivatives. @throws InvalidArgument  a label is no class; in host memory only, on a device its row's loss is NaN
-  virtual void cross_entropy(Workspace& workspace, const LabelledRows<Scalar>& rows, const CrossEntropyTerms& terms,
-                             double scale, Scalar* gradient, double* sum) const = 0;
-  /// Adds to sums[0] the number of rows whose label is among the `k` largest logits, and to sums[1] the number of rows.
-  virtual void count_right(Workspace& workspace, const LabelledRows<Scalar>& rows, std::int64_t k,
-                           double* sums) const = 0;
+  /// *to += factor * *from
+  virtual void add_scaled(double factor, const double* from, double* to) const = 0;
 
   // Optimizers.
 
