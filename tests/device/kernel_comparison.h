@@ -27,6 +27,23 @@ std::vector<T> fine_values(std::int64_t count, std::uint64_t seed) {
   return values;
 }
 
+/// Addresses of the vectors of a computation. Most have elements of type T.
+template <class T>
+class Vectors {
+ public:
+  explicit Vectors(std::vector<Buffer>& buffers) {
+    for (Buffer& buffer : buffers) addresses_.push_back(buffer.view().data);
+  }
+  T* operator[](std::size_t k) const { return as<T>(k); }
+  template <class U>
+  U* as(std::size_t k) const {
+    return static_cast<U*>(addresses_[k]);
+  }
+
+ private:
+  std::vector<void*> addresses_;
+};
+
 /// Runs a computation in host memory and on a device, on equal vectors.
 template <class T>
 class Comparison {
@@ -35,42 +52,43 @@ class Comparison {
       : device_(device_execution(ranks, choice)) {}
 
   /// Adds a vector of the computation; `compute` gets the vectors' addresses in this order.
-  Comparison& with(std::vector<T> values) {
-    vectors_.push_back(std::move(values));
+  template <class U>
+  Comparison& with(const std::vector<U>& values) {
+    Buffer& vector = vectors_.emplace_back(values.size(), dtype_of<U>);
+    std::ranges::copy(values, vector.as<U>());
     return *this;
   }
 
-  using Computation =
-      std::function<void(const Kernels<T>& kernels, Workspace& workspace, const std::vector<T*>& vectors)>;
+  using Computation = std::function<void(const Kernels<T>& kernels, Workspace& workspace, const Vectors<T>& vectors)>;
   /// Expects that the vectors are the same afterwards. @param error  relative to 1 or the value
   void expect_equal(double error, const Computation& compute) {
-    std::vector<std::vector<T>> on_host = vectors_;
-    std::vector<T*> addresses;
-    for (auto& vector : on_host) addresses.push_back(vector.data());
-    Workspace workspace;
-    compute(host_kernels<T>(), workspace, addresses);
     std::vector<Buffer> on_device;
-    addresses.clear();
-    for (auto& vector : vectors_) {
-      on_device.push_back(allocate(device_.memory(), vector.size(), dtype_of<T>));
-      copy_now(device_, on_device.back().view(), VectorView<T>(vector));
-      addresses.push_back(static_cast<T*>(on_device.back().view().data));
+    for (Buffer& vector : vectors_) {
+      on_device.push_back(allocate(device_.memory(), vector.count(), vector.dtype()));
+      copy_now(device_, on_device.back().view(), vector.view());
     }
-    compute(kernels_of<T>(device_), device_.workspace(), addresses);
-    for (std::size_t k = 0; k < on_host.size(); ++k) {
-      const BufferView view = on_device[k].view();
-      const auto found = to_host<T>(device_, {static_cast<const T*>(view.data), view.count, view.space});
-      for (std::size_t i = 0; i < found.size(); ++i) {
-        const double expected = on_host[k][i];
-        ASSERT_NEAR(found[i], expected, error * std::max(1.0, std::abs(expected)))
-            << "vector " << k << ", element " << i;
+    Workspace workspace;
+    compute(host_kernels<T>(), workspace, Vectors<T>(vectors_));
+    compute(kernels_of<T>(device_), device_.workspace(), Vectors<T>(on_device));
+    for (std::size_t k = 0; k < vectors_.size(); ++k) {
+      Buffer found(vectors_[k].count(), vectors_[k].dtype());
+      copy_now(device_, found.view(), on_device[k].view());
+      for (std::size_t i = 0; i < found.count(); ++i) {
+        const double expected = element(vectors_[k], i), value = element(found, i);
+        if (std::isnan(expected) && std::isnan(value)) continue;
+        ASSERT_NEAR(value, expected, error * std::max(1.0, std::abs(expected))) << "vector " << k << ", element " << i;
       }
     }
   }
 
  private:
+  static double element(Buffer& buffer, std::size_t i) {
+    if (buffer.dtype() == DType::kI32) return buffer.as<std::int32_t>()[i];
+    return buffer.dtype() == DType::kF32 ? buffer.as<float>()[i] : buffer.as<double>()[i];
+  }
+
   const Execution device_;
-  std::vector<std::vector<T>> vectors_;
+  std::vector<Buffer> vectors_;
 };
 
 }  // namespace farandole::trainer::test

@@ -25,10 +25,12 @@ assert len(one) == len(other) > 0, (one, other)
 assert all(abs(a - b) <= 1e-4 * abs(a) for a, b in zip(one, other)), (one, other)' "$1" "$2"
 }
 
-for model in mlp cnn_bn gpt; do
+for model in mlp cnn_bn gpt resnet18; do
   case $model in
     mlp) more=(--samples 192) ;;
     cnn_bn) more=(--data images --image-size 8 --samples 64) ;;
+    # On images above 64x64 the first pooling is padded. The double takes seconds for each sample.
+    resnet18) more=(--data images --image-size 72 --samples 4) ;;
     gpt) more=(--data text --samples 64 --text-length 8 --units 8 --heads 2 --blocks 1) ;;
   esac
   "$train" --model $model "${options[@]}" "${more[@]}" --replicas 2 --json "$out/cpu.json" >"$out/cpu.txt" || fail "$model, CPU"
@@ -87,7 +89,6 @@ refuses 'is no cuDNN: it has no cudnnGetVersion' env FARANDOLE_CUDNN_LIBRARY="$F
 refuses 'cuDNN 8.9.7 (.*) is too old: 9.0.0 or newer is needed; install' env FAKE_CUDNN_VERSION=8907 "$train" "${cnn[@]}"
 refuses 'is for CUDA 14, but the driver supports CUDA 13 at most; install' env FAKE_CUDNN_CUDA_VERSION=14000 "$train" "${cnn[@]}"
 refuses 'cudnnCreate failed on CUDA device 0 .* cuDNN cannot use this device' env FAKE_DEVICE_INJECT=cudnnCreate:1:1001 "$train" "${cnn[@]}"
-refuses 'padding' "$train" --model resnet18 --data images --image-size 80 --synthetic --samples 64 --device cuda
 refuses 'has no memory for' env FAKE_DEVICE_MEMORY=8M "$train" --model mlp "${options[@]}" --device cuda
 refuses "choose\|'gpu'" "$train" --model mlp "${options[@]}" --device gpu
 echo 'all is well'

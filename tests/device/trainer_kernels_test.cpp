@@ -3,9 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -63,7 +66,7 @@ TYPED_TEST(DeviceKernelsTest, ComputeVectors) {
           .with(random_values<T>(count, 2))
           .with(random_values<T>(count, 3))
           .with(random_values<T>(count, 4))
-          .expect_equal(0, [&](const Kernels<T>& kernels, Workspace&, const std::vector<T*>& v) {
+          .expect_equal(0, [&](const Kernels<T>& kernels, Workspace&, const Vectors<T>& v) {
             kernels.add(count, v[0], v[1], v[2]);
             kernels.add(count, v[2], v[0], v[2]);
             kernels.add(count, v[1], v[2], v[2]);
@@ -86,11 +89,10 @@ TYPED_TEST(DeviceKernelsTest, ComputeActivations) {
       const Activation activation{static_cast<ActivationKind>(kind), 0.25};
       Comparison<T> comparison(ranks);
       for (const std::uint64_t seed : {1, 2, 3, 4}) comparison.with(random_values<T>(kCount, seed));
-      comparison.expect_equal(TestFixture::kError,
-                              [&](const Kernels<T>& kernels, Workspace&, const std::vector<T*>& v) {
-                                kernels.activate(activation, kCount, v[0], v[1]);
-                                kernels.activate_backward(activation, kCount, v[0], v[1], v[2], v[3]);
-                              });
+      comparison.expect_equal(TestFixture::kError, [&](const Kernels<T>& kernels, Workspace&, const Vectors<T>& v) {
+        kernels.activate(activation, kCount, v[0], v[1]);
+        kernels.activate_backward(activation, kCount, v[0], v[1], v[2], v[3]);
+      });
     }
   });
 }
@@ -100,7 +102,7 @@ TYPED_TEST(DeviceKernelsTest, DrawTheFactorsOfDropouts) {
   on_each_device([](Communicator& ranks) {
     Comparison<T>(ranks)
         .with(std::vector<T>(3001))
-        .expect_equal(TestFixture::kError, [](const Kernels<T>& kernels, Workspace&, const std::vector<T*>& v) {
+        .expect_equal(TestFixture::kError, [](const Kernels<T>& kernels, Workspace&, const Vectors<T>& v) {
           const DropoutDraw draw{
               .rate = 0.3, .seed = ~std::uint64_t{5}, .layer = std::uint64_t{1} << 63, .training_step = 9, .first = 7};
           kernels.draw_dropout(draw, 3001, v[0]);
@@ -120,7 +122,7 @@ TYPED_TEST(DeviceKernelsTest, ComputeMatrices) {
         .with(std::vector<T>(kRows * kInner))
         .with(random_values<T>(kColumns, 3))
         .with(random_values<T>(kRows * kColumns, 4))
-        .expect_equal(TestFixture::kError, [](const Kernels<T>& kernels, Workspace&, const std::vector<T*>& v) {
+        .expect_equal(TestFixture::kError, [](const Kernels<T>& kernels, Workspace&, const Vectors<T>& v) {
           const Factor<T> left{v[0], kRows, kInner}, right{v[1], kInner, kColumns};
           kernels.multiply(left, right, false, v[2], 4);
           kernels.multiply(left, right, true, v[2], 4);
@@ -145,9 +147,93 @@ TYPED_TEST(DeviceKernelsTest, ComputePooling) {
           .with(std::vector<T>(static_cast<std::size_t>(outputs)))
           .with(random_values<T>(outputs, 2))
           .with(random_values<T>(inputs, 3))
-          .expect_equal(TestFixture::kError, [&](const Kernels<T>& kernels, Workspace&, const std::vector<T*>& v) {
-            kernels.pool(pooling, windows, kSamples, v[0], v[1]);
-            kernels.pool_backward(pooling, windows, kSamples, v[0], v[1], v[2], v[3]);
+          .expect_equal(TestFixture::kError, [&](const Kernels<T>& kernels, Workspace&, const Vectors<T>& v) {
+            kernels.images().pool(pooling, windows, kSamples, v[0], v[1]);
+            kernels.images().pool_backward(pooling, windows, kSamples, v[0], v[1], v[2], v[3]);
+          });
+    }
+  });
+}
+
+TYPED_TEST(DeviceKernelsTest, PoolOverlappingWindows) {
+  using T = TypeParam;
+  on_each_device([](Communicator& ranks) {
+    struct Case {
+      std::int64_t size, stride, padding;
+    };
+    for (const auto [size, stride, padding] : {Case{3, 2, 1}, Case{3, 1, 0}, Case{2, 3, 1}, Case{4, 1, 3}}) {
+      constexpr std::int64_t kSamples = 4, kHeight = 5, kWidth = 7, kChannels = 3;
+      const StridedWindows windows{size,
+                                   stride,
+                                   padding,
+                                   kHeight,
+                                   kWidth,
+                                   kChannels,
+                                   (kHeight + 2 * padding - size) / stride + 1,
+                                   (kWidth + 2 * padding - size) / stride + 1};
+      const std::int64_t inputs = kSamples * windows.image_elements(), outputs = windows.count(kSamples) * kChannels;
+      Comparison<T>(ranks)
+          .with(random_values<T>(inputs, 1))
+          .with(std::vector<T>(static_cast<std::size_t>(outputs)))
+          .with(random_values<T>(outputs, 2))
+          .with(random_values<T>(inputs, 3))
+          .with(std::vector<std::int32_t>(static_cast<std::size_t>(outputs)))
+          .with(random_values<T>(inputs, 4))
+          .expect_equal(TestFixture::kError, [&](const Kernels<T>& all, Workspace&, const Vectors<T>& v) {
+            const ImageKernels<T>& kernels = all.images();
+            auto* const places = v.template as<std::int32_t>(4);
+            kernels.max_pool(windows, kSamples, v[0], v[1], places);
+            kernels.max_pool_backward(windows, kSamples, places, v[2], v[3]);
+            kernels.average_pool(windows, kSamples, v[0], v[1]);
+            kernels.average_pool_backward(windows, kSamples, v[1], v[5]);
+          });
+    }
+  });
+}
+
+TYPED_TEST(DeviceKernelsTest, ConvolveEachChannel) {
+  using T = TypeParam;
+  on_each_device([](Communicator& ranks) {
+    struct Case {
+      std::int64_t kernel, stride, padding;
+    };
+    for (const auto [kernel, stride, padding] : {Case{3, 1, 1}, Case{3, 2, 0}, Case{1, 2, 0}, Case{2, 1, 2}}) {
+      ConvolutionGeometry g = convolution_geometry("depthwise_conv2d", {6, 7, 5}, {kernel, stride, padding});
+      g.channels = g.inputs;
+      constexpr std::int64_t kSamples = 40;  // a partial sum has several pixels
+      const std::int64_t inputs = kSamples * g.input_elements();
+      const std::int64_t outputs = kSamples * g.output_positions() * g.channels;
+      Comparison<T>(ranks)
+          .with(random_values<T>(inputs, 1))
+          .with(random_values<T>(g.patch_elements(), 2))
+          .with(random_values<T>(g.channels, 3))
+          .with(random_values<T>(outputs, 4))
+          .with(random_values<T>(inputs, 5))
+          .with(random_values<T>(g.patch_elements(), 6))
+          .expect_equal(TestFixture::kError, [&](const Kernels<T>& all, Workspace& workspace, const Vectors<T>& v) {
+            const ImageKernels<T>& kernels = all.images();
+            kernels.depthwise(g, kSamples, v[0], v[1], v[2], v[3]);
+            kernels.depthwise_weights(workspace, g, kSamples, v[0], v[3], v[5]);
+            kernels.depthwise_backward(g, kSamples, v[3], v[1], v[4]);
+          });
+    }
+  });
+}
+
+TYPED_TEST(DeviceKernelsTest, Upsample) {
+  using T = TypeParam;
+  on_each_device([](Communicator& ranks) {
+    for (const std::int64_t factor : {1, 3}) {
+      const Upsampling sizes{factor, 3, 4, 5};
+      constexpr std::int64_t kSamples = 2;
+      Comparison<T>(ranks)
+          .with(random_values<T>(sizes.input_elements(kSamples), 1))
+          .with(random_values<T>(sizes.output_elements(kSamples), 2))
+          .with(random_values<T>(sizes.output_elements(kSamples), 3))
+          .with(random_values<T>(sizes.input_elements(kSamples), 4))
+          .expect_equal(TestFixture::kError, [&](const Kernels<T>& kernels, Workspace&, const Vectors<T>& v) {
+            kernels.images().upsample(sizes, kSamples, v[0], v[1]);
+            kernels.images().upsample_backward(sizes, kSamples, v[2], v[3]);
           });
     }
   });
@@ -161,9 +247,9 @@ TYPED_TEST(DeviceKernelsTest, AveragePositions) {
         .with(random_values<T>(90, 1))
         .with(random_values<T>(15, 2))
         .with(random_values<T>(90, 3))
-        .expect_equal(TestFixture::kError, [&](const Kernels<T>& kernels, Workspace&, const std::vector<T*>& v) {
-          kernels.average_positions(sizes, v[0], v[1]);
-          kernels.average_positions_backward(sizes, v[1], v[2]);
+        .expect_equal(TestFixture::kError, [&](const Kernels<T>& kernels, Workspace&, const Vectors<T>& v) {
+          kernels.images().average_positions(sizes, v[0], v[1]);
+          kernels.images().average_positions_backward(sizes, v[1], v[2]);
         });
   });
 }
@@ -177,7 +263,7 @@ TYPED_TEST(DeviceKernelsTest, NormalizeBatches) {
       for (const std::uint64_t seed : {1, 2, 3, 4}) comparison.with(random_values<T>(rows * kChannels, seed));
       for (const std::uint64_t seed : {5, 6, 7, 8, 9, 10}) comparison.with(random_values<T>(kChannels, seed));
       comparison.expect_equal(10 * TestFixture::kError,
-                              [&](const Kernels<T>& all, Workspace& workspace, const std::vector<T*>& v) {
+                              [&](const Kernels<T>& all, Workspace& workspace, const Vectors<T>& v) {
                                 const NormalizationKernels<T>& kernels = all.normalization();
                                 const ChannelRows<T> x{v[0], rows, kChannels};
                                 Workspace::Scope scope(workspace);
@@ -217,7 +303,7 @@ TYPED_TEST(DeviceKernelsTest, NormalizeSets) {
         for (const std::uint64_t seed : {5, 6}) comparison.with(random_values<T>(normalization.count(), seed));
         for (const std::uint64_t seed : {7, 8, 9, 10}) comparison.with(random_values<T>(sets.channels, seed));
         comparison.expect_equal(
-            20 * TestFixture::kError, [&](const Kernels<T>& all, Workspace& workspace, const std::vector<T*>& v) {
+            20 * TestFixture::kError, [&](const Kernels<T>& all, Workspace& workspace, const Vectors<T>& v) {
               const SequenceKernels<T>& kernels = all.sequence();
               const SetStatistics<T> statistics{v[4], v[5]};
               kernels.measure_sets(normalization, v[0], statistics);
@@ -248,26 +334,143 @@ TYPED_TEST(DeviceKernelsTest, EmbedAndAttend) {
           .with(std::vector<T>(kScores))
           .with(std::vector<T>(kTokens * kUnits))
           .with(std::vector<T>(kScores))
-          .expect_equal(20 * TestFixture::kError, [&](const Kernels<T>& all, Workspace&, const std::vector<T*>& v) {
-            const SequenceKernels<T>& kernels = all.sequence();
-            const EmbeddingRows<T> rows{v[0], kTokens, kVocabulary, kUnits};
-            kernels.look_up(rows, v[1], v[2]);
-            kernels.add_row(kSamples, kLength * kUnits, v[2], v[3], v[2]);
-            // Queries and keys are the same; a head has half of the units.
-            const Factor<T> heads{v[2], kLength, kUnits / kHeads, false, kUnits};
-            const BatchOfProducts::Steps tokens{kLength * kUnits, kUnits / kHeads};
-            const BatchOfProducts::Steps squares{kHeads * kLength * kLength, kLength * kLength};
-            kernels.multiply_batch({kSamples, kHeads, tokens, tokens, squares}, heads, heads.transpose(), v[4], 0);
-            const AttentionScores scores{kSamples * kHeads, kLength, causal, 0.5};
-            kernels.softmax(scores, v[4]);
-            kernels.multiply_batch({kSamples, kHeads, squares, tokens, tokens}, {v[4], kLength, kLength}, heads, v[5],
-                                   kUnits);
-            // One sample, so that the products of its heads are computed together.
-            kernels.multiply_batch({1, kHeads, tokens, tokens, squares}, heads, heads.transpose(), v[6], 0);
-            kernels.softmax_backward(scores, v[4], v[6]);
-            kernels.look_up_backward(rows, v[5], v[1]);
+          .expect_equal(
+              20 * TestFixture::kError, [&](const Kernels<T>& all, Workspace& workspace, const Vectors<T>& v) {
+                const SequenceKernels<T>& kernels = all.sequence();
+                const EmbeddingRows<T> rows{v[0], kTokens, kVocabulary, kUnits};
+                kernels.look_up(rows, v[1], v[2]);
+                kernels.add_row(kSamples, kLength * kUnits, v[2], v[3], v[2]);
+                // Queries and keys are the same; a head has half of the units.
+                const Factor<T> heads{v[2], kLength, kUnits / kHeads, false, kUnits};
+                const BatchOfProducts::Steps tokens{kLength * kUnits, kUnits / kHeads};
+                const BatchOfProducts::Steps squares{kHeads * kLength * kLength, kLength * kLength};
+                kernels.multiply_batch({kSamples, kHeads, tokens, tokens, squares}, heads, heads.transpose(), v[4], 0);
+                const AttentionScores scores{kSamples * kHeads, kLength, causal, 0.5};
+                kernels.softmax(scores, v[4]);
+                kernels.multiply_batch({kSamples, kHeads, squares, tokens, tokens}, {v[4], kLength, kLength}, heads,
+                                       v[5], kUnits);
+                // One sample, so that the products of its heads are computed together.
+                kernels.multiply_batch({1, kHeads, tokens, tokens, squares}, heads, heads.transpose(), v[6], 0);
+                kernels.softmax_backward(scores, v[4], v[6]);
+                kernels.look_up_backward(workspace, rows, v[5], v[1]);
+              });
+    }
+  });
+}
+
+TYPED_TEST(DeviceKernelsTest, AddTheGradientsOfAnEmbedding) {
+  using T = TypeParam;
+  on_each_device([](Communicator& ranks) {
+    constexpr std::int64_t kVocabulary = 50, kUnits = 3;
+    for (const std::int64_t count : {0, 1, 2, 3, 5, 64, 777}) {
+      std::vector<T> indices(static_cast<std::size_t>(count));
+      const CounterRandom random(11, static_cast<std::uint64_t>(count));
+      // Squares, so that some rows are used often and some never.
+      for (std::size_t i = 0; i < indices.size(); ++i) {
+        indices[i] = static_cast<T>(std::floor(kVocabulary * std::pow(random.uniform(i), 2)));
+      }
+      Comparison<T>(ranks)
+          .with(indices)
+          .with(random_values<T>(count * kUnits, 1))
+          .with(random_values<T>(kVocabulary * kUnits, 2))
+          .expect_equal(0, [&](const Kernels<T>& kernels, Workspace& workspace, const Vectors<T>& v) {
+            kernels.scale(count * kUnits, T(0.1), v[1]);  // so that sums depend on their order
+            kernels.sequence().look_up_backward(workspace, {v[0], count, kVocabulary, kUnits}, v[1], v[2]);
           });
     }
+  });
+}
+
+TYPED_TEST(DeviceKernelsTest, ComputeCrossEntropies) {
+  using T = TypeParam;
+  on_each_device([](Communicator& ranks) {
+    constexpr std::int64_t kRows = 300, kClasses = 7, kRowsPerSample = 3;
+    std::vector<std::int32_t> labels(kRows);
+    for (std::size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<std::int32_t>(i * i % kClasses);
+    std::vector<float> weights(kRows);
+    for (std::size_t i = 0; i < weights.size(); ++i) weights[i] = 0.25F * static_cast<float>(i % 5);
+    std::vector<T> probabilities = random_values<T>(kRows * kClasses, 2);
+    for (T& value : probabilities) value = std::abs(value);
+    const std::vector<double> some{1, 0, 2, 0.5, 3, 1.5, 1}, others{2, 2, 1, 0, 1, 1, 4};
+    for (const double smoothing : {0.0, 0.1}) {
+      Comparison<T>(ranks)
+          .with(random_values<T>(kRows * kClasses, 1))
+          .with(labels)
+          .with(probabilities)
+          .with(weights)
+          .with(std::vector<T>(kRows * kClasses))
+          .with(std::vector<T>(kRows * kClasses))
+          .with(std::vector<double>(4))
+          .with(std::vector<T>(kRows * kClasses))
+          .with(std::vector<T>(kRows * kClasses))
+          .expect_equal(TestFixture::kError, [&](const Kernels<T>& all, Workspace& workspace, const Vectors<T>& v) {
+            const LossKernels<T>& kernels = all.losses();
+            const LabelledRows<T> labelled{v[0], v.template as<std::int32_t>(1), kRows, kClasses};
+            const RowsWithProbabilities<T> soft{v[0], v[2], kRows, kClasses};
+            const auto* const of_samples = v.template as<float>(3);
+            auto* const sums = v.template as<double>(6);
+            kernels.cross_entropy(workspace, labelled, {kRowsPerSample, smoothing, nullptr, of_samples}, 0.5, v[4],
+                                  sums);
+            kernels.soft_cross_entropy(workspace, soft, {1, smoothing, nullptr, of_samples}, 0.5, v[5], sums + 1);
+            for (const auto& of_classes : {some, others, some}) {
+              const CrossEntropyTerms terms{1, smoothing, of_classes.data()};
+              kernels.cross_entropy(workspace, labelled, terms, 0.5, v[7], sums + 2);
+              kernels.soft_cross_entropy(workspace, soft, terms, 0.5, v[8], sums + 3);
+            }
+          });
+    }
+  });
+}
+
+TYPED_TEST(DeviceKernelsTest, ComputeLossesOfTargets) {
+  using T = TypeParam;
+  on_each_device([](Communicator& ranks) {
+    constexpr std::int64_t kSamples = 90, kWidth = 7, kCount = kSamples * kWidth;
+    std::vector<float> weights(kSamples);
+    for (std::size_t i = 0; i < weights.size(); ++i) weights[i] = 0.25F * static_cast<float>(i % 5);
+    for (int kind = 0; kind <= static_cast<int>(TargetLossKind::kBinaryCrossEntropy); ++kind) {
+      const TargetRule rule{static_cast<TargetLossKind>(kind), 0.5};
+      Comparison<T>(ranks)
+          .with(random_values<T>(kCount, 1))
+          .with(random_values<T>(kCount, 2))
+          .with(weights)
+          .with(random_values<T>(kCount, 3))
+          .with(std::vector<double>(4))
+          .expect_equal(TestFixture::kError, [&](const Kernels<T>& all, Workspace& workspace, const Vectors<T>& v) {
+            const LossKernels<T>& kernels = all.losses();
+            const OutputsWithTargets<T> values{v[0], v[1], kSamples, kWidth};
+            auto* const sums = v.template as<double>(4);
+            kernels.target_loss(workspace, rule, values, v.template as<float>(2), 0.5, v[3], sums);
+            kernels.target_loss(workspace, rule, values, nullptr, 0.5, nullptr, sums + 1);
+            kernels.add_errors(workspace, rule, values, sums + 2);
+            all.add_scaled(0.5, sums, sums + 1);
+          });
+    }
+  });
+}
+
+TYPED_TEST(DeviceKernelsTest, CountForMetrics) {
+  using T = TypeParam;
+  on_each_device([](Communicator& ranks) {
+    constexpr std::int64_t kRows = 500, kClasses = 5;
+    std::vector<std::int32_t> labels(kRows);
+    for (std::size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<std::int32_t>(i * i % kClasses);
+    std::vector<T> logits = random_values<T>(kRows * kClasses, 2);
+    for (std::size_t i = 0; i < logits.size(); i += 7) logits[i] = std::numeric_limits<T>::quiet_NaN();
+    Comparison<T>(ranks)
+        .with(labels)
+        .with(logits)
+        .with(std::vector<double>(kClasses * kClasses + 6))
+        .expect_equal(0, [&](const Kernels<T>& all, Workspace& workspace, const Vectors<T>& v) {
+          const LossKernels<T>& kernels = all.losses();
+          const LabelledRows<T> rows{v[1], v.template as<std::int32_t>(0), kRows, kClasses};
+          auto* const sums = v.template as<double>(2);
+          kernels.count_right(workspace, rows, 1, sums);
+          kernels.count_right(workspace, rows, 2, sums + 2);
+          kernels.count_right_sides(workspace, 0.25, {v[1], v[1] + 1, kRows, kClasses - 1}, sums + 4);
+          kernels.count_confusions(workspace, rows, sums + 6);
+          kernels.count_confusions(workspace, rows, sums + 6);
+        });
   });
 }
 
@@ -278,7 +481,7 @@ TYPED_TEST(DeviceKernelsTest, UpdateParameters) {
     Comparison<T> comparison(ranks);
     for (const std::uint64_t seed : {1, 2, 3, 4}) comparison.with(random_values<T>(kCount, seed));
     comparison.expect_equal(
-        TestFixture::kError, [](const Kernels<T>& kernels, Workspace& workspace, const std::vector<T*>& v) {
+        TestFixture::kError, [](const Kernels<T>& kernels, Workspace& workspace, const Vectors<T>& v) {
           // The scale lies in the memory of the kernels: take it from the workspace.
           Workspace::Scope scope(workspace);
           const VectorView<double> numbers = scope.take<double>(2);

@@ -6,13 +6,18 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <memory>
+#include <numeric>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "broken_device.h"
 #include "double_calls.h"
 #include "farandole/trainer/augmentation.h"
+#include "farandole/trainer/graph.h"
+#include "farandole/trainer/outputs.h"
 #include "farandole/trainer/parameters.h"
 #include "groups.h"
 #include "message_of.h"
@@ -79,6 +84,17 @@ LayerList<Scalar> small_transformer() {
   return list;
 }
 
+/// A net with the other layers for images: pooling with padding, depthwise convolution, upsampling.
+template <class Scalar>
+LayerList<Scalar> small_image_net() {
+  return layers<Scalar>({[] { return conv2d<Scalar>({.channels = 6, .padding = 1}); }, relu<Scalar>,
+                         [] { return max_pool2d<Scalar>({.size = 3, .stride = 2, .padding = 1}); },
+                         [] { return depthwise_conv2d<Scalar>({.padding = 1}); }, [] { return upsample2d<Scalar>(2); },
+                         [] { return depthwise_conv2d<Scalar>({.stride = 2}); },
+                         [] { return average_pool2d<Scalar>({.size = 2, .stride = 1, .padding = 1}); }, flatten<Scalar>,
+                         [] { return dense<Scalar>(kClasses); }});
+}
+
 /// A layer of a program that knows nothing of devices.
 class HostLayer final : public Layer<float> {
  public:
@@ -94,32 +110,62 @@ class HostLayer final : public Layer<float> {
   }
 };
 
+/// A loss and a metric of such a program.
+class HostLoss final : public Loss<float> {
+ public:
+  std::string name() const override { return "of the host"; }
+  void evaluate(const Execution&, const Tensor<float>&, const BatchView<float>&, double, Tensor<float>*,
+                VectorView<double>) const override {}
+};
+class HostMetric final : public Metric<float> {
+ public:
+  std::string name() const override { return "of the host"; }
+  std::size_t sums(const Shape&) const override { return 1; }
+  bool counts() const override { return true; }
+  void add(const Execution&, const Tensor<float>&, const BatchView<float>&, VectorView<double>) const override {}
+  double value(std::span<const double>) const override { return 0; }
+};
+
+/// A training, except its options.
+template <class Scalar>
+struct Task {
+  std::function<Model<Scalar>()> make_model;
+  LossPointer<Scalar> loss = {};
+  std::vector<MetricPointer<Scalar>> metrics = {};
+  Data data = {};
+};
+
 /// What a rank has seen of a training.
 struct Seen {
-  std::vector<double> losses, accuracies;
+  std::vector<double> losses;
+  std::vector<std::vector<MetricResult>> metrics;
   EpochReport report;
-  double test_loss = 0;
+  Evaluation test;
   std::vector<double> outputs;  // of the first test samples
 };
 
 template <class Scalar>
-Seen train(Communicator& ranks, const Layers<Scalar>& make_layers, TrainerOptions options,
-           LossPointer<Scalar> loss = {}) {
+Seen train(Communicator& ranks, const Task<Scalar>& task, TrainerOptions options) {
   Seen seen;
-  const Data data;
   options.on_step = [&](const StepReport& report) {
     seen.losses.push_back(report.loss);
-    seen.accuracies.push_back(report.metric("accuracy"));
+    seen.metrics.push_back(report.metrics);
   };
-  Trainer<Scalar> trainer(ranks, Model<Scalar>(kImage, make_layers()), data.training, data.test, options,
-                          std::move(loss));
+  Trainer<Scalar> trainer(ranks, task.make_model(), task.data.training, task.data.test, options, task.loss,
+                          task.metrics);
   const bool on_device = options.device == ComputeDevice::kCuda;
   EXPECT_EQ(trainer.model().execution().space().is_host(), !on_device);
   seen.report = trainer.fit();
-  seen.test_loss = trainer.evaluate(*data.test).loss;
-  const Tensor<Scalar> outputs = trainer.predict(*data.test);
+  seen.test = trainer.evaluate(*task.data.test);
+  const Tensor<Scalar> outputs = trainer.predict(*task.data.test);
   for (const Scalar value : outputs.host().first(40)) seen.outputs.push_back(value);
   return seen;
+}
+
+template <class Scalar>
+Seen train(Communicator& ranks, const Layers<Scalar>& make_layers, const TrainerOptions& options,
+           LossPointer<Scalar> loss = {}) {
+  return train<Scalar>(ranks, {[&] { return Model<Scalar>(kImage, make_layers()); }, std::move(loss)}, options);
 }
 
 /// Rank 0's directory, for all ranks.
@@ -130,13 +176,28 @@ std::filesystem::path of_rank_zero(Communicator& ranks, const TemporaryDirectory
   return path.c_str();  // up to the first zero
 }
 
+/// Expects the same metrics: counts may differ by 2 % of all samples, other sums by rounding.
+void expect_near(const std::vector<MetricResult>& found, const std::vector<MetricResult>& expected, double error) {
+  ASSERT_EQ(found.size(), expected.size());
+  for (std::size_t k = 0; k < found.size(); ++k) {
+    EXPECT_EQ(found[k].name, expected[k].name);
+    EXPECT_NEAR(found[k].value, expected[k].value, std::max(0.02, 10 * error * std::abs(expected[k].value)));
+    ASSERT_EQ(found[k].sums.size(), expected[k].sums.size());
+    for (std::size_t i = 0; i < found[k].sums.size(); ++i) {
+      EXPECT_NEAR(found[k].sums[i], expected[k].sums[i], std::max(5.0, 0.02 * expected[k].sums[i]))
+          << found[k].name << ", sum " << i;
+    }
+  }
+}
+
 void expect_near(const Seen& found, const Seen& expected, double error) {
   ASSERT_EQ(found.losses.size(), expected.losses.size());
   for (std::size_t i = 0; i < found.losses.size(); ++i) {
     ASSERT_NEAR(found.losses[i], expected.losses[i], error * std::abs(expected.losses[i])) << "training step " << i + 1;
   }
-  EXPECT_NEAR(found.accuracies.back(), expected.accuracies.back(), 0.02);
-  EXPECT_NEAR(found.test_loss, expected.test_loss, 10 * error * expected.test_loss);
+  expect_near(found.metrics.back(), expected.metrics.back(), error);
+  expect_near(found.test.metrics, expected.test.metrics, error);
+  EXPECT_NEAR(found.test.loss, expected.test.loss, 10 * error * expected.test.loss);
   for (std::size_t i = 0; i < found.outputs.size(); ++i) {
     EXPECT_NEAR(found.outputs[i], expected.outputs[i], 100 * error * std::max(1.0, std::abs(expected.outputs[i])));
   }
@@ -144,13 +205,40 @@ void expect_near(const Seen& found, const Seen& expected, double error) {
 
 /// Trains on the CPU and on devices with the same options.
 template <class Scalar>
-void expect_same_training(const Layers<Scalar>& make_layers, const TrainerOptions& options, double error) {
+void expect_same_training(const Task<Scalar>& task, const TrainerOptions& options, double error) {
   for_each_device_group({1, 2}, [&](Communicator& ranks) {
     TrainerOptions mine = options;
-    const Seen on_cpu = train<Scalar>(ranks, make_layers, mine);
+    const Seen on_cpu = train<Scalar>(ranks, task, mine);
     mine.device = ComputeDevice::kCuda;
-    expect_near(train<Scalar>(ranks, make_layers, mine), on_cpu, error);
+    expect_near(train<Scalar>(ranks, task, mine), on_cpu, error);
   });
+}
+template <class Scalar>
+void expect_same_training(const Layers<Scalar>& make_layers, const TrainerOptions& options, double error) {
+  expect_same_training<Scalar>({[&] { return Model<Scalar>(kImage, make_layers()); }}, options, error);
+}
+
+/// Images with `numbers` numbers to predict, between 0 and 1, and weights. The labels stay if `labelled`.
+std::shared_ptr<const Dataset> with_targets(const Dataset& images, std::int64_t numbers, bool labelled) {
+  std::vector<std::uint32_t> all(static_cast<std::size_t>(images.size()));
+  std::iota(all.begin(), all.end(), 0U);
+  Batch<float> batch;
+  images.gather(all, batch);
+  Samples samples{.shape = images.shape(),
+                  .inputs = std::vector<float>(batch.inputs.host().begin(), batch.inputs.host().end())};
+  if (labelled) {
+    samples.labels = batch.labels;
+    samples.classes = images.classes();
+  }
+  samples.target_shape = {numbers};
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    samples.weights.push_back(0.5F + static_cast<float>(i % 3));
+    for (std::int64_t k = 0; k < numbers; ++k) {
+      const std::int64_t place = (batch.labels[i] + k) % numbers;
+      samples.targets.push_back(static_cast<float>(place) / static_cast<float>(numbers - 1));
+    }
+  }
+  return memory_dataset(std::move(samples));
 }
 
 TEST(DeviceTraining, OfFloatsHasTheLossesOfACpu) {
@@ -175,6 +263,90 @@ TEST(DeviceTraining, OfATransformerHasTheLossesOfACpu) {
   expect_same_training<double>(small_transformer<double>, one_thread(10), 1e-9);
 }
 
+TEST(DeviceTraining, OfANetForImagesHasTheLossesOfACpu) {
+  expect_same_training<double>(small_image_net<double>, one_thread(10), 1e-9);
+  expect_same_training<float>(small_image_net<float>, one_thread(10), 1e-4);
+}
+
+template <class Scalar>
+void compare_losses_of_targets(double error) {
+  Data data;
+  data.training = with_targets(*data.training, kClasses, false);
+  data.test = with_targets(*data.test, kClasses, false);
+  for (const LossPointer<Scalar>& loss : {mean_squared_error<Scalar>(), mean_absolute_error<Scalar>(),
+                                          huber_loss<Scalar>(0.3), binary_cross_entropy_loss<Scalar>()}) {
+    SCOPED_TRACE(loss->name());
+    const Task<Scalar> task{
+        [] { return Model<Scalar>(kImage, mlp<Scalar>()); },
+        loss,
+        {mean_squared_error_metric<Scalar>(), mean_absolute_error_metric<Scalar>(), binary_accuracy<Scalar>(0.5)},
+        data};
+    expect_same_training<Scalar>(task, one_thread(10), error);
+  }
+}
+
+TEST(DeviceTraining, ToTargetsHasTheLossesOfACpu) {
+  compare_losses_of_targets<double>(1e-9);
+  compare_losses_of_targets<float>(1e-4);
+}
+
+TEST(DeviceTraining, WithMixupHasTheLossesOfACpu) {
+  Data data;
+  data.training = augmented(data.training, {.mixup = 0.2});
+  for (const std::vector<double>& weights : {std::vector<double>{}, {1, 2, 0.5, 3}}) {
+    const auto make = [] { return Model<double>(kImage, small_cnn<double>()); };
+    expect_same_training<double>(
+        {make, cross_entropy_loss<double>({.label_smoothing = 0.1, .class_weights = weights}), {}, data},
+        one_thread(10), 1e-9);
+  }
+  const auto make = [] { return Model<float>(kImage, small_cnn<float>()); };
+  expect_same_training<float>({make, {}, {}, data}, one_thread(10), 1e-4);
+}
+
+template <class Scalar>
+void compare_class_weights(double error) {
+  const Task<Scalar> task{[] { return Model<Scalar>(kImage, mlp<Scalar>()); },
+                          cross_entropy_loss<Scalar>({.class_weights = {1, 2, 0.5, 3}}),
+                          {confusion_matrix<Scalar>(), top_k_accuracy<Scalar>(2)}};
+  expect_same_training<Scalar>(task, one_thread(10), error);
+}
+
+TEST(DeviceTraining, WithClassWeightsAndConfusionsHasTheLossesOfACpu) {
+  compare_class_weights<double>(1e-9);
+  compare_class_weights<float>(1e-4);
+}
+
+/// A model with an output of classes and an output of numbers.
+template <class Scalar>
+Model<Scalar> model_with_two_outputs() {
+  GraphBuilder<Scalar> graph;
+  const Node image = graph.input("image", kImage);
+  const Node seen = graph.add(layers<Scalar>({flatten<Scalar>, [] { return dense<Scalar>(16); }, relu<Scalar>}), image);
+  graph.output("class", graph.add(dense<Scalar>(kClasses), seen));
+  graph.output("numbers", graph.add(dense<Scalar>(3), seen));
+  return Model<Scalar>(std::move(graph));
+}
+
+template <class Scalar>
+void compare_two_outputs(double error) {
+  Data data;
+  data.training = with_targets(*data.training, 3, true);
+  data.test = with_targets(*data.test, 3, true);
+  const OutputParts parts{model_with_two_outputs<Scalar>().outputs(), {"class"}};
+  const Task<Scalar> task{
+      model_with_two_outputs<Scalar>,
+      combined_loss<Scalar>(parts, {{"class", cross_entropy_loss<Scalar>()}, {"numbers", huber_loss<Scalar>(), 0.3}}),
+      {metric_of_output<Scalar>(parts, "class", accuracy<Scalar>()),
+       metric_of_output<Scalar>(parts, "numbers", mean_absolute_error_metric<Scalar>())},
+      data};
+  expect_same_training<Scalar>(task, one_thread(10), error);
+}
+
+TEST(DeviceTraining, OfTwoOutputsHasTheLossesOfACpu) {
+  compare_two_outputs<double>(1e-9);
+  compare_two_outputs<float>(1e-4);
+}
+
 TEST(DeviceTraining, InDeterministicModeHasTheSameBitsOnAnyNumberOfReplicas) {
   TrainerOptions options = one_thread(12);
   options.device = ComputeDevice::kCuda;
@@ -188,9 +360,9 @@ TEST(DeviceTraining, InDeterministicModeHasTheSameBitsOnAnyNumberOfReplicas) {
     const Seen of_one = train<float>(alone, make_layers, options);
     const Seen of_all = train<float>(ranks, make_layers, options);
     EXPECT_EQ(of_all.losses, of_one.losses);
-    EXPECT_EQ(of_all.accuracies, of_one.accuracies);
+    EXPECT_EQ(of_all.report.metric("accuracy"), of_one.report.metric("accuracy"));
     EXPECT_EQ(of_all.report.parameters_checksum, of_one.report.parameters_checksum);
-    EXPECT_EQ(of_all.test_loss, of_one.test_loss);
+    EXPECT_EQ(of_all.test.loss, of_one.test.loss);
     TrainerOptions on_cpu = options;
     on_cpu.device = ComputeDevice::kCpu;
     expect_near(of_one, train<float>(alone, make_layers, on_cpu), 1e-4);
@@ -215,20 +387,22 @@ TEST(DeviceTraining, HasTheOptionsOfACpu) {
 
 /// Trains with and without graphs on `sizes` replicas, and expects the same bits, and that graphs were launched.
 template <class Scalar>
-void expect_same_bits_with_graphs(const std::vector<int>& sizes, const Layers<Scalar>& make_layers,
-                                  TrainerOptions options) {
+void expect_same_bits_with_graphs(const std::vector<int>& sizes, const Task<Scalar>& task, TrainerOptions options) {
   options.device = ComputeDevice::kCuda;
   for_each_device_group(sizes, [&](Communicator& ranks) {
     options.graph = false;
-    const Seen without = train<Scalar>(ranks, make_layers, options);
+    const Seen without = train<Scalar>(ranks, task, options);
     ranks.barrier();
     const unsigned long before = calls_of("cuGraphLaunch");
     options.graph = true;
-    const Seen with = train<Scalar>(ranks, make_layers, options);
+    const Seen with = train<Scalar>(ranks, task, options);
     EXPECT_EQ(with.losses, without.losses);
-    EXPECT_EQ(with.accuracies, without.accuracies);
+    ASSERT_EQ(with.metrics.size(), without.metrics.size());
+    for (std::size_t i = 0; i < with.metrics.size(); ++i) {
+      EXPECT_EQ(with.metrics[i].front().value, without.metrics[i].front().value);
+    }
     EXPECT_EQ(with.report.parameters_checksum, without.report.parameters_checksum);
-    EXPECT_EQ(with.test_loss, without.test_loss);
+    EXPECT_EQ(with.test.loss, without.test.loss);
     EXPECT_EQ(with.outputs, without.outputs);
     if (calls_of("cuInit") > 0) {  // the double counts
       EXPECT_GE(calls_of("cuGraphLaunch") - before, with.losses.size());
@@ -409,7 +583,7 @@ TEST(DeviceTraining, ChoosesADeviceWhereThereIsOne) {
     Trainer<float> on_device(ranks, Model<float>(kImage, mlp<float>()), data.training, nullptr, options);
     EXPECT_EQ(on_device.model().execution().space(), ranks.device());
     on_device.fit();
-    // What is computed on processors only: a loss, a layer.
+    // What is computed on processors only: master values, a layer.
     options.optimizer.master = DType::kF64;
     Trainer<float> with_masters(ranks, Model<float>(kImage, mlp<float>()), data.training, nullptr, options);
     EXPECT_TRUE(with_masters.model().execution().space().is_host());
@@ -437,15 +611,17 @@ TEST(DeviceTraining, RefusesWhatHasNoFormForDevices) {
     LayerList<float> list = mlp<float>();
     list.push_back(HostLayer::make());
     EXPECT_THAT(message(std::move(list), options), HasSubstr("layer 3 (of the host) computes in host memory only"));
-    EXPECT_THAT(message(mlp<float>(), options, cross_entropy_loss<float>({.class_weights = {1, 2, 3, 4}})),
-                HasSubstr("the loss 'cross_entropy, class weights 1 2 3 4' computes in host memory only"));
-    EXPECT_THAT(message(mlp<float>(), options, {}, {confusion_matrix<float>()}),
-                HasSubstr("the metric 'confusion_matrix' computes in host memory only"));
-    EXPECT_THAT(message_of<Unsupported>([&] {
-                  Trainer<float>(ranks, Model<float>(kImage, mlp<float>()), augmented(data.training, {.mixup = 0.2}),
-                                 nullptr, options);
-                }),
-                HasSubstr("probabilities, which the training data have as targets"));
+    EXPECT_THAT(message(mlp<float>(), options, std::make_shared<HostLoss>()),
+                HasSubstr("the loss 'of the host' computes in host memory only"));
+    EXPECT_THAT(message(mlp<float>(), options, {}, {std::make_shared<HostMetric>()}),
+                HasSubstr("the metric 'of the host' computes in host memory only"));
+    const OutputParts parts{{{"class", {kClasses}}}, {"class"}};
+    EXPECT_THAT(message(mlp<float>(), options, combined_loss<float>(parts, {{"class", std::make_shared<HostLoss>()}}),
+                        {metric_of_output<float>(parts, "class", accuracy<float>())}),
+                HasSubstr("the loss 'combined 1 * of the host of 'class'' computes in host memory only"));
+    EXPECT_THAT(
+        message(mlp<float>(), options, {}, {metric_of_output<float>(parts, "class", std::make_shared<HostMetric>())}),
+        HasSubstr("the metric 'class.of the host' computes in host memory only"));
     TrainerOptions with_masters = options;
     with_masters.optimizer.master = DType::kF64;
     EXPECT_THAT(message(mlp<float>(), with_masters), HasSubstr("master values of f64 computes in host memory only"));

@@ -4,29 +4,34 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cassert>
 #include <string>
 #include <type_traits>
 #include <vector>
 
 #include "cudnn_convolution.h"
 #include "device_convolution.h"
+#include "device_images.h"
+#include "device_losses.h"
 #include "device_normalization.h"
 #include "device_sequence.h"
+#include "device_sums.h"
 #include "farandole/trainer/random.h"
 #include "products.h"
 
 namespace farandole::trainer::cuda {
 namespace {
 
-/// Partial sums of the two stages of a sum before its last.
-constexpr std::int64_t kManyPartials = 16384, kFewPartials = 128;
-
 template <class Scalar>
 class CudaKernels final : public Kernels<Scalar> {
  public:
   CudaKernels(const Launcher& launcher, const Cublas& cublas, CudnnPlans& cudnn)
-      : launcher_(launcher), cublas_(cublas), cudnn_(cudnn), normalization_(launcher), sequence_(launcher, cublas) {}
+      : launcher_(launcher),
+        cublas_(cublas),
+        cudnn_(cudnn),
+        images_(launcher),
+        normalization_(launcher),
+        sequence_(launcher, cublas),
+        losses_(launcher) {}
 
   void clear(std::int64_t count, Scalar* values) const override {
     if (count > 0) device().fill_zero(values, bytes_of(count), launcher_.stream());
@@ -89,58 +94,17 @@ class CudaKernels final : public Kernels<Scalar> {
     }
     return std::make_unique<DeviceConvolution<Scalar>>(geometry, *this, launcher_);
   }
-  void pool(Pooling pooling, const PoolingWindows& w, std::int64_t samples, const Scalar* x, Scalar* y) const override {
-    const std::int64_t count = w.count(samples) * w.channels;
-    run(Kernel::kPool, count, {writes(y, count), reads(x, w.input_elements(samples))},
-        {count, w.size, w.height, w.width, w.channels, w.output_height, w.output_width,
-         static_cast<std::int64_t>(pooling)});
-  }
-  void pool_backward(Pooling pooling, const PoolingWindows& w, std::int64_t samples, const Scalar* x, const Scalar* y,
-                     const Scalar* dy, Scalar* dx) const override {
-    const std::int64_t count = w.count(samples) * w.channels, pixels = w.input_elements(samples);
-    if (!w.covers_input()) clear(pixels, dx);
-    run(Kernel::kPoolBackward, count, {writes(dx, pixels), reads(x, pixels), reads(y, count), reads(dy, count)},
-        {count, w.size, w.height, w.width, w.channels, w.output_height, w.output_width,
-         static_cast<std::int64_t>(pooling)});
-  }
 
-  void average_positions(const PositionSizes& sizes, const Scalar* x, Scalar* y) const override {
-    const std::int64_t count = sizes.samples * sizes.channels;
-    run(Kernel::kAveragePositions, count, {writes(y, count), reads(x, count * sizes.positions)},
-        {count, sizes.positions, sizes.channels});
-  }
-  void average_positions_backward(const PositionSizes& sizes, const Scalar* dy, Scalar* dx) const override {
-    const std::int64_t count = sizes.samples * sizes.channels, elements = count * sizes.positions;
-    run(Kernel::kAveragePositionsBackward, elements, {writes(dx, elements), reads(dy, count)},
-        {elements, sizes.positions, sizes.channels});
-  }
+  const ImageKernels<Scalar>& images() const override { return images_; }
   const NormalizationKernels<Scalar>& normalization() const override { return normalization_; }
   const SequenceKernels<Scalar>& sequence() const override { return sequence_; }
+  const LossKernels<Scalar>& losses() const override { return losses_; }
 
   void add_doubles(std::int64_t count, const double* from, double* to) const override {
     run(Kernel::kSumDoubles, count, {writes(to, count), reads(from, count)}, {count, count, 1});
   }
-  void cross_entropy(Workspace& workspace, const LabelledRows<Scalar>& rows, const CrossEntropyTerms& terms,
-                     double scale, Scalar* gradient, double* sum) const override {
-    assert(terms.class_weights == nullptr);  // the loss computes on the host then
-    Workspace::Scope scope(workspace);
-    double* const losses = scope.take<double>(static_cast<std::size_t>(rows.rows)).data();
-    const std::int64_t elements = rows.rows * rows.classes;
-    run(Kernel::kCrossEntropy, rows.rows,
-        {writes(losses, rows.rows), reads(rows.logits, elements), reads(rows.labels, rows.rows),
-         writes(gradient, elements), reads(terms.sample_weights, rows.rows / terms.rows_per_sample)},
-        {rows.rows, rows.classes, terms.rows_per_sample}, {scale, terms.smoothing});
-    sum_doubles(workspace, rows.rows, losses, sum);
-  }
-  void count_right(Workspace& workspace, const LabelledRows<Scalar>& rows, std::int64_t k,
-                   double* sums) const override {
-    Workspace::Scope scope(workspace);
-    double* const right = scope.take<double>(static_cast<std::size_t>(rows.rows)).data();
-    run(Kernel::kRightLabels, rows.rows,
-        {writes(right, rows.rows), reads(rows.logits, rows.rows * rows.classes), reads(rows.labels, rows.rows)},
-        {rows.rows, rows.classes, k});
-    sum_doubles(workspace, rows.rows, right, sums);
-    run(Kernel::kAddNumber, 1, {writes(sums + 1, 1)}, {}, {static_cast<double>(rows.rows)});
+  void add_scaled(double factor, const double* from, double* to) const override {
+    run(Kernel::kAddNumber, 1, {writes(to, 1), reads(from, 1)}, {}, {factor});
   }
 
   void sgd(const SgdFactors& f, std::int64_t count, const Scalar* gradient, Scalar* velocity,
@@ -163,10 +127,11 @@ class CudaKernels final : public Kernels<Scalar> {
   }
   void add_squares(Workspace& workspace, std::int64_t count, const Scalar* values, double* sum) const override {
     Workspace::Scope scope(workspace);
-    const std::int64_t partials = std::min(count, kManyPartials);
+    constexpr std::int64_t kPartials = 16384;
+    const std::int64_t partials = std::min(count, kPartials);
     double* const squares = scope.take<double>(static_cast<std::size_t>(partials)).data();
     run(Kernel::kSumSquares, partials, {writes(squares, partials), reads(values, count)}, {partials, count});
-    sum_doubles(workspace, partials, squares, sum);
+    sum_doubles<Scalar>(launcher_, workspace, partials, squares, sum);
   }
   void set_gradient_scale(double factor, const Clipping& clip, double* scale) const override {
     run(Kernel::kSetGradientScale, 1, {writes(scale, 1), reads(clip.limit > 0 ? clip.squares : nullptr, 1)}, {},
@@ -181,15 +146,6 @@ class CudaKernels final : public Kernels<Scalar> {
   void run(Kernel kernel, std::int64_t threads, std::initializer_list<farandole::cuda::Operand> operands,
            std::initializer_list<std::int64_t> sizes, std::initializer_list<double> numbers = {}) const {
     launcher_.launch<Scalar>(kernel, threads, operands, sizes, numbers);
-  }
-
-  /// Adds `count` values to `*sum`, in an order that depends on `count` only.
-  void sum_doubles(Workspace& workspace, std::int64_t count, const double* values, double* sum) const {
-    Workspace::Scope scope(workspace);
-    const std::int64_t partials = std::min(count, kFewPartials);
-    double* const partial = scope.take<double>(static_cast<std::size_t>(partials)).data();
-    run(Kernel::kSumDoubles, partials, {writes(partial, partials), reads(values, count)}, {partials, count, 0});
-    run(Kernel::kSumDoubles, 1, {writes(sum, 1), reads(partial, partials)}, {1, partials, 1});
   }
 
   /// At least `count` ones, in memory of the device.
@@ -214,8 +170,10 @@ class CudaKernels final : public Kernels<Scalar> {
   const Launcher& launcher_;
   const Cublas& cublas_;
   CudnnPlans& cudnn_;
+  const DeviceImages<Scalar> images_;
   const DeviceNormalization<Scalar> normalization_;
   const DeviceSequence<Scalar> sequence_;
+  const DeviceLosses<Scalar> losses_;
   mutable std::int64_t ones_ = 0;
   mutable std::vector<void*> ones_memory_;
 };

@@ -2,9 +2,9 @@
 // Batch normalisation on a device.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
+#include "device_sums.h"
 #include "kernels/normalization.h"
 #include "launcher.h"
 
@@ -79,15 +79,14 @@ class DeviceNormalization final : public NormalizationKernels<Scalar> {
   void add_moments_of(Workspace& workspace, const ChannelRows<Scalar>& x, const Scalar* dy,
                       const ChannelStatistics<Scalar>& s, double* sums) const {
     if (x.rows == 0) return;
-    constexpr std::int64_t kThreads = 65536, kMostPartials = 1024;
-    const std::int64_t partials = std::clamp<std::int64_t>(kThreads / x.channels, 1, std::min(x.rows, kMostPartials));
+    const std::int64_t partials = partials_of(x.rows, x.channels);
     const std::int64_t count = x.rows * x.channels, columns = 2 * x.channels;
     Workspace::Scope scope(workspace);
     double* const partial = scope.take<double>(static_cast<std::size_t>(partials * columns)).data();
     run(Kernel::kChannelMoments, partials * x.channels,
         {writes(partial, partials * columns), reads(x.values, count), reads(dy, count),
          of_channels(static_cast<const Scalar*>(s.mean), x), of_channels(s.inverse_deviation, x)},
-        {partials * x.channels, x.rows, x.channels, partials});
+        {partials * x.channels, x.rows, partials, x.channels});
     run(Kernel::kAddPartials, columns, {writes(sums, columns), reads(partial, partials * columns)},
         {columns, partials});
   }

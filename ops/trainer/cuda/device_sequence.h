@@ -2,11 +2,12 @@
 // The computations of transformers on a device.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <initializer_list>
+#include <utility>
 
 #include "cublas.h"
+#include "device_sums.h"
 #include "kernels/sequence.h"
 #include "launcher.h"
 #include "products.h"
@@ -33,10 +34,8 @@ class DeviceSequence final : public SequenceKernels<Scalar> {
   }
   void set_gradients(Workspace& workspace, const SetNormalization& n, const Scalar* x, const Scalar* dy,
                      const SetStatistics<Scalar>& s, Scalar* scale_gradient, Scalar* shift_gradient) const override {
-    constexpr std::int64_t kThreads = 65536, kMostPartials = 1024;
     const std::int64_t channels = n.sets.channels, columns = 2 * channels, rows = n.elements() / channels;
-    const std::int64_t partials =
-        std::clamp<std::int64_t>(kThreads / channels, 1, std::clamp<std::int64_t>(rows, 1, kMostPartials));
+    const std::int64_t partials = partials_of(rows, channels);
     Workspace::Scope scope(workspace);
     double* const sums = scope.take<double>(static_cast<std::size_t>((partials + 1) * columns)).data();
     double* const partial = sums + columns;
@@ -64,11 +63,16 @@ class DeviceSequence final : public SequenceKernels<Scalar> {
         {writes(output, count), reads(rows.indices, rows.count), reads(weights, rows.vocabulary * rows.units)},
         {count, rows.vocabulary, rows.units});
   }
-  void look_up_backward(const EmbeddingRows<Scalar>& rows, const Scalar* dy, Scalar* gradient) const override {
-    const std::int64_t count = rows.vocabulary * rows.units;
-    run(Kernel::kLookUpBackward, count,
-        {writes(gradient, count), reads(rows.indices, rows.count), reads(dy, rows.count * rows.units)},
-        {count, rows.count, rows.units});
+  void look_up_backward(Workspace& workspace, const EmbeddingRows<Scalar>& rows, const Scalar* dy,
+                        Scalar* gradient) const override {
+    const std::int64_t weights = rows.vocabulary * rows.units;
+    launcher_.device().fill_zero(gradient, static_cast<std::size_t>(weights) * sizeof(Scalar), launcher_.stream());
+    Workspace::Scope scope(workspace);
+    const std::int64_t* const order = sorted(scope, rows);
+    run(Kernel::kLookUpBackward, rows.count * rows.units,
+        {writes(gradient, weights), reads(order, rows.count), reads(rows.indices, rows.count),
+         reads(dy, rows.count * rows.units)},
+        {rows.count * rows.units, rows.count, rows.vocabulary, rows.units});
   }
   void add_row(std::int64_t rows, std::int64_t columns, const Scalar* x, const Scalar* row, Scalar* y) const override {
     const std::int64_t count = rows * columns;
@@ -93,6 +97,22 @@ class DeviceSequence final : public SequenceKernels<Scalar> {
  private:
   static farandole::cuda::Operand of_sets(const Scalar* values, const SetNormalization& n) {
     return reads(values, n.count());
+  }
+  /// Returns the numbers 0 … rows.count - 1, sorted by their indices and then by themselves; null for one number or
+  /// none.
+  const std::int64_t* sorted(Workspace::Scope& scope, const EmbeddingRows<Scalar>& rows) const {
+    const std::int64_t count = rows.count;
+    const std::int64_t* order = nullptr;
+    if (count < 2) return order;
+    std::int64_t* next = scope.take<std::int64_t>(static_cast<std::size_t>(count)).data();
+    std::int64_t* other = scope.take<std::int64_t>(static_cast<std::size_t>(count)).data();
+    for (std::int64_t run_length = 1; run_length < count; run_length *= 2) {
+      run(Kernel::kMergeRuns, count, {writes(next, count), reads(order, count), reads(rows.indices, count)},
+          {count, run_length, rows.vocabulary});
+      order = next;
+      std::swap(next, other);
+    }
+    return order;
   }
   void run(Kernel kernel, std::int64_t threads, std::initializer_list<farandole::cuda::Operand> operands,
            std::initializer_list<std::int64_t> sizes, std::initializer_list<double> numbers = {}) const {

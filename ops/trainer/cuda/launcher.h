@@ -58,7 +58,7 @@ class Launcher {
   StreamView stream() const { return stream_; }
 
   /// Launches the form of `kernel` for type T: at least `threads` threads, or as many as the device can run at once;
-  /// none if `threads` is 0. What operands, sizes and numbers are, kernel_bodies.h says.
+  /// none if `threads` is 0. What operands, sizes and numbers are, the bodies say (bodies_*.h).
   /// @throws DeviceError
   template <class T>
   void launch(Kernel kernel, std::int64_t threads, std::initializer_list<farandole::cuda::Operand> operands,

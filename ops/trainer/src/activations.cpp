@@ -19,7 +19,7 @@ class ElementWise final : public Layer<Scalar> {
   ElementWise(std::string name, Activation activation) : name_(std::move(name)), activation_(activation) {}
   std::string name() const override { return name_; }
   Shape prepare(const Shape& input) override { return input; }
-  bool computes_on_devices() const override { return true; }
+  DeviceForm device_form() const override { return DeviceForm::kGraphs; }
 
   void forward(const Pass& pass, const Tensor<Scalar>& input, Tensor<Scalar>& output) override {
     kernels_of<Scalar>(pass.execution).activate(activation_, input.size(), input.data(), output.data());

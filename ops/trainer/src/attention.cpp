@@ -54,7 +54,7 @@ class Attention final : public Layer<Scalar> {
   }
   void bind(const LayerMemory<Scalar>& memory) override { memory_ = memory; }
 
-  bool computes_on_devices() const override { return true; }
+  DeviceForm device_form() const override { return DeviceForm::kGraphs; }
 
   void forward(const Pass& pass, const Tensor<Scalar>& input, Tensor<Scalar>& output) override {
     const std::int64_t samples = input.samples(), rows = samples * length_;

@@ -49,7 +49,7 @@ class BatchNormalization final : public Layer<Scalar> {
   }
   void bind(const LayerMemory<Scalar>& memory) override { memory_ = memory; }
 
-  bool computes_on_devices() const override { return true; }
+  DeviceForm device_form() const override { return DeviceForm::kGraphs; }
 
   void forward(const Pass& pass, const Tensor<Scalar>& input, Tensor<Scalar>& output) override {
     const NormalizationKernels<Scalar>& kernels = kernels_of<Scalar>(pass.execution).normalization();

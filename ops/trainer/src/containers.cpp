@@ -34,7 +34,7 @@ class Container final : public Layer<Scalar> {
   std::vector<ParameterSpec> parameters() const override { return graph_->parameters(); }
   std::vector<StatisticSpec> statistics() const override { return graph_->statistics(); }
   double flops() const override { return graph_->flops(); }
-  bool computes_on_devices() const override { return graph_->why_not_on_devices().empty(); }
+  DeviceForm device_form() const override { return graph_->device_form(); }
   void bind(const LayerMemory<Scalar>& memory) override { graph_->bind(memory); }
   void forward(const Pass& pass, const Tensor<Scalar>& input, Tensor<Scalar>& output) override {
     graph_->forward(pass, input, output);

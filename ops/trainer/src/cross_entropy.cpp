@@ -11,7 +11,6 @@
 #include "farandole/core/error.h"
 #include "farandole/trainer/loss.h"
 #include "kernels/kernels.h"
-#include "soft_cross_entropy.h"
 
 namespace farandole::trainer {
 namespace {
@@ -34,6 +33,16 @@ void check_labels(std::span<const std::int32_t> labels, std::int64_t classes, st
                                     (wrong - labels.begin()) / labels_per_sample, *wrong, classes - 1));
 }
 
+CrossEntropyTerms terms_of(const CrossEntropyOptions& options, VectorView<const float> weights,
+                           std::int64_t rows_per_sample) {
+  return {
+      .rows_per_sample = rows_per_sample,
+      .smoothing = options.label_smoothing,
+      .class_weights = options.class_weights.empty() ? nullptr : options.class_weights.data(),
+      .sample_weights = weights.empty() ? nullptr : weights.data(),
+  };
+}
+
 /// Adds the cross-entropies of labelled samples to `sum`.
 template <class Scalar>
 void add_cross_entropy(const Execution& execution, const Tensor<Scalar>& logits, const BatchView<Scalar>& batch,
@@ -46,15 +55,27 @@ void add_cross_entropy(const Execution& execution, const Tensor<Scalar>& logits,
   const std::int64_t classes = logits.shape().back(), rows = logits.sample_elements() / classes;
   if (execution.space().is_host()) check_labels(labels.host(), classes, rows);
   if (gradient != nullptr) gradient->resize(logits.samples(), logits.shape());
-  const CrossEntropyTerms terms{
-      .rows_per_sample = rows,
-      .smoothing = options.label_smoothing,
-      .class_weights = options.class_weights.empty() ? nullptr : options.class_weights.data(),
-      .sample_weights = batch.weights.empty() ? nullptr : batch.weights.data(),
-  };
-  kernels_of<Scalar>(execution).cross_entropy(execution.workspace(),
-                                              {logits.data(), labels.data(), logits.samples() * rows, classes}, terms,
-                                              scale, gradient == nullptr ? nullptr : gradient->data(), sum.data());
+  const CrossEntropyTerms terms = terms_of(options, batch.weights, rows);
+  kernels_of<Scalar>(execution).losses().cross_entropy(
+      execution.workspace(), {logits.data(), labels.data(), logits.samples() * rows, classes}, terms, scale,
+      gradient == nullptr ? nullptr : gradient->data(), sum.data());
+}
+
+/// Adds the cross-entropies of samples with probabilities to `sum`.
+template <class Scalar>
+void add_soft_cross_entropy(const Execution& execution, const Tensor<Scalar>& logits, const BatchView<Scalar>& batch,
+                            const CrossEntropyOptions& options, double scale, Tensor<Scalar>* gradient,
+                            VectorView<double> sum) {
+  execution.require(logits.space(), "the output of the model");
+  execution.require(batch.targets.space(), "the tensor of probabilities");
+  if (batch.targets.size() != logits.size()) {
+    throw InvalidArgument(
+        fmt::format("the loss cross_entropy: {} outputs, but {} probabilities", logits.size(), batch.targets.size()));
+  }
+  if (gradient != nullptr) gradient->resize(logits.samples(), logits.shape());
+  kernels_of<Scalar>(execution).losses().soft_cross_entropy(
+      execution.workspace(), {logits.data(), batch.targets.data(), logits.samples(), logits.sample_elements()},
+      terms_of(options, batch.weights, 1), scale, gradient == nullptr ? nullptr : gradient->data(), sum.data());
 }
 
 template <class Scalar>
@@ -106,20 +127,12 @@ class CrossEntropy final : public Loss<Scalar> {
     }
   }
 
-  // The weights of classes lie in host memory.
-  bool computes_on_devices() const override { return options_.class_weights.empty(); }
+  DeviceForm device_form() const override { return DeviceForm::kGraphs; }
 
   void evaluate(const Execution& execution, const Tensor<Scalar>& outputs, const BatchView<Scalar>& batch, double scale,
                 Tensor<Scalar>* gradient, VectorView<double> sum) const override {
-    if (!batch.targets_are_probabilities) {
-      return add_cross_entropy(execution, outputs, batch, options_, scale, gradient, sum);
-    }
-    if (batch.targets.size() != outputs.size()) {
-      throw InvalidArgument(fmt::format("the loss cross_entropy: {} outputs, but {} probabilities", outputs.size(),
-                                        batch.targets.size()));
-    }
-    const SoftCrossEntropyOptions soft{options_.label_smoothing, options_.class_weights, batch.weights.host()};
-    sum.host().front() += soft_cross_entropy(outputs, batch.targets, soft, scale, gradient);
+    batch.targets_are_probabilities ? add_soft_cross_entropy(execution, outputs, batch, options_, scale, gradient, sum)
+                                    : add_cross_entropy(execution, outputs, batch, options_, scale, gradient, sum);
   }
 
  private:

@@ -46,7 +46,7 @@ class Dense final : public Layer<Scalar> {
 
   void bind(const LayerMemory<Scalar>& memory) override { memory_ = memory; }
 
-  bool computes_on_devices() const override { return true; }
+  DeviceForm device_form() const override { return DeviceForm::kGraphs; }
 
   void forward(const Pass& pass, const Tensor<Scalar>& input, Tensor<Scalar>& output) override {
     const std::int64_t rows = input.samples() * rows_per_sample_;

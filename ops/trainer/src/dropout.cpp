@@ -20,7 +20,7 @@ class Dropout final : public Layer<Scalar> {
   std::string name() const override { return fmt::format("dropout {}", rate_); }
   Shape prepare(const Shape& input) override { return input; }
 
-  bool computes_on_devices() const override { return true; }
+  DeviceForm device_form() const override { return DeviceForm::kGraphs; }
 
   void forward(const Pass& pass, const Tensor<Scalar>& input, Tensor<Scalar>& output) override {
     const Kernels<Scalar>& kernels = kernels_of<Scalar>(pass.execution);

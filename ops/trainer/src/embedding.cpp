@@ -47,7 +47,7 @@ class Embedding final : public Layer<Scalar> {
   }
   void bind(const LayerMemory<Scalar>& memory) override { memory_ = memory; }
 
-  bool computes_on_devices() const override { return true; }
+  DeviceForm device_form() const override { return DeviceForm::kGraphs; }
 
   void forward(const Pass& pass, const Tensor<Scalar>& input, Tensor<Scalar>& output) override {
     if (pass.execution.space().is_host()) check_indices(pass, input);
@@ -57,7 +57,8 @@ class Embedding final : public Layer<Scalar> {
   void backward(const Pass& pass, const Tensor<Scalar>& input, const Tensor<Scalar>&,
                 const Tensor<Scalar>& output_gradient, Tensor<Scalar>* input_gradient) override {
     const Kernels<Scalar>& kernels = kernels_of<Scalar>(pass.execution);
-    kernels.sequence().look_up_backward(rows_of(input), output_gradient.data(), memory_.gradients[0].data());
+    kernels.sequence().look_up_backward(pass.execution.workspace(), rows_of(input), output_gradient.data(),
+                                        memory_.gradients[0].data());
     // An index is a constant.
     if (input_gradient != nullptr) kernels.clear(input_gradient->size(), input_gradient->data());
   }
@@ -104,7 +105,7 @@ class PositionCode final : public Layer<Scalar> {
   }
   void bind(const LayerMemory<Scalar>& memory) override { memory_ = memory; }
 
-  bool computes_on_devices() const override { return true; }
+  DeviceForm device_form() const override { return DeviceForm::kGraphs; }
 
   void forward(const Pass& pass, const Tensor<Scalar>& input, Tensor<Scalar>& output) override {
     kernels_of<Scalar>(pass.execution)

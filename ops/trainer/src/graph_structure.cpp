@@ -7,6 +7,7 @@
 #include <set>
 
 #include "farandole/core/error.h"
+#include "kernels/device_form.h"
 
 namespace farandole::trainer {
 namespace {
@@ -126,15 +127,19 @@ std::string GraphStructure<Scalar>::describe(std::size_t node) const {
 }
 
 template <class Scalar>
-std::string GraphStructure<Scalar>::why_not_on_devices() const {
+std::string GraphStructure<Scalar>::why_not_on_devices(DeviceForm needed) const {
   for (const Stage& stage : stages_) {
-    if (stage.layer->computes_on_devices()) continue;
-    return fmt::format(
-        "{}: {} ({}) computes in host memory only. Train on the CPU; a layer of your own overrides "
-        "Layer::computes_on_devices, and enqueues its work in the stream of Pass::execution",
-        owner_, stage.place.label, stage.layer->name());
+    const std::string what = fmt::format("{}: {} ({})", owner_, stage.place.label, stage.layer->name());
+    if (std::string problem = device_problem(what, stage.layer->device_form(), needed); !problem.empty()) return problem;
   }
   return {};
+}
+
+template <class Scalar>
+DeviceForm GraphStructure<Scalar>::device_form() const {
+  DeviceForm form = DeviceForm::kGraphs;
+  for (const Stage& stage : stages_) form = std::min(form, stage.layer->device_form());
+  return form;
 }
 
 template <class Scalar>

@@ -78,8 +78,10 @@ class GraphStructure {
   std::vector<ParameterSpec> parameters() const;
   std::vector<StatisticSpec> statistics() const;
   double flops() const;
-  /// Empty if all layers can compute on devices; else names the first that cannot, and says what to do.
-  std::string why_not_on_devices() const;
+  /// As Model's.
+  std::string why_not_on_devices(DeviceForm needed) const;
+  /// What all layers can do on devices.
+  DeviceForm device_form() const;
   void bind(const LayerMemory<Scalar>& memory);
 
   const Shape& input_shape() const { return input_shape_; }

@@ -25,6 +25,7 @@ template <class Scalar>
 class ClassMetric : public Metric<Scalar> {
  public:
   bool counts() const final { return true; }
+  DeviceForm device_form() const final { return DeviceForm::kGraphs; }
 
   void check(const Shape& output, const Dataset& data, const std::string& what) const override {
     if (data.classes() == 0) {
@@ -76,7 +77,6 @@ class TopK : public ClassMetric<Scalar> {
   explicit TopK(int k) : k_(k) {}
 
   std::string name() const override { return fmt::format("top_{}_accuracy", k_); }
-  bool computes_on_devices() const final { return true; }
   std::size_t sums(const Shape&) const final { return 2; }
   double value(std::span<const double> sums) const final { return mean_of(sums[0], sums[1]); }
 
@@ -89,7 +89,7 @@ class TopK : public ClassMetric<Scalar> {
 
  private:
   void add_rows(const Execution& execution, const LabelledRows<Scalar>& rows, VectorView<double> sums) const final {
-    kernels_of<Scalar>(execution).count_right(execution.workspace(), rows, k_, sums.data());
+    kernels_of<Scalar>(execution).losses().count_right(execution.workspace(), rows, k_, sums.data());
   }
 
   const int k_;
@@ -136,24 +136,8 @@ class ConfusionMatrix final : public ClassMetric<Scalar> {
   }
 
  private:
-  void add_rows(const Execution&, const LabelledRows<Scalar>& rows, VectorView<double> sums) const override {
-    const std::span<double> to = sums.host();
-    const auto classes = static_cast<std::size_t>(rows.classes);
-    for (std::int64_t i = 0; i < rows.rows; ++i) {
-      const auto label = static_cast<std::size_t>(rows.labels[i]);
-      to[label * classes + predicted({rows.logits + i * rows.classes, classes}, label)] += 1;
-    }
-  }
-
-  static std::size_t predicted(std::span<const Scalar> outputs, std::size_t label) {
-    // NaN is less than every number, but the label's NaN is less than every other NaN.
-    std::size_t best = label;
-    for (std::size_t c = outputs.size(); c-- > 0;) {
-      if (c == label) continue;
-      const bool is_larger = c < best ? !(outputs[c] < outputs[best]) : outputs[c] > outputs[best];
-      if (std::isnan(outputs[best]) || (!std::isnan(outputs[c]) && is_larger)) best = c;
-    }
-    return best;
+  void add_rows(const Execution& execution, const LabelledRows<Scalar>& rows, VectorView<double> sums) const override {
+    kernels_of<Scalar>(execution).losses().count_confusions(execution.workspace(), rows, sums.data());
   }
 };
 
@@ -161,6 +145,7 @@ class ConfusionMatrix final : public ClassMetric<Scalar> {
 template <class Scalar>
 class TargetMetric : public Metric<Scalar> {
  public:
+  DeviceForm device_form() const final { return DeviceForm::kGraphs; }
   std::size_t sums(const Shape&) const final { return 2; }
   double value(std::span<const double> sums) const final { return mean_of(sums[0], sums[1]); }
 
@@ -168,21 +153,15 @@ class TargetMetric : public Metric<Scalar> {
     check_targets("the metric " + this->name(), output, data, what);
   }
 
-  void add(const Execution&, const Tensor<Scalar>& outputs, const BatchView<Scalar>& batch,
+  void add(const Execution& execution, const Tensor<Scalar>& outputs, const BatchView<Scalar>& batch,
            VectorView<double> sums) const final {
-    check_target_count("the metric " + this->name(), outputs, batch);
-    const auto count = static_cast<std::size_t>(outputs.sample_elements());
-    const Scalar *const found = outputs.host().data(), *const right = batch.targets.host().data();
-    const std::span<double> to = sums.host();
-    for (std::int64_t sample = 0; sample < outputs.samples(); ++sample) {
-      const std::int64_t first = sample * outputs.sample_elements();
-      add_sample({found + first, count}, {right + first, count}, to);
-    }
+    check_batch_targets("the metric " + this->name(), execution, outputs, batch);
+    add_samples(execution, {outputs.data(), batch.targets.data(), outputs.samples(), outputs.sample_elements()}, sums);
   }
 
  private:
-  virtual void add_sample(std::span<const Scalar> outputs, std::span<const Scalar> targets,
-                          std::span<double> sums) const = 0;
+  virtual void add_samples(const Execution& execution, const OutputsWithTargets<Scalar>& values,
+                           VectorView<double> sums) const = 0;
 };
 
 template <class Scalar>
@@ -192,15 +171,10 @@ class MeanError final : public TargetMetric<Scalar> {
   std::string name() const override { return squares_ ? "mean_squared_error" : "mean_absolute_error"; }
 
  private:
-  void add_sample(std::span<const Scalar> outputs, std::span<const Scalar> targets,
-                  std::span<double> sums) const override {
-    double sum = 0;
-    for (std::size_t i = 0; i < outputs.size(); ++i) {
-      const double error = static_cast<double>(outputs[i]) - static_cast<double>(targets[i]);
-      sum += squares_ ? error * error : std::abs(error);
-    }
-    sums[0] += sum / static_cast<double>(outputs.size());
-    sums[1] += 1;
+  void add_samples(const Execution& execution, const OutputsWithTargets<Scalar>& values,
+                   VectorView<double> sums) const override {
+    const TargetRule rule{squares_ ? TargetLossKind::kSquaredError : TargetLossKind::kAbsoluteError};
+    kernels_of<Scalar>(execution).losses().add_errors(execution.workspace(), rule, values, sums.data());
   }
 
   const bool squares_;
@@ -216,12 +190,9 @@ class BinaryAccuracy final : public TargetMetric<Scalar> {
   bool counts() const override { return true; }
 
  private:
-  void add_sample(std::span<const Scalar> outputs, std::span<const Scalar> targets,
-                  std::span<double> sums) const override {
-    for (std::size_t i = 0; i < outputs.size(); ++i) {
-      sums[0] += (static_cast<double>(outputs[i]) > threshold_) == (static_cast<double>(targets[i]) > 0.5);
-    }
-    sums[1] += static_cast<double>(outputs.size());
+  void add_samples(const Execution& execution, const OutputsWithTargets<Scalar>& values,
+                   VectorView<double> sums) const override {
+    kernels_of<Scalar>(execution).losses().count_right_sides(execution.workspace(), threshold_, values, sums.data());
   }
 
   const double threshold_;

@@ -159,8 +159,8 @@ void Model<Scalar>::place_reducible(const std::function<Buffer(std::size_t, DTyp
   state().bind();
 }
 template <class Scalar>
-std::string Model<Scalar>::why_not_on_devices() const {
-  return state().graph->why_not_on_devices();
+std::string Model<Scalar>::why_not_on_devices(DeviceForm needed) const {
+  return state().graph->why_not_on_devices(needed);
 }
 template <class Scalar>
 void Model<Scalar>::move_to(const Execution& execution) {

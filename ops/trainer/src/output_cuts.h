@@ -2,6 +2,7 @@
 // Cuts one output of a model out of batches, with the truth that it is compared with.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <string>
 #include <vector>
@@ -10,6 +11,16 @@
 #include "kernels/kernels.h"
 
 namespace farandole::trainer {
+
+/// Memory for tensors that live as long as a scope of the execution's workspace.
+inline TensorMemory memory_of(Workspace::Scope& scope, const Execution& execution) {
+  const MemorySpace space = execution.space();
+  return {space, [&scope, space](std::size_t count, DType dtype) {
+            std::byte* const bytes = scope.take<std::byte>(count * size_in_bytes(dtype)).data();
+            return Buffer(
+                bytes, count, dtype, [](void*) {}, space);
+          }};
+}
 
 /// Place of an output in samples in which all outputs lie one behind the other, and of its target in the targets.
 struct OutputCut {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "farandole/core/error.h"
+#include "kernels/transfer.h"
 #include "output_cuts.h"
 
 namespace farandole::trainer {
@@ -78,6 +79,12 @@ class CombinedLoss final : public Loss<Scalar> {
     return name;
   }
 
+  DeviceForm device_form() const override {
+    DeviceForm form = DeviceForm::kGraphs;
+    for (const LossPart<Scalar>& part : losses_) form = std::min(form, part.loss->device_form());
+    return form;
+  }
+
   void check(const Shape& output, const Dataset& data, const std::string& what) const override {
     for (std::size_t k = 0; k < cuts_.size(); ++k) {
       check_cut(cuts_[k], output, data, what,
@@ -86,24 +93,38 @@ class CombinedLoss final : public Loss<Scalar> {
   }
 
   void evaluate(const Execution& execution, const Tensor<Scalar>& outputs, const BatchView<Scalar>& batch, double scale,
-                Tensor<Scalar>* gradient, VectorView<double> result) const override {
+                Tensor<Scalar>* gradient, VectorView<double> sum) const override {
     if (gradient != nullptr) gradient->resize(outputs.samples(), outputs.shape());
-    Tensor<Scalar> part, part_targets, part_gradient;
-    double sum = 0;
+    Workspace::Scope scope(execution.workspace());
+    const VectorView<double> total = scope.take<double>(1), own = scope.take<double>(1);
+    clear(execution, total);
     for (std::size_t k = 0; k < cuts_.size(); ++k) {
-      const OutputCut& cut = cuts_[k];
       const double weight = losses_[k].weight;
-      cut.cut(execution, outputs, part);
-      sum += weight * loss_sum(*losses_[k].loss, execution, part, cut.cut(execution, batch, part_targets),
-                               scale * weight, gradient == nullptr ? nullptr : &part_gradient);
-      if (gradient == nullptr) continue;
-      kernels_of<Scalar>(execution).copy_columns(outputs.samples(), part_gradient.data(),
-                                                 {0, cut.output.count, cut.output.count}, gradient->data(), cut.output);
+      clear(execution, own);
+      evaluate_part(k, execution, outputs, batch, scale * weight, gradient, own);
+      kernels_of<Scalar>(execution).add_scaled(weight, own.data(), total.data());
     }
-    result.host().front() += sum;
+    kernels_of<Scalar>(execution).add_doubles(1, total.data(), sum.data());
   }
 
  private:
+  /// Adds the loss of an output, without its weight, and writes its columns of the gradient.
+  void evaluate_part(std::size_t k, const Execution& execution, const Tensor<Scalar>& outputs,
+                     const BatchView<Scalar>& batch, double scale, Tensor<Scalar>* gradient,
+                     VectorView<double> sum) const {
+    Workspace::Scope scope(execution.workspace());
+    const TensorMemory memory = memory_of(scope, execution);
+    Tensor<Scalar> part(memory), part_targets(memory), part_gradient(memory);
+    const OutputCut& cut = cuts_[k];
+    cut.cut(execution, outputs, part);
+    if (gradient != nullptr) part_gradient.resize(outputs.samples(), cut.shape);
+    losses_[k].loss->evaluate(execution, part, cut.cut(execution, batch, part_targets), scale,
+                              gradient == nullptr ? nullptr : &part_gradient, sum);
+    if (gradient == nullptr) return;
+    kernels_of<Scalar>(execution).copy_columns(outputs.samples(), part_gradient.data(),
+                                               {0, cut.output.count, cut.output.count}, gradient->data(), cut.output);
+  }
+
   const std::vector<OutputCut> cuts_;
   std::vector<LossPart<Scalar>> losses_;  ///< of each output
 };
@@ -124,9 +145,12 @@ class OutputMetric final : public Metric<Scalar> {
   }
   std::size_t sums(const Shape&) const override { return metric_->sums(cut_.shape); }
   bool counts() const override { return metric_->counts(); }
+  DeviceForm device_form() const override { return metric_->device_form(); }
   void add(const Execution& execution, const Tensor<Scalar>& outputs, const BatchView<Scalar>& batch,
            VectorView<double> sums) const override {
-    Tensor<Scalar> part, part_targets;
+    Workspace::Scope scope(execution.workspace());
+    const TensorMemory memory = memory_of(scope, execution);
+    Tensor<Scalar> part(memory), part_targets(memory);
     cut_.cut(execution, outputs, part);
     metric_->add(execution, part, cut_.cut(execution, batch, part_targets), sums);
   }

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "farandole/core/error.h"
+#include "kernels/device_form.h"
 #include "kernels/kernels.h"
 #include "kernels/transfer.h"
 
@@ -156,11 +157,9 @@ class UpdatesOfMaster final : public ParameterUpdates<Scalar> {
                       "OptimizerOptions::master empty on devices",
                       farandole::name(dtype_of<Master>), farandole::name(dtype_of<Scalar>)));
     }
-    if (rule_->computes_on_devices()) return;
-    throw Unsupported(
-        fmt::format("the optimizer '{}' computes in host memory only; to train on devices, override "
-                    "UpdateRule::computes_on_devices and enqueue the update in the execution's stream",
-                    rule_->name()));
+    const std::string problem =
+        device_problem(fmt::format("the optimizer '{}'", rule_->name()), rule_->device_form(), DeviceForm::kStreams);
+    if (!problem.empty()) throw Unsupported(problem);
   }
 
   /// Sets the factor on every gradient, with clipping.

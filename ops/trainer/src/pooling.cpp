@@ -21,7 +21,7 @@ class Pool final : public Layer<Scalar> {
     windows_.size = size;
   }
   std::string name() const override { return fmt::format("{0} {1}x{1}", kind_, windows_.size); }
-  bool computes_on_devices() const override { return true; }
+  DeviceForm device_form() const override { return DeviceForm::kGraphs; }
 
   Shape prepare(const Shape& input) override {
     const std::int64_t size = windows_.size;
@@ -35,13 +35,14 @@ class Pool final : public Layer<Scalar> {
   }
 
   void forward(const Pass& pass, const Tensor<Scalar>& input, Tensor<Scalar>& output) override {
-    kernels_of<Scalar>(pass.execution).pool(pooling_, windows_, input.samples(), input.data(), output.data());
+    kernels_of<Scalar>(pass.execution).images().pool(pooling_, windows_, input.samples(), input.data(), output.data());
   }
 
   void backward(const Pass& pass, const Tensor<Scalar>& input, const Tensor<Scalar>& output,
                 const Tensor<Scalar>& output_gradient, Tensor<Scalar>* input_gradient) override {
     if (input_gradient == nullptr) return;
     kernels_of<Scalar>(pass.execution)
+        .images()
         .pool_backward(pooling_, windows_, input.samples(), input.data(), output.data(), output_gradient.data(),
                        input_gradient->data());
   }

@@ -30,7 +30,7 @@ class Reshape final : public Layer<Scalar> {
     }
     return *shape_;
   }
-  bool computes_on_devices() const override { return true; }
+  DeviceForm device_form() const override { return DeviceForm::kGraphs; }
 
   void forward(const Pass& pass, const Tensor<Scalar>& input, Tensor<Scalar>& output) override {
     kernels_of<Scalar>(pass.execution).copy(input.size(), input.data(), output.data());
@@ -61,10 +61,11 @@ class GlobalAveragePool final : public Layer<Scalar> {
     return {channels_};
   }
 
-  bool computes_on_devices() const override { return true; }
+  DeviceForm device_form() const override { return DeviceForm::kGraphs; }
 
   void forward(const Pass& pass, const Tensor<Scalar>& input, Tensor<Scalar>& output) override {
     kernels_of<Scalar>(pass.execution)
+        .images()
         .average_positions({input.samples(), positions_, channels_}, input.data(), output.data());
   }
 
@@ -72,6 +73,7 @@ class GlobalAveragePool final : public Layer<Scalar> {
                 const Tensor<Scalar>& output_gradient, Tensor<Scalar>* input_gradient) override {
     if (input_gradient == nullptr) return;
     kernels_of<Scalar>(pass.execution)
+        .images()
         .average_positions_backward({input.samples(), positions_, channels_}, output_gradient.data(),
                                     input_gradient->data());
   }

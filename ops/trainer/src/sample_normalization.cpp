@@ -60,7 +60,7 @@ class SampleNormalization final : public Layer<Scalar> {
   }
   void bind(const LayerMemory<Scalar>& memory) override { memory_ = memory; }
 
-  bool computes_on_devices() const override { return true; }
+  DeviceForm device_form() const override { return DeviceForm::kGraphs; }
 
   void forward(const Pass& pass, const Tensor<Scalar>& input, Tensor<Scalar>& output) override {
     const SequenceKernels<Scalar>& kernels = kernels_of<Scalar>(pass.execution).sequence();

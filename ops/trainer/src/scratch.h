@@ -11,14 +11,6 @@
 
 namespace farandole::trainer {
 
-/// Scratch memory of zeros, on the host.
-template <class T>
-std::span<T> take_zeros(Workspace::Scope& scope, std::size_t count) {
-  const std::span<T> values = scope.take<T>(count).host();
-  std::ranges::fill(values, T{0});
-  return values;
-}
-
 /// Sets all gradients of a layer to 0, as after a batch without samples.
 template <class Scalar>
 void clear_gradients(const Kernels<Scalar>& kernels, const LayerMemory<Scalar>& memory) {

@@ -8,6 +8,7 @@
 
 #include "farandole/core/error.h"
 #include "farandole/trainer/dataset.h"
+#include "farandole/trainer/execution.h"
 
 namespace farandole::trainer {
 
@@ -21,9 +22,12 @@ inline void check_targets(const std::string& who, const Shape& output, const Dat
                                     describe(output), what, found));
 }
 
-/// @throws InvalidArgument  a batch has another number of targets than of outputs
+/// @throws InvalidArgument  outputs or targets lie in other memory than the execution's, or their numbers differ
 template <class Scalar>
-void check_target_count(const std::string& who, const Tensor<Scalar>& outputs, const BatchView<Scalar>& batch) {
+void check_batch_targets(const std::string& who, const Execution& execution, const Tensor<Scalar>& outputs,
+                         const BatchView<Scalar>& batch) {
+  execution.require(outputs.space(), "the output of the model");
+  execution.require(batch.targets.space(), "the tensor of targets");
   if (batch.targets.size() == outputs.size()) return;
   throw InvalidArgument(fmt::format("{}: {} outputs, but {} targets", who, outputs.size(), batch.targets.size()));
 }

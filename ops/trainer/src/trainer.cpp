@@ -70,7 +70,7 @@ Trainer<Scalar>::Trainer(Communicator communicator, Model<Scalar> model, std::sh
   });
   if (options.device != ComputeDevice::kCpu) {
     const TrainingParts<Scalar> parts{model, *loss, metrics, options};
-    const std::string why_not = why_not_on_devices(parts, *training, test.get());
+    const std::string why_not = why_not_on_devices(parts);
     if (options.device == ComputeDevice::kAuto) {
       options.device = choose_device(communicator, why_not);
       if (options.device == ComputeDevice::kCpu) options.graph = false;
@@ -115,8 +115,6 @@ Evaluation Trainer<Scalar>::evaluate(const Dataset& dataset) {
     state.loss->check(state.model.output_shape(), dataset, what);
     state.metrics.check(state.model.output_shape(), dataset, what);
     check_same_classes(*state.training, dataset, what);
-    if (state.options.device != ComputeDevice::kCuda) return;
-    if (const std::string problem = why_not_on_devices(dataset, what); !problem.empty()) throw Unsupported(problem);
   });
   const KernelThreads threads(kernel_threads(state.options, state.communicator));
   return state.evaluate(dataset);

@@ -27,7 +27,7 @@ class Sgd : public UpdateRule<Scalar> {
   explicit Sgd(const OptimizerOptions& options) : momentum_(options.momentum), nesterov_(options.nesterov) {}
   std::string name() const override { return "sgd"; }
   std::vector<std::string> states() const override { return {"momentum"}; }
-  bool computes_on_devices() const override { return true; }
+  DeviceForm device_form() const override { return DeviceForm::kGraphs; }
   void update(VectorView<Scalar> values, VectorView<const Scalar> gradients, std::span<const VectorView<Scalar>> states,
               const UpdateFacts& facts) override {
     check_memory(facts, values.space());
@@ -48,7 +48,7 @@ class Adam : public UpdateRule<Scalar> {
       : beta1_(options.beta1), beta2_(options.beta2), epsilon_(options.epsilon) {}
   std::string name() const override { return "adam"; }
   std::vector<std::string> states() const override { return {"first_moment", "second_moment"}; }
-  bool computes_on_devices() const override { return true; }
+  DeviceForm device_form() const override { return DeviceForm::kGraphs; }
   void update(VectorView<Scalar> values, VectorView<const Scalar> gradients, std::span<const VectorView<Scalar>> states,
               const UpdateFacts& facts) override {
     step(values, gradients, states, facts, {.decay = facts.weight_decay, .own_decay = 0});

@@ -6,14 +6,26 @@
 #include <utility>
 
 #include "farandole/trainer/loss.h"
+#include "kernels/kernels.h"
 #include "layer_harness.h"
 #include "message_of.h"
-#include "soft_cross_entropy.h"
 
 namespace farandole::trainer {
 namespace {
 
 constexpr double kStep = 1e-5;
+
+/// Returns the sum of the losses in host memory.
+double soft_cross_entropy(const Tensor<double>& logits, const Tensor<double>& targets, const CrossEntropyTerms& terms,
+                          double scale, Tensor<double>* gradient) {
+  if (gradient != nullptr) gradient->resize(logits.samples(), logits.shape());
+  Workspace workspace;
+  double sum = 0;
+  host_kernels<double>().losses().soft_cross_entropy(
+      workspace, {logits.data(), targets.data(), logits.samples(), logits.sample_elements()}, terms, scale,
+      gradient == nullptr ? nullptr : gradient->data(), &sum);
+  return sum;
+}
 
 /// Five samples with the shares of two classes each.
 Tensor<double> shares() {
@@ -40,23 +52,23 @@ TEST(SoftCrossEntropy, IsTheMeanOfTheLossesOfTheClasses) {
     expected += loss;
     weighted += weight * weights[static_cast<std::size_t>(i)] * loss;
   }
-  EXPECT_NEAR(soft_cross_entropy<double>(logits, targets, {}, 1, nullptr), expected, 1e-12);
-  const SoftCrossEntropyOptions options{.class_weights = class_weights, .sample_weights = weights};
-  EXPECT_NEAR(soft_cross_entropy<double>(logits, targets, options, 1, nullptr), weighted, 1e-12);
+  EXPECT_NEAR(soft_cross_entropy(logits, targets, {}, 1, nullptr), expected, 1e-12);
+  const CrossEntropyTerms terms{.class_weights = class_weights.data(), .sample_weights = weights.data()};
+  EXPECT_NEAR(soft_cross_entropy(logits, targets, terms, 1, nullptr), weighted, 1e-12);
 }
 
 TEST(SoftCrossEntropy, GradientMatchesCentralDifferences) {
   Tensor<double> logits = normal_tensor<double>(5, {3}, 91, 2), gradient;
   const Tensor<double> targets = shares();
   const std::vector<double> class_weights{0.5, 2, 1};
-  const SoftCrossEntropyOptions options{.label_smoothing = 0.1, .class_weights = class_weights};
-  soft_cross_entropy<double>(logits, targets, options, 0.25, &gradient);
+  const CrossEntropyTerms terms{.smoothing = 0.1, .class_weights = class_weights.data()};
+  soft_cross_entropy(logits, targets, terms, 0.25, &gradient);
   for (std::int64_t i = 0; i < logits.size(); ++i) {
     const double value = logits.data()[i];
     logits.data()[i] = value + kStep;
-    const double above = soft_cross_entropy<double>(logits, targets, options, 1, nullptr);
+    const double above = soft_cross_entropy(logits, targets, terms, 1, nullptr);
     logits.data()[i] = value - kStep;
-    const double below = soft_cross_entropy<double>(logits, targets, options, 1, nullptr);
+    const double below = soft_cross_entropy(logits, targets, terms, 1, nullptr);
     logits.data()[i] = value;
     EXPECT_NEAR(gradient.data()[i], 0.25 * (above - below) / (2 * kStep), 1e-9) << i << ", seed " << kTestSeed;
   }

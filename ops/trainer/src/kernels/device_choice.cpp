@@ -13,14 +13,10 @@
 #include "farandole/internal/communicator_access.h"
 #include "farandole/sdk/device.h"
 #include "kernels/device_execution.h"
-#include "trainer_options.h"
+#include "kernels/device_form.h"
 
 namespace farandole::trainer {
 namespace {
-
-std::string host_only(const std::string& what, const char* remedy) {
-  return fmt::format("{} computes in host memory only. Train on the CPU, or {}", what, remedy);
-}
 
 /// What a rank tells the others of its device.
 struct Offer {
@@ -57,35 +53,28 @@ bool is_shared(const std::vector<Offer>& offers) {
 
 }  // namespace
 
-std::string why_not_on_devices(const Dataset& data, const std::string& what) {
-  if (!data.targets_are_probabilities()) return {};
-  return host_only(
-      fmt::format("the cross-entropy of probabilities, which {} have as targets (mixup makes such),", what),
-      "use data with labels");
-}
-
 template <class Scalar>
-std::string why_not_on_devices(const TrainingParts<Scalar>& parts, const Dataset& training, const Dataset* test) {
-  constexpr const char* kOverride = "override computes_on_devices, and enqueue the work in the execution's stream";
-  if (std::string problem = parts.model.why_not_on_devices(); !problem.empty()) return problem;
-  if (!parts.loss.computes_on_devices()) {
-    return host_only(fmt::format("the loss '{}'", parts.loss.name()), kOverride);
-  }
-  for (const auto& metric : parts.metrics) {
-    if (!metric->computes_on_devices()) return host_only(fmt::format("the metric '{}'", metric->name()), kOverride);
-  }
+std::string why_not_on_devices(const TrainingParts<Scalar>& parts) {
+  const DeviceForm needed = parts.options.graph ? DeviceForm::kGraphs : DeviceForm::kStreams;
+  std::string problem = parts.model.why_not_on_devices(needed);
+  const auto check = [&problem, needed](const char* kind, const auto& part) {
+    if (!problem.empty()) return;
+    problem = device_problem(fmt::format("the {} '{}'", kind, part.name()), part.device_form(), needed);
+  };
+  check("loss", parts.loss);
+  for (const auto& metric : parts.metrics) check("metric", *metric);
   const OptimizerOptions& optimizer = parts.options.optimizer;
-  if (optimizer.master && *optimizer.master != dtype_of<Scalar>) {
-    return host_only(fmt::format("an optimizer with master values of {}", name(*optimizer.master)),
-                     "leave OptimizerOptions::master empty");
+  check("optimizer", *make_update_rule<Scalar>(optimizer));
+  if (problem.empty() && optimizer.master && *optimizer.master != dtype_of<Scalar>) {
+    problem = fmt::format(
+        "an optimizer with master values of {} computes in host memory only. Train on the CPU, or leave "
+        "OptimizerOptions::master empty",
+        name(*optimizer.master));
   }
-  const auto rule = make_update_rule<Scalar>(optimizer);
-  if (!rule->computes_on_devices()) return host_only(fmt::format("the optimizer '{}'", rule->name()), kOverride);
-  std::string problem = why_not_on_devices(training, kTrainingData);
-  return problem.empty() && test != nullptr ? why_not_on_devices(*test, kTestData) : problem;
+  return problem;
 }
-template std::string why_not_on_devices(const TrainingParts<float>&, const Dataset&, const Dataset*);
-template std::string why_not_on_devices(const TrainingParts<double>&, const Dataset&, const Dataset*);
+template std::string why_not_on_devices(const TrainingParts<float>&);
+template std::string why_not_on_devices(const TrainingParts<double>&);
 
 ComputeDevice choose_device(Communicator& communicator, const std::string& why_not) {
   const Offer own = offer_of(communicator, why_not);

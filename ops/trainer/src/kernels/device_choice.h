@@ -18,13 +18,9 @@ struct TrainingParts {
   const TrainerOptions& options;
 };
 
-/// Returns why the data cannot be used on devices; empty if they can. @param what  name of the data for messages
-std::string why_not_on_devices(const Dataset& data, const std::string& what);
-/// Returns why the training cannot compute on devices: names the layer, loss, metric, optimizer or data. Empty if it
-/// can.
-/// @param test  may be null
+/// Returns why the training cannot compute on devices: names the layer, loss, metric or optimizer. Empty if it can.
 template <class Scalar>
-std::string why_not_on_devices(const TrainingParts<Scalar>& parts, const Dataset& training, const Dataset* test);
+std::string why_not_on_devices(const TrainingParts<Scalar>& parts);
 
 /// Returns what kAuto chooses: kCuda if `why_not` is empty and every rank has a device of its own on which the trainer
 /// can compute; else kCpu. Collective.

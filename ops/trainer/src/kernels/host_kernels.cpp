@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <type_traits>
-#include <vector>
 
 #include "farandole/core/error.h"
 #include "farandole/trainer/optimizer.h"
 #include "kernels/host_activations.h"
+#include "kernels/host_images.h"
 #include "kernels/host_losses.h"
 #include "kernels/host_normalization.h"
-#include "kernels/host_pooling.h"
 #include "kernels/host_sequence.h"
 #include "kernels/host_updates.h"
 #include "kernels/host_vectors.h"
@@ -69,41 +68,16 @@ class HostKernels final : public Kernels<Scalar> {
     }
     return eigen_convolution<Scalar>(geometry);
   }
-  void pool(Pooling pooling, const PoolingWindows& windows, std::int64_t samples, const Scalar* x,
-            Scalar* y) const override {
-    pooling == Pooling::kMaximum ? host_max_pool(windows, windows.count(samples), x, y)
-                                 : host_average_pool(windows, windows.count(samples), x, y);
-  }
-  void pool_backward(Pooling pooling, const PoolingWindows& windows, std::int64_t samples, const Scalar* x,
-                     const Scalar* y, const Scalar* dy, Scalar* dx) const override {
-    if (!windows.covers_input()) clear(windows.input_elements(samples), dx);
-    const std::int64_t count = windows.count(samples);
-    if (pooling == Pooling::kAverage) return host_average_pool_backward(windows, count, dy, dx);
-    std::vector<Scalar> unassigned(static_cast<std::size_t>(windows.channels));
-    host_max_pool_backward(windows, count, x, y, dy, dx, unassigned.data());
-  }
 
-  void average_positions(const PositionSizes& sizes, const Scalar* x, Scalar* y) const override {
-    host_average_positions(sizes, x, y);
-  }
-  void average_positions_backward(const PositionSizes& sizes, const Scalar* dy, Scalar* dx) const override {
-    host_average_positions_backward(sizes, dy, dx);
-  }
+  const ImageKernels<Scalar>& images() const override { return images_; }
   const NormalizationKernels<Scalar>& normalization() const override { return normalization_; }
   const SequenceKernels<Scalar>& sequence() const override { return sequence_; }
+  const LossKernels<Scalar>& losses() const override { return losses_; }
 
   void add_doubles(std::int64_t count, const double* from, double* to) const override {
     for (std::int64_t i = 0; i < count; ++i) to[i] += from[i];
   }
-  void cross_entropy(Workspace& /*workspace*/, const LabelledRows<Scalar>& rows, const CrossEntropyTerms& terms,
-                     double scale, Scalar* gradient, double* sum) const override {
-    *sum += host_cross_entropy(rows, terms, scale, gradient);
-  }
-  void count_right(Workspace& /*workspace*/, const LabelledRows<Scalar>& rows, std::int64_t k,
-                   double* sums) const override {
-    sums[0] += static_cast<double>(host_count_right(rows, k));
-    sums[1] += static_cast<double>(rows.rows);
-  }
+  void add_scaled(double factor, const double* from, double* to) const override { *to += factor * *from; }
 
   void sgd(const SgdFactors& factors, std::int64_t count, const Scalar* gradient, Scalar* velocity,
            Scalar* parameter) const override {
@@ -126,8 +100,10 @@ class HostKernels final : public Kernels<Scalar> {
   }
 
  private:
+  const HostImages<Scalar> images_{};
   const HostNormalization<Scalar> normalization_{};
   const HostSequence<Scalar> sequence_{};
+  const HostLosses<Scalar> losses_{};
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cross-entropy and accuracy in host memory.
+// The computations of losses and metrics in host memory.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/kernels.h"
+#include "kernels/losses.h"
 #include "kernels/right_labels.h"
 
 namespace farandole::trainer {
@@ -64,5 +64,106 @@ std::int64_t host_count_right(const LabelledRows<Scalar>& rows, std::int64_t k) 
   }
   return right;
 }
+
+/// Returns the sum of the losses of rows with probabilities.
+template <class Scalar>
+double host_soft_cross_entropy(const RowsWithProbabilities<Scalar>& rows, const CrossEntropyTerms& terms, double scale,
+                               Scalar* gradient) {
+  const auto classes = static_cast<std::size_t>(rows.classes);
+  const double others = terms.smoothing / static_cast<double>(classes);
+  std::vector<double> exponentials(classes), smoothed(classes);
+  double loss = 0;
+  for (std::int64_t index = 0; index < rows.rows; ++index) {
+    const Scalar* const row = rows.logits + index * rows.classes;
+    const Scalar* const target = rows.probabilities + index * rows.classes;
+    const double largest = *std::max_element(row, row + classes);
+    double sum = 0, total = 0, expected = 0, class_weight = 0;
+    for (std::size_t c = 0; c < classes; ++c) {
+      const double from_largest = row[c] - largest;
+      sum += exponentials[c] = std::exp(from_largest);
+      total += smoothed[c] = (1 - terms.smoothing) * target[c] + others;
+      expected += smoothed[c] * from_largest;
+      class_weight += terms.class_weights == nullptr ? 0 : target[c] * terms.class_weights[c];
+    }
+    double weight = terms.class_weights == nullptr ? 1 : class_weight;
+    if (terms.sample_weights != nullptr) weight *= terms.sample_weights[index];
+    loss += weight * (total * std::log(sum) - expected);
+    if (gradient == nullptr) continue;
+    Scalar* const out = gradient + index * rows.classes;
+    for (std::size_t c = 0; c < classes; ++c) {
+      out[c] = static_cast<Scalar>(weight * scale * (total * exponentials[c] / sum - smoothed[c]));
+    }
+  }
+  return loss;
+}
+
+/// Returns the sum of the losses by a formula of target_formulas.h.
+template <class Scalar, class Formula>
+double host_target_loss(const Formula& formula, const OutputsWithTargets<Scalar>& values, const float* sample_weights,
+                        double scale, Scalar* gradient) {
+  double loss_sum = 0;
+  for (std::int64_t sample = 0; sample < values.samples; ++sample) {
+    const double weight = sample_weights == nullptr ? 1.0 : static_cast<double>(sample_weights[sample]);
+    const double factor = weight / static_cast<double>(values.width);
+    double sum = 0;
+    for (std::int64_t i = sample * values.width; i < (sample + 1) * values.width; ++i) {
+      const LossPoint point = formula(values.outputs[i], values.targets[i]);
+      sum += point.loss;
+      if (gradient != nullptr) gradient[i] = static_cast<Scalar>(scale * factor * point.slope);
+    }
+    loss_sum += factor * sum;
+  }
+  return loss_sum;
+}
+
+template <class Scalar>
+class HostLosses final : public LossKernels<Scalar> {
+ public:
+  void cross_entropy(Workspace& /*workspace*/, const LabelledRows<Scalar>& rows, const CrossEntropyTerms& terms,
+                     double scale, Scalar* gradient, double* sum) const override {
+    *sum += host_cross_entropy(rows, terms, scale, gradient);
+  }
+  void soft_cross_entropy(Workspace& /*workspace*/, const RowsWithProbabilities<Scalar>& rows,
+                          const CrossEntropyTerms& terms, double scale, Scalar* gradient, double* sum) const override {
+    *sum += host_soft_cross_entropy(rows, terms, scale, gradient);
+  }
+  void target_loss(Workspace& /*workspace*/, const TargetRule& rule, const OutputsWithTargets<Scalar>& values,
+                   const float* sample_weights, double scale, Scalar* gradient, double* sum) const override {
+    use_formula(
+        rule, [&](const auto& formula) { *sum += host_target_loss(formula, values, sample_weights, scale, gradient); });
+  }
+
+  void count_right(Workspace& /*workspace*/, const LabelledRows<Scalar>& rows, std::int64_t k,
+                   double* sums) const override {
+    sums[0] += static_cast<double>(host_count_right(rows, k));
+    sums[1] += static_cast<double>(rows.rows);
+  }
+  void count_confusions(Workspace& /*workspace*/, const LabelledRows<Scalar>& rows, double* counts) const override {
+    for (std::int64_t i = 0; i < rows.rows; ++i) {
+      const std::int64_t label = rows.labels[i];
+      counts[label * rows.classes + predicted_class(rows.logits + i * rows.classes, rows.classes, label)] += 1;
+    }
+  }
+  void add_errors(Workspace& /*workspace*/, const TargetRule& rule, const OutputsWithTargets<Scalar>& values,
+                  double* sums) const override {
+    use_formula(rule, [&](const auto& formula) {
+      for (std::int64_t sample = 0; sample < values.samples; ++sample) {
+        double sum = 0;
+        for (std::int64_t i = sample * values.width; i < (sample + 1) * values.width; ++i) {
+          sum += formula(values.outputs[i], values.targets[i]).loss;
+        }
+        sums[0] += sum / static_cast<double>(values.width);
+      }
+    });
+    sums[1] += static_cast<double>(values.samples);
+  }
+  void count_right_sides(Workspace& /*workspace*/, double threshold, const OutputsWithTargets<Scalar>& values,
+                         double* sums) const override {
+    for (std::int64_t i = 0; i < values.count(); ++i) {
+      sums[0] += (static_cast<double>(values.outputs[i]) > threshold) == (static_cast<double>(values.targets[i]) > 0.5);
+    }
+    sums[1] += static_cast<double>(values.count());
+  }
+};
 
 }  // namespace farandole::trainer

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/kernels.h"
+#include "kernels/images.h"
 #include "vectorized.h"
 
 namespace farandole::trainer {

@@ -163,7 +163,8 @@ class HostSequence final : public SequenceKernels<Scalar> {
       output = std::copy_n(weights + static_cast<std::int64_t>(rows.indices[k]) * rows.units, rows.units, output);
     }
   }
-  void look_up_backward(const EmbeddingRows<Scalar>& rows, const Scalar* gradient, Scalar* to) const override {
+  void look_up_backward(Workspace& /*workspace*/, const EmbeddingRows<Scalar>& rows, const Scalar* gradient,
+                        Scalar* to) const override {
     std::fill_n(to, rows.vocabulary * rows.units, Scalar{0});
     const std::int64_t count = rows.count, units = rows.units;
     const Scalar* indices = rows.indices;

@@ -21,8 +21,9 @@
 #include "farandole/trainer/step_numbers.h"
 #include "kernels/activation.h"
 #include "kernels/factor.h"
+#include "kernels/images.h"
+#include "kernels/losses.h"
 #include "kernels/normalization.h"
-#include "kernels/pooling_windows.h"
 #include "kernels/sequence.h"
 
 namespace farandole {
@@ -36,11 +37,6 @@ struct Columns {
   std::int64_t first = 0, count = 0, width = 0;
 };
 
-/// Sizes of a batch of samples with positions, such as pixels.
-struct PositionSizes {
-  std::int64_t samples = 0, positions = 0, channels = 0;
-};
-
 /// The random factors of a dropout: 0 with probability `rate`, else 1 / (1 - rate).
 struct DropoutDraw {
   double rate = 0;
@@ -49,22 +45,6 @@ struct DropoutDraw {
   std::int64_t training_step = 0;
   const StepNumbers* step_numbers = nullptr;  ///< in the memory of the kernels; replaces `training_step`. May be null
   std::uint64_t first = 0;                    ///< number of the first element's draw
-};
-
-/// Rows of logits, and the class of each row.
-template <class Scalar>
-struct LabelledRows {
-  const Scalar* logits = nullptr;  ///< `rows` rows of `classes`
-  const std::int32_t* labels = nullptr;
-  std::int64_t rows = 0, classes = 0;
-};
-
-/// How a cross-entropy weights its rows.
-struct CrossEntropyTerms {
-  std::int64_t rows_per_sample = 1;
-  double smoothing = 0;
-  const double* class_weights = nullptr;  ///< one for each class; null: 1 for each
-  const float* sample_weights = nullptr;  ///< one for each sample; null: 1 for each
 };
 
 /// Learning rate of an update.
@@ -139,37 +119,23 @@ class Kernels {
   virtual void copy_columns(std::int64_t rows, const Scalar* values, const Columns& from, Scalar* result,
                             const Columns& to) const = 0;
 
-  // Images, with channels last.
-
+  /// A convolution of images, with channels last.
   virtual std::unique_ptr<Convolution<Scalar>> convolution(const ConvolutionGeometry& geometry,
                                                            const ConvolutionChoice& choice) const = 0;
-  virtual void pool(Pooling pooling, const PoolingWindows& windows, std::int64_t samples, const Scalar* x,
-                    Scalar* y) const = 0;
-  /// Overwrites `dx`, the gradient of all elements of `x`. A maximum's gradient goes to the first maximum in row order.
-  virtual void pool_backward(Pooling pooling, const PoolingWindows& windows, std::int64_t samples, const Scalar* x,
-                             const Scalar* y, const Scalar* dy, Scalar* dx) const = 0;
 
-  /// The means over the positions of each sample, by channel: x is {samples, positions, channels}.
-  virtual void average_positions(const PositionSizes& sizes, const Scalar* x, Scalar* y) const = 0;
-  virtual void average_positions_backward(const PositionSizes& sizes, const Scalar* dy, Scalar* dx) const = 0;
+  // Families of their own.
 
-  // Families of their own: batch normalisation, and transformers.
-
+  virtual const ImageKernels<Scalar>& images() const = 0;
   virtual const NormalizationKernels<Scalar>& normalization() const = 0;
   virtual const SequenceKernels<Scalar>& sequence() const = 0;
+  virtual const LossKernels<Scalar>& losses() const = 0;
 
-  // Losses and metrics.
+  // Sums of losses and metrics, in double.
 
-  /// to += from, in double
+  /// to += from
   virtual void add_doubles(std::int64_t count, const double* from, double* to) const = 0;
-
-  /// Adds the cross-entropies of all rows to `*sum`, and sets `gradient`, unless it is null, to `scale` times their
-  /// derivatives. @throws InvalidArgument  a label is no class; in host memory only, on a device its row's loss is NaN
-  virtual void cross_entropy(Workspace& workspace, const LabelledRows<Scalar>& rows, const CrossEntropyTerms& terms,
-                             double scale, Scalar* gradient, double* sum) const = 0;
-  /// Adds to sums[0] the number of rows whose label is among the `k` largest logits, and to sums[1] the number of rows.
-  virtual void count_right(Workspace& workspace, const LabelledRows<Scalar>& rows, std::int64_t k,
-                           double* sums) const = 0;
+  /// *to += factor * *from
+  virtual void add_scaled(double factor, const double* from, double* to) const = 0;
 
   // Optimizers.
 

@@ -77,7 +77,8 @@ class SequenceKernels {
   /// caller has checked the indices.
   virtual void look_up(const EmbeddingRows<Scalar>& rows, const Scalar* weights, Scalar* output) const = 0;
   /// Sets the gradient of the weights: to each row the sum of the gradients of its uses, in their order.
-  virtual void look_up_backward(const EmbeddingRows<Scalar>& rows, const Scalar* dy, Scalar* gradient) const = 0;
+  virtual void look_up_backward(Workspace& workspace, const EmbeddingRows<Scalar>& rows, const Scalar* dy,
+                                Scalar* gradient) const = 0;
   /// y = x + row, for each of `rows` rows
   virtual void add_row(std::int64_t rows, std::int64_t columns, const Scalar* x, const Scalar* row,
                        Scalar* y) const = 0;

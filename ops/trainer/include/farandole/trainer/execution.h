@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -79,6 +80,15 @@ class Workspace {
 
 class DeviceKernels;
 class MemoryLog;
+
+/// What a layer, loss, metric or update rule can do in the memory of a device. Each includes those before.
+enum class DeviceForm : std::uint8_t {
+  kNone,     ///< computes in host memory only
+  kStreams,  ///< enqueues its work in the stream of the execution, and touches no values on the host
+  /// The work can be captured into a graph (TrainerOptions::graph): it is the same in each training step, and reads on
+  /// the device what changes from step to step (StepNumbers).
+  kGraphs,
+};
 
 /// The types in which a replica computes.
 struct Precision {

@@ -84,10 +84,9 @@ class Layer {
   /// Floating-point operations of matrix products and convolutions in a forward pass of one sample: a multiply-add
   /// counts as 2, and element-wise operations, sums of biases, pooling and normalisation as 0. Called after `prepare`.
   virtual double flops() const { return 0; }
-  /// True for a layer that can compute on devices: `forward` and `backward` then enqueue their work in
-  /// `Pass::execution.stream()`, and touch no values on the host. The default is host memory only; Model::move_to
-  /// refuses such layers.
-  virtual bool computes_on_devices() const { return false; }
+  /// What `forward` and `backward` can do on devices. The default is host memory only; Model::move_to refuses such
+  /// layers.
+  virtual DeviceForm device_form() const { return DeviceForm::kNone; }
   /// Passes the memory of the layer's parameters and statistics, which stays valid until the next `bind` or the layer's
   /// destruction. Called after `prepare`, and again when the model moves the memory (Model::place_reducible,
   /// Model::move_to).

@@ -41,9 +41,8 @@ class Loss {
   virtual void check(const Shape& output, const Dataset& data, const std::string& what) const {
     (void)output, (void)data, (void)what;
   }
-  /// True for a loss that can compute on devices: `evaluate` then enqueues its work in `execution.stream()`. The
-  /// default is host memory only; a trainer on devices refuses such a loss.
-  virtual bool computes_on_devices() const { return false; }
+  /// What `evaluate` can do on devices. The default is host memory only; a trainer on devices refuses such a loss.
+  virtual DeviceForm device_form() const { return DeviceForm::kNone; }
   /// Adds the samples' losses to the number `sum`: `sum.host()[0] += …`. If `gradient` is not null, also resizes
   /// `*gradient` to `outputs` and writes `scale` times the derivative of the sum of the losses by each output to it.
   /// The trainer reads the sum later, see TrainerOptions::check_every.

@@ -67,9 +67,8 @@ class Metric {
   virtual void check(const Shape& output, const Dataset& data, const std::string& what) const {
     (void)output, (void)data, (void)what;
   }
-  /// True for a metric that can compute on devices: `add` then enqueues its work in `execution.stream()`. The default
-  /// is host memory only; a trainer on devices refuses such a metric.
-  virtual bool computes_on_devices() const { return false; }
+  /// What `add` can do on devices. The default is host memory only; a trainer on devices refuses such a metric.
+  virtual DeviceForm device_form() const { return DeviceForm::kNone; }
   /// Number of sums: 2 for right answers and answers. All metrics of a trainer may have 2^20 sums together. The sums
   /// travel in each training step's allreduce: 8 bytes each.
   virtual std::size_t sums(const Shape& output) const = 0;

@@ -70,11 +70,12 @@ class Model {
   /// Where and how the model computes: in host memory, unless `move_to` was called. All vectors and tensors of the
   /// model lie there.
   const Execution& execution() const;
-  /// Empty if all layers can compute on devices; else a sentence that names the first that cannot, and says what to do.
-  std::string why_not_on_devices() const;
+  /// Empty if all layers have this form for devices; else a sentence that names the first that has not, and says what to
+  /// do.
+  std::string why_not_on_devices(DeviceForm needed = DeviceForm::kStreams) const;
   /// Moves the model to the memory of `execution`, with its parameters and moving statistics; the model keeps its
   /// types. Gradients and batch statistics become 0. Views that were returned before are invalid. Waits until the
-  /// values are there. @throws Unsupported  a layer computes in host memory only (Layer::computes_on_devices); names it
+  /// values are there. @throws Unsupported  a layer computes in host memory only (Layer::device_form); names it
   /// @throws DeviceError  the device has no memory for the model
   void move_to(const Execution& execution);
   /// Moves `reducible()` to memory from `allocate(count, dtype)`, for example Communicator::allocate, so that

@@ -61,9 +61,9 @@ class UpdateRule {
   /// Names of the states: {"first_moment", "second_moment"}. A state has an element for each element of the
   /// parameters, and is 0 before the first update.
   virtual std::vector<std::string> states() const = 0;
-  /// True for a rule that can compute on devices: `update` then enqueues its work in `facts.execution.stream()`. The
-  /// default is host memory only; an optimizer for parameters on a device refuses such rules.
-  virtual bool computes_on_devices() const { return false; }
+  /// What `update` can do on devices. The default is host memory only; an optimizer for parameters on a device refuses
+  /// such rules.
+  virtual DeviceForm device_form() const { return DeviceForm::kNone; }
   /// Numbers that `update` derives from the training step, such as Adam's corrections. An update that is captured into
   /// a graph reads them in StepNumbers::of_rule.
   virtual std::array<double, kRuleNumbers> step_numbers(std::int64_t training_step) const {

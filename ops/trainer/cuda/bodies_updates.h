@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bodies of optimizers.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "body_arguments.h"
+#include "kernels/update_formulas.h"
+
+namespace farandole::trainer::cuda {
+
+/// Operands: scale, sum of squares or null. Numbers: factor, limit of the norm.
+template <class T>
+struct SetGradientScale {
+  FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
+    if (share.first != 0) return;
+    double scale = a.numbers[0];
+    if (a.numbers[1] > 0) {
+      const double norm = std::fabs(scale) * std::sqrt(*input<double>(a, 1));
+      if (norm > a.numbers[1]) scale *= a.numbers[1] / norm;
+    }
+    *output<double>(a, 0) = scale;
+  }
+};
+
+/// The learning rate of an update: numbers[0], or with StepNumbers numbers[0] times theirs.
+FARANDOLE_HOST_DEVICE inline double rate_of(const Arguments& a, const StepNumbers* step) {
+  return step == nullptr ? a.numbers[0] : step->learning_rate * a.numbers[0];
+}
+
+/// Operands: parameters, velocities, gradients, scale, StepNumbers or null. Sizes: count, 1 for Nesterov's form.
+/// Numbers: the rate, see rate_of, momentum and decay of SgdFactors.
+template <class T>
+struct Sgd {
+  FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
+    const double rate = rate_of(a, step_numbers_of(a, 4));
+    const SgdFormula<T> formula{static_cast<T>(rate), number<T>(a, 1), number<T>(a, 2),
+                                static_cast<T>(*input<double>(a, 3))};
+    const bool nesterov = a.sizes[1] == 1;
+    const T* gradient = input<T>(a, 2);
+    T *parameter = output<T>(a, 0), *velocity = output<T>(a, 1);
+    for (std::int64_t i = share.first; i < a.sizes[0]; i += share.stride)
+      formula.update(nesterov, gradient[i], velocity[i], parameter[i]);
+  }
+};
+
+/// Operands: parameters, first and second moments, gradients, scale, StepNumbers or null. Sizes: count. Numbers: the
+/// rate, see rate_of, and the other members of AdamFactors.
+template <class T>
+struct Adam {
+  FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
+    const StepNumbers* const step = step_numbers_of(a, 5);
+    const double rate = rate_of(a, step), first_bias = step == nullptr ? a.numbers[4] : step->of_rule[0];
+    const double correction = step == nullptr ? a.numbers[5] : step->of_rule[1];
+    const AdamFormula<T> formula{.rate = static_cast<T>(rate / first_bias),
+                                 .beta1 = number<T>(a, 1),
+                                 .beta2 = number<T>(a, 2),
+                                 .epsilon = number<T>(a, 3),
+                                 .correction = static_cast<T>(correction),
+                                 .decay = number<T>(a, 6),
+                                 .shrink = static_cast<T>(1 - rate * a.numbers[7]),
+                                 .scale = static_cast<T>(*input<double>(a, 4))};
+    const T* gradient = input<T>(a, 3);
+    T *parameter = output<T>(a, 0), *first = output<T>(a, 1), *second = output<T>(a, 2);
+    for (std::int64_t i = share.first; i < a.sizes[0]; i += share.stride)
+      formula.update(gradient[i], first[i], second[i], parameter[i]);
+  }
+};
+
+}  // namespace farandole::trainer::cuda

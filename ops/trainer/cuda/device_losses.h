@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// The computations of losses and metrics on a device.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <initializer_list>
+#include <list>
+#include <vector>
+
+#include "device_sums.h"
+#include "kernels/losses.h"
+#include "launcher.h"
+
+namespace farandole::trainer::cuda {
+
+/// Copies of constants on a device, which live as long as this object. Used by one thread at a time.
+class DeviceConstants {
+ public:
+  /// @param launcher  outlives this object
+  explicit DeviceConstants(const Launcher& launcher) : launcher_(launcher) {}
+  DeviceConstants(const DeviceConstants&) = delete;
+  DeviceConstants& operator=(const DeviceConstants&) = delete;
+  ~DeviceConstants() {
+    for (const Copy& copy : copies_) launcher_.device().release(copy.memory);
+  }
+
+  /// Returns a copy of numbers in host memory: one copy for all calls with equal numbers.
+  const double* copy_of(const double* values, std::int64_t count) {
+    const auto found = std::ranges::find_if(copies_, [&](const Copy& copy) {
+      return std::equal(copy.values.begin(), copy.values.end(), values, values + count);
+    });
+    if (found != copies_.end()) return found->memory;
+    const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(double);
+    auto* const memory = static_cast<double*>(launcher_.device().allocate(bytes));
+    const Copy& copy = copies_.emplace_back(Copy{{values, values + count}, memory});
+    launcher_.device().copy(memory, copy.values.data(), bytes, launcher_.stream());
+    return memory;
+  }
+
+ private:
+  struct Copy {
+    std::vector<double> values;
+    double* memory;
+  };
+  const Launcher& launcher_;
+  std::list<Copy> copies_;  // whose values stay where they are while the device reads them
+};
+
+template <class Scalar>
+class DeviceLosses final : public LossKernels<Scalar> {
+ public:
+  /// @param launcher  outlives this object
+  explicit DeviceLosses(const Launcher& launcher) : launcher_(launcher), constants_(launcher) {}
+
+  void cross_entropy(Workspace& workspace, const LabelledRows<Scalar>& rows, const CrossEntropyTerms& terms,
+                     double scale, Scalar* gradient, double* sum) const override {
+    Workspace::Scope scope(workspace);
+    double* const losses = take(scope, rows.rows);
+    const std::int64_t elements = rows.rows * rows.classes;
+    run(Kernel::kCrossEntropy, rows.rows,
+        {writes(losses, rows.rows), reads(rows.logits, elements), reads(rows.labels, rows.rows),
+         writes(gradient, elements), reads(terms.sample_weights, rows.rows / terms.rows_per_sample),
+         class_weights(terms, rows.classes)},
+        {rows.rows, rows.classes, terms.rows_per_sample}, {scale, terms.smoothing});
+    sum_doubles<Scalar>(launcher_, workspace, rows.rows, losses, sum);
+  }
+  void soft_cross_entropy(Workspace& workspace, const RowsWithProbabilities<Scalar>& rows,
+                          const CrossEntropyTerms& terms, double scale, Scalar* gradient, double* sum) const override {
+    Workspace::Scope scope(workspace);
+    double* const losses = take(scope, rows.rows);
+    const std::int64_t elements = rows.rows * rows.classes;
+    run(Kernel::kSoftCrossEntropy, rows.rows,
+        {writes(losses, rows.rows), reads(rows.logits, elements), reads(rows.probabilities, elements),
+         writes(gradient, elements), reads(terms.sample_weights, rows.rows), class_weights(terms, rows.classes)},
+        {rows.rows, rows.classes}, {scale, terms.smoothing});
+    sum_doubles<Scalar>(launcher_, workspace, rows.rows, losses, sum);
+  }
+  void target_loss(Workspace& workspace, const TargetRule& rule, const OutputsWithTargets<Scalar>& values,
+                   const float* sample_weights, double scale, Scalar* gradient, double* sum) const override {
+    Workspace::Scope scope(workspace);
+    const std::int64_t count = values.count();
+    double* const losses = take(scope, count);
+    run(Kernel::kTargetLoss, count,
+        {writes(losses, count), reads(values.outputs, count), reads(values.targets, count), writes(gradient, count),
+         reads(sample_weights, values.samples)},
+        {count, values.width, static_cast<std::int64_t>(rule.kind)}, {scale, rule.delta});
+    sum_doubles<Scalar>(launcher_, workspace, count, losses, sum);
+  }
+
+  void count_right(Workspace& workspace, const LabelledRows<Scalar>& rows, std::int64_t k,
+                   double* sums) const override {
+    Workspace::Scope scope(workspace);
+    double* const right = take(scope, rows.rows);
+    run(Kernel::kRightLabels, rows.rows,
+        {writes(right, rows.rows), reads(rows.logits, rows.rows * rows.classes), reads(rows.labels, rows.rows)},
+        {rows.rows, rows.classes, k});
+    sum_doubles<Scalar>(launcher_, workspace, rows.rows, right, sums);
+    add_number(rows.rows, sums + 1);
+  }
+  void count_confusions(Workspace& workspace, const LabelledRows<Scalar>& rows, double* counts) const override {
+    Workspace::Scope scope(workspace);
+    std::int64_t* const places = scope.take<std::int64_t>(static_cast<std::size_t>(rows.rows)).data();
+    run(Kernel::kConfusions, rows.rows,
+        {writes(places, rows.rows), reads(rows.logits, rows.rows * rows.classes), reads(rows.labels, rows.rows)},
+        {rows.rows, rows.classes});
+    run(Kernel::kCountPlaces, rows.rows, {writes(counts, rows.classes * rows.classes), reads(places, rows.rows)},
+        {rows.rows});
+  }
+  void add_errors(Workspace& workspace, const TargetRule& rule, const OutputsWithTargets<Scalar>& values,
+                  double* sums) const override {
+    target_loss(workspace, rule, values, nullptr, 1, nullptr, sums);
+    add_number(values.samples, sums + 1);
+  }
+  void count_right_sides(Workspace& workspace, double threshold, const OutputsWithTargets<Scalar>& values,
+                         double* sums) const override {
+    Workspace::Scope scope(workspace);
+    const std::int64_t count = values.count();
+    double* const right = take(scope, count);
+    run(Kernel::kRightSides, count, {writes(right, count), reads(values.outputs, count), reads(values.targets, count)},
+        {count}, {threshold});
+    sum_doubles<Scalar>(launcher_, workspace, count, right, sums);
+    add_number(count, sums + 1);
+  }
+
+ private:
+  static double* take(Workspace::Scope& scope, std::int64_t count) {
+    return scope.take<double>(static_cast<std::size_t>(count)).data();
+  }
+  farandole::cuda::Operand class_weights(const CrossEntropyTerms& terms, std::int64_t classes) const {
+    const double* const weights = terms.class_weights;
+    return reads(weights == nullptr ? nullptr : constants_.copy_of(weights, classes), classes);
+  }
+  void add_number(std::int64_t number, double* sum) const {
+    run(Kernel::kAddNumber, 1, {writes(sum, 1)}, {}, {static_cast<double>(number)});
+  }
+  void run(Kernel kernel, std::int64_t threads, std::initializer_list<farandole::cuda::Operand> operands,
+           std::initializer_list<std::int64_t> sizes, std::initializer_list<double> numbers = {}) const {
+    launcher_.launch<Scalar>(kernel, threads, operands, sizes, numbers);
+  }
+
+  const Launcher& launcher_;
+  mutable DeviceConstants constants_;
+};
+
+}  // namespace farandole::trainer::cuda
