@@ -137,10 +137,10 @@ TEST(Settings, TheTableHasEveryMemberOnce) {
   const auto& [f1, f2, f3, f4, f5] = faults;
   const auto& [l1, l2, l3, l4, l5, l6, l7] = launch;
   const auto& [n1, n2, n3, n4, n5, n6, n7] = network;
-  const auto& [d1, d2, d3, d4, d5, d6] = devices;
+  const auto& [d1, d2, d3, d4, d5, d6, d7] = devices;
   const auto& [p1, p2, p3] = process;
   static_cast<void>(std::tie(c1, s1, g1, e1, f1, l1, n1, d1, p1));
-  EXPECT_EQ(variables.size(), 51U);
+  EXPECT_EQ(variables.size(), 52U);
 }
 
 TEST(Settings, ValuesAreWrittenAsTheyAreRead) {
