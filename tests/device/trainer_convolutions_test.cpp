@@ -291,8 +291,7 @@ TEST(ConvolutionAlgorithms, ErrorsOfCudnnAreNamed) {
     if (!uses_fake_cudnn(device_execution(ranks))) GTEST_SKIP() << "only the double of cuDNN fails on request";
     const auto message = [&](const char* call, int error, AlgorithmChoice choice) {
       inject_into_double(call, 1, error);
-      const std::string text =
-          message_of<DeviceError>([&] { results_of(device_execution(ranks, choice), kGeometry, 1); });
+      std::string text = message_of<DeviceError>([&] { results_of(device_execution(ranks, choice), kGeometry, 1); });
       restore_double();
       return text;
     };

@@ -43,7 +43,7 @@ fi
 if [ -e "$build/lib/farandole/libfarandole_trainer_cuda.so" ]; then
   install_component trainer_cuda trainer_cuda
   holds trainer_cuda '/farandole/libfarandole_trainer_cuda\.so$'
-  ! readelf -d "$(find "$work/trainer_cuda" -name libfarandole_trainer_cuda.so)" | grep -E 'NEEDED.*lib(cuda|cublas)' ||
+  ! readelf -d "$(find "$work/trainer_cuda" -name libfarandole_trainer_cuda.so)" | grep -E 'NEEDED.*lib(cuda|cublas|cudnn)' ||
     fail "the trainer's plug-in is linked with CUDA"
 fi
 

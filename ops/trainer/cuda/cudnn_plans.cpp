@@ -82,6 +82,8 @@ struct PassCalls {
                            cudnnConvolutionDescriptor_t, cudnnConvolutionAlgo_t, void*, std::size_t, const void*,
                            Result, void*);
 };
+template <class First, class Second, class Result, class... Functions>
+PassCalls(First, Second, Result, Functions...) -> PassCalls<First, Second, Result>;
 
 }  // namespace
 
@@ -164,7 +166,8 @@ std::vector<CudnnAlgorithm> CudnnPlan::usable(ConvolutionPass pass, const PassAr
            (offer.mathType != CUDNN_FMA_MATH && offer.mathType != CUDNN_DEFAULT_MATH);
   });
   // cuDNN also measures with the default math, which may be TF32. The algorithm is run without, and may be slower then.
-  std::ranges::stable_partition(offers, [](const auto& offer) { return offer.mathType == CUDNN_FMA_MATH; });
+  std::stable_partition(offers.begin(), offers.end(),
+                        [](const auto& offer) { return offer.mathType == CUDNN_FMA_MATH; });
   std::vector<CudnnAlgorithm> algorithms;
   with_calls(pass, [&](const auto& calls) {
     for (const cudnnConvolutionAlgoPerf_t& offer : offers) {

@@ -98,7 +98,7 @@ template <class Object, class Pointer>
 cudnnStatus_t set_extents(const char* call, Pointer pointer, bool is_supported, const Extents& extents) {
   auto* const object = object_of<Object>(call, pointer);
   const auto values = {extents.outer, extents.height, extents.width, extents.channels};
-  if (object == nullptr || std::ranges::min(values) < 1) return CUDNN_STATUS_BAD_PARAM;
+  if (object == nullptr || std::min(values) < 1) return CUDNN_STATUS_BAD_PARAM;
   if (!is_supported) return CUDNN_STATUS_NOT_SUPPORTED;
   object->extents = extents;
   return CUDNN_STATUS_SUCCESS;
