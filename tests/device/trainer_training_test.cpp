@@ -411,15 +411,20 @@ void expect_same_bits_with_graphs(const std::vector<int>& sizes, const Task<Scal
   });
 }
 
+template <class Scalar>
+void expect_same_bits_with_graphs(const std::vector<int>& sizes, const Layers<Scalar>& make_layers,
+                                  const TrainerOptions& options) {
+  expect_same_bits_with_graphs<Scalar>(sizes, {[&] { return Model<Scalar>(kImage, make_layers()); }}, options);
+}
+
+// In f64, because outside deterministic mode cuDNN's algorithms may differ from run to run.
 TEST(DeviceTraining, ByGraphsHasTheSameBits) {
   TrainerOptions options = one_thread(20);
   options.learning_rate.warmup_steps = 6;
   options.evaluate_every = 1;
   options.evaluation_batch = 130;  // more than a training step has: tensors grow, and graphs are captured again
-  expect_same_bits_with_graphs<float>({1, 2}, small_cnn<float>, options);
-  options.optimizer.kind = OptimizerKind::kAdam;
-  expect_same_bits_with_graphs<float>(
-      {2}, [] { return small_residual_net<float>(); }, options);
+  expect_same_bits_with_graphs<double>({1, 2}, small_cnn<double>, options);
+  expect_same_bits_with_graphs<double>({2}, small_transformer<double>, options);
   options.optimizer.kind = OptimizerKind::kAdamW;
   options.optimizer.weight_decay = 0.01;
   options.optimizer.ema_decay = 0.9;
@@ -442,8 +447,48 @@ TEST(DeviceTraining, ByGraphsSynchronizesLayers) {
   TrainerOptions options = one_thread(10);
   options.synchronized_layers = true;
   options.data.drop_last = true;
-  expect_same_bits_with_graphs<double>(
-      {2}, [] { return small_residual_net<double>(true); }, options);
+  const auto make_layers = [] { return small_residual_net<double>(true); };
+  expect_same_bits_with_graphs<double>({2}, make_layers, options);
+}
+
+/// A layer that computes on devices, and does not say that it can be captured.
+class StreamLayer final : public Layer<float> {
+ public:
+  std::string name() const override { return "of a stream"; }
+  Shape prepare(const Shape& input) override { return inner_->prepare(input); }
+  DeviceForm device_form() const override { return DeviceForm::kStreams; }
+  void forward(const Pass& pass, const Tensor<float>& input, Tensor<float>& output) override {
+    inner_->forward(pass, input, output);
+  }
+  void backward(const Pass& pass, const Tensor<float>& input, const Tensor<float>& output,
+                const Tensor<float>& output_gradient, Tensor<float>* input_gradient) override {
+    inner_->backward(pass, input, output, output_gradient, input_gradient);
+  }
+
+ private:
+  std::unique_ptr<Layer<float>> inner_ = relu<float>();
+};
+
+TEST(DeviceTraining, ByGraphsRefusesWhatCannotBeCaptured) {
+  for_each_device_group({1}, [](Communicator& ranks) {
+    const Data data;
+    TrainerOptions options = one_thread(2);
+    options.device = ComputeDevice::kCuda;
+    options.graph = true;
+    const auto make = [&](LayerList<float> list) {
+      Trainer<float>(ranks, Model<float>(kImage, std::move(list)), data.training, nullptr, options);
+    };
+    LayerList<float> list = mlp<float>();
+    list.insert(list.begin() + 1, std::make_unique<StreamLayer>());
+    EXPECT_THAT(
+        message_of<Unsupported>([&] { make(std::move(list)); }),
+        HasSubstr("layer 1 (of a stream) cannot be captured into a graph. Train without TrainerOptions::graph"));
+    options.data.own_shards = true;
+    EXPECT_THAT(message_of<InvalidArgument>([&] { make(mlp<float>()); }), HasSubstr("shards"));
+    options.data.own_shards = false;
+    options.device = ComputeDevice::kCpu;
+    EXPECT_THAT(message_of<InvalidArgument>([&] { make(mlp<float>()); }), HasSubstr("TrainerOptions::device"));
+  });
 }
 
 TEST(DeviceTraining, HasWeightsAndSmoothing) {

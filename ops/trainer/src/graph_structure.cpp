@@ -130,7 +130,8 @@ template <class Scalar>
 std::string GraphStructure<Scalar>::why_not_on_devices(DeviceForm needed) const {
   for (const Stage& stage : stages_) {
     const std::string what = fmt::format("{}: {} ({})", owner_, stage.place.label, stage.layer->name());
-    if (std::string problem = device_problem(what, stage.layer->device_form(), needed); !problem.empty()) return problem;
+    if (std::string problem = device_problem(what, stage.layer->device_form(), needed); !problem.empty())
+      return problem;
   }
   return {};
 }

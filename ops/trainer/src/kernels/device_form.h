@@ -18,7 +18,8 @@ inline std::string device_problem(const std::string& what, DeviceForm form, Devi
   }
   return what +
          " cannot be captured into a graph. Train without TrainerOptions::graph; code of your own returns "
-         "DeviceForm::kGraphs from device_form, and reads what changes from training step to training step on the device "
+         "DeviceForm::kGraphs from device_form, and reads what changes from training step to training step on the "
+         "device "
          "(StepNumbers)";
 }
 

@@ -70,8 +70,8 @@ class Model {
   /// Where and how the model computes: in host memory, unless `move_to` was called. All vectors and tensors of the
   /// model lie there.
   const Execution& execution() const;
-  /// Empty if all layers have this form for devices; else a sentence that names the first that has not, and says what to
-  /// do.
+  /// Empty if all layers have this form for devices; else a sentence that names the first that has not, and says what
+  /// to do.
   std::string why_not_on_devices(DeviceForm needed = DeviceForm::kStreams) const;
   /// Moves the model to the memory of `execution`, with its parameters and moving statistics; the model keeps its
   /// types. Gradients and batch statistics become 0. Views that were returned before are invalid. Waits until the
