@@ -39,9 +39,8 @@ Job::Job(const WorldOptions& options)
   }
   occupy_standard_descriptors();
   name_in_log(fmt::format("pid {}", getpid()));
-  if (!options.replica_for_each_device) devices_ = options.devices;
   join(options);
-  exchange_peer_info(options);
+  const std::vector<int> devices = exchange_peer_info(options);
   const int first = topology_->first_rank_of(process());
   name_in_log(fmt::format("rank {} {}", first, topology_->process(process()).hostname));
   const int replicas = topology_->process(process()).replicas;
@@ -49,7 +48,7 @@ Job::Job(const WorldOptions& options)
                                               [this, first](int rank) { endpoint(rank - first).progress().ring(); });
   for (int i = 0; i < replicas; ++i) {
     std::optional<int> device;
-    if (!devices_.empty()) device = devices_[static_cast<std::size_t>(i)];
+    if (!devices.empty()) device = devices[static_cast<std::size_t>(i)];
     endpoints_.push_back(std::make_unique<Endpoint>(*this, first + i, device));
   }
   waiting_ = waiting_options(/*progress_thread=*/false);

@@ -101,9 +101,10 @@ class Job : public std::enable_shared_from_this<Job> {
   template <class Part>
   std::vector<Part> gather(const Part& mine) const;
   PeerInfo own_info(const WorldOptions& options, const HostProof& proof) const;
-  void exchange_peer_info(const WorldOptions& options);
-  HostProbe probe_host(const HostProof& proof, std::span<PeerInfo> all, bool may_share);
-  void divide_devices(std::span<PeerInfo> all, std::span<const int> machine);
+  /// Returns the device of each rank of this process; empty: FARANDOLE_DEVICE selects.
+  std::vector<int> exchange_peer_info(const WorldOptions& options);
+  HostProbe probe_host(const HostProof& proof, std::span<PeerInfo> all, bool may_share, std::vector<int>& devices);
+  void divide_devices(std::span<PeerInfo> all, std::span<const int> machine, std::vector<int>& devices) const;
   static bool finds_without_proc(const HostProof::Claim& own, PeerInfo& other);
   void warn_if_alone_without_proc(const HostProof::Claim& own, std::size_t processes, int replicas) const;
   void agree();
@@ -124,7 +125,6 @@ class Job : public std::enable_shared_from_this<Job> {
   std::vector<std::unique_ptr<Endpoint>> endpoints_;
   std::unique_ptr<ProgressThread> progress_;
   Machine machine_;
-  std::vector<int> devices_;  // of each rank of this process; empty: FARANDOLE_DEVICE selects
   Waiter::Options waiting_;
   const int exceptions_at_start_ = std::uncaught_exceptions();
   JobFault fault_;              // thread-safe

@@ -95,7 +95,7 @@ Job::PeerInfo Job::own_info(const WorldOptions& options, const HostProof& proof)
   return info;
 }
 
-void Job::exchange_peer_info(const WorldOptions& options) {
+std::vector<int> Job::exchange_peer_info(const WorldOptions& options) {
   // Uses this process's own settings: the agreed settings are known only after this exchange.
   const bool may_share = group() != nullptr && group()->process_count() > 1 && settings_.shared_memory.mode != "off";
   const HostProof proof(settings_.launch.host_id, /*publishes=*/may_share);
@@ -106,7 +106,8 @@ void Job::exchange_peer_info(const WorldOptions& options) {
   std::vector<PeerInfo> all = gather(own_info(options, proof));
   for (std::size_t p = 0; p < all.size(); ++p) check_claim(static_cast<int>(p), all[p].claim, all[p].replicas);
   // This gather is also a barrier: the proofs must stay open until all processes have checked them.
-  const std::vector<HostProbe> found = gather(probe_host(proof, all, may_share));
+  std::vector<int> devices = options.replica_for_each_device ? std::vector<int>() : options.devices;
+  const std::vector<HostProbe> found = gather(probe_host(proof, all, may_share, devices));
   for (std::size_t p = 0; p < all.size(); ++p) check_claim(static_cast<int>(p), all[p].claim, found[p].replicas);
 
   std::vector<int> neighbours;
@@ -129,11 +130,12 @@ void Job::exchange_peer_info(const WorldOptions& options) {
   }
   agree();
   share_memory(found);
-  if (group() == nullptr) return;
+  if (group() == nullptr) return devices;
   group()->set_topology(*topology_);
   connection_.between_hosts.emplace(choose_host_network(settings_, *group(), *topology_));
   log(LogLevel::kDebug, "messages between hosts go by " + network_description());
   group()->while_waiting({});
+  return devices;
 }
 
 namespace {
@@ -168,10 +170,10 @@ void Job::warn_if_alone_without_proc(const HostProof::Claim& own, std::size_t pr
       "FARANDOLE_DEVICE");
 }
 
-/// Sets the number of ranks of each process of this machine that divides devices, and the devices of this process's
-/// ranks.
+/// Sets the number of ranks of each process of this machine that divides devices, and adds the devices of this
+/// process's share to `devices` unless FARANDOLE_DEVICE selects them.
 /// @param machine  the processes of this machine
-void Job::divide_devices(std::span<PeerInfo> all, std::span<const int> machine) {
+void Job::divide_devices(std::span<PeerInfo> all, std::span<const int> machine, std::vector<int>& devices) const {
   for (const int p : machine) {
     PeerInfo& self = all[static_cast<std::size_t>(p)];
     if (!self.divides_devices) continue;
@@ -186,12 +188,14 @@ void Job::divide_devices(std::span<PeerInfo> all, std::span<const int> machine) 
     const DeviceShare share = device_share(self.devices.count, processes, index);
     self.replicas = std::clamp(share.count, 1, kMaxReplicas);
     if (p != process() || share.count == 0 || settings_.devices.ordinals != "auto") continue;
-    for (int i = 0; i < self.replicas; ++i) devices_.push_back(share.first + i);
+    for (int i = 0; i < self.replicas; ++i) devices.push_back(share.first + i);
   }
 }
 
 /// Finds the processes of this machine and of this host, and creates this process's shared memory.
-Job::HostProbe Job::probe_host(const HostProof& proof, std::span<PeerInfo> all, bool may_share) {
+/// @param devices  of this process's ranks; filled if the process divides devices
+Job::HostProbe Job::probe_host(const HostProof& proof, std::span<PeerInfo> all, bool may_share,
+                               std::vector<int>& devices) {
   HostProbe around;
   around.neighbour = process();
   SharedMemory::Options memory{/*sharing=*/1, /*copies=*/settings_.shared_memory.single_copy_bytes > 0,
@@ -201,7 +205,7 @@ Job::HostProbe Job::probe_host(const HostProof& proof, std::span<PeerInfo> all, 
     PeerInfo& other = all[static_cast<std::size_t>(p)];
     if (proof.shares_machine_with(other.claim) || finds_without_proc(proof.claim(), other)) machine.push_back(p);
   }
-  divide_devices(all, machine);
+  divide_devices(all, machine, devices);
   for (const int p : machine) {
     const PeerInfo& other = all[static_cast<std::size_t>(p)];
     machine_.ranks += other.replicas;

@@ -173,8 +173,8 @@ void TrainingCheckpoints<Scalar>::read(CheckpointState& state) {
         store_->load_newest(must_match_, model_tensors_, optimizer_tensors_, model_.description());
     copies_->put_back();
     state = std::move(loaded.state);
-    resumed_from_ = std::move(loaded.path);
-    changed_options_ = compare(state.other_options, may_change_);
+    resumed_.from = std::move(loaded.path);
+    resumed_.changed_options = compare(state.other_options, may_change_);
     forget_other_results(state.other_options, may_change_, state);
     // The former run may have ended between writing the checkpoint and the link.
     if (is_best(state)) store_->mark_best(state.training_step);

@@ -50,9 +50,9 @@ class TrainingCheckpoints {
   void mark_best(std::int64_t training_step);
   /// Path of the checkpoint of a training step.
   std::filesystem::path path_of(std::int64_t training_step) const { return store_->path_of(training_step); }
-  const std::filesystem::path& resumed_from() const { return resumed_from_; }
+  const std::filesystem::path& resumed_from() const { return resumed_.from; }
   /// The options that the resume has changed; empty on ranks other than 0.
-  const std::vector<std::string>& changed_options() const { return changed_options_; }
+  const std::vector<std::string>& changed_options() const { return resumed_.changed_options; }
 
  private:
   void read(CheckpointState& state);
@@ -71,10 +71,13 @@ class TrainingCheckpoints {
   std::optional<CheckpointStore> store_;
   const bool resume_, keeps_best_;
   OptionTexts must_match_, may_change_;
-  std::vector<std::string> changed_options_;
   std::optional<ValueCopies> copies_;                                // rank 0 with a directory
   std::vector<CheckpointTensor> model_tensors_, optimizer_tensors_;  // views in `copies_`
-  std::filesystem::path resumed_from_;
+  struct Resumed {
+    std::filesystem::path from;
+    std::vector<std::string> changed_options;
+  };
+  Resumed resumed_;
   std::int64_t last_saved_ = -1;  // training step, whose checkpoint may be pending
   bool is_pending_ = false;
   BackgroundTask writer_;  // rank 0's; last, so that its thread ends first

@@ -126,11 +126,9 @@ TEST_F(LibrarySearchTest, LoadsALibraryOfTheActiveEnvironment) {
 }
 
 TEST_F(LibrarySearchTest, ALoadedLibraryComesFirst) {
-  make_link(fs::path("venv/lib/python3.11/site-packages/nvidia/nccl/lib") / kName, FARANDOLE_FAKE_NCCL);
-  const ActiveEnvironment active(top_ / "venv");
   void* const loaded = dlopen(FARANDOLE_FAKE_NCCL, RTLD_NOW | RTLD_LOCAL);
   ASSERT_NE(loaded, nullptr) << dlerror();
-  const FoundLibrary found = find_library("", "libnccl.so", {kName});
+  const FoundLibrary found = find_library("", "libnccl.so", {"libm.so.6"});
   EXPECT_EQ(found.handle, loaded);
   dlclose(found.handle);
   dlclose(loaded);
