@@ -335,7 +335,7 @@ MUTANTS = [
     Mutant("graphs-of-one-learning-rate", "that a captured update reads the learning rate on the device",
            "ops/trainer/src/parameter_updates.cpp", ".step_numbers = step.step_numbers,", ".step_numbers = nullptr,", GRAPHS),
     Mutant("graphs-of-old-memory", "that graphs are dropped when memory that they use has moved",
-           "ops/trainer/src/kernels/device_execution.cpp", "log->release(number);", "", GRAPHS),
+           "ops/trainer/src/kernels/device_execution.cpp", "log->release(number);", "", GRAPHS._replace(filter="DeviceTraining.ByGraphsLeavesMemoryThatWasReleased")),
     Mutant("convolutions-in-the-legacy-stream", "the replica's stream of cuDNN", "ops/trainer/cuda/cudnn.cpp",
            "static_cast<farandole::cuda::CUstream>(stream.handle)", "nullptr", CONVOLVES_AS_A_CPU),
     Mutant("algorithms-of-other-results-each-time", "that only deterministic algorithms are chosen", CUDNN_PLANS,

@@ -33,7 +33,7 @@ MOST_AT_A_TIME = 2
 # Ranks that wait for each other in a circle give up.
 MUTANT_DEADLINE_S = 2
 # A mutant runs once, for a short time, and may leave something unused.
-MUTANT_FLAGS = "-O0 -g0 -w"
+MUTANT_FLAGS = "-g0 -w"
 LINK_FLAGS = "-Wl,--strip-debug"
 REASON = re.compile(r"fake device misuse: .*|watchdog: .*|^C\+\+ exception .*|^(?!unknown file).*: Failure$|.*Assertion .*",
                     re.MULTILINE)
@@ -152,18 +152,23 @@ class Build:
             header.write_text("\n".join(dict.fromkeys(lines)) + "\n", encoding="utf-8")
             paths = " ".join(f"-iquote {path}" for path in dict.fromkeys(source.parent for source in sources))
             command = edge.command.replace(edge.output, f"{header}.gch")
-            run_command(replaced(command, f" -c {edge.source}", f" {MUTANT_FLAGS} {paths} -x c++-header -c {header}"),
+            run_command(replaced(command, f" -c {edge.source}", f" {self.flags(edge)} {paths} -x c++-header -c {header}"),
                         self.directory)
             return header
 
         return self.once(f"preamble of {key(edge)}", make)
+
+    @staticmethod
+    def flags(edge: Edge) -> str:
+        """Eigen, with which the trainer's sources are compiled, needs constants that only an optimiser propagates."""
+        return f"{'-O1' if '/eigen3' in edge.command else '-O0'} {MUTANT_FLAGS}"
 
     def compile(self, edge: Edge, name: str, text: str, include: pathlib.Path) -> pathlib.Path:
         """An object of `text`, made as `edge` makes its own."""
         source, compiled = self.scratch / f"{name}.cpp", self.scratch / f"{name}.o"
         source.write_text(text, encoding="utf-8")
         command = edge.command.replace(edge.output, str(compiled))
-        flags = f"{MUTANT_FLAGS} -iquote {include} -include {self.preamble(edge)}"
+        flags = f"{self.flags(edge)} -iquote {include} -include {self.preamble(edge)}"
         run_command(replaced(command, f" -c {edge.source}", f" {flags} -c {source}"), self.directory)
         return compiled
 

@@ -443,6 +443,41 @@ TEST(DeviceTraining, ByGraphsHasTheSameBitsInDeterministicMode) {
   expect_same_bits_with_graphs<float>({1, 2, 4}, small_cnn<float>, options);
 }
 
+// An evaluation with larger batches makes tensors grow, and gives memory back that graphs use.
+TEST(DeviceTraining, ByGraphsLeavesMemoryThatWasReleased) {
+  for_each_device_group({2}, [](Communicator& ranks) {
+    const Data data;
+    TrainerOptions options = one_thread(24);
+    options.device = ComputeDevice::kCuda;
+    options.graph = true;
+    options.evaluate_every = 1;
+    options.evaluation_batch = 130;
+    Device& device = farandole::test::device_of(ranks);
+    const StreamView stream = device.make_stream();
+    std::vector<Buffer> taken;
+    options.on_epoch = [&](const EpochReport&) {
+      if (!taken.empty()) return;
+      for (std::size_t bytes = 256; bytes <= std::size_t{1} << 18; bytes *= 2) {
+        for (int i = 0; i < 16; ++i) {
+          const BufferView memory = taken.emplace_back(ranks.allocate(bytes, DType::kU8, ranks.device())).view();
+          device.fill_zero(memory.data, bytes, stream);
+        }
+      }
+      device.synchronize(stream);
+    };
+    Trainer<double> trainer(ranks, Model<double>(kImage, small_cnn<double>()), data.training, data.test, options);
+    trainer.fit();
+    ASSERT_FALSE(taken.empty());
+    for (const Buffer& memory : taken) {
+      std::vector<char> values(memory.count());
+      device.copy(values.data(), memory.view().data, values.size(), stream);
+      device.synchronize(stream);
+      EXPECT_THAT(values, testing::Each(0)) << values.size() << " bytes";
+    }
+    ranks.barrier();
+  });
+}
+
 TEST(DeviceTraining, ByGraphsSynchronizesLayers) {
   TrainerOptions options = one_thread(10);
   options.synchronized_layers = true;
