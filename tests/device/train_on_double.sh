@@ -88,7 +88,7 @@ refuses 'FARANDOLE_CUDNN_LIBRARY: /no/file' env FARANDOLE_CUDNN_LIBRARY=/no/file
 refuses 'is no cuDNN: it has no cudnnGetVersion' env FARANDOLE_CUDNN_LIBRARY="$FARANDOLE_CUDA_LIBRARY" "$train" "${cnn[@]}"
 refuses 'cuDNN 8.9.7 (.*) is too old: 9.0.0 or newer is needed; install' env FAKE_CUDNN_VERSION=8907 "$train" "${cnn[@]}"
 refuses 'is for CUDA 14, but the driver supports CUDA 13 at most; install' env FAKE_CUDNN_CUDA_VERSION=14000 "$train" "${cnn[@]}"
-refuses 'cudnnCreate failed on CUDA device 0 .* cuDNN cannot use this device' env FAKE_DEVICE_INJECT=cudnnCreate:1:1001 "$train" "${cnn[@]}"
+refuses 'cudnnCreate failed on CUDA device [0-9] .* cuDNN cannot use this device' env FAKE_DEVICE_INJECT=cudnnCreate:1:1001 "$train" "${cnn[@]}"
 refuses 'has no memory for' env FAKE_DEVICE_MEMORY=8M "$train" --model mlp "${options[@]}" --device cuda
 refuses "choose\|'gpu'" "$train" --model mlp "${options[@]}" --device gpu
 echo 'all is well'

@@ -390,6 +390,7 @@ template <class Scalar>
 void expect_same_bits_with_graphs(const std::vector<int>& sizes, const Task<Scalar>& task, TrainerOptions options) {
   options.device = ComputeDevice::kCuda;
   for_each_device_group(sizes, [&](Communicator& ranks) {
+    if (ranks.placement().host_count > 1) return;
     options.graph = false;
     const Seen without = train<Scalar>(ranks, task, options);
     ranks.barrier();
@@ -446,6 +447,7 @@ TEST(DeviceTraining, ByGraphsHasTheSameBitsInDeterministicMode) {
 // An evaluation with larger batches makes tensors grow, and gives memory back that graphs use.
 TEST(DeviceTraining, ByGraphsLeavesMemoryThatWasReleased) {
   for_each_device_group({2}, [](Communicator& ranks) {
+    if (ranks.placement().host_count > 1) return;
     const Data data;
     TrainerOptions options = one_thread(24);
     options.device = ComputeDevice::kCuda;
@@ -513,6 +515,9 @@ TEST(DeviceTraining, ByGraphsRefusesWhatCannotBeCaptured) {
     const auto make = [&](LayerList<float> list) {
       Trainer<float>(ranks, Model<float>(kImage, std::move(list)), data.training, nullptr, options);
     };
+    if (ranks.placement().host_count > 1) {
+      EXPECT_THAT(message_of<Unsupported>([&] { make(mlp<float>()); }), HasSubstr("between hosts"));
+    }
     LayerList<float> list = mlp<float>();
     list.insert(list.begin() + 1, std::make_unique<StreamLayer>());
     EXPECT_THAT(
