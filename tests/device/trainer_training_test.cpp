@@ -426,6 +426,11 @@ TEST(DeviceTraining, ByGraphsHasTheSameBits) {
   options.evaluation_batch = 130;  // more than a training step has: tensors grow, and graphs are captured again
   expect_same_bits_with_graphs<double>({1, 2}, small_cnn<double>, options);
   expect_same_bits_with_graphs<double>({2}, small_transformer<double>, options);
+  // The update needs more scratch memory than the gradients: the workspace grows at the end of the first step.
+  options.clip_norm = 0.5;
+  options.evaluate_every = 0;
+  expect_same_bits_with_graphs<double>(
+      {1}, [] { return layers<double>({[] { return dense<double>(300); }}); }, options);
   options.optimizer.kind = OptimizerKind::kAdamW;
   options.optimizer.weight_decay = 0.01;
   options.optimizer.ema_decay = 0.9;
@@ -486,6 +491,69 @@ TEST(DeviceTraining, ByGraphsSynchronizesLayers) {
   options.data.drop_last = true;
   const auto make_layers = [] { return small_residual_net<double>(true); };
   expect_same_bits_with_graphs<double>({2}, make_layers, options);
+}
+
+/// Data that have weights in some batches only, or that fail once.
+class UnsteadyData final : public Dataset {
+ public:
+  /// @param fails_at  number of the call of `gather` that throws; 0: none
+  explicit UnsteadyData(std::shared_ptr<const Dataset> data, int fails_at = 0)
+      : data_(std::move(data)), fails_at_(fails_at) {}
+  std::int64_t size() const override { return data_->size(); }
+  const Shape& shape() const override { return data_->shape(); }
+  std::int32_t classes() const override { return data_->classes(); }
+  void gather(std::span<const std::uint32_t> samples, Batch<float>& batch) const override { fill(samples, batch); }
+  void gather(std::span<const std::uint32_t> samples, Batch<double>& batch) const override { fill(samples, batch); }
+
+ private:
+  template <class Scalar>
+  void fill(std::span<const std::uint32_t> samples, Batch<Scalar>& batch) const {
+    if (++calls_ == fails_at_) throw DataError("a file cannot be read");
+    data_->gather(samples, batch);
+    batch.weights.clear();
+    if (samples.front() % 3 == 0) batch.weights.assign(samples.size(), 0.5F);
+  }
+
+  const std::shared_ptr<const Dataset> data_;
+  const int fails_at_;
+  mutable int calls_ = 0;
+};
+
+TEST(DeviceTraining, ByGraphsTakesBatchesWithAndWithoutWeights) {
+  TrainerOptions options = one_thread(12);
+  Task<double> task{[] { return Model<double>(kImage, mlp<double>()); }};
+  task.data.training = std::make_shared<UnsteadyData>(task.data.training);
+  expect_same_bits_with_graphs<double>({1}, task, options);
+  options.deterministic = true;
+  options.micro_batches = 4;
+  expect_same_bits_with_graphs<double>({1}, task, options);
+}
+
+// The exception comes in the middle of the second training step, which is captured.
+TEST(DeviceTraining, ByGraphsGoesOnAfterAnException) {
+  if (farandole::test::is_launched()) GTEST_SKIP() << "an exception on one of several ranks ends the job";
+  for_each_device_group({1}, [](Communicator& ranks) {
+    TrainerOptions options = one_thread(12);
+    options.device = ComputeDevice::kCuda;
+    options.deterministic = true;
+    options.micro_batches = 4;
+    options.graph = true;
+    const auto losses = [&](int fails_at) {
+      std::vector<double> seen;
+      TrainerOptions mine = options;
+      mine.on_step = [&](const StepReport& report) { seen.push_back(report.loss); };
+      const Data data;
+      Trainer<double> trainer(ranks, Model<double>(kImage, mlp<double>()),
+                              std::make_shared<UnsteadyData>(data.training, fails_at), nullptr, mine);
+      if (fails_at > 0) {
+        EXPECT_THROW(trainer.fit(), DataError);
+      }
+      trainer.fit();
+      return seen;
+    };
+    const std::vector<double> whole = losses(0);
+    for (const int fails_at : {3, 6, 7, 11}) EXPECT_EQ(losses(fails_at), whole) << fails_at;
+  });
 }
 
 /// A layer that computes on devices, and does not say that it can be captured.

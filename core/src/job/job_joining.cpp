@@ -29,6 +29,7 @@ struct Job::PeerInfo {
   ProcessIdentity identity;
   int replicas = 1;              // where the process divides devices: set by `divide_devices`
   bool divides_devices = false;  // WorldOptions::replica_for_each_device
+  bool has_one_replica = false;  // whatever its share of the devices: its MPI may be called by the main thread only
   DevicesToDivide devices;
 };
 /// Second message of each process to all processes: results of comparing the PeerInfos.
@@ -85,13 +86,12 @@ std::vector<Part> Job::gather(const Part& mine) const {
 }
 
 Job::PeerInfo Job::own_info(const WorldOptions& options, const HostProof& proof) const {
-  PeerInfo info{proof.claim(), allowed_cores(), cpu_quota(), own_identity(), options.replicas, false, {}};
+  PeerInfo info{proof.claim(), allowed_cores(), cpu_quota(), own_identity(), options.replicas, false, false, {}};
   if (!options.replica_for_each_device) return info;
   info.replicas = 1;
   info.divides_devices = true;
   info.devices = devices_to_divide(settings_);
-  const bool main_thread_only = group() != nullptr && group()->thread_use() == ThreadUse::kMainThreadOnly;
-  if (main_thread_only) info.devices.count = std::min(info.devices.count, 1);
+  info.has_one_replica = group() != nullptr && group()->thread_use() == ThreadUse::kMainThreadOnly;
   return info;
 }
 
@@ -186,7 +186,7 @@ void Job::divide_devices(std::span<PeerInfo> all, std::span<const int> machine, 
       if (q < p) ++index;
     }
     const DeviceShare share = device_share(self.devices.count, processes, index);
-    self.replicas = std::clamp(share.count, 1, kMaxReplicas);
+    self.replicas = self.has_one_replica ? 1 : std::clamp(share.count, 1, kMaxReplicas);
     if (p != process() || share.count == 0 || settings_.devices.ordinals != "auto") continue;
     for (int i = 0; i < self.replicas; ++i) devices.push_back(share.first + i);
   }

@@ -32,8 +32,7 @@ void* Workspace::take(const Scope& scope, std::size_t count, std::size_t element
   }
   if (count > (std::numeric_limits<std::size_t>::max() - kAlignment) / element_bytes) throw std::bad_alloc();
   const std::size_t bytes = count * element_bytes;
-  const bool nothing_is_taken = used_.block == 0 && used_.offset == 0;
-  if (nothing_is_taken && blocks_.size() > 1) join_blocks();
+  settle();
   const std::size_t needed = (bytes + kAlignment - 1) / kAlignment * kAlignment;
   while (used_.block < blocks_.size() && used_.offset + needed > blocks_[used_.block].count()) {
     used_ = {used_.block + 1, 0};
@@ -46,7 +45,9 @@ void* Workspace::take(const Scope& scope, std::size_t count, std::size_t element
   return result;
 }
 
-void Workspace::join_blocks() {
+void Workspace::settle() {
+  const bool is_in_use = used_.block != 0 || used_.offset != 0;
+  if (is_in_use || blocks_.size() <= 1) return;
   const std::size_t all = this->bytes();
   blocks_.clear();
   blocks_.push_back(allocate(memory_, all, DType::kU8));

@@ -5,7 +5,6 @@
 #include <exception>
 #include <utility>
 
-#include "farandole/core/error.h"
 #include "kernels/memory_log.h"
 #include "kernels/transfer.h"
 
@@ -43,33 +42,43 @@ const StepNumbers* StepGraphs::numbers() const {
   return is_on_ ? static_cast<const StepNumbers*>(numbers_.view().data) : nullptr;
 }
 
+StepGraphs::Mode StepGraphs::propose(bool is_usual) {
+  is_usual_ = is_usual;
+  if (!is_on_) return Mode::kEnqueue;
+  execution_.workspace().settle();
+  if (must_forget() || !has_ended_) forget();
+  if (!is_usual || !has_run_) return Mode::kEnqueue;
+  return is_captured_ ? Mode::kLaunch : Mode::kCapture;
+}
+
+void StepGraphs::begin(Mode mode) {
+  mode_ = mode;
+  has_ended_ = false;
+  if (mode != Mode::kCapture || !is_captured_) return;
+  finish(execution_);  // other replicas capture again, and so does this one
+  pieces_.clear();
+  is_captured_ = false;
+}
+
+void StepGraphs::end() {
+  has_ended_ = true;
+  if (mode_ == Mode::kEnqueue && is_usual_) has_run_ = true;
+  if (mode_ == Mode::kCapture) is_captured_ = true;
+}
+
 bool StepGraphs::must_forget() const {
-  return is_on_ && execution_.memory_log()->has_moved();
+  return execution_.memory_log()->has_moved();
 }
 
 void StepGraphs::forget() {
   finish(execution_);
   pieces_.clear();
+  has_run_ = is_captured_ = false;
   execution_.memory_log()->forget();
 }
 
-StepGraphs::Next StepGraphs::next(std::size_t piece, const Key& key) {
-  if (must_forget()) {
-    throw Unsupported(
-        "memory that the training step's graphs use was released between two training steps of one check: "
-        "TrainerOptions::before_step has used the model with larger batches than the training; use the model in other "
-        "callbacks, or train without TrainerOptions::graph");
-  }
-  if (pieces_.size() <= piece) pieces_.resize(piece + 1);
-  Piece& known = pieces_[piece];
-  if (known.key == key && known.graph) return Next::kLaunch;
-  if (known.key == key && known.has_run) return Next::kCapture;
-  if (!known.graph) known = {.key = key, .has_run = true, .graph = nullptr};
-  return Next::kEnqueue;
-}
-
 void StepGraphs::launch(std::size_t piece) {
-  pieces_[piece].graph->launch(execution_.stream());
+  pieces_[piece]->launch(execution_.stream());
 }
 
 Device& StepGraphs::device() const {
@@ -77,6 +86,7 @@ Device& StepGraphs::device() const {
 }
 
 StepGraphs::Capture::Capture(StepGraphs& graphs) : graphs_(graphs) {
+  graphs_.execution_.workspace().settle();  // memory cannot be released during a capture
   graphs_.device().begin_capture(graphs_.execution_.stream());
 }
 

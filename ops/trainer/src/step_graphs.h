@@ -2,6 +2,7 @@
 // Training steps on a device as CUDA graphs.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -15,17 +16,23 @@
 
 namespace farandole::trainer {
 
-/// Runs the work of training steps, which is the same in each of them, in pieces. A piece is enqueued when it comes the
-/// first time, and captured into a graph when it comes again; from then on the graph is launched. So each piece has run
-/// once outside a graph, and its tensors have grown. What changes from training step to training step the work reads in
-/// device memory: inputs at fixed addresses, and StepNumbers.
+/// Runs the work of training steps, which is the same in each of them, in pieces. In a first training step all pieces
+/// are enqueued, so that tensors grow and collectives run once; in a second one they are captured into a graph each,
+/// and launched; from then on the graphs are launched. What changes from training step to training step the work reads
+/// in device memory: inputs at fixed addresses, and StepNumbers.
 ///
-/// If graphs are off, or the execution is in host memory, every piece is enqueued. Not thread-safe.
+///     const auto wanted = graphs.propose(has_full_batch);
+///     graphs.begin(/* the least of all replicas' */ wanted);
+///     graphs.run(0, [&] { …enqueue forward, backward, averaging… });
+///     graphs.run_alone(1, [&] { …enqueue the update… });
+///     graphs.end();
+///
+/// If graphs are off, or the execution is in host memory, all work is enqueued. Not thread-safe.
 class StepGraphs {
  public:
-  /// What the work of a piece depends on, beside the model: numbers of samples. Pieces with other values than the first
-  /// ones, such as those of an epoch's last batch, are enqueued.
-  using Key = std::array<std::int64_t, 4>;
+  /// How a training step runs. All replicas run it in the same way, because collectives in graphs match only each
+  /// other.
+  enum class Mode : std::uint8_t { kEnqueue, kCapture, kLaunch };
 
   /// @param execution  outlives this object
   StepGraphs(const Execution& execution, bool is_on);
@@ -40,41 +47,35 @@ class StepGraphs {
   /// The numbers on the device; null if graphs are off.
   const StepNumbers* numbers() const;
 
+  /// Returns how this replica can run the next training step. Drops the graphs if memory that they use was released, or
+  /// if the last training step was not ended; blocks then until none runs.
+  /// @param is_usual  the batch has the usual size. Other training steps, such as the last of an epoch, are enqueued
+  Mode propose(bool is_usual);
+  /// Begins a training step. @param mode  at most what `propose` returned
+  void begin(Mode mode);
   /// Runs a piece. `enqueue()` enqueues its work in the stream of the execution, and in streams that this one waits
   /// for.
-  /// @param piece  numbers from 0 on, as many as needed
-  /// @throws Unsupported  `must_forget`
+  /// @param piece  numbers from 0 on, as many as needed   @throws DeviceError
   template <class Enqueue>
-  void run(std::size_t piece, const Key& key, const Enqueue& enqueue) {
-    if (!is_on_) return enqueue();
-    switch (next(piece, key)) {
-      case Next::kEnqueue:
-        return enqueue();
-      case Next::kCapture: {
-        Capture capture(*this);
-        enqueue();
-        pieces_[piece].graph = capture.end();
-        break;
-      }
-      case Next::kLaunch:
-        break;
+  void run(std::size_t piece, const Enqueue& enqueue) {
+    if (mode_ == Mode::kEnqueue) return enqueue();
+    if (mode_ == Mode::kCapture) {
+      Capture capture(*this);
+      enqueue();
+      pieces_.resize(std::max(pieces_.size(), piece + 1));
+      pieces_[piece] = capture.end();
     }
     launch(piece);
   }
-
-  /// True if memory that graphs use was released since they were captured. Replicas must `forget` together, because
-  /// collectives in graphs match only each other.
-  bool must_forget() const;
-  /// Drops all graphs. Blocks until none runs. The pieces are enqueued and captured again.
-  void forget();
+  /// Runs a piece without collectives. Enqueues its work if memory has moved since `begin`.
+  template <class Enqueue>
+  void run_alone(std::size_t piece, const Enqueue& enqueue) {
+    mode_ == Mode::kLaunch&& must_forget() ? enqueue() : run(piece, enqueue);
+  }
+  /// Ends a training step all of whose pieces have run.
+  void end();
 
  private:
-  enum class Next { kEnqueue, kCapture, kLaunch };
-  struct Piece {
-    Key key{};
-    bool has_run = false;
-    std::unique_ptr<DeviceGraph> graph;
-  };
   /// Ends the capture in any case: a stream that stays captured could not be used again.
   class Capture {
    public:
@@ -89,13 +90,19 @@ class StepGraphs {
     bool is_open_ = true;
   };
 
-  Next next(std::size_t piece, const Key& key);
+  bool must_forget() const;
+  void forget();
   void launch(std::size_t piece);
   Device& device() const;
 
   const Execution& execution_;
   const bool is_on_;
-  std::vector<Piece> pieces_;
+  Mode mode_ = Mode::kEnqueue;  // of the training step at hand
+  bool is_usual_ = false;       // likewise
+  bool has_ended_ = true;       // the last training step has
+  bool has_run_ = false;        // a usual training step was enqueued; with its memory the work can be captured
+  bool is_captured_ = false;    // all pieces are
+  std::vector<std::unique_ptr<DeviceGraph>> pieces_;
   Buffer numbers_;
   std::array<std::unique_ptr<PinnedStage>, 2> stages_;  // the host fills one while the device copies from the other
   std::size_t next_stage_ = 0;

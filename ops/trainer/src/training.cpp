@@ -106,14 +106,13 @@ EpochReport Training<Scalar>::fit() {
   next_check = steps_done + 1;    // tells how long a training step takes
   last_check = steps_done;
   last_check_time = Clock::now();
-  step.memory_may_have_moved();
   bool stopped = false, begins = true;
   while (!is_finished() && !stopped && !monitor.is_exhausted()) {
     if (steps_done % per_epoch == 0) current = {};
     if (begins || steps_done % per_epoch == 0) begin_epoch();
     begins = false;
     const StepVotes votes = call_device(communicator, [&] { return train_one_step(); });
-    if (votes.finish) finish_checkpoint();
+    const std::int64_t written = pending_checkpoint.training_step;
     stopped = votes.stop && !is_finished();
     const bool wants_checkpoint = votes.checkpoint || checkpoint_schedule.is_due_after_step(steps_done);
     if (steps_done % per_epoch == 0) {
@@ -128,6 +127,8 @@ EpochReport Training<Scalar>::fit() {
     } else if (wants_checkpoint) {
       save();
     }
+    // After the end of an epoch, which an error of the writing must not leave out.
+    if (votes.finish && pending_checkpoint.training_step == written) finish_checkpoint();
   }
   save();
   if (test && !last_evaluation && !stopped) last_evaluation = evaluate(*test);
@@ -157,8 +158,8 @@ StepVotes Training<Scalar>::train_one_step() {
   const UpdateStep update{.learning_rate = learning_rate,
                           .training_step = steps_done,
                           .clip_norm = options.clip_norm,
-                          .step_numbers = step.graphs().numbers()};
-  if (step.graphs().is_on()) step.graphs().set_numbers(optimizer.step_numbers(update));
+                          .step_numbers = step.numbers()};
+  if (step.has_graphs()) step.set_numbers(optimizer.step_numbers(update));
   step.run(steps_done);
   const bool is_checked = is_check_due();
   const StepVotes votes = is_checked ? check() : StepVotes{};
@@ -234,7 +235,7 @@ void Training<Scalar>::check_losses() {
 
 template <class Scalar>
 void Training<Scalar>::apply(const UpdateStep& update) {
-  step.graphs().run(step.first_piece_of_update(), {}, [&] {
+  step.run_update([&] {
     optimizer.update(model.execution(), model.parameters(), model.gradients(), update);
     model.move_statistics();
   });
@@ -349,7 +350,6 @@ ParameterSwap<Scalar> Training<Scalar>::parameters_to_evaluate() {
 template <class Scalar>
 Evaluation Training<Scalar>::evaluate(const Dataset& data) {
   const ParameterSwap<Scalar> swap = parameters_to_evaluate();
-  step.memory_may_have_moved();
   return trainer::evaluate(communicator, model, *loss, metrics, data, options.evaluation_batch,
                            options.data.own_shards);
 }
@@ -357,7 +357,6 @@ Evaluation Training<Scalar>::evaluate(const Dataset& data) {
 template <class Scalar>
 Tensor<Scalar> Training<Scalar>::predict(const Dataset& data) {
   const ParameterSwap<Scalar> swap = parameters_to_evaluate();
-  step.memory_may_have_moved();
   return trainer::predict(communicator, model, data, options.evaluation_batch, options.data.own_shards);
 }
 

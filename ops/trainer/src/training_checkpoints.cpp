@@ -206,7 +206,9 @@ void TrainingCheckpoints<Scalar>::begin(CheckpointState state) {
 template <class Scalar>
 void TrainingCheckpoints<Scalar>::write(const CheckpointState& state) {
   copies_->wait();
-  store_->save(state, model_tensors_, optimizer_tensors_);
+  // If only the link to the best failed, the checkpoint itself is there.
+  if (written_ != state.training_step) store_->save(state, model_tensors_, optimizer_tensors_);
+  written_ = state.training_step;
   if (is_best(state)) store_->mark_best(state.training_step);
 }
 

@@ -80,7 +80,8 @@ class TrainingCheckpoints {
   Resumed resumed_;
   std::int64_t last_saved_ = -1;  // training step, whose checkpoint may be pending
   bool is_pending_ = false;
-  BackgroundTask writer_;  // rank 0's; last, so that its thread ends first
+  std::int64_t written_ = -1;  // training step of the last checkpoint that is whole; the writer's
+  BackgroundTask writer_;      // rank 0's; last, so that its thread ends first
 };
 
 }  // namespace farandole::trainer

@@ -47,7 +47,7 @@ TrainingStep<Scalar>::TrainingStep(Communicator& communicator, Model<Scalar>& mo
       options_(options),
       reducing_(options.averaging && communicator.size() > 1),
       output_gradient_(model.execution().memory()),
-      placed_(model.execution()),
+      placed_(model.execution(), options.graph),
       graphs_(model.execution(), options.graph) {
   if (graphs_.is_on() && reducing_) check_calls_can_be_captured();
   if (reducing_ && !options.deterministic) make_averager();
@@ -61,6 +61,12 @@ void TrainingStep<Scalar>::check_calls_can_be_captured() const {
   if (communicator_.placement().host_count > 1) {
     raise_on_all(ErrorKind::kUnsupported,
                  "collectives between hosts cannot be captured into graphs; train without TrainerOptions::graph");
+  }
+  if (internals(communicator_).settings().faults.device_fault != "exit") {
+    raise_on_all(
+        ErrorKind::kUnsupported,
+        "after a fault of the job a graph may be launched although its collectives were aborted, so graphs need "
+        "FARANDOLE_DEVICE_FAULT=exit; set it, or train without TrainerOptions::graph");
   }
   if (!internals(in_stream_).enqueues_directly()) {
     raise_on_all(
@@ -85,7 +91,6 @@ void TrainingStep<Scalar>::make_averager() {
 
 template <class Scalar>
 void TrainingStep<Scalar>::run(std::int64_t training_step) {
-  agree_on_graphs();
   pass_.training_step = training_step;
   exposed_ = Seconds{0};
   drop_from(training_step);
@@ -93,6 +98,7 @@ void TrainingStep<Scalar>::run(std::int64_t training_step) {
   sums_.assign(kMetrics + metrics_.size(), 0);
   if (on_device()) clear(model_.execution(), sums());
   const StepSamples samples = source_.samples(training_step);
+  begin_graphs(samples);
   source_.seek(training_step);
   options_.deterministic ? run_deterministic(samples) : run_overlapped(samples);
   if (on_device()) keep_device_sums();
@@ -121,7 +127,6 @@ StepVotes TrainingStep<Scalar>::check(const StepVotes& votes) {
                       .next_check = static_cast<std::int64_t>(sums[3])};
   results_.resize(results_.size() - 4);
   checked_ = kept_.size();
-  memory_may_have_moved();  // callbacks follow
   return all;
 }
 
@@ -193,23 +198,17 @@ std::vector<StepResult> TrainingStep<Scalar>::take() {
 }
 
 template <class Scalar>
-void TrainingStep<Scalar>::agree_on_graphs() {
-  if (!graphs_.is_on() || !std::exchange(must_agree_, false)) return;
-  std::array<std::int64_t, 1> moved{graphs_.must_forget() ? 1 : 0};
-  if (reducing_) communicator_.allreduce(moved, ReduceOp::kMax);
-  if (moved[0] != 0) graphs_.forget();
+void TrainingStep<Scalar>::begin_graphs(const StepSamples& samples) {
+  const bool is_usual = samples.all == source_.samples(0).all;
+  std::array<std::int64_t, 1> mode{static_cast<std::int64_t>(graphs_.propose(is_usual))};
+  if (graphs_.is_on() && reducing_) communicator_.allreduce(mode, ReduceOp::kMin);
+  graphs_.begin(static_cast<StepGraphs::Mode>(mode[0]));
 }
 
 template <class Scalar>
 std::int64_t TrainingStep<Scalar>::pieces() const {
   // In deterministic mode the last piece is the allreduce.
   return options_.deterministic ? options_.micro_batches / communicator_.size() + 1 : options_.accumulate;
-}
-
-template <class Scalar>
-StepGraphs::Key TrainingStep<Scalar>::key(const StepSamples& samples) const {
-  const Range& part = micro_batch_->part;
-  return {samples.all, part.first, part.count, static_cast<std::int64_t>(micro_batch_->batch.weights.size())};
 }
 
 template <class Scalar>
@@ -223,7 +222,7 @@ void TrainingStep<Scalar>::run_overlapped(const StepSamples& samples) {
     const bool is_empty = next_micro_batch() == 0;
     if (is_empty && !is_last) continue;
     if (!is_empty) place();
-    graphs_.run(static_cast<std::size_t>(index), key(samples), [&] {
+    graphs_.run(static_cast<std::size_t>(index), [&] {
       if (is_empty) {
         clear(model_.execution(), model_.reducible());
         if (averager_) averager_->ready_all();
@@ -300,7 +299,7 @@ void TrainingStep<Scalar>::run_deterministic(const StepSamples& samples) {
     clear(execution, sums());  // on a device the samples are counted on, in sums_
     const bool is_empty = next_micro_batch() == 0;
     if (!is_empty) place();
-    graphs_.run(static_cast<std::size_t>(index), key(samples), [&] {
+    graphs_.run(static_cast<std::size_t>(index), [&] {
       if (is_empty) {
         clear(execution, model_.reducible());
       } else {
@@ -312,7 +311,7 @@ void TrainingStep<Scalar>::run_deterministic(const StepSamples& samples) {
     });
   }
   if (!reducing_) return;
-  graphs_.run(static_cast<std::size_t>(own), {}, [&] {
+  graphs_.run(static_cast<std::size_t>(own), [&] {
     const auto start = Clock::now();
     in_stream_.allreduce(model_.reducible(), ReduceOp::kSum,
                          {.algorithm = "recursive_doubling", .stream = execution.stream()});

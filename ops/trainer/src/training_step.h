@@ -65,12 +65,16 @@ class TrainingStep {
   TrainingStep(Communicator& communicator, Model<Scalar>& model, const Loss<Scalar>& loss,
                const MetricSums<Scalar>& metrics, BatchSource<Scalar>& source, const TrainerOptions& options);
 
-  /// The graphs of training steps; the trainer runs its update by them, as the piece `first_piece_of_update`.
-  StepGraphs& graphs() { return graphs_; }
-  std::size_t first_piece_of_update() const { return static_cast<std::size_t>(pieces()); }
-  /// Tells that something other than training steps has run since the last one, such as an evaluation or a callback of
-  /// the program, and may have moved memory. Called on all replicas.
-  void memory_may_have_moved() { must_agree_ = true; }
+  /// Sets the numbers that captured work reads. No-op without graphs.
+  void set_numbers(const StepNumbers& numbers) { graphs_.set_numbers(numbers); }
+  const StepNumbers* numbers() const { return graphs_.numbers(); }
+  bool has_graphs() const { return graphs_.is_on(); }
+  /// Runs what the trainer does after a training step's gradients. `enqueue()` makes no collectives.
+  template <class Enqueue>
+  void run_update(const Enqueue& enqueue) {
+    graphs_.run_alone(static_cast<std::size_t>(pieces()), enqueue);
+    graphs_.end();
+  }
 
   /// Computes the gradients of a global batch. Keeps loss and metrics until `take`. A training step that an exception
   /// interrupted before its end may be run again. Collective; blocks.
@@ -111,11 +115,10 @@ class TrainingStep {
   void keep_device_sums();
   /// Adds the sums that lie on the device to `results_`. Waits for the device.
   void fetch_device_sums();
-  /// Drops the graphs of all replicas if one of them must. Collective if graphs are on.
-  void agree_on_graphs();
+  /// Begins a training step in the way in which all replicas can run it. Collective if graphs are on.
+  void begin_graphs(const StepSamples& samples);
   /// Number of pieces of StepGraphs in which a training step computes gradients.
   std::int64_t pieces() const;
-  StepGraphs::Key key(const StepSamples& samples) const;
 
   // Both leave this replica's sums in `sums_`.
   void run_overlapped(const StepSamples& samples);
@@ -184,7 +187,6 @@ class TrainingStep {
   std::size_t checked_ = 0;      // number of kept training steps, the first ones, whose sums are those of all replicas
   Seconds exposed_{0};
   StepGraphs graphs_;  // after the communicators whose calls the graphs hold
-  bool must_agree_ = true;
 };
 
 }  // namespace farandole::trainer

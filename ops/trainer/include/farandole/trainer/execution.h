@@ -38,6 +38,9 @@ class Workspace {
 
   /// Bytes that the workspace holds.
   std::size_t bytes() const;
+  /// Joins the memory into one block, which fits every need so far: scopes with the same needs then allocate and
+  /// release nothing. No-op while memory is taken.
+  void settle();
 
   class Scope {
    public:
@@ -69,8 +72,6 @@ class Workspace {
 
  private:
   void* take(const Scope& scope, std::size_t count, std::size_t element_bytes);
-  /// Replaces the blocks by one that fits every need that they have met. Nothing is taken.
-  void join_blocks();
 
   TensorMemory memory_;
   std::vector<Buffer> blocks_;  // memory that was taken must not move, so growth adds a block

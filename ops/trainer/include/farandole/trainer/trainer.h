@@ -168,11 +168,11 @@ struct TrainerOptions {
   /// devices (docs/trainer.md lists what has one). Not yet on devices: master values, weights of classes.
   /// `trainer.model().execution().space()` tells what kAuto has chosen.
   ComputeDevice device = ComputeDevice::kCpu;
-  /// On devices: true captures the training step into CUDA graphs, and launches these, so that the host enqueues a step
-  /// in two calls. The bits are those of a training without. The first training steps, and the last one of an epoch if
-  /// its batch is incomplete, run without. All replicas must be on one host, and share the data (not
-  /// DataOptions::own_shards). Layers, losses, metrics and update rules of your own need DeviceForm::kGraphs. No effect
-  /// on the CPU, if kAuto chooses that.
+  /// On devices: true captures the training step into CUDA graphs, and launches these, so that the host enqueues a few
+  /// graphs instead of hundreds of kernels. The bits are those of a training without. The first training step, and the
+  /// last one of an epoch if its batch is incomplete, run without. All replicas must be on one host, and share the data
+  /// (not DataOptions::own_shards). Layers, losses, metrics and update rules of your own need DeviceForm::kGraphs. No
+  /// effect on the CPU, if kAuto chooses that.
   bool graph = false;
   /// Threads per replica; 0: 1 in deterministic mode, else allowed cores / local replicas.
   int kernel_threads = 0;
