@@ -391,7 +391,9 @@ TYPED_TEST(DeviceKernelsTest, ComputeCrossEntropies) {
     for (std::size_t i = 0; i < weights.size(); ++i) weights[i] = 0.25F * static_cast<float>(i % 5);
     std::vector<T> probabilities = random_values<T>(kRows * kClasses, 2);
     for (T& value : probabilities) value = std::abs(value);
-    const std::vector<double> some{1, 0, 2, 0.5, 3, 1.5, 1}, others{2, 2, 1, 0, 1, 1, 4};
+    const std::vector<double> some{1, 0, 2, 0.5, 3, 1.5, 1}, others{2, 2, 1, 0, 1, 1, 4}, few{3, 0.5, 2};
+    std::vector<std::int32_t> low(kRows);  // the data have fewer classes than there are logits
+    for (std::size_t i = 0; i < low.size(); ++i) low[i] = static_cast<std::int32_t>(i % few.size());
     for (const double smoothing : {0.0, 0.1}) {
       Comparison<T>(ranks)
           .with(random_values<T>(kRows * kClasses, 1))
@@ -400,20 +402,23 @@ TYPED_TEST(DeviceKernelsTest, ComputeCrossEntropies) {
           .with(weights)
           .with(std::vector<T>(kRows * kClasses))
           .with(std::vector<T>(kRows * kClasses))
-          .with(std::vector<double>(4))
+          .with(std::vector<double>(5))
           .with(std::vector<T>(kRows * kClasses))
+          .with(std::vector<T>(kRows * kClasses))
+          .with(low)
           .with(std::vector<T>(kRows * kClasses))
           .expect_equal(TestFixture::kError, [&](const Kernels<T>& all, Workspace& workspace, const Vectors<T>& v) {
             const LossKernels<T>& kernels = all.losses();
+            const LabelledRows<T> of_few{v[0], v.template as<std::int32_t>(9), kRows, kClasses};
+            kernels.cross_entropy(workspace, of_few, {1, smoothing, few}, 0.5, v[10], v.template as<double>(6) + 4);
             const LabelledRows<T> labelled{v[0], v.template as<std::int32_t>(1), kRows, kClasses};
             const RowsWithProbabilities<T> soft{v[0], v[2], kRows, kClasses};
             const auto* const of_samples = v.template as<float>(3);
             auto* const sums = v.template as<double>(6);
-            kernels.cross_entropy(workspace, labelled, {kRowsPerSample, smoothing, nullptr, of_samples}, 0.5, v[4],
-                                  sums);
-            kernels.soft_cross_entropy(workspace, soft, {1, smoothing, nullptr, of_samples}, 0.5, v[5], sums + 1);
+            kernels.cross_entropy(workspace, labelled, {kRowsPerSample, smoothing, {}, of_samples}, 0.5, v[4], sums);
+            kernels.soft_cross_entropy(workspace, soft, {1, smoothing, {}, of_samples}, 0.5, v[5], sums + 1);
             for (const auto& of_classes : {some, others, some}) {
-              const CrossEntropyTerms terms{1, smoothing, of_classes.data()};
+              const CrossEntropyTerms terms{1, smoothing, of_classes};
               kernels.cross_entropy(workspace, labelled, terms, 0.5, v[7], sums + 2);
               kernels.soft_cross_entropy(workspace, soft, terms, 0.5, v[8], sums + 3);
             }

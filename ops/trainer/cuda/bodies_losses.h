@@ -12,7 +12,8 @@
 namespace farandole::trainer::cuda {
 
 /// Operands: a loss for each row, logits, labels, gradient or null, weights of the samples or null, weights of the
-/// classes or null. Sizes: rows, classes, rows per sample. Numbers: scale, smoothing.
+/// classes or null. Sizes: rows, classes, rows per sample, weights of classes. Numbers: scale, smoothing. The loss and
+/// the gradient of a row whose label is no class are NaN.
 template <class T>
 struct CrossEntropy {
   FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
@@ -24,10 +25,11 @@ struct CrossEntropy {
     for (std::int64_t index = share.first; index < a.sizes[0]; index += share.stride) {
       const T* row = input<T>(a, 1) + index * classes;
       const std::int32_t label = labels[index];
-      const bool is_class = label >= 0 && label < classes;
+      const bool is_class = label >= 0 && label < classes && (class_weights == nullptr || label < a.sizes[3]);
       const double of_sample = weights == nullptr ? 1.0 : static_cast<double>(weights[index / a.sizes[2]]);
       const double of_class = class_weights == nullptr || !is_class ? 1.0 : class_weights[label];
-      const double weight = of_sample / static_cast<double>(a.sizes[2]) * of_class;
+      const double of_label = is_class ? of_class : std::nan("");
+      const double weight = of_sample / static_cast<double>(a.sizes[2]) * of_label;
       T largest = row[0];
       for (std::int64_t c = 1; c < classes; ++c) largest = row[c] > largest ? row[c] : largest;
       double sum = 0, all = 0;
@@ -38,7 +40,7 @@ struct CrossEntropy {
       }
       const double own = static_cast<double>(row[is_class ? label : 0]) - static_cast<double>(largest);
       const double expected = smoothing > 0 ? own * (1 - smoothing) + all : own;
-      output<double>(a, 0)[index] = is_class ? weight * (std::log(sum) - expected) : std::nan("");
+      output<double>(a, 0)[index] = weight * (std::log(sum) - expected);
       if (a.operands[3].address == nullptr) continue;
       T* gradient = output<T>(a, 3) + index * classes;
       for (std::int64_t c = 0; c < classes; ++c) {
@@ -51,7 +53,7 @@ struct CrossEntropy {
 };
 
 /// Operands: a loss for each row, logits, probabilities, gradient or null, weights of the samples or null, weights of
-/// the classes or null. Sizes: rows, classes. Numbers: scale, smoothing.
+/// the classes or null. Sizes: rows, classes, weights of classes. Numbers: scale, smoothing.
 template <class T>
 struct SoftCrossEntropy {
   FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
@@ -70,7 +72,7 @@ struct SoftCrossEntropy {
         sum += std::exp(below);
         total += smoothed;
         expected += smoothed * below;
-        if (class_weights != nullptr) of_classes += static_cast<double>(target[c]) * class_weights[c];
+        if (c < a.sizes[2]) of_classes += static_cast<double>(target[c]) * class_weights[c];
       }
       const double of_sample = weights == nullptr ? 1.0 : static_cast<double>(weights[index]);
       const double weight = (class_weights == nullptr ? 1.0 : of_classes) * of_sample;

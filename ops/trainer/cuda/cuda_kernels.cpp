@@ -78,6 +78,7 @@ class CudaKernels final : public Kernels<Scalar> {
         {rows * columns, columns});
   }
   void sum_rows(const Scalar* values, std::int64_t rows, std::int64_t columns, Scalar* sums) const override {
+    if (rows == 0) return clear(columns, sums);
     multiply({ones(rows), 1, rows}, {values, rows, columns}, false, sums, 0);
   }
   void copy_columns(std::int64_t rows, const Scalar* values, const Columns& from, Scalar* result,

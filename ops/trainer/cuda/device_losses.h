@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <list>
+#include <span>
 #include <vector>
 
 #include "device_sums.h"
@@ -26,15 +27,13 @@ class DeviceConstants {
   }
 
   /// Returns a copy of numbers in host memory: one copy for all calls with equal numbers.
-  const double* copy_of(const double* values, std::int64_t count) {
-    const auto found = std::ranges::find_if(copies_, [&](const Copy& copy) {
-      return std::equal(copy.values.begin(), copy.values.end(), values, values + count);
-    });
+  const double* copy_of(std::span<const double> values) {
+    const auto found =
+        std::ranges::find_if(copies_, [&](const Copy& copy) { return std::ranges::equal(copy.values, values); });
     if (found != copies_.end()) return found->memory;
-    const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(double);
-    auto* const memory = static_cast<double*>(launcher_.device().allocate(bytes));
-    const Copy& copy = copies_.emplace_back(Copy{{values, values + count}, memory});
-    launcher_.device().copy(memory, copy.values.data(), bytes, launcher_.stream());
+    auto* const memory = static_cast<double*>(launcher_.device().allocate(values.size_bytes()));
+    const Copy& copy = copies_.emplace_back(Copy{{values.begin(), values.end()}, memory});
+    launcher_.device().copy(memory, copy.values.data(), values.size_bytes(), launcher_.stream());
     return memory;
   }
 
@@ -61,8 +60,8 @@ class DeviceLosses final : public LossKernels<Scalar> {
     run(Kernel::kCrossEntropy, rows.rows,
         {writes(losses, rows.rows), reads(rows.logits, elements), reads(rows.labels, rows.rows),
          writes(gradient, elements), reads(terms.sample_weights, rows.rows / terms.rows_per_sample),
-         class_weights(terms, rows.classes)},
-        {rows.rows, rows.classes, terms.rows_per_sample}, {scale, terms.smoothing});
+         class_weights(terms)},
+        {rows.rows, rows.classes, terms.rows_per_sample, size_of(terms)}, {scale, terms.smoothing});
     sum_doubles<Scalar>(launcher_, workspace, rows.rows, losses, sum);
   }
   void soft_cross_entropy(Workspace& workspace, const RowsWithProbabilities<Scalar>& rows,
@@ -72,8 +71,8 @@ class DeviceLosses final : public LossKernels<Scalar> {
     const std::int64_t elements = rows.rows * rows.classes;
     run(Kernel::kSoftCrossEntropy, rows.rows,
         {writes(losses, rows.rows), reads(rows.logits, elements), reads(rows.probabilities, elements),
-         writes(gradient, elements), reads(terms.sample_weights, rows.rows), class_weights(terms, rows.classes)},
-        {rows.rows, rows.classes}, {scale, terms.smoothing});
+         writes(gradient, elements), reads(terms.sample_weights, rows.rows), class_weights(terms)},
+        {rows.rows, rows.classes, size_of(terms)}, {scale, terms.smoothing});
     sum_doubles<Scalar>(launcher_, workspace, rows.rows, losses, sum);
   }
   void target_loss(Workspace& workspace, const TargetRule& rule, const OutputsWithTargets<Scalar>& values,
@@ -127,9 +126,11 @@ class DeviceLosses final : public LossKernels<Scalar> {
   static double* take(Workspace::Scope& scope, std::int64_t count) {
     return scope.take<double>(static_cast<std::size_t>(count)).data();
   }
-  farandole::cuda::Operand class_weights(const CrossEntropyTerms& terms, std::int64_t classes) const {
-    const double* const weights = terms.class_weights;
-    return reads(weights == nullptr ? nullptr : constants_.copy_of(weights, classes), classes);
+  static std::int64_t size_of(const CrossEntropyTerms& terms) {
+    return static_cast<std::int64_t>(terms.class_weights.size());
+  }
+  farandole::cuda::Operand class_weights(const CrossEntropyTerms& terms) const {
+    return reads(terms.class_weights.empty() ? nullptr : constants_.copy_of(terms.class_weights), size_of(terms));
   }
   void add_number(std::int64_t number, double* sum) const {
     run(Kernel::kAddNumber, 1, {writes(sum, 1)}, {}, {static_cast<double>(number)});

@@ -16,17 +16,20 @@ inline std::int64_t partials_of(std::int64_t rows, std::int64_t columns) {
   return std::clamp<std::int64_t>(kThreads / columns, 1, std::clamp<std::int64_t>(rows, 1, kMostPartials));
 }
 
-/// Adds `count` values to `*sum`.
+/// Adds `count` values to `*sum`, in stages of fewer and fewer partial sums.
 template <class Scalar>
 void sum_doubles(const Launcher& launcher, Workspace& workspace, std::int64_t count, const double* values,
                  double* sum) {
-  constexpr std::int64_t kPartials = 128;
+  constexpr std::int64_t kMany = 16384, kFew = 128;
   Workspace::Scope scope(workspace);
-  const std::int64_t partials = std::min(count, kPartials);
-  double* const partial = scope.take<double>(static_cast<std::size_t>(partials)).data();
-  launcher.launch<Scalar>(Kernel::kSumDoubles, partials, {writes(partial, partials), reads(values, count)},
-                          {partials, count, 0});
-  launcher.launch<Scalar>(Kernel::kSumDoubles, 1, {writes(sum, 1), reads(partial, partials)}, {1, partials, 1});
+  for (const std::int64_t most : {kMany, kFew}) {
+    if (count <= most) continue;
+    double* const partial = scope.take<double>(static_cast<std::size_t>(most)).data();
+    launcher.launch<Scalar>(Kernel::kSumDoubles, most, {writes(partial, most), reads(values, count)}, {most, count, 0});
+    values = partial;
+    count = most;
+  }
+  launcher.launch<Scalar>(Kernel::kSumDoubles, 1, {writes(sum, 1), reads(values, count)}, {1, count, 1});
 }
 
 }  // namespace farandole::trainer::cuda

@@ -38,7 +38,7 @@ CrossEntropyTerms terms_of(const CrossEntropyOptions& options, VectorView<const 
   return {
       .rows_per_sample = rows_per_sample,
       .smoothing = options.label_smoothing,
-      .class_weights = options.class_weights.empty() ? nullptr : options.class_weights.data(),
+      .class_weights = options.class_weights,
       .sample_weights = weights.empty() ? nullptr : weights.data(),
   };
 }

@@ -53,7 +53,7 @@ TEST(SoftCrossEntropy, IsTheMeanOfTheLossesOfTheClasses) {
     weighted += weight * weights[static_cast<std::size_t>(i)] * loss;
   }
   EXPECT_NEAR(soft_cross_entropy(logits, targets, {}, 1, nullptr), expected, 1e-12);
-  const CrossEntropyTerms terms{.class_weights = class_weights.data(), .sample_weights = weights.data()};
+  const CrossEntropyTerms terms{.class_weights = class_weights, .sample_weights = weights.data()};
   EXPECT_NEAR(soft_cross_entropy(logits, targets, terms, 1, nullptr), weighted, 1e-12);
 }
 
@@ -61,7 +61,7 @@ TEST(SoftCrossEntropy, GradientMatchesCentralDifferences) {
   Tensor<double> logits = normal_tensor<double>(5, {3}, 91, 2), gradient;
   const Tensor<double> targets = shares();
   const std::vector<double> class_weights{0.5, 2, 1};
-  const CrossEntropyTerms terms{.smoothing = 0.1, .class_weights = class_weights.data()};
+  const CrossEntropyTerms terms{.smoothing = 0.1, .class_weights = class_weights};
   soft_cross_entropy(logits, targets, terms, 0.25, &gradient);
   for (std::int64_t i = 0; i < logits.size(); ++i) {
     const double value = logits.data()[i];

@@ -17,7 +17,8 @@ template <class Scalar>
 double weight_of(const LabelledRows<Scalar>& rows, const CrossEntropyTerms& terms, std::int64_t row) {
   const double of_sample = terms.sample_weights == nullptr ? 1.0 : terms.sample_weights[row / terms.rows_per_sample];
   const double of_row = of_sample / static_cast<double>(terms.rows_per_sample);
-  return terms.class_weights == nullptr ? of_row : of_row * terms.class_weights[rows.labels[row]];
+  if (terms.class_weights.empty()) return of_row;
+  return of_row * terms.class_weights[static_cast<std::size_t>(rows.labels[row])];
 }
 
 /// Returns the sum of the cross-entropies. Computed in double: loss = log(sum of exp(z - max)) - (z[label] - max),
@@ -83,9 +84,9 @@ double host_soft_cross_entropy(const RowsWithProbabilities<Scalar>& rows, const 
       sum += exponentials[c] = std::exp(from_largest);
       total += smoothed[c] = (1 - terms.smoothing) * target[c] + others;
       expected += smoothed[c] * from_largest;
-      class_weight += terms.class_weights == nullptr ? 0 : target[c] * terms.class_weights[c];
+      class_weight += c < terms.class_weights.size() ? target[c] * terms.class_weights[c] : 0;
     }
-    double weight = terms.class_weights == nullptr ? 1 : class_weight;
+    double weight = terms.class_weights.empty() ? 1 : class_weight;
     if (terms.sample_weights != nullptr) weight *= terms.sample_weights[index];
     loss += weight * (total * std::log(sum) - expected);
     if (gradient == nullptr) continue;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "farandole/trainer/execution.h"
 #include "kernels/target_formulas.h"
@@ -28,8 +29,9 @@ struct RowsWithProbabilities {
 struct CrossEntropyTerms {
   std::int64_t rows_per_sample = 1;
   double smoothing = 0;
-  /// One for each class; null: 1 for each. In host memory always: kernels of a device keep a copy.
-  const double* class_weights = nullptr;
+  /// One for each class; there may be fewer classes than logits. Empty: 1 for each. In host memory always: kernels of a
+  /// device keep a copy.
+  std::span<const double> class_weights = {};
   const float* sample_weights = nullptr;  ///< one for each sample; null: 1 for each
 };
 
