@@ -278,6 +278,7 @@ std::vector<TrainerOptions> all_batches() {
 TEST(DeviceBatches, StayTheSameAfterExceptionsAndStops) {
   for_each_device_group({1, 2}, [](Communicator& ranks) {
     for (const TrainerOptions& options : all_batches()) {
+      if (options.graph && ranks.placement().host_count > 1) continue;  // collectives between hosts are not captured
       const std::vector<double> expected = parameters_after(ranks, options);
       TrainerOptions mine = options;
       int begun = 0, reported = 0, checks = 0;
