@@ -12,6 +12,9 @@ KERNELS = "core/backends/cuda/kernels.cu"
 TRAINER = "lib/libfarandole_trainer.so"
 TRAINER_PLUGIN = "lib/farandole/libfarandole_trainer_cuda.so"
 TRAINING_STEP = "ops/trainer/src/training_step.cpp"
+TRAINING = "ops/trainer/src/training.cpp"
+BATCH_FEED = "ops/trainer/src/batch_feed.cpp"
+STAGED_COPIES = "ops/trainer/src/staged_copies.cpp"
 
 
 class Test(NamedTuple):
@@ -116,6 +119,13 @@ GRAPHS = TRAINS_AS_A_CPU._replace(filter="DeviceTraining.ByGraphsHasTheSameBits"
 SAME_BITS = Test("ConvolutionAlgorithms.GiveTheSameBitsEachTime", program="trainer_device_test")
 CONVOLVES_AS_A_CPU = Test("DeviceConvolutions/0.HaveTheResultsOfTheHost", program="trainer_device_test")
 ANY_REPLICAS = Test("DeviceTraining.InDeterministicModeHasTheSameBitsOnAnyNumberOfReplicas", program="trainer_device_test")
+COPIES_WHILE_COMPUTING = Test("StagedCopies.RunWhileTheDeviceComputes", program="trainer_device_test")
+BATCHES_KEPT = COPIES_WHILE_COMPUTING._replace(filter="StagedCopies.KeepABatchUntilTheDeviceHasReadIt")
+BATCHES_COPIED = COPIES_WHILE_COMPUTING._replace(filter="StagedCopies.AreWaitedForByTheStreamThatUsesThem")
+BATCHES_AHEAD = COPIES_WHILE_COMPUTING._replace(filter="DeviceBatches.AreGatheredBeforeTheCheckOfTheStepBefore")
+BATCHES_AGAIN = COPIES_WHILE_COMPUTING._replace(filter="DeviceBatches.StayTheSameAfterExceptionsAndStops")
+BATCH_ERRORS = COPIES_WHILE_COMPUTING._replace(filter="DeviceBatches.ThatCannotBeReadFailTheStepThatNeedsThem")
+BATCH_TIMES = COPIES_WHILE_COMPUTING._replace(filter="DeviceBatches.CountAsWaitingOnlyIfTheDeviceIsIdle")
 ENGINE_ADDED = Test("SetEngine.HandsOutAChangeOnceEarlierBatchesHaveStarted", program="engine_test")
 ENGINE_STRESS = ENGINE_SIZES._replace(filter="EngineOnDeviceStress.RandomRequests", processes=3)
 
@@ -342,9 +352,27 @@ MUTANTS = [
            "offer.determinism != CUDNN_DETERMINISTIC", "false", SAME_BITS),
     Mutant("convolutions-in-tf32", "that convolutions compute in full f32", CUDNN_PLANS,
            "convolution_.get(), CUDNN_FMA_MATH)", "convolution_.get(), CUDNN_DEFAULT_MATH)", CONVOLVES_AS_A_CPU),
-    Mutant("measured-in-deterministic-mode", "that deterministic mode does not measure", "ops/trainer/src/training.cpp",
+    Mutant("measured-in-deterministic-mode", "that deterministic mode does not measure", TRAINING,
            "options.deterministic ? AlgorithmChoice::kFixed", "options.deterministic ? AlgorithmChoice::kMeasured",
            ANY_REPLICAS),
+    Mutant("batches-in-the-stream-that-computes", "the stream of the copies", STAGED_COPIES,
+           "pinned, bytes, copies_);", "pinned, bytes, execution_.stream());", COPIES_WHILE_COMPUTING),
+    Mutant("batches-overwritten-while-read", "the wait for what reads the staging memory", STAGED_COPIES,
+           "if (stage.was_read) device_.wait(copies_, *stage.read);", "", BATCHES_KEPT),
+    Mutant("batches-before-they-are-copied", "the wait for the copy of a batch", STAGED_COPIES,
+           "device_.wait(execution_.stream(), *stage.copied);", "", BATCHES_COPIED),
+    Mutant("batches-after-the-check", "that batches are gathered before the host waits for the device", TRAINING,
+           "if (is_checked) step.fetch_ahead();", "", BATCHES_AHEAD),
+    Mutant("micro-batches-when-they-are-due", "that the micro-batches of a training step are gathered ahead", TRAINING_STEP,
+           "if (!is_last) feed_.fetch_ahead();", "", BATCH_TIMES),
+    Mutant("deterministic-micro-batches-when-they-are-due", "likewise in deterministic mode", TRAINING_STEP,
+           "if (index + 1 < own) feed_.fetch_ahead();", "", BATCH_TIMES),
+    Mutant("batches-of-another-step", "that a training step that runs again has its own batch", BATCH_FEED,
+           "if (was_fetched && position_ == first_of(training_step)) return;", "if (was_fetched) return;", BATCHES_AGAIN),
+    Mutant("batch-errors-a-step-early", "that an error of the data waits for the step that needs them", BATCH_FEED,
+           "    error_ = std::current_exception();\n    return;", "    throw;", BATCH_ERRORS),
+    Mutant("waiting-while-the-device-computes", "that hidden gathering is no waiting", BATCH_FEED,
+           "if (device_->computed->is_complete()) waited_", "waited_", BATCH_TIMES),
 
     # The engine.
     Mutant("requests-before-their-input", "the wait of the engine's stream for the tensors' inputs", ENGINE_RUNS,

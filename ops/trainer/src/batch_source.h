@@ -56,6 +56,10 @@ class BatchSource {
   StepSamples samples(std::int64_t training_step) const { return plan_.samples(training_step % batches_per_epoch()); }
   /// Moves to the first micro-batch of a training step. Cheap if the step follows the last one.
   void seek(std::int64_t training_step);
+  /// True if `next` is before the last training step of the current Reading.
+  bool has_next() const {
+    return (prefetcher_ ? prefetcher_->position() : position_) < last_step_ * plan_.micro_batches();
+  }
   /// Returns the next micro-batch, which is valid until the next call. Blocks until its samples are gathered.
   /// @throws  what the data set threw; the position stays
   MicroBatch<Scalar>& next();

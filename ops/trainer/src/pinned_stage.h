@@ -27,6 +27,7 @@ class PinnedStage {
   PinnedStage(const PinnedStage&) = delete;
   PinnedStage& operator=(const PinnedStage&) = delete;
 
+  std::size_t size() const { return bytes_; }
   /// Makes the memory `bytes` bytes large at least.
   void reserve(std::size_t bytes) {
     if (bytes <= bytes_) return;

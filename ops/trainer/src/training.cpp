@@ -162,12 +162,14 @@ StepVotes Training<Scalar>::train_one_step() {
   if (step.has_graphs()) step.set_numbers(optimizer.step_numbers(update));
   step.run(steps_done);
   const bool is_checked = is_check_due();
+  if (is_checked) step.fetch_ahead();  // before the check waits for the device
   const StepVotes votes = is_checked ? check() : StepVotes{};
   apply(update);
+  if (!is_checked) step.fetch_ahead();
   current.trained += loader.samples(steps_done).all;
   ++steps_done;
   last_evaluation.reset();
-  const StepTimes times{Clock::now() - start, step.exposed(), loader.waited(), learning_rate};
+  const StepTimes times{Clock::now() - start, step.exposed(), step.input_waiting(), learning_rate};
   step.end(times);
   current.training += times.taken;
   current.exposed += times.exposed;

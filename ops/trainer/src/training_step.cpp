@@ -47,7 +47,7 @@ TrainingStep<Scalar>::TrainingStep(Communicator& communicator, Model<Scalar>& mo
       options_(options),
       reducing_(options.averaging && communicator.size() > 1),
       output_gradient_(model.execution().memory()),
-      placed_(model.execution(), options.graph),
+      feed_(source, model.execution(), options.graph),
       graphs_(model.execution(), options.graph) {
   if (graphs_.is_on() && reducing_) check_calls_can_be_captured();
   if (reducing_ && !options.deterministic) make_averager();
@@ -99,7 +99,7 @@ void TrainingStep<Scalar>::run(std::int64_t training_step) {
   if (on_device()) clear(model_.execution(), sums());
   const StepSamples samples = source_.samples(training_step);
   begin_graphs(samples);
-  source_.seek(training_step);
+  feed_.seek(training_step);
   options_.deterministic ? run_deterministic(samples) : run_overlapped(samples);
   if (on_device()) keep_device_sums();
   results_.insert(results_.end(), sums_.begin(), sums_.end());
@@ -238,6 +238,7 @@ void TrainingStep<Scalar>::run_overlapped(const StepSamples& samples) {
       if (is_last) finish_averaging();
     });
     accumulated = !is_empty;
+    if (!is_last) feed_.fetch_ahead();
   }
 }
 
@@ -309,6 +310,7 @@ void TrainingStep<Scalar>::run_deterministic(const StepSamples& samples) {
       gradient_tree_.add(execution, model_.reducible());
       sum_tree_.add(execution, sums());
     });
+    if (index + 1 < own) feed_.fetch_ahead();
   }
   if (!reducing_) return;
   graphs_.run(static_cast<std::size_t>(own), [&] {
@@ -321,14 +323,14 @@ void TrainingStep<Scalar>::run_deterministic(const StepSamples& samples) {
 
 template <class Scalar>
 std::int64_t TrainingStep<Scalar>::next_micro_batch() {
-  micro_batch_ = call_program(communicator_, "Dataset::gather", [&] { return &source_.next(); });
+  micro_batch_ = call_program(communicator_, "Dataset::gather", [&] { return &feed_.next(); });
   return micro_batch_->part.count;
 }
 
 template <class Scalar>
 void TrainingStep<Scalar>::place() {
   pass_.first_sample = micro_batch_->part.first;
-  call_program(communicator_, "a forward pass", [&] { batch_.emplace(placed_.place(micro_batch_->batch)); });
+  call_program(communicator_, "a forward pass", [&] { batch_.emplace(feed_.place()); });
   sums_[kSamples] += static_cast<double>(micro_batch_->part.count);
 }
 

@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "batch_feed.h"
 #include "batch_source.h"
 #include "farandole/gradients/gradient_averager.h"
 #include "farandole/trainer/trainer.h"
 #include "metric_sums.h"
-#include "placed_batch.h"
 #include "step_graphs.h"
 #include "tree_sum.h"
 
@@ -80,6 +80,9 @@ class TrainingStep {
   /// interrupted before its end may be run again. Collective; blocks.
   /// @param training_step  0-based
   void run(std::int64_t training_step);
+  /// On a device: gathers the first micro-batch of the next training step, and starts to copy it, while the device
+  /// computes this one.
+  void fetch_ahead() { feed_.fetch_ahead(); }
   /// Keeps the times of the last training step beside its sums.
   void end(const StepTimes& times) { kept_.back().times = times; }
   /// True if the sums since the last check take so much memory that one is due. The same on all replicas.
@@ -100,6 +103,8 @@ class TrainingStep {
   std::string find_not_finite(std::int64_t training_step);
   /// Time of communication in the last training step, and in the check after it, that computation did not hide.
   Seconds exposed() const { return exposed_; }
+  /// Time of the last training step in which this replica waited for samples; see BatchFeed::waited.
+  Seconds input_waiting() const { return feed_.waited(); }
 
  private:
   /// 8 MiB, as many as the metrics of a training step may have.
@@ -158,7 +163,7 @@ class TrainingStep {
   TreeSum<double> sum_tree_;
 
   Pass pass_{.training = true};
-  const MicroBatch<Scalar>* micro_batch_ = nullptr;  // the source's
+  const MicroBatch<Scalar>* micro_batch_ = nullptr;  // the feed's
   /// A training step since the last check, the first one with such a sample on this replica.
   struct NotFinite {
     std::int64_t training_step;
@@ -166,7 +171,7 @@ class TrainingStep {
   };
   std::optional<NotFinite> not_finite_;
   Tensor<Scalar> output_gradient_;
-  PlacedBatch<Scalar> placed_;
+  BatchFeed<Scalar> feed_;
   std::optional<BatchView<Scalar>> batch_;  // the micro-batch, where the model computes
   Buffer accumulated_;                      // laid out like model_.reducible(), in the same memory
   std::vector<double> sums_;                // of a training step: loss, samples, metrics; on a device only the samples

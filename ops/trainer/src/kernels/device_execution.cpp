@@ -112,4 +112,15 @@ Execution device_execution(Communicator& communicator, AlgorithmChoice choice) {
   return {std::move(memory), stream, {}, std::shared_ptr<const DeviceKernels>(kernels.release(), give_back), log};
 }
 
+BorrowedStream::BorrowedStream(Device& device) : device_(device), stream_(unused_streams().take(device)) {}
+
+BorrowedStream::~BorrowedStream() {
+  try {
+    device_.synchronize(stream_);
+  } catch (const std::exception&) {
+    return;  // the device has failed, and whoever waits for results reports it
+  }
+  unused_streams().give(device_, stream_);
+}
+
 }  // namespace farandole::trainer

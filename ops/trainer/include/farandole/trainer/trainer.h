@@ -34,7 +34,9 @@ struct StepReport {
   std::vector<MetricResult> metrics = {};    ///< over the epoch so far
   double seconds = 0;                        ///< duration of this training step on this replica, including waiting
   double exposed_communication_seconds = 0;  ///< part of `seconds` in which this replica waited for communication
-  /// Part of `seconds` in which this replica gathered samples, or waited for a thread of the loader that gathers.
+  /// Part of `seconds` in which this replica gathered samples, or waited for a thread of the loader that gathers. On a
+  /// device the samples of the next micro-batch are gathered while it computes: that time counts only if the device has
+  /// run out of work meanwhile.
   double input_waiting_seconds = 0;
   double learning_rate = 0;  ///< of this training step
 
@@ -61,7 +63,7 @@ struct EpochReport {
   double images_per_second = 0;            ///< in training, all replicas together
   double seconds = 0;                      ///< duration of the training steps, without evaluation and checkpoints
   double exposed_communication_share = 0;  ///< fraction of `seconds` that this replica waited for communication
-  /// Fraction of `seconds` in which this replica gathered samples, or waited for a thread of the loader that gathers.
+  /// Fraction of `seconds` in which this replica waited for samples: the sum of StepReport::input_waiting_seconds.
   double input_waiting_share = 0;
   /// CRC-32 of this replica's parameters; equal on all with averaging. Empty in reports of epochs without a comparison
   /// (TrainerOptions::compare_every).
