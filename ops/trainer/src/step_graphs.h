@@ -35,6 +35,8 @@ class StepGraphs {
   StepGraphs& operator=(const StepGraphs&) = delete;
 
   bool is_on() const { return is_on_; }
+  /// True while `run` captures a piece.
+  bool is_capturing() const { return is_capturing_; }
   /// Sets the numbers of the training step at hand, in the order of the stream. No-op if graphs are off.
   void set_numbers(const StepNumbers& numbers);
   /// The numbers on the device; null if graphs are off.
@@ -86,7 +88,6 @@ class StepGraphs {
 
    private:
     StepGraphs& graphs_;
-    bool is_open_ = true;
   };
 
   Next next(std::size_t piece, const Key& key);
@@ -95,6 +96,7 @@ class StepGraphs {
 
   const Execution& execution_;
   const bool is_on_;
+  bool is_capturing_ = false;
   std::vector<Piece> pieces_;
   Buffer numbers_;
   std::array<std::unique_ptr<PinnedStage>, 2> stages_;  // the host fills one while the device copies from the other

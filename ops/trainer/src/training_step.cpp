@@ -48,7 +48,8 @@ TrainingStep<Scalar>::TrainingStep(Communicator& communicator, Model<Scalar>& mo
       reducing_(options.averaging && communicator.size() > 1),
       output_gradient_(model.execution().memory()),
       placed_(model.execution()),
-      graphs_(model.execution(), options.graph) {
+      graphs_(model.execution(), options.graph),
+      timer_(model.execution(), options.device_times) {
   if (graphs_.is_on() && reducing_) check_calls_can_be_captured();
   if (reducing_ && !options.deterministic) make_averager();
   pass_.seed = options.seed;
@@ -86,6 +87,7 @@ void TrainingStep<Scalar>::make_averager() {
 template <class Scalar>
 void TrainingStep<Scalar>::run(std::int64_t training_step) {
   agree_on_graphs();
+  timer_.begin_step();
   pass_.training_step = training_step;
   exposed_ = Seconds{0};
   drop_from(training_step);
@@ -213,6 +215,13 @@ StepGraphs::Key TrainingStep<Scalar>::key(const StepSamples& samples) const {
 }
 
 template <class Scalar>
+template <class Enqueue>
+void TrainingStep<Scalar>::run_piece(std::int64_t piece, const StepGraphs::Key& key, const Enqueue& enqueue) {
+  graphs_.run(static_cast<std::size_t>(piece), key, enqueue);
+  if (graphs_.is_on()) timer_.end(DevicePhase::kGraph);
+}
+
+template <class Scalar>
 void TrainingStep<Scalar>::run_overlapped(const StepSamples& samples) {
   const std::int64_t own = samples.own.count;
   const double scale = 1.0 / static_cast<double>(options_.averaging ? samples.all : std::max<std::int64_t>(own, 1));
@@ -223,7 +232,7 @@ void TrainingStep<Scalar>::run_overlapped(const StepSamples& samples) {
     const bool is_empty = next_micro_batch() == 0;
     if (is_empty && !is_last) continue;
     if (!is_empty) place();
-    graphs_.run(static_cast<std::size_t>(index), key(samples), [&] {
+    run_piece(index, key(samples), [&] {
       if (is_empty) {
         clear(model_.execution(), model_.reducible());
         if (averager_) averager_->ready_all();
@@ -236,6 +245,7 @@ void TrainingStep<Scalar>::run_overlapped(const StepSamples& samples) {
           accumulate(!accumulated);
         }
       }
+      end_phase(DevicePhase::kBackward);
       if (is_last) finish_averaging();
     });
     accumulated = !is_empty;
@@ -246,6 +256,7 @@ template <class Scalar>
 void TrainingStep<Scalar>::finish_averaging() {
   if (!averager_) return;
   averager_->wait();
+  end_phase(DevicePhase::kCommunication);
   exposed_ = averager_->exposed();
 }
 
@@ -300,7 +311,7 @@ void TrainingStep<Scalar>::run_deterministic(const StepSamples& samples) {
     clear(execution, sums());  // on a device the samples are counted on, in sums_
     const bool is_empty = next_micro_batch() == 0;
     if (!is_empty) place();
-    graphs_.run(static_cast<std::size_t>(index), key(samples), [&] {
+    run_piece(index, key(samples), [&] {
       if (is_empty) {
         clear(execution, model_.reducible());
       } else {
@@ -309,13 +320,15 @@ void TrainingStep<Scalar>::run_deterministic(const StepSamples& samples) {
       }
       gradient_tree_.add(execution, model_.reducible());
       sum_tree_.add(execution, sums());
+      end_phase(DevicePhase::kBackward);
     });
   }
   if (!reducing_) return;
-  graphs_.run(static_cast<std::size_t>(own), {}, [&] {
+  run_piece(own, {}, [&] {
     const auto start = Clock::now();
     in_stream_.allreduce(model_.reducible(), ReduceOp::kSum,
                          {.algorithm = "recursive_doubling", .stream = execution.stream()});
+    end_phase(DevicePhase::kCommunication);
     exposed_ = Clock::now() - start;
   });
 }
@@ -329,7 +342,9 @@ std::int64_t TrainingStep<Scalar>::next_micro_batch() {
 template <class Scalar>
 void TrainingStep<Scalar>::place() {
   pass_.first_sample = micro_batch_->part.first;
+  timer_.start();
   call_program(communicator_, "a forward pass", [&] { batch_.emplace(placed_.place(micro_batch_->batch)); });
+  timer_.end(DevicePhase::kInput);
   sums_[kSamples] += static_cast<double>(micro_batch_->part.count);
 }
 
@@ -352,6 +367,7 @@ void TrainingStep<Scalar>::forward(double scale) {
   const auto weight = static_cast<Scalar>(static_cast<double>(micro_batch_->part.count) * scale);
   const VectorView<Scalar> statistics = model_.batch_statistics();
   kernels_of<Scalar>(execution).scale(static_cast<std::int64_t>(statistics.size()), weight, statistics.data());
+  end_phase(DevicePhase::kForward);
 }
 
 template <class Scalar>

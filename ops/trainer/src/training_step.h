@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "batch_source.h"
+#include "device_timer.h"
 #include "farandole/gradients/gradient_averager.h"
 #include "farandole/trainer/trainer.h"
 #include "metric_sums.h"
@@ -68,6 +69,8 @@ class TrainingStep {
   /// The graphs of training steps; the trainer runs its update by them, as the piece `first_piece_of_update`.
   StepGraphs& graphs() { return graphs_; }
   std::size_t first_piece_of_update() const { return static_cast<std::size_t>(pieces()); }
+  /// The times of training steps on the device; the trainer measures its update with it.
+  DeviceTimer& timer() { return timer_; }
   /// Tells that something other than training steps has run since the last one, such as an evaluation or a callback of
   /// the program, and may have moved memory. Called on all replicas.
   void memory_may_have_moved() { must_agree_ = true; }
@@ -137,6 +140,13 @@ class TrainingStep {
   void add_accumulated(std::size_t first, std::size_t count);
   /// Waits until all gradients are averaged: on a device its stream waits.
   void finish_averaging();
+  /// Runs a piece of the gradients. `enqueue` ends the phases of its work by `end_phase`.
+  template <class Enqueue>
+  void run_piece(std::int64_t piece, const StepGraphs::Key& key, const Enqueue& enqueue);
+  /// Ends a phase of a piece, unless the piece is captured.
+  void end_phase(DevicePhase phase) {
+    if (!graphs_.is_capturing()) timer_.end(phase);
+  }
   void make_averager();
   /// @throws Unsupported  on all ranks
   void check_calls_can_be_captured() const;
@@ -185,6 +195,7 @@ class TrainingStep {
   Seconds exposed_{0};
   StepGraphs graphs_;  // after the communicators whose calls the graphs hold
   bool must_agree_ = true;
+  DeviceTimer timer_;
 };
 
 }  // namespace farandole::trainer
