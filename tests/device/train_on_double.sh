@@ -38,6 +38,10 @@ for model in mlp cnn_bn gpt resnet18; do
     fail "$model, CUDA"
   grep -q 'computing on 2 CUDA devices (fake device 0, fake device 1), convolutions by cuDNN 9.19.0' "$out/cuda.txt" ||
     fail 'devices or cuDNN are not named'
+  grep -q 'on the device, per training step (median of [0-9]*): .* waiting for communication .* measured peak' "$out/cuda.txt" ||
+    fail 'the times of the device are missing'
+  grep -q 'on the device' "$out/cpu.txt" && fail 'a CPU has times of a device'
+  grep -q '"device_times":{"steps":' "$out/cuda.json" || fail 'the times of the device are missing in JSON'
   losses "$out/cpu.json" >"$out/cpu.txt"
   losses "$out/cuda.json" >"$out/cuda.txt"
   compare "$out/cpu.txt" "$out/cuda.txt" || fail "$model: other losses"

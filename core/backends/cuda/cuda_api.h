@@ -44,6 +44,7 @@ inline constexpr int CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9;
 inline constexpr unsigned CU_MEMORYTYPE_HOST = 1;
 inline constexpr unsigned CU_MEMORYTYPE_DEVICE = 2;
 inline constexpr unsigned CU_STREAM_NON_BLOCKING = 1;
+inline constexpr unsigned CU_EVENT_DEFAULT = 0;
 inline constexpr unsigned CU_EVENT_DISABLE_TIMING = 2;
 /// The value is written after a memory barrier: a reader of the value also sees the effects of earlier work in the
 /// stream.
@@ -99,6 +100,7 @@ inline constexpr int CU_STREAM_CAPTURE_MODE_RELAXED = 2;
   X(cuEventDestroy, cuEventDestroy_v2, (CUevent event))                                                              \
   X(cuEventRecord, cuEventRecord, (CUevent event, CUstream stream))                                                  \
   X(cuEventQuery, cuEventQuery, (CUevent event))                                                                     \
+  X(cuEventElapsedTime, cuEventElapsedTime, (float* milliseconds, CUevent begin, CUevent end))                       \
   X(cuPointerGetAttribute, cuPointerGetAttribute, (void* value, int attribute, CUdeviceptr memory))                  \
   X(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode, (int* mode))
 

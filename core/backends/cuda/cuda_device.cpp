@@ -239,6 +239,16 @@ void CudaDevice::wait_for_handle(StreamView stream, void* event) {
   device_.check(device_.api.cuStreamWaitEvent(handle_of(stream), static_cast<CUevent>(event), 0), "cuStreamWaitEvent");
 }
 
+Seconds CudaDevice::elapsed(const DeviceEvent& begin, const DeviceEvent& end) {
+  const ContextScope scope(device_.api, device_.context);
+  const RelaxedCapture relaxed(device_.api);
+  float milliseconds = 0;
+  device_.check(device_.api.cuEventElapsedTime(&milliseconds, static_cast<CUevent>(begin.handle()),
+                                               static_cast<CUevent>(end.handle())),
+                "cuEventElapsedTime");
+  return std::chrono::duration<float, std::milli>(milliseconds);
+}
+
 bool CudaDevice::write_word(std::uint32_t* word, std::uint32_t value, StreamView stream) {
   const ContextScope scope(device_.api, device_.context);
   return device_.write_word(word, value, handle_of(stream));

@@ -47,6 +47,7 @@ class CudaDevice final : public Device {
   void record(DeviceEvent& event, StreamView stream) override;
   void wait(StreamView stream, DeviceEvent& event) override;
   void wait_for_handle(StreamView stream, void* event) override;
+  Seconds elapsed(const DeviceEvent& begin, const DeviceEvent& end) override;
   bool write_word(std::uint32_t* word, std::uint32_t value, StreamView stream) override;
   void copy(void* output, const void* input, std::size_t bytes, StreamView stream) override;
   void fill_zero(void* memory, std::size_t bytes, StreamView stream) override;

@@ -79,7 +79,8 @@ PooledEvent EventPool::take(DeviceEvent::Use use) {
     }
   }
   const ContextScope scope(device_.api, device_.context);
-  device_.check(device_.api.cuEventCreate(&made.event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+  const unsigned flags = use == DeviceEvent::Use::kTiming ? CU_EVENT_DEFAULT : CU_EVENT_DISABLE_TIMING;
+  device_.check(device_.api.cuEventCreate(&made.event, flags), "cuEventCreate");
   return made;
 }
 

@@ -40,7 +40,7 @@ struct DeviceContext {
 struct PooledEvent {
   CUevent event = nullptr;
   /// Completion word in pinned memory. Each record makes the stream write the number of the record here, so the host
-  /// sees completion without a call of the driver. Null for an event that only streams wait for, and if the pool has no
+  /// sees completion without a call of the driver. Null for an event of another use than kHost, and if the pool has no
   /// words left or the device cannot write them.
   std::uint32_t* word = nullptr;
   std::uint32_t records = 0;  ///< how often the event was recorded
@@ -67,7 +67,7 @@ class EventPool {
 
   const DeviceContext& device_;
   std::mutex mutex_;                    // guards the members below
-  std::vector<PooledEvent> unused_[2];  // by DeviceEvent::Use
+  std::vector<PooledEvent> unused_[3];  // by DeviceEvent::Use
   std::uint32_t* next_word_ = nullptr;
   std::size_t words_left_ = 0;
 };

@@ -6,6 +6,7 @@
 #include <limits>
 #include <vector>
 
+#include "device_timer.h"
 #include "farandole/internal/deadline.h"
 #include "training_step.h"
 
@@ -19,6 +20,7 @@ struct EpochTotals {
   // In this call.
   std::int64_t trained = 0;  // number of samples
   Seconds training{0}, exposed{0}, input_waiting{0};
+  DeviceTimeSamples device_times;
 
   void add(const StepResult& result) {
     loss_sum += result.loss_sum;
@@ -41,12 +43,14 @@ struct EpochTotals {
   void restart_times() {
     trained = 0;
     training = exposed = input_waiting = Seconds{0};
+    device_times.clear();
   }
   /// Adds the times and the number of samples of this call.
   void add_time_of(const EpochTotals& other) {
     training += other.training;
     exposed += other.exposed;
     input_waiting += other.input_waiting;
+    device_times.add(other.device_times);
     trained += other.trained;
   }
   /// Replaces the sums over the epoch.

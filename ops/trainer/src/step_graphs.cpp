@@ -88,10 +88,11 @@ Device& StepGraphs::device() const {
 StepGraphs::Capture::Capture(StepGraphs& graphs) : graphs_(graphs) {
   graphs_.execution_.workspace().settle();  // memory cannot be released during a capture
   graphs_.device().begin_capture(graphs_.execution_.stream());
+  graphs_.is_capturing_ = true;
 }
 
 StepGraphs::Capture::~Capture() {
-  if (!is_open_) return;
+  if (!graphs_.is_capturing_) return;
   try {
     end();
   } catch (const std::exception&) {
@@ -100,7 +101,7 @@ StepGraphs::Capture::~Capture() {
 }
 
 std::unique_ptr<DeviceGraph> StepGraphs::Capture::end() {
-  is_open_ = false;
+  graphs_.is_capturing_ = false;
   graphs_.execution_.memory_log()->record();
   return graphs_.device().end_capture(graphs_.execution_.stream());
 }

@@ -42,6 +42,8 @@ class StepGraphs {
   StepGraphs& operator=(const StepGraphs&) = delete;
 
   bool is_on() const { return is_on_; }
+  /// True while `run` captures a piece.
+  bool is_capturing() const { return is_capturing_; }
   /// Sets the numbers of the training step at hand, in the order of the stream. No-op if graphs are off.
   void set_numbers(const StepNumbers& numbers);
   /// The numbers on the device; null if graphs are off.
@@ -87,7 +89,6 @@ class StepGraphs {
 
    private:
     StepGraphs& graphs_;
-    bool is_open_ = true;
   };
 
   bool must_forget() const;
@@ -102,6 +103,7 @@ class StepGraphs {
   bool has_ended_ = true;       // the last training step has
   bool has_run_ = false;        // a usual training step was enqueued; with its memory the work can be captured
   bool is_captured_ = false;    // all pieces are
+  bool is_capturing_ = false;   // a piece is being captured
   std::vector<std::unique_ptr<DeviceGraph>> pieces_;
   Buffer numbers_;
   std::array<std::unique_ptr<PinnedStage>, 2> stages_;  // the host fills one while the device copies from the other

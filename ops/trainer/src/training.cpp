@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "checksum.h"
+#include "device_peak.h"
 #include "evaluation.h"
 #include "farandole/internal/communicator_access.h"
 #include "farandole/internal/endpoint.h"
@@ -133,6 +134,8 @@ EpochReport Training<Scalar>::fit() {
   save();
   if (test && !last_evaluation && !stopped) last_evaluation = evaluate(*test);
   finish_checkpoint();
+  measure_peak();
+  read_device_times(all);
   all.set_results_of(current);
   stop_asked = false;
   EpochReport report = make_report(all, true);
@@ -191,8 +194,28 @@ StepVotes Training<Scalar>::check() {
   last_check = steps_done + 1;
   last_check_time = Clock::now();
   next_check = last_check + votes.next_check;
+  read_device_times(current);
   check_losses();
   return votes;
+}
+
+template <class Scalar>
+void Training<Scalar>::read_device_times(EpochTotals& totals) {
+  call_device(communicator, [&] { step.timer().collect(totals.device_times); });
+}
+
+template <class Scalar>
+void Training<Scalar>::measure_peak() {
+  if (!step.timer().is_on() || peak > 0) return;
+  peak = call_device(communicator, [&] { return measured_peak<Scalar>(model.execution()); });
+}
+
+template <class Scalar>
+std::optional<double> Training<Scalar>::peak_share(const std::optional<DeviceTimes>& times) const {
+  if (!times || peak == 0) return std::nullopt;
+  constexpr double kPasses = 3;  // backward costs twice a forward pass
+  const double samples = static_cast<double>(options.global_batch) / communicator.size();
+  return kPasses * model.flops() * samples / times->step() / peak;
 }
 
 template <class Scalar>
@@ -237,10 +260,13 @@ void Training<Scalar>::check_losses() {
 
 template <class Scalar>
 void Training<Scalar>::apply(const UpdateStep& update) {
+  step.timer().start();
   step.run_update([&] {
     optimizer.update(model.execution(), model.parameters(), model.gradients(), update);
     model.move_statistics();
   });
+  step.timer().end(DevicePhase::kUpdate);
+  step.timer().end_step();
 }
 
 template <class Scalar>
@@ -324,6 +350,7 @@ std::uint32_t Training<Scalar>::check_replicas() {
 template <class Scalar>
 EpochReport Training<Scalar>::results_of(const EpochTotals& totals) const {
   const std::int64_t per_epoch = loader.batches_per_epoch();
+  const std::optional<DeviceTimes> device_times = totals.device_times.medians();
   return {.epoch = (steps_done + per_epoch - 1) / per_epoch,
           .training_steps = steps_done,
           .loss = totals.loss(),
@@ -333,6 +360,8 @@ EpochReport Training<Scalar>::results_of(const EpochTotals& totals) const {
           .seconds = totals.training.count(),
           .exposed_communication_share = totals.exposed_share(),
           .input_waiting_share = totals.input_waiting_share(),
+          .device_times = device_times,
+          .peak_share = peak_share(device_times),
           .replicas = communicator.size()};
 }
 

@@ -70,6 +70,12 @@ struct Training {
   std::int64_t steps_until_check() const;
   /// Raises DataError on all ranks if a loss is not a finite number. Says whether the data are the reason.
   void check_losses();
+  /// Adds the times of measured training steps that the device has completed.
+  void read_device_times(EpochTotals& totals);
+  /// Measures the speed of the device once, if times are measured.
+  void measure_peak();
+  /// See EpochReport::peak_share.
+  std::optional<double> peak_share(const std::optional<DeviceTimes>& times) const;
   /// Updates parameters and moving statistics.
   void apply(const UpdateStep& update);
   /// Adds the checked training steps to the epoch, and calls `on_step` for each.
@@ -118,6 +124,7 @@ struct Training {
   Clock::time_point last_check_time;
   std::deque<StepReport> unreported;  // reports for `on_step`
   EpochTotals current;                // of the last epoch; a later `fit` continues an epoch that is not complete
+  double peak = 0;                    // measured_peak; 0: not measured
   std::optional<Evaluation> last_evaluation;  // with the current parameters; empty after an update
   std::atomic<bool> stop_asked{false};        // by Trainer::stop, on this replica
   static_assert(std::atomic<bool>::is_always_lock_free, "Trainer::stop may be called in a signal handler");

@@ -48,7 +48,8 @@ TrainingStep<Scalar>::TrainingStep(Communicator& communicator, Model<Scalar>& mo
       reducing_(options.averaging && communicator.size() > 1),
       output_gradient_(model.execution().memory()),
       feed_(source, model.execution(), options.graph),
-      graphs_(model.execution(), options.graph) {
+      graphs_(model.execution(), options.graph),
+      timer_(model.execution(), options.device_times) {
   if (graphs_.is_on() && reducing_) check_calls_can_be_captured();
   if (reducing_ && !options.deterministic) make_averager();
   pass_.seed = options.seed;
@@ -91,6 +92,7 @@ void TrainingStep<Scalar>::make_averager() {
 
 template <class Scalar>
 void TrainingStep<Scalar>::run(std::int64_t training_step) {
+  timer_.begin_step();
   pass_.training_step = training_step;
   exposed_ = Seconds{0};
   drop_from(training_step);
@@ -212,6 +214,13 @@ std::int64_t TrainingStep<Scalar>::pieces() const {
 }
 
 template <class Scalar>
+template <class Enqueue>
+void TrainingStep<Scalar>::run_piece(std::int64_t piece, const Enqueue& enqueue) {
+  graphs_.run(static_cast<std::size_t>(piece), enqueue);
+  if (graphs_.is_on()) timer_.end(DevicePhase::kGraph);
+}
+
+template <class Scalar>
 void TrainingStep<Scalar>::run_overlapped(const StepSamples& samples) {
   const std::int64_t own = samples.own.count;
   const double scale = 1.0 / static_cast<double>(options_.averaging ? samples.all : std::max<std::int64_t>(own, 1));
@@ -222,7 +231,7 @@ void TrainingStep<Scalar>::run_overlapped(const StepSamples& samples) {
     const bool is_empty = next_micro_batch() == 0;
     if (is_empty && !is_last) continue;
     if (!is_empty) place();
-    graphs_.run(static_cast<std::size_t>(index), [&] {
+    run_piece(index, [&] {
       if (is_empty) {
         clear(model_.execution(), model_.reducible());
         if (averager_) averager_->ready_all();
@@ -235,6 +244,7 @@ void TrainingStep<Scalar>::run_overlapped(const StepSamples& samples) {
           accumulate(!accumulated);
         }
       }
+      end_phase(DevicePhase::kBackward);
       if (is_last) finish_averaging();
     });
     accumulated = !is_empty;
@@ -246,6 +256,7 @@ template <class Scalar>
 void TrainingStep<Scalar>::finish_averaging() {
   if (!averager_) return;
   averager_->wait();
+  end_phase(DevicePhase::kCommunication);
   exposed_ = averager_->exposed();
 }
 
@@ -300,7 +311,7 @@ void TrainingStep<Scalar>::run_deterministic(const StepSamples& samples) {
     clear(execution, sums());  // on a device the samples are counted on, in sums_
     const bool is_empty = next_micro_batch() == 0;
     if (!is_empty) place();
-    graphs_.run(static_cast<std::size_t>(index), [&] {
+    run_piece(index, [&] {
       if (is_empty) {
         clear(execution, model_.reducible());
       } else {
@@ -309,14 +320,16 @@ void TrainingStep<Scalar>::run_deterministic(const StepSamples& samples) {
       }
       gradient_tree_.add(execution, model_.reducible());
       sum_tree_.add(execution, sums());
+      end_phase(DevicePhase::kBackward);
     });
     if (index + 1 < own) feed_.fetch_ahead();
   }
   if (!reducing_) return;
-  graphs_.run(static_cast<std::size_t>(own), [&] {
+  run_piece(own, [&] {
     const auto start = Clock::now();
     in_stream_.allreduce(model_.reducible(), ReduceOp::kSum,
                          {.algorithm = "recursive_doubling", .stream = execution.stream()});
+    end_phase(DevicePhase::kCommunication);
     exposed_ = Clock::now() - start;
   });
 }
@@ -330,7 +343,9 @@ std::int64_t TrainingStep<Scalar>::next_micro_batch() {
 template <class Scalar>
 void TrainingStep<Scalar>::place() {
   pass_.first_sample = micro_batch_->part.first;
+  timer_.start();
   call_program(communicator_, "a forward pass", [&] { batch_.emplace(feed_.place()); });
+  timer_.end(DevicePhase::kInput);
   sums_[kSamples] += static_cast<double>(micro_batch_->part.count);
 }
 
@@ -353,6 +368,7 @@ void TrainingStep<Scalar>::forward(double scale) {
   const auto weight = static_cast<Scalar>(static_cast<double>(micro_batch_->part.count) * scale);
   const VectorView<Scalar> statistics = model_.batch_statistics();
   kernels_of<Scalar>(execution).scale(static_cast<std::int64_t>(statistics.size()), weight, statistics.data());
+  end_phase(DevicePhase::kForward);
 }
 
 template <class Scalar>

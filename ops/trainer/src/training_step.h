@@ -10,6 +10,7 @@
 
 #include "batch_feed.h"
 #include "batch_source.h"
+#include "device_timer.h"
 #include "farandole/gradients/gradient_averager.h"
 #include "farandole/trainer/trainer.h"
 #include "metric_sums.h"
@@ -75,6 +76,8 @@ class TrainingStep {
     graphs_.run_alone(static_cast<std::size_t>(pieces()), enqueue);
     graphs_.end();
   }
+  /// The times of training steps on the device; the trainer measures its update with it.
+  DeviceTimer& timer() { return timer_; }
 
   /// Computes the gradients of a global batch. Keeps loss and metrics until `take`. A training step that an exception
   /// interrupted before its end may be run again. Collective; blocks.
@@ -145,6 +148,13 @@ class TrainingStep {
   void add_accumulated(std::size_t first, std::size_t count);
   /// Waits until all gradients are averaged: on a device its stream waits.
   void finish_averaging();
+  /// Runs a piece of the gradients. `enqueue` ends the phases of its work by `end_phase`.
+  template <class Enqueue>
+  void run_piece(std::int64_t piece, const Enqueue& enqueue);
+  /// Ends a phase of a piece, unless the piece is captured.
+  void end_phase(DevicePhase phase) {
+    if (!graphs_.is_capturing()) timer_.end(phase);
+  }
   void make_averager();
   /// @throws Unsupported  on all ranks
   void check_calls_can_be_captured() const;
@@ -192,6 +202,7 @@ class TrainingStep {
   std::size_t checked_ = 0;      // number of kept training steps, the first ones, whose sums are those of all replicas
   Seconds exposed_{0};
   StepGraphs graphs_;  // after the communicators whose calls the graphs hold
+  DeviceTimer timer_;
 };
 
 }  // namespace farandole::trainer

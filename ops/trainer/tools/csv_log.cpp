@@ -21,6 +21,20 @@ std::string quoted(const std::string& name) {
   return text + '"';
 }
 
+/// Seconds of a training step on the device; a graph's phases are not known apart.
+std::string device_cells(const EpochReport& report) {
+  if (!report.device_times) return ",,,,,,";
+  const DeviceTimes& times = *report.device_times;
+  std::string cells = fmt::format("{},", times.step());
+  if (times.graph_steps > 0) {
+    cells += fmt::format("{},,,,{}", times.graph_input, times.graph_update);
+  } else {
+    cells += fmt::format("{},{},{},{},{}", times.input, times.forward, times.backward, times.exposed_communication,
+                         times.update);
+  }
+  return cells + "," + (report.peak_share ? cell(*report.peak_share) : "");
+}
+
 }  // namespace
 
 CsvLog::CsvLog(std::filesystem::path file, bool append)
@@ -44,7 +58,9 @@ void CsvLog::write_row(const EpochReport& report) {
     for (const MetricResult& metric : report.metrics) names += "," + quoted(metric.name);
     names += ",test_loss";
     for (const MetricResult& metric : report.metrics) names += "," + quoted("test_" + metric.name);
-    file_.write(names + ",images_per_second,seconds,exposed_communication_share");
+    file_.write(names +
+                ",images_per_second,seconds,exposed_communication_share,device_step,device_input,device_forward,"
+                "device_backward,device_exposed_communication,device_update,peak_share");
     has_names_ = true;
   }
   row_begin_ = file_.end();
@@ -54,8 +70,8 @@ void CsvLog::write_row(const EpochReport& report) {
   for (const MetricResult& metric : report.metrics) {
     row += "," + (report.test ? cell(report.test->metric(metric.name)) : "");
   }
-  file_.write(
-      fmt::format("{},{},{},{}", row, report.images_per_second, report.seconds, report.exposed_communication_share));
+  file_.write(fmt::format("{},{},{},{},{}", row, report.images_per_second, report.seconds,
+                          report.exposed_communication_share, device_cells(report)));
 }
 
 }  // namespace farandole::trainer

@@ -19,6 +19,21 @@ Json values_of(const std::vector<MetricResult>& metrics) {
   return values;
 }
 
+/// By phase; null if nothing was measured.
+Json values_of(const std::optional<DeviceTimes>& times) {
+  if (!times) return nullptr;
+  return {{"steps", times->steps},
+          {"input", times->input},
+          {"forward", times->forward},
+          {"backward", times->backward},
+          {"exposed_communication", times->exposed_communication},
+          {"update", times->update},
+          {"graph_steps", times->graph_steps},
+          {"graph_input", times->graph_input},
+          {"graph_gradients", times->graph_gradients},
+          {"graph_update", times->graph_update}};
+}
+
 }  // namespace
 
 JsonLog::JsonLog(std::filesystem::path file, bool append) : file_("--json", std::move(file), append) {}
@@ -39,6 +54,8 @@ void JsonLog::epoch(const EpochReport& report, bool last) {
   line["seconds"] = report.seconds;
   line["exposed_communication_share"] = report.exposed_communication_share;
   line["input_waiting_share"] = report.input_waiting_share;
+  line["device_times"] = values_of(report.device_times);
+  line["peak_share"] = report.peak_share ? Json(*report.peak_share) : nullptr;
   const auto& checksum = report.parameters_checksum;
   line["parameters_checksum"] = checksum ? Json(fmt::format("{:08x}", *checksum)) : nullptr;
   line["replicas"] = report.replicas;

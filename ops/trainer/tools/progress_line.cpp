@@ -44,6 +44,29 @@ std::string test_text(const EpochReport& report) {
   return fmt::format(", test loss {:.4f}{}", report.test->loss, metrics_text(report.test->metrics, ", test "));
 }
 
+std::string milliseconds(double seconds) {
+  return fmt::format("{:.3g} ms", 1e3 * seconds);
+}
+
+/// "on the device, per training step (median of 40): 9.8 ms, of which input 0.1 ms, …"
+std::string device_text(const EpochReport& report) {
+  const DeviceTimes& times = *report.device_times;
+  const bool by_graphs = times.graph_steps > 0;
+  std::string text =
+      fmt::format("on the device, per training step{} (median of {}): {}, of which ", by_graphs ? " by graphs" : "",
+                  by_graphs ? times.graph_steps : times.steps, milliseconds(times.step()));
+  if (by_graphs) {
+    text += fmt::format("input {}, forward, backward and communication {}, update {}", milliseconds(times.graph_input),
+                        milliseconds(times.graph_gradients), milliseconds(times.graph_update));
+  } else {
+    text += fmt::format("input {}, forward {}, backward {}, waiting for communication {}, update {}",
+                        milliseconds(times.input), milliseconds(times.forward), milliseconds(times.backward),
+                        milliseconds(times.exposed_communication), milliseconds(times.update));
+  }
+  if (report.peak_share) text += fmt::format("; {:.3g} % of the device's measured peak", 100 * *report.peak_share);
+  return text;
+}
+
 /// The text in lines of at most `columns` characters, broken at blanks; continued lines are indented.
 std::string wrapped(const std::string& text, std::size_t columns) {
   std::string lines;
@@ -169,6 +192,7 @@ void ProgressLine::finish(const EpochReport& report) {
                   "checksum {:08x}",
                   report.training_steps, test_text(report), report.images_per_second, report.seconds,
                   100 * report.exposed_communication_share, report.parameters_checksum.value_or(0)));
+  if (report.device_times) print_line(device_text(report));
 }
 
 }  // namespace farandole::trainer

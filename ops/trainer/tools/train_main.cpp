@@ -87,6 +87,7 @@ int train(const TrainCommand& command, const TrainingData& data, const World& wo
     }
   });
   TrainerOptions options = command.training;
+  options.device_times = true;
   if (progress || command.log_steps) {
     options.on_step = [&](const StepReport& report) {
       if (progress) progress->step(report);

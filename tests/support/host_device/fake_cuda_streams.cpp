@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The double of libcuda: modules, launches, copies, streams, events.
+#include <array>
 #include <atomic>
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -65,6 +68,19 @@ CUresult wait_in_capture(Stream& stream, const CapturedRecord* record) {
   }
   record->capture->wait(stream, *record);
   return CUDA_SUCCESS;
+}
+
+// Finds the mark whose time cuEventElapsedTime reads.
+CUresult find_time_of(const Event& event, const Mark*& mark) {
+  const auto refuse = [](CUresult error, const char* why) {
+    misuse("cuEventElapsedTime of an event that {}", why);
+    return error;
+  };
+  if (!event.has_time) return refuse(kInvalidHandle, "was made with CU_EVENT_DISABLE_TIMING");
+  if (event.captured() != nullptr) return refuse(kInvalidHandle, "was last recorded in a capture");
+  mark = event.mark();
+  if (mark == nullptr) return refuse(kInvalidHandle, "was never recorded");
+  return mark->is_reached() ? CUDA_SUCCESS : refuse(CUDA_ERROR_NOT_READY, "is not complete");
 }
 
 }  // namespace
@@ -269,9 +285,10 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuEventCreate(CUevent* event, unsigned /*flags*/) {
+CUresult cuEventCreate(CUevent* event, unsigned flags) {
   FARANDOLE_FAKE_CALL(Needs::kContext);
-  *event = reinterpret_cast<CUevent>(&make_kept<Event>(*current_device()));
+  const bool has_time = (flags & CU_EVENT_DISABLE_TIMING) == 0;
+  *event = reinterpret_cast<CUevent>(&make_kept<Event>(*current_device(), has_time));
   return CUDA_SUCCESS;
 }
 
@@ -315,6 +332,19 @@ CUresult cuEventQuery(CUevent event) {
   check_captures(call_site);
   const Mark* const mark = found->mark();
   return mark == nullptr || mark->is_reached() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+CUresult cuEventElapsedTime(float* milliseconds, CUevent begin, CUevent end) {
+  FARANDOLE_FAKE_CALL(Needs::kContext);
+  check_captures(call_site);
+  std::array<const Mark*, 2> marks{};
+  for (std::size_t i = 0; const CUevent event : {begin, end}) {
+    const Event* const found = event_of("cuEventElapsedTime", event);
+    if (found == nullptr) return kInvalidHandle;
+    if (const CUresult failed = find_time_of(*found, marks[i++]); failed != CUDA_SUCCESS) return failed;
+  }
+  *milliseconds = std::chrono::duration<float, std::milli>(marks[1]->time() - marks[0]->time()).count();
+  return CUDA_SUCCESS;
 }
 
 }  // extern "C"

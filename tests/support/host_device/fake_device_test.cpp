@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests of the double of libcuda under correct use.
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -139,6 +140,25 @@ TEST_F(Streams, AnEventCompletesWhenItsStreamReachesIt) {
   fake_device_restore();
   EXPECT_EQ(cuda_api().cuStreamSynchronize(stream), CUDA_SUCCESS);
   EXPECT_EQ(cuda_api().cuEventQuery(event), CUDA_SUCCESS);
+}
+
+TEST_F(Streams, EventsHaveTheTimeBetweenTheirCompletions) {
+  using std::chrono::milliseconds;
+  const CUstream stream = make_stream();
+  std::array<CUevent, 2> events{};
+  for (CUevent& event : events) EXPECT_EQ(cuda_api().cuEventCreate(&event, CU_EVENT_DEFAULT), CUDA_SUCCESS);
+  EXPECT_EQ(cuda_api().cuEventRecord(events[0], stream), CUDA_SUCCESS);
+  EXPECT_EQ(cuda_api().cuStreamSynchronize(stream), CUDA_SUCCESS);
+  fake_device_stick(stream, 1);
+  EXPECT_EQ(cuda_api().cuEventRecord(events[1], stream), CUDA_SUCCESS);
+  std::this_thread::sleep_for(milliseconds(30));
+  fake_device_restore();
+  EXPECT_EQ(cuda_api().cuStreamSynchronize(stream), CUDA_SUCCESS);
+  float elapsed = 0;
+  EXPECT_EQ(cuda_api().cuEventElapsedTime(&elapsed, events[0], events[1]), CUDA_SUCCESS);
+  EXPECT_GE(elapsed, 30.0F);
+  EXPECT_EQ(cuda_api().cuEventElapsedTime(&elapsed, events[1], events[0]), CUDA_SUCCESS);
+  EXPECT_LE(elapsed, -30.0F);
 }
 
 TEST_F(Streams, AWaitIsForTheRecordBeforeIt) {

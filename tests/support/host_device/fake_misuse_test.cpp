@@ -51,6 +51,40 @@ TEST_F(CudaMisuse, AnEventThatWasDestroyed) {
                                HasSubstr("which is no event, or was destroyed")));
 }
 
+TEST_F(CudaMisuse, TimeBetweenEventsThatHaveNone) {
+  const auto timing_event = [] {
+    CUevent event = nullptr;
+    EXPECT_EQ(cuda_api().cuEventCreate(&event, CU_EVENT_DEFAULT), CUDA_SUCCESS);
+    return event;
+  };
+  const auto elapsed = [](CUevent begin, CUevent end) {
+    float milliseconds = 0;
+    return cuda_api().cuEventElapsedTime(&milliseconds, begin, end);
+  };
+  const CUstream stream = make_stream();
+  const CUevent begin = timing_event(), end = timing_event(), without_time = make_event();
+  EXPECT_EQ(elapsed(begin, end), kInvalidHandle);
+  EXPECT_THAT(reports(), HasSubstr("cuEventElapsedTime of an event that was never recorded"));
+  EXPECT_EQ(cuda_api().cuEventRecord(without_time, stream), CUDA_SUCCESS);
+  EXPECT_EQ(cuda_api().cuEventRecord(begin, stream), CUDA_SUCCESS);
+  EXPECT_EQ(cuda_api().cuStreamSynchronize(stream), CUDA_SUCCESS);
+  EXPECT_EQ(elapsed(begin, without_time), kInvalidHandle);
+  EXPECT_THAT(reports(), HasSubstr("was made with CU_EVENT_DISABLE_TIMING"));
+  fake_device_stick(stream, 1);
+  EXPECT_EQ(cuda_api().cuEventRecord(end, stream), CUDA_SUCCESS);
+  EXPECT_EQ(elapsed(begin, end), CUDA_ERROR_NOT_READY);
+  EXPECT_THAT(reports(), HasSubstr("is not complete"));
+  fake_device_restore();
+  EXPECT_EQ(cuda_api().cuStreamSynchronize(stream), CUDA_SUCCESS);
+  EXPECT_EQ(cuda_api().cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+  EXPECT_EQ(cuda_api().cuEventRecord(end, stream), CUDA_SUCCESS);
+  CUgraph graph = nullptr;
+  EXPECT_EQ(cuda_api().cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
+  EXPECT_EQ(cuda_api().cuGraphDestroy(graph), CUDA_SUCCESS);
+  EXPECT_EQ(elapsed(begin, end), kInvalidHandle);
+  EXPECT_THAT(reports(), HasSubstr("was last recorded in a capture"));
+}
+
 TEST_F(CudaMisuse, AStreamOfAnotherDevice) {
   const CUstream stream = make_stream();
   const Vector<std::uint8_t> memory(8);

@@ -20,6 +20,7 @@ void keep(std::shared_ptr<const Handle> handle) {
 }
 
 void Mark::reach() {
+  time_ = std::chrono::steady_clock::now();
   reached_.store(1, std::memory_order_release);
   wake_sleepers(reached_);
 }

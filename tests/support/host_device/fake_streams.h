@@ -7,6 +7,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -72,9 +73,12 @@ class Mark {
   /// Returns true if the stream has reached the mark; only then orders the caller after the mark.
   bool is_reached() const;
   void wait() const;
+  /// Time at which the stream has reached the mark. @pre  `is_reached` has returned true
+  std::chrono::steady_clock::time_point time() const { return time_; }
 
  private:
   std::atomic<std::uint32_t> reached_{0};
+  std::chrono::steady_clock::time_point time_;
 };
 
 /// Position in a stream: the first `items` items.
@@ -153,8 +157,9 @@ struct CapturedRecord {
 /// Object behind a CUevent. Lives until the process ends, even if the program destroys the event.
 class Event : public Handle {
  public:
-  explicit Event(Device& owner) : Handle(Kind::kEvent), device(owner) {}
+  Event(Device& owner, bool with_time) : Handle(Kind::kEvent), device(owner), has_time(with_time) {}
   Device& device;
+  const bool has_time;  ///< made without CU_EVENT_DISABLE_TIMING
   /// Records the event. @param enqueue  enqueues the item that reaches the mark
   void record(const std::function<void(Mark*)>& enqueue);
   /// Records the event in a stream that is being captured.

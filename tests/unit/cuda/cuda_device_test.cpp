@@ -164,6 +164,21 @@ TEST_F(CudaDeviceTest, EventsAreMadeOnce) {
   EXPECT_EQ(vendor().events_made, 2);
 }
 
+TEST_F(CudaDeviceTest, OnlyTimingEventsHaveATime) {
+  for (const auto use : {DeviceEvent::Use::kStreams, DeviceEvent::Use::kHost}) {
+    device().make_event(use);
+    EXPECT_EQ(vendor().event_flags, CU_EVENT_DISABLE_TIMING);
+  }
+  const std::unique_ptr<DeviceEvent> begin = device().make_event(DeviceEvent::Use::kTiming);
+  EXPECT_EQ(vendor().event_flags, CU_EVENT_DEFAULT);
+  const std::unique_ptr<DeviceEvent> end = device().make_event(DeviceEvent::Use::kTiming);
+  vendor().elapsed_milliseconds = 250;
+  EXPECT_EQ(device().elapsed(*begin, *end), Seconds(0.25));
+  EXPECT_EQ(vendor().mode_of_elapsed, CU_STREAM_CAPTURE_MODE_RELAXED) << "other threads may capture";
+  vendor().cuda_results["cuEventElapsedTime"] = CUDA_ERROR_NOT_READY;
+  EXPECT_THAT(message_of<DeviceError>([&] { device().elapsed(*begin, *end); }), HasSubstr("cuEventElapsedTime failed"));
+}
+
 TEST_F(CudaDeviceTest, SaysHowMuchMemoryIsLeft) {
   void* const kept = device().allocate(4 * kMiB);
   device().release(device().allocate(8 * kMiB));

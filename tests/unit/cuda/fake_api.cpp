@@ -145,7 +145,8 @@ void set_streams(CudaApi& api) {
     if (the_vendor.writes_values) *pointer_of<std::uint32_t*>(memory) = value;
     return answer("cuStreamWriteValue32");
   };
-  api.cuEventCreate = [](CUevent* event, unsigned) -> CUresult {
+  api.cuEventCreate = [](CUevent* event, unsigned flags) -> CUresult {
+    the_vendor.event_flags = flags;
     *event = pointer_of<CUevent>(0x300 + static_cast<std::uintptr_t>(++the_vendor.events_made));
     return answer("cuEventCreate");
   };
@@ -156,6 +157,11 @@ void set_streams(CudaApi& api) {
     the_vendor.mode_of_query = capture_mode();
     ++the_vendor.event_queries;
     return answer("cuEventQuery");
+  };
+  api.cuEventElapsedTime = [](float* milliseconds, CUevent, CUevent) -> CUresult {
+    the_vendor.mode_of_elapsed = capture_mode();
+    *milliseconds = the_vendor.elapsed_milliseconds;
+    return answer("cuEventElapsedTime");
   };
 }
 

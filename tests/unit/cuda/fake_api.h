@@ -36,6 +36,7 @@ struct FakeVendor {
   std::function<void()> in_group_end;  // what ncclGroupEnd does, if anything
   std::size_t device_bytes = 1 << 30;  // that cuMemAlloc has
   int device_count = 2;
+  float elapsed_milliseconds = 0;       // cuEventElapsedTime
   bool writes_values = true;            // cuStreamWriteValue32, at once
   const void* device_memory = nullptr;  // what cuPointerGetAttribute takes for memory of device 1
   // Seen.
@@ -48,7 +49,9 @@ struct FakeVendor {
   int group_depth = 0;
   int event_queries = 0;
   int events_made = 0;
-  int mode_of_query = -1;  // capture mode of the thread in cuEventQuery
+  unsigned event_flags = 0;  // of the event made last
+  int mode_of_elapsed = -1;  // as mode_of_query, in cuEventElapsedTime
+  int mode_of_query = -1;    // capture mode of the thread in cuEventQuery
   CUcontext context_of_nccl = nullptr;
   bool was_aborted = false;
 };

@@ -155,6 +155,28 @@ TEST_F(ProgressLineTest, LastLineHasTheChecksum) {
   EXPECT_THAT(printed(), testing::AllOf(StartsWith("done: 9 training steps"), EndsWith(", checksum 00000abc\n")));
 }
 
+TEST_F(ProgressLineTest, TheEndSaysWhereTheTimeOfADeviceWent) {
+  ProgressLine progress(two_epochs(), false, file());
+  progress.step(step_of(1));
+  EpochReport report = report_after(9);
+  report.device_times = {.steps = 8,
+                         .input = 0.001,
+                         .forward = 0.002,
+                         .backward = 0.004,
+                         .exposed_communication = 0.00051,
+                         .update = 0.0005};
+  report.peak_share = 0.4123;
+  progress.finish(report);
+  EXPECT_THAT(printed(), EndsWith("\non the device, per training step (median of 8): 8.01 ms, of which input 1 ms, "
+                                  "forward 2 ms, backward 4 ms, waiting for communication 0.51 ms, update 0.5 ms; "
+                                  "41.2 % of the device's measured peak\n"));
+  report.device_times = {.steps = 1, .graph_steps = 7, .graph_input = 1, .graph_gradients = 0.01, .graph_update = 0.02};
+  report.peak_share.reset();
+  progress.finish(report);
+  EXPECT_THAT(printed(), EndsWith("per training step by graphs (median of 7): 1.03e+03 ms, of which input 1e+03 ms, "
+                                  "forward, backward and communication 10 ms, update 20 ms\n"));
+}
+
 TEST_F(ProgressLineTest, LastLineWithoutStepsSaysNothingWasLeft) {
   ProgressLine progress(two_epochs(), true, file());
   progress.finish(report_after(9));

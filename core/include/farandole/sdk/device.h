@@ -91,6 +91,7 @@ class DeviceEvent {
   enum class Use : std::uint8_t {
     kStreams,  ///< streams wait for the event
     kHost,     ///< the host waits, too: `is_complete` is called often, and should avoid calls of the driver
+    kTiming,   ///< the device notes when the event completes, see Device::elapsed
   };
   virtual ~DeviceEvent() = default;
   /// True once all work that was in the stream when the event was recorded is complete; true for an event that was
@@ -205,6 +206,9 @@ class Device {
   virtual void wait(StreamView stream, DeviceEvent& event) = 0;
   /// As above, for an event of the program (`cudaEvent_t`), which the program has recorded. @throws DeviceError
   virtual void wait_for_handle(StreamView stream, void* event) = 0;
+  /// Time from the completion of `begin` to that of `end`, by the device's clock. Non-blocking.
+  /// @param begin, end  of Use::kTiming, last recorded outside of captures, and complete   @throws DeviceError
+  virtual Seconds elapsed(const DeviceEvent& begin, const DeviceEvent& end) = 0;
   /// Enqueues a write of `value` to a word of pinned memory, after the earlier work of `stream`. The host reads the
   /// word to detect the end of that work without a call of the driver. If the stream is captured, the graph gets the
   /// write, and each replay writes. Returns false, with nothing enqueued, if the device cannot write words (or not from

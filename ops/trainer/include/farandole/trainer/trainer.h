@@ -53,6 +53,35 @@ struct Evaluation {
   double metric(std::string_view name) const { return metric_value(metrics, name); }
 };
 
+/// Where the time of a training step goes on this replica's device, measured by events in its stream. The values are
+/// medians over the measured training steps, the newest 1024 at most, in seconds per training step.
+///
+/// Each phase lasts from the end of the phase before, so it includes the time in which the device waits for the host to
+/// enqueue work. With TrainerOptions::check_every = 1 all training steps are measured; else the training step before
+/// each check, which the host enqueues while the device is busy with earlier ones. A training step is read in a later
+/// check, so the last one of an epoch may count in the next.
+struct DeviceTimes {
+  std::int64_t steps = 0;            ///< number of measured training steps whose gradients were not a graph's
+  double input = 0;                  ///< copying the batch to the device
+  double forward = 0;                ///< forward pass, loss and metrics
+  double backward = 0;               ///< backward pass, and accumulation
+  double exposed_communication = 0;  ///< waiting after backward for the averaged gradients
+  double update = 0;                 ///< parameters and moving statistics
+
+  // With TrainerOptions::graph. A graph is measured as a whole: no event inside has a time. `steps` are then the first
+  // training step, which takes longer, and those of incomplete batches.
+  std::int64_t graph_steps = 0;  ///< number of measured training steps that launched graphs
+  double graph_input = 0;        ///< copying the batch to the device
+  double graph_gradients = 0;    ///< forward, backward and exposed communication
+  double graph_update = 0;
+
+  /// Time of a training step on the device: of one that launches graphs, if one was measured.
+  double step() const {
+    return graph_steps > 0 ? graph_input + graph_gradients + graph_update
+                           : input + forward + backward + exposed_communication + update;
+  }
+};
+
 /// Report of an epoch, or of all epochs of a call.
 struct EpochReport {
   std::int64_t epoch = 0;                  ///< number of epochs begun
@@ -65,6 +94,13 @@ struct EpochReport {
   double exposed_communication_share = 0;  ///< fraction of `seconds` that this replica waited for communication
   /// Fraction of `seconds` in which this replica waited for samples: the sum of StepReport::input_waiting_seconds.
   double input_waiting_share = 0;
+  /// With TrainerOptions::device_times, on devices.
+  std::optional<DeviceTimes> device_times = {};
+  /// Floating-point operations of a training step divided by `device_times->step()`, as a fraction of the speed that a
+  /// large matrix product of the model's type reaches on this device. The operations are three times those of
+  /// Model::flops for each sample of a full batch: backward costs twice a forward pass. Present if `device_times` is,
+  /// in reports of `fit`; in reports of epochs from the second call on.
+  std::optional<double> peak_share = {};
   /// CRC-32 of this replica's parameters; equal on all with averaging. Empty in reports of epochs without a comparison
   /// (TrainerOptions::compare_every).
   std::optional<std::uint32_t> parameters_checksum = {};
@@ -176,6 +212,10 @@ struct TrainerOptions {
   /// (not DataOptions::own_shards). Layers, losses, metrics and update rules of your own need DeviceForm::kGraphs. No
   /// effect on the CPU, if kAuto chooses that.
   bool graph = false;
+  /// On devices: true measures the phases of training steps (EpochReport::device_times), by at most six events in the
+  /// device's stream for each micro-batch and two for the update, and the speed of a large matrix product
+  /// (EpochReport::peak_share), once at the end of the first `fit`. No effect on the CPU.
+  bool device_times = false;
   /// Threads per replica; 0: 1 in deterministic mode, else allowed cores / local replicas.
   int kernel_threads = 0;
   std::int64_t evaluate_every = 1;      ///< number of epochs between evaluations; 0: only at the end
