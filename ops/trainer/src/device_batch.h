@@ -36,7 +36,7 @@ class DeviceBatch {
   BatchParts parts_of(const Batch<Scalar>& batch) {
     const std::size_t weights = weights_in(batch);
     if (ones_.size() < weights) ones_.resize(weights, 1.0F);
-    const std::span<const float> of_samples = batch.weights.empty() ? std::span(ones_).first(weights) : batch.weights;
+    const std::span<const float> of_samples = std::span(batch.weights.empty() ? ones_ : batch.weights).first(weights);
     return {std::as_bytes(batch.inputs.host()), std::as_bytes(batch.targets.host()),
             std::as_bytes(std::span(batch.labels)), std::as_bytes(of_samples)};
   }
