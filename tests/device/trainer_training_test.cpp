@@ -387,11 +387,12 @@ TEST(DeviceTraining, HasTheOptionsOfACpu) {
 
 /// Trains with and without graphs on `sizes` replicas, and expects the same bits, and that graphs were launched.
 template <class Scalar>
-void expect_same_bits_with_graphs(const std::vector<int>& sizes, const Task<Scalar>& task, TrainerOptions options) {
-  options.device = ComputeDevice::kCuda;
+void expect_same_bits_with_graphs(const std::vector<int>& sizes, const Task<Scalar>& task,
+                                  const TrainerOptions& wanted) {
   for_each_device_group(sizes, [&](Communicator& ranks) {
     if (ranks.placement().host_count > 1) return;
-    options.graph = false;
+    TrainerOptions options = wanted;
+    options.device = ComputeDevice::kCuda;
     const Seen without = train<Scalar>(ranks, task, options);
     ranks.barrier();
     const unsigned long before = calls_of("cuGraphLaunch");

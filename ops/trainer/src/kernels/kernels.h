@@ -158,7 +158,9 @@ FARANDOLE_API const Kernels<Scalar>& host_kernels();
 
 /// How the kernels of a device choose among a library's algorithms for the same result.
 enum class AlgorithmChoice : std::uint8_t {
-  kFixed,  ///< by the sizes, the device and the version of the library, so equal ranks choose alike
+  /// By the sizes, the device and the version of the library, so equal ranks choose alike, unless a device lacks the
+  /// scratch memory of the best algorithm.
+  kFixed,
   /// The fastest in a measurement at the first use of each shape. Ranks and runs may choose differently, and their
   /// results differ in the last digits then; results of one execution are still the same each time.
   kMeasured,
