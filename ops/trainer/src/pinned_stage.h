@@ -2,6 +2,7 @@
 // Pinned host memory, from which a device copies.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <exception>
 #include <memory>
@@ -57,6 +58,26 @@ class PinnedStage {
   const std::unique_ptr<DeviceEvent> copied_;
   void* memory_ = nullptr;
   std::size_t bytes_ = 0;
+};
+
+/// Two stages that are used in turn: the host fills one while the device copies from the other. Not thread-safe.
+class PinnedStages {
+ public:
+  explicit PinnedStages(Device& device) : stages_{PinnedStage(device), PinnedStage(device)} {}
+
+  /// Makes both `bytes` bytes large at least. Pinned memory may block in the driver, so not while gradients are in
+  /// flight.
+  void reserve(std::size_t bytes) {
+    for (PinnedStage& stage : stages_) stage.reserve(bytes);
+  }
+  PinnedStage& next() {
+    last_ = (last_ + 1) % stages_.size();
+    return stages_[last_];
+  }
+
+ private:
+  std::array<PinnedStage, 2> stages_;
+  std::size_t last_ = 0;
 };
 
 }  // namespace farandole::trainer

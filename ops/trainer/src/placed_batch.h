@@ -2,10 +2,9 @@
 // Batches in the memory in which a model computes.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstring>
-#include <memory>
+#include <optional>
 
 #include "device_batch.h"
 #include "farandole/trainer/dataset.h"
@@ -23,8 +22,7 @@ class PlacedBatch {
  public:
   /// @param execution  outlives this object
   explicit PlacedBatch(const Execution& execution) : execution_(execution), memory_(execution.memory()) {
-    if (execution.space().is_host()) return;
-    for (auto& stage : stages_) stage = std::make_unique<PinnedStage>(device_of(execution));
+    if (!execution.space().is_host()) stages_.emplace(device_of(execution));
   }
 
   /// Returns a view of the batch, valid until the next call, and as long as `batch`.
@@ -32,9 +30,8 @@ class PlacedBatch {
     if (execution_.space().is_host()) return batch;
     const BatchAddresses addresses = memory_.reserve(batch);
     const BatchParts parts = memory_.parts_of(batch);
-    next_ = (next_ + 1) % stages_.size();
-    PinnedStage& stage = *stages_[next_];
-    stage.reserve(bytes_of(parts));
+    stages_->reserve(bytes_of(parts));
+    PinnedStage& stage = stages_->next();
     std::byte* pinned = stage.memory();
     for (std::size_t i = 0; i < kBatchParts; ++i) {
       if (parts[i].empty()) continue;
@@ -48,8 +45,7 @@ class PlacedBatch {
  private:
   const Execution& execution_;
   DeviceBatch<Scalar> memory_;
-  std::array<std::unique_ptr<PinnedStage>, 2> stages_;  // the host fills one while the device copies from the other
-  std::size_t next_ = 0;
+  std::optional<PinnedStages> stages_;  // empty in host memory
 };
 
 }  // namespace farandole::trainer

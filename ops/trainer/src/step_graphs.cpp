@@ -3,7 +3,6 @@
 
 #include <cstring>
 #include <exception>
-#include <utility>
 
 #include "kernels/memory_log.h"
 #include "kernels/transfer.h"
@@ -14,10 +13,8 @@ StepGraphs::StepGraphs(const Execution& execution, bool is_on)
     : execution_(execution), is_on_(is_on && !execution.space().is_host()) {
   if (!is_on_) return;
   numbers_ = allocate(execution.memory(), sizeof(StepNumbers), DType::kU8);
-  for (auto& stage : stages_) {
-    stage = std::make_unique<PinnedStage>(device());
-    stage->reserve(sizeof(StepNumbers));
-  }
+  stages_.emplace(device());
+  stages_->reserve(sizeof(StepNumbers));
 }
 
 StepGraphs::~StepGraphs() {
@@ -31,8 +28,7 @@ StepGraphs::~StepGraphs() {
 
 void StepGraphs::set_numbers(const StepNumbers& numbers) {
   if (!is_on_) return;
-  next_stage_ = (next_stage_ + 1) % stages_.size();
-  PinnedStage& stage = *stages_[next_stage_];
+  PinnedStage& stage = stages_->next();
   std::byte* const pinned = stage.memory();
   std::memcpy(pinned, &numbers, sizeof numbers);
   stage.send(numbers_.view().data, pinned, sizeof numbers, execution_.stream());
@@ -45,7 +41,7 @@ const StepNumbers* StepGraphs::numbers() const {
 StepGraphs::Mode StepGraphs::propose(bool is_usual) {
   is_usual_ = is_usual;
   if (!is_on_) return Mode::kEnqueue;
-  execution_.workspace().settle();
+  execution_.workspace().settle();  // memory cannot be released during a capture
   if (must_forget() || !has_ended_) forget();
   if (!is_usual || !has_run_) return Mode::kEnqueue;
   return is_captured_ ? Mode::kLaunch : Mode::kCapture;
@@ -86,7 +82,6 @@ Device& StepGraphs::device() const {
 }
 
 StepGraphs::Capture::Capture(StepGraphs& graphs) : graphs_(graphs) {
-  graphs_.execution_.workspace().settle();  // memory cannot be released during a capture
   graphs_.device().begin_capture(graphs_.execution_.stream());
   graphs_.is_capturing_ = true;
 }

@@ -3,10 +3,10 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "farandole/sdk/device.h"
@@ -72,7 +72,9 @@ class StepGraphs {
   /// Runs a piece without collectives. Enqueues its work if memory has moved since `begin`.
   template <class Enqueue>
   void run_alone(std::size_t piece, const Enqueue& enqueue) {
-    mode_ == Mode::kLaunch&& must_forget() ? enqueue() : run(piece, enqueue);
+    const bool has_graph = mode_ == Mode::kLaunch;
+    if (has_graph && must_forget()) return enqueue();
+    run(piece, enqueue);
   }
   /// Ends a training step all of whose pieces have run.
   void end();
@@ -106,8 +108,7 @@ class StepGraphs {
   bool is_capturing_ = false;   // a piece is being captured
   std::vector<std::unique_ptr<DeviceGraph>> pieces_;
   Buffer numbers_;
-  std::array<std::unique_ptr<PinnedStage>, 2> stages_;  // the host fills one while the device copies from the other
-  std::size_t next_stage_ = 0;
+  std::optional<PinnedStages> stages_;  // for the numbers; empty if graphs are off
 };
 
 }  // namespace farandole::trainer

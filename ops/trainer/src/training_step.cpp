@@ -25,10 +25,8 @@ bool is_finite(const Tensor<Scalar>& tensor, std::int64_t sample) {
   return std::ranges::all_of(values, [](Scalar value) { return std::isfinite(value); });
 }
 
-/// The communicator of collectives in the stream of the device: with graphs, one whose calls can be captured.
-/// Collective.
-Communicator in_stream_of(Communicator& communicator, const TrainerOptions& options) {
-  if (!options.graph) return communicator;
+/// A communicator of the same replicas whose calls can be captured into graphs. Collective.
+Communicator for_graphs(Communicator& communicator) {
   return communicator.duplicate({.device_order = CommunicatorOptions::DeviceOrder::kCaller, .name = "graphs"});
 }
 
@@ -39,7 +37,7 @@ TrainingStep<Scalar>::TrainingStep(Communicator& communicator, Model<Scalar>& mo
                                    const MetricSums<Scalar>& metrics, BatchSource<Scalar>& source,
                                    const TrainerOptions& options)
     : communicator_(communicator),
-      in_stream_(in_stream_of(communicator, options)),
+      in_stream_(options.graph ? for_graphs(communicator) : communicator),
       model_(model),
       loss_(loss),
       metrics_(metrics),
@@ -86,8 +84,8 @@ void TrainingStep<Scalar>::make_averager() {
   // The averager reduces the last entry first, and the batch statistics are known before any gradient.
   if (!model_.batch_statistics().empty()) spans.push_back({model_.batch_statistics(), "batch statistics"});
   // The averager needs a communicator of its own: layers that synchronise use the other communicator during backward.
-  averager_.emplace(options_.graph ? in_stream_of(communicator_, options_) : communicator_.duplicate(),
-                    std::move(spans), GradientOptions{.op = ReduceOp::kSum, .stream = model_.execution().stream()});
+  averager_.emplace(options_.graph ? for_graphs(communicator_) : communicator_.duplicate(), std::move(spans),
+                    GradientOptions{.op = ReduceOp::kSum, .stream = model_.execution().stream()});
 }
 
 template <class Scalar>
