@@ -7,7 +7,8 @@
 #
 # Bounds, in seconds on an idle machine:
 raise_bound=2     # from the fault until each surviving rank has raised and left the job
-timeout_bound=3   # the same if FARANDOLE_TIMEOUT=1 must pass first
+deadline=4        # FARANDOLE_TIMEOUT where a rank stops; it also counts while the ranks join, which a busy machine slows
+timeout_bound=$((deadline + raise_bound)) # as raise_bound if the deadline must pass first
 launcher_bound=10 # added to the rank's bound: from the fault until the launcher has ended (Open MPI's launcher
                   # gives the ranks some seconds to end)
 hang_bound=40     # of the whole test, with a slow start
@@ -73,7 +74,8 @@ is_above() { awk -v value="$1" -v bound="$2" 'BEGIN { exit !(value > bound) }'; 
 # Not where questions for a warning would hide that there are others.
 [ $fault = leaves ] || export FARANDOLE_WARN_AFTER=0.4
 case $fault in
-  stopped | absent) export FARANDOLE_TIMEOUT=1 ;;
+  stopped) export FARANDOLE_TIMEOUT=$deadline ;;
+  absent) export FARANDOLE_TIMEOUT=1 ;;
   suspended) export FARANDOLE_TIMEOUT=5; suspension=7 ;;
 esac
 tag=farandole-fault-$fault-$$

@@ -95,14 +95,14 @@ TrainingCheckpoints<Scalar>::TrainingCheckpoints(Communicator& communicator, Mod
       may_change_(options_that_may_change(options, communicator.size(), has_test)) {
   if (!options.checkpoints.directory.empty()) store_.emplace(options.checkpoints.directory, options.checkpoints.keep);
   agree(communicator, [&] {
-    if (store_ && communicator.rank() == 0) copies_.emplace(model.execution(), vectors());
+    if (store_ && communicator.rank() == 0) values_.emplace(model.execution(), vectors());
   });
-  if (!copies_) return;
-  const std::vector<BufferView>& views = copies_->views();
-  append_tensors(model_tensors_, model.parameter_layout(), views[0]);
-  append_tensors(model_tensors_, model.statistic_layout(), views[1]);
+  if (!values_) return;
+  const std::vector<BufferView>& views = values_->copies.views();
+  append_tensors(values_->of_model, model.parameter_layout(), views[0]);
+  append_tensors(values_->of_model, model.statistic_layout(), views[1]);
   for (std::size_t k = 0; k < optimizer.states().size(); ++k) {
-    append_tensors(optimizer_tensors_, model.parameter_layout(), views[2 + k], "." + optimizer.states()[k].name);
+    append_tensors(values_->of_optimizer, model.parameter_layout(), views[2 + k], "." + optimizer.states()[k].name);
   }
 }
 
@@ -170,8 +170,8 @@ void TrainingCheckpoints<Scalar>::read(CheckpointState& state) {
   if (!resume_ || std::filesystem::exists(store_->directory())) store_->prepare();
   if (resume_) {
     LoadedCheckpoint loaded =
-        store_->load_newest(must_match_, model_tensors_, optimizer_tensors_, model_.description());
-    copies_->put_back();
+        store_->load_newest(must_match_, values_->of_model, values_->of_optimizer, model_.description());
+    values_->copies.put_back();
     state = std::move(loaded.state);
     resumed_.from = std::move(loaded.path);
     resumed_.changed_options = compare(state.other_options, may_change_);
@@ -196,7 +196,7 @@ void TrainingCheckpoints<Scalar>::begin(CheckpointState state) {
   const std::int64_t training_step = state.training_step;
   agree(communicator_, [&] {
     if (communicator_.rank() != 0) return;
-    copies_->take();
+    values_->copies.take();
     writer_.start([this, state = std::move(state)] { write(state); });
   });
   last_saved_ = training_step;
@@ -205,9 +205,9 @@ void TrainingCheckpoints<Scalar>::begin(CheckpointState state) {
 
 template <class Scalar>
 void TrainingCheckpoints<Scalar>::write(const CheckpointState& state) {
-  copies_->wait();
+  values_->copies.wait();
   // If only the link to the best failed, the checkpoint itself is there.
-  if (written_ != state.training_step) store_->save(state, model_tensors_, optimizer_tensors_);
+  if (written_ != state.training_step) store_->save(state, values_->of_model, values_->of_optimizer);
   written_ = state.training_step;
   if (is_best(state)) store_->mark_best(state.training_step);
 }

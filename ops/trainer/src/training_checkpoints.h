@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "background_task.h"
@@ -58,7 +59,7 @@ class TrainingCheckpoints {
   void read(CheckpointState& state);
   /// The vectors of the model and the optimizer that a checkpoint holds.
   std::vector<BufferView> vectors();
-  /// Writes `copies_`. On the writer's thread, which owns `copies_` and the files of `store_` from `begin` to
+  /// Writes `values_`. On the writer's thread, which owns `values_` and the files of `store_` from `begin` to
   /// `finish_pending`.
   void write(const CheckpointState& state);
   bool is_best(const CheckpointState& state) const {
@@ -71,8 +72,13 @@ class TrainingCheckpoints {
   std::optional<CheckpointStore> store_;
   const bool resume_, keeps_best_;
   OptionTexts must_match_, may_change_;
-  std::optional<ValueCopies> copies_;                                // rank 0 with a directory
-  std::vector<CheckpointTensor> model_tensors_, optimizer_tensors_;  // views in `copies_`
+  /// The values that a checkpoint holds.
+  struct Values {
+    Values(const Execution& execution, std::vector<BufferView> vectors) : copies(execution, std::move(vectors)) {}
+    ValueCopies copies;
+    std::vector<CheckpointTensor> of_model, of_optimizer;  // views in `copies`
+  };
+  std::optional<Values> values_;  // rank 0 with a directory
   struct Resumed {
     std::filesystem::path from;
     std::vector<std::string> changed_options;
