@@ -15,8 +15,7 @@ def candidates(*parts: str) -> Iterator[Path]:
 
 def header_dir() -> Path:
     """The directory that contains farandole/engine.h. Raises ImportError if there is none."""
-    sources = Path(__file__).resolve().parent.parent.parent.parent
-    for path in (*candidates("include"), sources / "ops" / "engine" / "include"):
+    for path in candidates("include"):
         if (path / "farandole" / "engine.h").exists():
             return path
     raise ImportError("farandole/engine.h is not in the package; reinstall Farandole")

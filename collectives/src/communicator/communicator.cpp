@@ -252,6 +252,11 @@ std::vector<std::uint16_t> free_ids(std::span<const std::uint8_t> used, std::siz
 Communicator Communicator::split(int color, int key, const CommunicatorOptions& options) {
   const Group& parent = state().group();
   if (options.table != nullptr) options.table->check();
+  if (!(options.timeout.count() >= 0)) {
+    throw InvalidArgument(
+        fmt::format("making a communicator: timeout is {} s; expected a time, or 0 for FARANDOLE_TIMEOUT",
+                    options.timeout.count()));
+  }
   CommunicatorIds& ids = parent.endpoint->communicator_ids();
   const std::lock_guard creating(ids.creation_mutex());
   const SplitArguments own{color,
@@ -288,6 +293,7 @@ Communicator Communicator::split(int color, int key, const CommunicatorOptions& 
   group.progress = options.progress;
   group.compares = options.compare || parent.endpoint->settings().collectives.check != "off";
   group.watches = options.watch;
+  group.timeout = options.timeout;
   group.name = options.name;
   group.id = free.front();
   if (is_direct) group.direct = CommunicatorKey{free.back(), static_cast<std::uint64_t>(generation)};

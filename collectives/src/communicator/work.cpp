@@ -61,4 +61,20 @@ void Work::wait_on(StreamView stream) {
   if (handle_->is_done() && state.failure) throw_error(state.failure->kind, state.failure->text);
 }
 
+void Work::on_done(std::function<void(const Error*)> done) {
+  if (!handle_) throw InvalidArgument("on_done: this Work does not refer to a collective");
+  State& state = handle_->state();
+  state.queue->begin_use();
+  state.queue->on_done(state, [done = std::move(done)](const std::optional<Failure>& failure) {
+    if (!failure) return done(nullptr);
+    const Error error(failure->kind, failure->text);
+    done(&error);
+  });
+}
+
+void Work::detach() {
+  if (!handle_) throw InvalidArgument("detach: this Work does not refer to a collective");
+  handle_->detach();
+}
+
 }  // namespace farandole

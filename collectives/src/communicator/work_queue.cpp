@@ -258,10 +258,37 @@ void WorkQueue::close() {
 }
 
 Progressable::State WorkQueue::advance() {
-  const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock) return Progressable::State::kWaiting;
-  if (pending_.empty()) return Progressable::State::kIdle;
-  return advance_locked() ? Progressable::State::kMoved : Progressable::State::kWaiting;
+  auto state = Progressable::State::kIdle;
+  {
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock) return Progressable::State::kWaiting;
+    if (!pending_.empty()) {
+      state = advance_locked() ? Progressable::State::kMoved : Progressable::State::kWaiting;
+    }
+  }
+  run_callbacks();
+  return state;
+}
+
+void WorkQueue::on_done(Work::State& work, std::function<void(const std::optional<Failure>&)> done) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (work.on_done) throw InvalidArgument("on_done: this Work has such a function already");
+    work.on_done = std::move(done);
+    if (!work.done.load(std::memory_order_acquire)) return;
+  }
+  work.on_done(work.failure);
+}
+
+void WorkQueue::run_callbacks() {
+  if (!has_callbacks_.load(std::memory_order_relaxed)) return;
+  std::vector<std::function<void()>> due;
+  {
+    const std::lock_guard lock(mutex_);
+    due.swap(callbacks_);
+    has_callbacks_.store(false, std::memory_order_relaxed);
+  }
+  for (const std::function<void()>& callback : due) callback();
 }
 
 bool WorkQueue::advance_locked() {
@@ -311,6 +338,10 @@ void WorkQueue::end(Work::State& work, std::optional<Failure> failure) {
   std::erase_if(pending_, [&](const auto& entry) { return entry.get() == &work; });
   pending_count_.store(pending_.size(), std::memory_order_release);
   group_.endpoint->progress().end_operation();
+  if (work.on_done) {
+    callbacks_.emplace_back([done = work.on_done, failure = work.failure] { done(failure); });
+    has_callbacks_.store(true, std::memory_order_relaxed);
+  }
   work.done.store(true, std::memory_order_release);
   group_.endpoint->progress().doorbell().ring();
 }

@@ -5,10 +5,12 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "communicator/collective_operation.h"
 #include "communicator/stall_watch.h"
@@ -42,6 +44,8 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   /// Makes work that is enqueued later in `stream` wait for `work`. Blocks until `work` is enqueued on the device.
   /// @throws InvalidArgument  `work` is on host memory, or `stream` belongs to another device than this rank's
   void wait_on(const Work::State& work, StreamView stream);
+  /// Sets the function that is called once `work` has ended, see Work::on_done.
+  void on_done(Work::State& work, std::function<void(const std::optional<Failure>&)> done);
   DeviceSlot& devices() { return devices_; }
   /// Blocks until all pending collectives on devices are enqueued there. Returns true if it had to wait. Costs one load
   /// if nothing is pending. Call it on the thread that uses the communicator.
@@ -102,6 +106,8 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   void end(Work::State& work, std::optional<Failure> failure);
   void fail(Work::State& work, const Failure& failure);
   void fail_all(const Failure& failure);
+  /// Calls the functions of ended work. Call it without the mutex.
+  void run_callbacks();
   /// Counts the time since the last call as waiting time if no other thread advances the queue between calls. Otherwise
   /// the stall monitor would take such a gap for a stop of the process.
   void count_time_outside_calls();
@@ -110,8 +116,10 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   const std::string label_ = group_.describe();  // text for messages; made once, because threads that sleep refer to it
   std::mutex mutex_;                             // guards everything below, and the operations
   std::deque<std::shared_ptr<Work::State>> pending_;
-  std::atomic<std::size_t> pending_count_{0};  // size of pending_; read without the mutex
-  StallWatch stall_{group_, label_};           // of the oldest pending collective
+  std::atomic<std::size_t> pending_count_{0};     // size of pending_; read without the mutex
+  std::vector<std::function<void()>> callbacks_;  // of work that has ended
+  std::atomic<bool> has_callbacks_{false};        // callbacks_ is not empty; read without the mutex
+  StallWatch stall_{group_, label_};              // of the oldest pending collective
   std::uint64_t next_sequence_ = group_.first_sequence;
   std::uint64_t in_flight_ = kLanes;                                       // maximum of running operations
   std::atomic<Clock::time_point> next_health_check_{Clock::time_point()};  // used by poll()

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -35,8 +36,9 @@ class Work::State {
   std::unique_ptr<CollectiveOperation> operation;  ///< null once the collective has ended
   std::optional<Failure> failure;
   std::atomic<bool> done{false};
-  Clock::time_point started{};        ///< time of the first advance; zero before
-  Clock::time_point moved{};          ///< time of the last advance that made progress
+  std::function<void(const std::optional<Failure>&)> on_done;  ///< see Work::on_done; the queue's mutex guards it
+  Clock::time_point started{};                                 ///< time of the first advance; zero before
+  Clock::time_point moved{};                                   ///< time of the last advance that made progress
   bool asked = false;                 ///< all peers have been asked how far they are, before the next warning
   Clock::time_point next_question{};  ///< when to ask the awaited ranks again how far they are
 };

@@ -31,6 +31,7 @@ struct Group {
   /// Set if the device order is the caller's: identifies the calls that are enqueued directly (DirectCalls), whose
   /// sequence is separate from the communicator's other collectives.
   std::optional<CommunicatorKey> direct = {};
+  Seconds timeout{0};   ///< CommunicatorOptions::timeout; 0: the setting
   bool watches = true;  ///< warn about stalled collectives, and end them at FARANDOLE_TIMEOUT
   /// Sizes used by the shared-memory algorithms (FARANDOLE_ONE_SHOT_BYTES, FARANDOLE_SLICE_BYTES): from the table if it
   /// fits and the user has not changed the setting, otherwise from the setting.
@@ -46,6 +47,8 @@ struct Group {
   int host_of(int index) const {
     return hosts.empty() ? endpoint->topology().rank(member(index)).host_index : hosts[static_cast<std::size_t>(index)];
   }
+  /// Time after which a call fails; 0: never.
+  Seconds deadline() const { return timeout.count() > 0 ? timeout : endpoint->settings().faults.timeout; }
   /// True if the ranks on the host of member `index` share memory.
   bool shares_memory(int index) const {
     return endpoint->shares_memory(endpoint->topology().rank(member(index)).host_index);

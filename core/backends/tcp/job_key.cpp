@@ -196,4 +196,24 @@ JobSecret make_job_secret() {
   return secret;
 }
 
+std::string to_text(const JobSecret& secret) {
+  std::string text(2 * sizeof secret + 1, '\0');
+  sodium_bin2hex(text.data(), text.size(), reinterpret_cast<const unsigned char*>(&secret), sizeof secret);
+  text.pop_back();
+  return text;
+}
+
+JobSecret parse_secret(std::string_view text) {
+  JobSecret secret;
+  std::size_t bytes = 0;
+  const int failed = sodium_hex2bin(reinterpret_cast<unsigned char*>(&secret), sizeof secret, text.data(), text.size(),
+                                    nullptr, &bytes, nullptr);
+  if (failed != 0 || bytes != sizeof secret) {
+    throw TransportError(fmt::format(
+        "expected the job's secret, {} hexadecimal digits, from what process 0 has shared; got {} other characters",
+        2 * sizeof secret, text.size()));
+  }
+  return secret;
+}
+
 }  // namespace farandole::tcp

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "farandole/core/settings.h"
 
@@ -31,6 +32,10 @@ struct JobSecret {
 static_assert(sizeof(JobSecret) == 40);
 /// Returns a new random secret. @throws TransportError  the kernel has no random numbers
 JobSecret make_job_secret();
+/// The secret as hexadecimal digits, for programs that share texts.
+std::string to_text(const JobSecret& secret);
+/// @throws TransportError  the text is not a secret of `to_text`; the message holds no part of the text
+JobSecret parse_secret(std::string_view text);
 
 /// Distinguishes jobs that were started without MPI.
 struct JobName {

@@ -16,6 +16,7 @@ class TcpBackend final : public Backend {
   std::string version() const override { return "TCP connections"; }
   std::unique_ptr<ProcessGroup> join(const Settings& settings, const JoinOptions& options) override {
     const LaunchedAs& launched = options.launched;
+    if (launched.rendezvous.empty() && options.bootstrap != nullptr) return join(settings, *options.bootstrap);
     const JobName name{launched.rendezvous, settings.launch.job};
     Slot slot = make_slot(settings);
     slot.process = launched.process;
@@ -24,6 +25,19 @@ class TcpBackend final : public Backend {
     slot.key = launched.processes == 1 ? make_job_key() : read_job_key(settings, name, KeptKey::of_process());
     slot.job = job_number(name);
     slot.rendezvous = launched.rendezvous;
+    return std::make_unique<TcpProcessGroup>(slot);
+  }
+
+ private:
+  /// Process 0 makes the job's secret and distributes it by the program's own means.
+  static std::unique_ptr<ProcessGroup> join(const Settings& settings, const Bootstrap& bootstrap) {
+    const JobSecret secret = parse_secret(bootstrap.share(bootstrap.process == 0 ? to_text(make_job_secret()) : ""));
+    Slot slot = make_slot(settings);
+    slot.process = bootstrap.process;
+    slot.processes = bootstrap.processes;
+    slot.key = secret.key;
+    slot.job = secret.job;
+    slot.share = bootstrap.share;
     return std::make_unique<TcpProcessGroup>(slot);
   }
 };

@@ -41,7 +41,8 @@ struct Job::HostProbe {
 };
 
 void Job::join(const WorldOptions& options) {
-  JoinOptions join_options{options.mpi_communicator, options.mpi_from_any_thread, {}};
+  const Bootstrap* const bootstrap = options.bootstrap ? &*options.bootstrap : nullptr;
+  JoinOptions join_options{options.mpi_communicator, options.mpi_from_any_thread, {}, bootstrap};
   BackendChoice choice;
   if (!options.alone) choice = choose_backend(settings_, join_options);
   if (choice.plugin.empty()) {
@@ -71,6 +72,13 @@ void Job::join(const WorldOptions& options) {
 
 void Job::check_size(const WorldOptions& options, int launched_size) const {
   const int processes = group() != nullptr ? group()->process_count() : 1;
+  const auto& own = options.bootstrap;
+  if (!options.alone && own && (own->process != process() || own->processes != processes)) {
+    throw InvalidArgument(fmt::format(
+        "the program says that this process is number {} of {}, but it is number {} of {} in its job ({}); pass the "
+        "launcher's rank and size, or start the processes without a launcher",
+        own->process, own->processes, process(), processes, backend_description()));
+  }
   if (!options.alone && launched_size > 0 && launched_size != processes && settings_.launch.mpi != "off") {
     throw InvalidArgument(fmt::format(
         "the launcher started {} processes, but {} sees {}: the program was started by the launcher of another MPI; "

@@ -179,6 +179,34 @@ Backend& open_backend(std::string_view plugin, const Settings& settings) {
   return *backend;
 }
 
+/// True if no launcher has made the job and the program has a Bootstrap that can share texts. torchrun's variables make
+/// no job then: they name a meeting place, but bring no key.
+bool joins_by_bootstrap(const Settings& settings, const JoinOptions& options, const Launch& launch) {
+  if (options.bootstrap == nullptr || !options.bootstrap->share) return false;
+  return launch.way == Launch::Way::kNone || (launch.way == Launch::Way::kTcp && settings.launch.rendezvous.empty());
+}
+
+/// @throws InvalidArgument  the numbers are no place in a job, or torchrun's variables say another place
+BackendChoice choose_bootstrap(const Bootstrap& bootstrap, const Launch& launch) {
+  if (bootstrap.processes < 1 || bootstrap.process < 0 || bootstrap.process >= bootstrap.processes) {
+    throw InvalidArgument(fmt::format("the program says that this process is number {} of {}; expected 0 to {}",
+                                      bootstrap.process, bootstrap.processes, bootstrap.processes - 1));
+  }
+  const LaunchedAs& torch = launch.launched;
+  if (launch.way == Launch::Way::kTcp &&
+      (torch.process != bootstrap.process || torch.processes != bootstrap.processes)) {
+    throw InvalidArgument(
+        fmt::format("the program says that this process is number {} of {}, but RANK is {} and WORLD_SIZE {}; pass the "
+                    "same numbers, "
+                    "or unset the variables",
+                    bootstrap.process, bootstrap.processes, torch.process, torch.processes));
+  }
+  return {std::string(kTcp),
+          "the program has started the processes",
+          bootstrap.processes,
+          {bootstrap.process, bootstrap.processes, {}, torch.text}};
+}
+
 }  // namespace
 
 BackendChoice choose_backend(const Settings& settings, const JoinOptions& options) {
@@ -187,6 +215,7 @@ BackendChoice choose_backend(const Settings& settings, const JoinOptions& option
   const auto running = std::find_if(mpis.begin(), mpis.end(), [](const LoadedMpi& mpi) { return mpi.is_running; });
   const Launch launch =
       find_launch(settings, getenv, {getpid(), running != mpis.end(), options.mpi_communicator.has_value()});
+  if (joins_by_bootstrap(settings, options, launch)) return choose_bootstrap(*options.bootstrap, launch);
   if (launch.way == Launch::Way::kLocal || launch.way == Launch::Way::kTcp) {
     return {std::string(launch.way == Launch::Way::kLocal ? kLocal : kTcp), launch.reason, launch.launched.processes,
             launch.launched};

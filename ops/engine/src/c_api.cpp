@@ -7,19 +7,18 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <new>
 #include <nlohmann/json.hpp>
 #include <thread>
 #include <utility>
 
 #include "checked_request.h"
 #include "farandole/core/version.h"
+#include "farandole/internal/c_interface.h"
 #include "farandole/internal/communicator_access.h"
 #include "farandole/internal/forked_children.h"
 #include "farandole/internal/log.h"
 #include "farandole/sdk/device.h"
 #include "process.h"
-#include "struct_copy.h"
 
 namespace farandole {
 namespace {
@@ -58,40 +57,6 @@ EngineProcess& running_engine(const std::shared_ptr<EngineProcess>& process, con
   throw InvalidArgument(fmt::format("{}: call farandole_init first", function));
 }
 
-/// Runs `body` and turns its exception into the error object. Returns 0 for success, otherwise 1.
-template <class Body>
-int guarded(farandole_error** error, const Body& body) noexcept {
-  if (error != nullptr) *error = nullptr;
-  RequestError failure;
-  try {
-    body();
-    return 0;
-  } catch (const std::exception& caught) {
-    failure = as_request_error(caught);
-  } catch (...) {
-    failure = {ErrorKind::kInternal, "an exception of an unknown type"};
-  }
-  if (error != nullptr) *error = new (std::nothrow) farandole_error{failure.kind, std::move(failure.text)};
-  return 1;
-}
-
-/// For functions without an error parameter: returns the result of `body`, or `otherwise` if `body` throws.
-template <class Value, class Body>
-Value value_or(Value otherwise, const Body& body) noexcept {
-  (void)guarded(nullptr, [&] { otherwise = body(); });
-  return otherwise;
-}
-
-/// @throws InvalidArgument  the pointer is null
-template <class Pointer>
-void need(Pointer pointer, const char* function, const char* argument) {
-  if (pointer == nullptr) throw InvalidArgument(fmt::format("{}: {} is NULL", function, argument));
-}
-
-std::string_view text_or_none(const char* text) {
-  return text == nullptr ? std::string_view() : std::string_view(text);
-}
-
 std::int32_t copy_out(const std::vector<int>& values, std::int32_t* to, std::int32_t capacity) {
   if (to == nullptr) capacity = 0;
   for (std::int32_t i = 0; i < capacity && static_cast<std::size_t>(i) < values.size(); ++i) {
@@ -101,7 +66,7 @@ std::int32_t copy_out(const std::vector<int>& values, std::int32_t* to, std::int
 }
 
 farandole_place place_of(const EngineProcess& process) {
-  const Topology& topology = process.world.topology();
+  const Topology& topology = process.world().topology();
   const int rank = process.communicator.rank();
   const RankInfo& self = topology.rank(rank);
   farandole_place place{};
@@ -124,12 +89,7 @@ farandole_place place_of(const EngineProcess& process) {
 
 WorldOptions world_options(const farandole_init_options* from) {
   WorldOptions world;
-  if (from == nullptr) return world;
-  const std::size_t bytes = struct_bytes_of(from);
-  if (!can_be_struct_bytes<farandole_init_options>(bytes)) {
-    throw InvalidArgument("farandole_init: " + not_struct_bytes(bytes, "farandole_init_options"));
-  }
-  const auto options = known_part<farandole_init_options>(from, bytes);
+  const auto options = known_options(from, "farandole_init", "farandole_init_options");
   if (options.expected_size < 0) {
     throw InvalidArgument(fmt::format("farandole_init: expected_size is {}; it must be a number of ranks, or 0 for any",
                                       options.expected_size));
@@ -148,7 +108,7 @@ nlohmann::json description() {
   nlohmann::json text{{"version", version()}, {"library", library_path()}, {"build", build_id()}};
   const auto process = engine_process();
   text["initialized"] = process != nullptr;
-  const Settings settings = process ? process->world.settings() : Settings::from_environment();
+  const Settings settings = process ? process->world().settings() : Settings::from_environment();
   text["plugins"] = available_backends(settings);
   text["device_plugins"] = available_device_plugins(settings);
   nlohmann::json& variables = text["settings"];
@@ -158,8 +118,8 @@ nlohmann::json description() {
   text["rank"] = place.rank;
   text["size"] = place.size;
   text["hosts"] = place.host_count;
-  text["backend"] = process->world.backend_name();
-  text["mpi"] = process->world.backend_description();
+  text["backend"] = process->world().backend_name();
+  text["mpi"] = process->world().backend_description();
   text["transport"] = internals(process->communicator).transport();
   text["shares_memory"] = process->communicator.shares_memory();
   return text;
@@ -181,19 +141,6 @@ std::shared_ptr<EngineProcess> exchange_engine_process(std::shared_ptr<EnginePro
 using namespace farandole;  // NOLINT: this file is the C face of the namespace
 
 extern "C" {
-
-farandole_error_kind farandole_error_get_kind(const farandole_error* error) {
-  return error == nullptr ? FARANDOLE_INTERNAL : static_cast<farandole_error_kind>(error->kind);
-}
-const char* farandole_error_kind_name(farandole_error_kind kind) {
-  return name(static_cast<ErrorKind>(kind)).data();
-}
-const char* farandole_error_text(const farandole_error* error) {
-  return error == nullptr ? "" : error->text.c_str();
-}
-void farandole_error_free(farandole_error* error) {
-  delete error;
-}
 
 int farandole_init(const farandole_init_options* options, farandole_error** error) {
   return guarded(error, [&] {

@@ -14,7 +14,6 @@
 #include <utility>
 
 #include "farandole/internal/memory_range.h"
-#include "struct_copy.h"
 
 namespace farandole {
 namespace {

@@ -13,15 +13,10 @@
 
 #include "farandole/core/stream.h"
 #include "farandole/engine.h"
+#include "farandole/internal/c_interface.h"
 #include "farandole/internal/deadline.h"
 #include "farandole/sdk/device.h"
 #include "request.h"
-
-/// Definition of the C header's opaque error object.
-struct farandole_error {  // NOLINT(readability-identifier-naming): declared in C
-  farandole::ErrorKind kind = farandole::ErrorKind::kInternal;
-  std::string text;
-};
 
 namespace farandole {
 

@@ -5,16 +5,17 @@
 #include <memory>
 
 #include "farandole/collectives/communicator.h"
-#include "farandole/core/world.h"
+#include "farandole/internal/shared_world.h"
 #include "tensor_engine.h"
 
 namespace farandole {
 
-/// The job, the communicator of all ranks, and the engine; constructed in this order.
+/// The job, a communicator of all its ranks, and the engine; constructed in this order.
 struct EngineProcess {
   explicit EngineProcess(const WorldOptions& options)
-      : world(options), communicator(Communicator::of_world(world)), engine(communicator) {}
-  World world;
+      : shared(SharedWorld::join(options)), communicator(shared->make_communicator()), engine(communicator) {}
+  World& world() const { return shared->world(); }
+  std::shared_ptr<SharedWorld> shared;
   Communicator communicator;
   TensorEngine engine;
 };

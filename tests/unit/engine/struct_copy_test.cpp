@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Structures passed by callers that were built with another version. `Next` imitates farandole_tensor of a later
 // version.
-#include "struct_copy.h"
+#include "farandole/internal/struct_copy.h"
 
 #include <gtest/gtest.h>
 

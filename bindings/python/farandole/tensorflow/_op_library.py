@@ -76,7 +76,7 @@ class Recipe:
             if not flag.startswith(("-I", "-L")):
                 digest.update(flag.encode())
         headers = sorted(self.source_dir.glob("*.h"))
-        for path in [*headers, *self.sources, self.header_dir / "farandole" / "engine.h"]:
+        for path in [*headers, *self.sources, *(self.header_dir / "farandole" / name for name in ("base.h", "engine.h"))]:
             digest.update(path.name.encode() + b"\0" + path.read_bytes())
         return digest.hexdigest()[:24]
 

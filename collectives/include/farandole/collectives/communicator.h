@@ -12,6 +12,7 @@
 #include "farandole/collectives/algorithms.h"
 #include "farandole/collectives/tuning.h"
 #include "farandole/core/buffer.h"
+#include "farandole/core/error.h"
 #include "farandole/core/export.h"
 #include "farandole/core/stream.h"
 #include "farandole/core/world.h"
@@ -87,6 +88,9 @@ struct CommunicatorOptions {
   /// False: collectives neither warn about stalls nor fail at FARANDOLE_TIMEOUT, because the caller watches its waiting
   /// time itself; lost ranks are still reported. Default: true. May differ from rank to rank.
   bool watch = true;
+  /// Time after which a call of this communicator fails with Timeout on every rank, which poisons the job. Default 0:
+  /// the setting FARANDOLE_TIMEOUT. May differ from rank to rank. Ignored if `watch` is false.
+  Seconds timeout{0};
   /// Measured choices of algorithms; they apply if the table's shape is the new communicator's. Copied during the call.
   /// Default: null, the parent's table. Must be the same on all ranks.
   const TuningTable* table = nullptr;
@@ -118,6 +122,14 @@ class Work {
   /// @throws InvalidArgument  the collective is on host memory, or `stream` belongs to another device than this rank's
   /// @throws Error  the collective has failed already
   void wait_on(StreamView stream);
+  /// Calls `done` once the collective has ended: in this function if it has ended already, else on any thread that
+  /// advances collectives, without locks held. The error is null after success, and valid until `done` returns. `done`
+  /// must not block, throw, or use the communicator. @throws InvalidArgument  this collective has such a function
+  /// already
+  void on_done(std::function<void(const Error*)> done);
+  /// Lets the destructor return without waiting: the collective goes on, and its buffers must stay valid until it has
+  /// ended, see `on_done`.
+  void detach();
   bool valid() const { return handle_ != nullptr; }
 
   class State;

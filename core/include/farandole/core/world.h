@@ -2,8 +2,12 @@
 // Joining a job: a World is this process's membership.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "farandole/core/export.h"
 #include "farandole/core/settings.h"
@@ -16,6 +20,20 @@ class Job;
 namespace farandole FARANDOLE_API {
 
 class Endpoint;
+
+/// The process's place in its job according to the program, and a way to reach the other processes, for example a
+/// key-value store. So a program that starts its processes itself needs no launcher:
+///
+///   World world({.bootstrap = Bootstrap{rank, size, [&](std::string_view text) { return store.broadcast(text); }}});
+struct Bootstrap {
+  int process = 0;    ///< number of this process, from 0
+  int processes = 1;  ///< number of processes in the job
+  /// Broadcasts a text of at most 4095 characters, none of them a line end, from process 0: returns in every process
+  /// the text that process 0 passes; other processes pass an empty text. Called at most twice, by the joining thread,
+  /// and only if no launcher has started the job. May block; exceptions pass through. Whoever reads the texts can join
+  /// the job. Empty: a launcher must have started the job.
+  std::function<std::string(std::string_view of_process_0)> share = {};
+};
 
 /// Options of World's constructor.
 struct WorldOptions {
@@ -42,6 +60,10 @@ struct WorldOptions {
   /// devices to those that it lists, or to one for each process. A process for which no device is left has one rank,
   /// and so has a process whose MPI allows the main thread only. Loads the driver. Default: false.
   bool replica_for_each_device = false;
+  /// Place of this process in the job. If a launcher has started the job (mpirun, Slurm, FARANDOLE_RANK), the place
+  /// must be the launcher's. Otherwise the processes join by Bootstrap::share, over TCP and shared memory, with a fresh
+  /// key. Default: none, the launcher's variables decide.
+  std::optional<Bootstrap> bootstrap = {};
 };
 
 /// Membership of this process in a job. Make a World at the start of the program and keep it until the last collective:
@@ -54,7 +76,8 @@ struct WorldOptions {
 /// - processes started with FARANDOLE_RANK, FARANDOLE_SIZE and FARANDOLE_RENDEZVOUS (on one host FARANDOLE_JOB)
 ///   or with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT;
 /// - an MPI that the program has initialised;
-/// - a job started by mpirun or Slurm, through the MPI plug-in, or with FARANDOLE_MPI=pmix through PMIx.
+/// - a job started by mpirun or Slurm, through the MPI plug-in, or with FARANDOLE_MPI=pmix through PMIx;
+/// - the processes of WorldOptions::bootstrap.
 /// If the constructor finds no job, the job is this process alone.
 ///
 /// Leaving: the destructor completes pending collectives and waits for the other processes to leave, too. If an
@@ -77,8 +100,8 @@ struct WorldOptions {
 class World {
  public:
   /// Joins the job. Collective over all processes. Blocks.
-  /// @throws InvalidArgument  a setting is wrong, the number of ranks is not the expected one, or the process already
-  /// has a World
+  /// @throws InvalidArgument  a setting is wrong, the number of ranks is not the expected one, the place in the job is
+  /// not that of `bootstrap`, or the process already has a World
   /// @throws Unsupported  there is no plug-in for the MPI that started the program, or several replicas are wanted and
   /// MPI has no thread support
   /// @throws Error  the processes did not all join: PeerLost, Timeout or TransportError; or the tuning table cannot be

@@ -22,6 +22,7 @@
 #include "farandole/core/export.h"
 #include "farandole/core/settings.h"
 #include "farandole/core/topology.h"
+#include "farandole/core/world.h"
 #include "farandole/sdk/transport.h"
 #include "farandole/sdk/vendor_call.h"
 
@@ -169,6 +170,8 @@ struct JoinOptions {
   std::optional<int> mpi_communicator;
   bool many_threads = true;  ///< true: ask the vendor to allow any thread; false: the main thread only
   LaunchedAs launched;       ///< BackendChoice::launched
+  /// WorldOptions::bootstrap, for a backend that can join by it; null: the program has given none.
+  const Bootstrap* bootstrap = nullptr;
 };
 
 /// A way to join a job. A plug-in has a single Backend, which lives until the process ends.
@@ -241,7 +244,8 @@ struct BackendChoice {
 ///   2. FARANDOLE_MPI=pmix
 ///   3. an MPI that the program has initialised
 ///   4. the variables of an MPI launcher or of Slurm, or FARANDOLE_MPI=openmpi or mpich
-///   5. RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT
+///   5. the program's Bootstrap, if it can share texts
+///   6. RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT
 /// @throws InvalidArgument  the variables contradict each other, or some are missing
 BackendChoice choose_backend(const Settings& settings, const JoinOptions& options);
 /// Loads a plug-in (once per process). "local", "tcp" and "pmix" are part of the library.

@@ -33,98 +33,25 @@
  * soon as the collective is enqueued on the device: the tensor's stream waits for the result, the host does not. If the
  * device fails after `done`, later requests fail, and docs/gpu.md says how the failure is reported.
  *
- * Errors. A function that can fail returns 0 for success, or 1 and an error object in `*error`, which the caller frees
- * with farandole_error_free; `error` may be NULL. `*error` is NULL after success. Texts are UTF-8. No function throws.
- * Every function checks its numbers and null pointers. INVALID_ARGUMENT reports:
- * - a null pointer where the function needs memory, a number out of its range,
- * - a shape of more than 2^47 bytes, which no process has room for, or of more than 255 dimensions,
- * - a text of more than 1 MiB, a structure without its size,
- * - a function that needs the engine before farandole_init, after farandole_shutdown, or in a forked child.
- * Functions without an `error` parameter are no-ops in these cases and return the empty value: NULL, an empty text, 0
- * or -1. farandole_abort and farandole_log take the first 1 MiB of their text. The library cannot check memory: a
- * pointer that is not NULL must point to as many elements as this header says.
- *
- * Versions. Each structure begins with `struct_bytes`; set it to sizeof. Later versions of the library add fields at
- * the end only, so `struct_bytes` tells the library which fields the caller's version has.
- * - The library copies a caller's structure up to `struct_bytes`. Missing fields count as 0, and 0 keeps the behaviour
- *   from before the field existed. The exception is `has_factors`: before that field existed, a factor of 0 was taken
- *   literally. Fields that only a newer caller knows are ignored.
- * - The elements of an array must have equal `struct_bytes`, which is the distance from element to element.
- * - A structure that the library fills (farandole_place, farandole_counters) is written up to `struct_bytes`; fields
- *   that the library does not know stay unchanged.
- * - A structure that the library makes (farandole_result) carries the library's own size: read a field that is newer
- *   than version 0.1 only if `struct_bytes` reaches to the field's end.
- * - INVALID_ARGUMENT: `struct_bytes` is below sizeof(size_t) (for example 0), above 4096, or not a multiple of the
- *   structure's alignment.
+ * Errors and versions of structures: the rules of farandole/base.h. INVALID_ARGUMENT also reports a shape of more than
+ * 2^47 bytes, which no process has room for, or of more than 255 dimensions, and a function that needs the engine
+ * before farandole_init, after farandole_shutdown, or in a forked child. Functions without an `error` parameter are
+ * no-ops in these cases and return the empty value: NULL, an empty text, 0 or -1. farandole_abort and farandole_log
+ * take the first 1 MiB of their text. Without the field `has_factors` (a caller of an older version) a factor of 0 is
+ * taken literally.
  */
 #ifndef FARANDOLE_ENGINE_H
 #define FARANDOLE_ENGINE_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include "farandole/base.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 /* C has no namespaces. NOLINTBEGIN(readability-identifier-naming) */
-#define FARANDOLE_ENGINE_API __attribute__((visibility("default")))
 
-/* ---- Errors and types ----------------------------------------------------------------------------------------- */
-
-/* Kinds of errors; the numbers equal farandole::ErrorKind's. TIMEOUT to DEVICE_ERROR are faults of the job: every
- * pending and later collective of the job fails, on every rank. INTERNAL is a fault of the job, too, if it arises
- * inside the engine. After any other kind the engine stays usable. docs/errors.md lists causes and remedies. */
-typedef enum farandole_error_kind {
-  FARANDOLE_INVALID_ARGUMENT = 0, /* a call that cannot work, whatever the other ranks do */
-  FARANDOLE_UNSUPPORTED = 1,      /* a valid call that this build, machine or MPI cannot carry out */
-  FARANDOLE_MISMATCH = 2,         /* ranks submitted different requests under a name; no data was touched */
-  FARANDOLE_DUPLICATE_NAME = 3,   /* a request of this name is pending on this rank already */
-  FARANDOLE_TIMEOUT = 4,          /* fault: a collective took longer than FARANDOLE_TIMEOUT */
-  FARANDOLE_PEER_LOST = 5,        /* fault: a rank died, left or aborted */
-  FARANDOLE_TRANSPORT_ERROR = 6,  /* fault: MPI or the network failed */
-  FARANDOLE_DEVICE_ERROR = 7,     /* fault: a device or its driver failed */
-  FARANDOLE_DATA_ERROR = 8,       /* a file is missing, damaged or does not fit */
-  FARANDOLE_INTERNAL = 9          /* a broken invariant of the library */
-} farandole_error_kind;
-
-/* An error: a kind and a text for people. The caller owns an error that a function returns in `*error`. */
-typedef struct farandole_error farandole_error;
-/* The error's kind; FARANDOLE_INTERNAL for NULL. */
-FARANDOLE_ENGINE_API farandole_error_kind farandole_error_get_kind(const farandole_error* error);
-/* The kind's name, for example "Mismatch"; "unknown" for any other number. Never NULL; lives as long as the library. */
-FARANDOLE_ENGINE_API const char* farandole_error_kind_name(farandole_error_kind kind);
-/* The error's text; empty for NULL. Lives as long as the error. */
-FARANDOLE_ENGINE_API const char* farandole_error_text(const farandole_error* error);
-/* Frees an error that a function returned; no-op for NULL. Do not free a callback's error. */
-FARANDOLE_ENGINE_API void farandole_error_free(farandole_error* error);
-
-/* Types of elements. */
-typedef enum farandole_dtype {
-  FARANDOLE_BOOL = 0,
-  FARANDOLE_U8 = 1,
-  FARANDOLE_I8 = 2,
-  FARANDOLE_U16 = 3,
-  FARANDOLE_I16 = 4,
-  FARANDOLE_I32 = 5,
-  FARANDOLE_I64 = 6,
-  FARANDOLE_F16 = 7,
-  FARANDOLE_BF16 = 8,
-  FARANDOLE_F32 = 9,
-  FARANDOLE_F64 = 10,
-  FARANDOLE_U32 = 11,
-  FARANDOLE_U64 = 12
-} farandole_dtype;
-
-/* Reductions of allreduce and reduce_scatter. */
-typedef enum farandole_reduce_op {
-  FARANDOLE_SUM = 0,
-  FARANDOLE_PRODUCT = 1,
-  FARANDOLE_MIN = 2,
-  FARANDOLE_MAX = 3,
-  FARANDOLE_AVERAGE = 4, /* averages of integers are truncated toward zero; INVALID_ARGUMENT for bool */
-  FARANDOLE_ADASUM = 5   /* adaptive summation; floating-point types and allreduce only */
-} farandole_reduce_op;
+/* ---- Collectives ---------------------------------------------------------------------------------------------- */
 
 /* Collectives over the ranks of a process set. */
 typedef enum farandole_collective {
@@ -163,27 +90,27 @@ typedef struct farandole_init_options {
  * engine runs already. If another thread is starting the engine, waits for that thread.
  * Errors: INVALID_ARGUMENT (options, settings, ranks of different builds, another farandole::World in this process),
  * UNSUPPORTED (no usable MPI, MPI has ended in this process, no thread can be started), or a fault of the job. */
-FARANDOLE_ENGINE_API int farandole_init(const farandole_init_options* options, farandole_error** error);
+FARANDOLE_C_API int farandole_init(const farandole_init_options* options, farandole_error** error);
 /* Leaves the job by a clean shutdown. Blocks until every rank has called farandole_shutdown; after a fault of the job,
  * returns without waiting. Pending requests of this rank fail. Requests of other ranks that need this rank fail on
  * those ranks with PEER_LOST. No-op without an engine.
  *
  * Afterwards farandole_init may be called again. In a job of MPI, a second farandole_init works only if the program has
  * initialised MPI itself; otherwise it is UNSUPPORTED, because a process can start MPI only once. */
-FARANDOLE_ENGINE_API int farandole_shutdown(farandole_error** error);
+FARANDOLE_C_API int farandole_shutdown(farandole_error** error);
 /* 1 while the engine runs. 0 before farandole_init, after farandole_shutdown, and in a process that was forked from a
  * process with an engine: the child is not a rank, and its copy of the engine has neither threads nor connections. In
  * the child farandole_init starts a new engine: in a job of the child alone, or in another job if the child has its own
  * FARANDOLE_RANK, FARANDOLE_SIZE and FARANDOLE_JOB. Non-blocking. */
-FARANDOLE_ENGINE_API int farandole_is_initialized(void);
+FARANDOLE_C_API int farandole_is_initialized(void);
 /* Fails in a forked child that has not started an engine of its own: INVALID_ARGUMENT, with a text that names the
  * parent's rank. Otherwise succeeds. Call it before other checks, so that the user learns of the fork first.
  * Non-blocking. */
-FARANDOLE_ENGINE_API int farandole_check_not_forked(farandole_error** error);
+FARANDOLE_C_API int farandole_check_not_forked(farandole_error** error);
 /* Ends the job with a fault: all pending and later requests of every rank fail with PEER_LOST. The error names this
  * rank and quotes `text` (may be NULL). Call it when this rank cannot go on, so that its peers do not wait for this
  * rank. Non-blocking; no-op without an engine. */
-FARANDOLE_ENGINE_API void farandole_abort(const char* text);
+FARANDOLE_C_API void farandole_abort(const char* text);
 
 /* This process's place in the job. All fields are -1 while farandole_is_initialized returns 0. */
 typedef struct farandole_place {
@@ -195,21 +122,21 @@ typedef struct farandole_place {
   int32_t is_homogeneous;         /* 1: every host has the same number of ranks */
 } farandole_place;
 /* Fills `*place` up to its `struct_bytes`. Non-blocking. */
-FARANDOLE_ENGINE_API void farandole_get_place(farandole_place* place);
+FARANDOLE_C_API void farandole_get_place(farandole_place* place);
 
 /* Version, build, plug-ins, settings and, after farandole_init, the job and its transports, as a JSON object. "backend"
  * names how the job was joined: "mpi_openmpi", "mpi_mpich", "pmix", "tcp", "local", or "none" for a job of this process
  * alone. The caller frees the text with farandole_text_free. Non-blocking. */
-FARANDOLE_ENGINE_API char* farandole_describe(void);
+FARANDOLE_C_API char* farandole_describe(void);
 /* Frees a text of farandole_describe; no-op for NULL. */
-FARANDOLE_ENGINE_API void farandole_text_free(char* text);
+FARANDOLE_C_API void farandole_text_free(char* text);
 /* The library's version; lives as long as the library. */
-FARANDOLE_ENGINE_API const char* farandole_version(void);
+FARANDOLE_C_API const char* farandole_version(void);
 /* Path of the loaded library that holds the engine; lives as long as the library. */
-FARANDOLE_ENGINE_API const char* farandole_library_path(void);
+FARANDOLE_C_API const char* farandole_library_path(void);
 /* Writes a line to the library's log, which FARANDOLE_LOG filters. Level 0 debug, 1 info, 2 warning, 3 error; other
  * numbers are clamped to 0 … 3. */
-FARANDOLE_ENGINE_API void farandole_log(int32_t level, const char* text);
+FARANDOLE_C_API void farandole_log(int32_t level, const char* text);
 
 /* ---- Process sets -------------------------------------------------------------------------------------------- */
 
@@ -221,18 +148,18 @@ FARANDOLE_ENGINE_API void farandole_log(int32_t level, const char* text);
  * may be submitted in between, in any order. Blocks until all ranks have called it. Cost: two communicators.
  * Errors: INVALID_ARGUMENT (no ranks, a rank twice or not in the job; on all ranks: too many communicators or sets),
  * MISMATCH (ranks ask for different changes, or another rank's call is invalid), or a fault of the job. */
-FARANDOLE_ENGINE_API int farandole_add_process_set(const int32_t* ranks, int32_t count, int32_t* process_set,
-                                                   farandole_error** error);
+FARANDOLE_C_API int farandole_add_process_set(const int32_t* ranks, int32_t count, int32_t* process_set,
+                                              farandole_error** error);
 /* Removes a process set. Requests that are pending in the set fail with INVALID_ARGUMENT. Ids are not reused.
  * Collective over the job; blocks until all ranks have called it and the set's members have left it.
  * Errors: INVALID_ARGUMENT (FARANDOLE_GLOBAL_SET, no such set), MISMATCH, or a fault of the job. */
-FARANDOLE_ENGINE_API int farandole_remove_process_set(int32_t process_set, farandole_error** error);
+FARANDOLE_C_API int farandole_remove_process_set(int32_t process_set, farandole_error** error);
 /* Writes up to `capacity` of the set's ranks, ascending. Returns the number of ranks in the set; -1 if there is no such
  * set or no engine. `ranks` may be NULL to get only the number. Non-blocking. */
-FARANDOLE_ENGINE_API int32_t farandole_process_set_ranks(int32_t process_set, int32_t* ranks, int32_t capacity);
+FARANDOLE_C_API int32_t farandole_process_set_ranks(int32_t process_set, int32_t* ranks, int32_t capacity);
 /* Writes up to `capacity` ids of the existing sets, FARANDOLE_GLOBAL_SET included. Returns the number of sets; 0
  * without an engine. `ids` may be NULL to get only the number. Non-blocking. */
-FARANDOLE_ENGINE_API int32_t farandole_process_sets(int32_t* ids, int32_t capacity);
+FARANDOLE_C_API int32_t farandole_process_sets(int32_t* ids, int32_t capacity);
 
 /* ---- Tensors ------------------------------------------------------------------------------------------------- */
 
@@ -251,9 +178,6 @@ typedef struct farandole_result {
    * memory, after an error, and if the device has nothing to do. */
   void* completion_event;
 } farandole_result;
-
-/* Kind of memory that holds a tensor. */
-typedef enum farandole_memory { FARANDOLE_HOST_MEMORY = 0, FARANDOLE_CUDA_MEMORY = 1 } farandole_memory;
 
 /* One tensor of a request. farandole_submit copies the structure, `shape` and `splits`; the caller may release them as
  * soon as farandole_submit returns. Input and output belong to the engine until `done` is called. In CUDA memory, after
@@ -351,7 +275,7 @@ typedef struct farandole_request {
  *
  * The generation counts the failed steps, equally on all ranks, and so distinguishes requests of a failed step from
  * requests of the next step. Steps that run concurrently in one set fail together. */
-FARANDOLE_ENGINE_API uint64_t farandole_generation(int32_t process_set);
+FARANDOLE_C_API uint64_t farandole_generation(int32_t process_set);
 
 /* Submits a request: `done` of each tensor reports the result. Until then the tensors' memory belongs to the engine.
  * Does not wait for other ranks, but may run the engine on the caller's thread: for about 60 us if this is the only
@@ -368,7 +292,7 @@ FARANDOLE_ENGINE_API uint64_t farandole_generation(int32_t process_set);
  * - DUPLICATE_NAME: a request of this name is pending on this rank.
  * - The fault of the job, if there is one.
  * Disagreements between ranks are reported as MISMATCH to the callbacks of all ranks. */
-FARANDOLE_ENGINE_API int farandole_submit(const farandole_request* request, farandole_error** error);
+FARANDOLE_C_API int farandole_submit(const farandole_request* request, farandole_error** error);
 
 /* Tells the other ranks that this rank cannot make a request, for the reason `why`. Their requests of this name then
  * fail with MISMATCH, which names this rank and the reason, instead of waiting for this rank. If every rank refuses,
@@ -376,11 +300,11 @@ FARANDOLE_ENGINE_API int farandole_submit(const farandole_request* request, fara
  * (may be NULL). If this rank submits a request of the same name later, that request waits until the ranks have
  * compared the refusal. Non-blocking, reports no error. No-op without an engine, and while a request of this name is
  * pending. */
-FARANDOLE_ENGINE_API void farandole_refuse(const farandole_request* request, const char* why);
+FARANDOLE_C_API void farandole_refuse(const farandole_request* request, const char* why);
 
 /* Blocks until `*flag` is not 0. Meanwhile runs the engine on the calling thread, which saves the switch to the
  * engine's thread. Let `done` store the flag with release order. Returns immediately for NULL or without an engine. */
-FARANDOLE_ENGINE_API void farandole_wait_until(const volatile int32_t* flag);
+FARANDOLE_C_API void farandole_wait_until(const volatile int32_t* flag);
 
 /* Joins: declares that this rank has no more data until all ranks of the set have joined. Use it where ranks have
  * different numbers of batches. Non-blocking.
@@ -393,19 +317,9 @@ FARANDOLE_ENGINE_API void farandole_wait_until(const volatile int32_t* flag);
  * Once all ranks have joined, `done` is called once with the job rank that joined last, or with an error (owned by the
  * library) and -1. It follows the rules of a tensor's `done`. If farandole_join fails, `done` is not called. Errors:
  * INVALID_ARGUMENT (`done` is NULL, this rank is not in the set), or the fault of the job. */
-FARANDOLE_ENGINE_API int farandole_join(int32_t process_set, void* context,
-                                        void (*done)(void* context, const farandole_error* error, int32_t last_rank),
-                                        farandole_error** error);
-
-/* ---- Memory -------------------------------------------------------------------------------------------------- */
-
-/* Allocates a window: memory that the ranks of this host share, so that collectives on it need no copies. 64-byte
- * aligned. Use it for large tensors that are reduced often. Returns NULL if there is no engine, no shared memory or no
- * room, or if `bytes` is 0: use ordinary memory then. The window stays valid after farandole_shutdown, until
- * farandole_window_free. */
-FARANDOLE_ENGINE_API void* farandole_window_allocate(size_t bytes);
-/* Frees a window and returns 1. For any other memory returns 0, at the cost of a table look-up. */
-FARANDOLE_ENGINE_API int farandole_window_free(void* memory);
+FARANDOLE_C_API int farandole_join(int32_t process_set, void* context,
+                                   void (*done)(void* context, const farandole_error* error, int32_t last_rank),
+                                   farandole_error** error);
 
 /* ---- Timeline ------------------------------------------------------------------------------------------------ */
 
@@ -413,9 +327,9 @@ FARANDOLE_ENGINE_API int farandole_window_free(void* memory);
  * negotiated, waited and moved. Replaces an existing file, and ends a timeline that is being written. If `mark_cycles`
  * is 1, each negotiation is marked, too. Not collective; no-op on ranks other than 0. The setting FARANDOLE_TIMELINE
  * starts a timeline at farandole_init. Errors: INVALID_ARGUMENT (the file cannot be written). */
-FARANDOLE_ENGINE_API int farandole_start_timeline(const char* path, int32_t mark_cycles, farandole_error** error);
+FARANDOLE_C_API int farandole_start_timeline(const char* path, int32_t mark_cycles, farandole_error** error);
 /* Ends the timeline; blocks until the file is written. No-op without a timeline. farandole_shutdown ends it, too. */
-FARANDOLE_ENGINE_API int farandole_stop_timeline(farandole_error** error);
+FARANDOLE_C_API int farandole_stop_timeline(farandole_error** error);
 
 /* ---- Counters ------------------------------------------------------------------------------------------------ */
 
@@ -438,7 +352,7 @@ typedef struct farandole_counters {
                               averages of integers. Waits inside NCCL are not counted */
 } farandole_counters;
 /* Fills `*counters` up to its `struct_bytes`. May wait while another thread runs the engine. */
-FARANDOLE_ENGINE_API void farandole_get_counters(farandole_counters* counters);
+FARANDOLE_C_API void farandole_get_counters(farandole_counters* counters);
 
 /* NOLINTEND(readability-identifier-naming) */
 #ifdef __cplusplus
