@@ -49,7 +49,7 @@ class CallArguments {
     const auto ranks = static_cast<std::size_t>(communicator_->size());
     if (counts != nullptr) return std::accumulate(counts, counts + ranks, std::size_t{0});
     if (count > SIZE_MAX / ranks) {
-      throw InvalidArgument(fmt::format("{}: count is {} for each of {} ranks, more than an address space holds",
+      throw InvalidArgument(fmt::format("{}: {} elements for each of {} ranks are more than an address space holds",
                                         function_, count, ranks));
     }
     return count * ranks;
@@ -67,6 +67,7 @@ class CallArguments {
     if (data == nullptr && count > 0) {
       throw InvalidArgument(fmt::format("{}: a buffer of {} elements is NULL", function_, count));
     }
+    (void)allocated_bytes(count, dtype_);  // throws if no address space holds them
     return data;
   }
   void read(const farandole_call_options& known) {
@@ -254,6 +255,9 @@ int farandole_work_wait_on(farandole_work* work, void* stream, farandole_error**
     if (!work->work.valid()) return;
     work->work.wait_on(StreamView(stream, work->space));
   });
+}
+int32_t farandole_work_source(const farandole_work* /*work*/) {
+  return -1;
 }
 
 int farandole_work_on_done(farandole_work* work, void* context, void (*done)(void*, const farandole_error*),
