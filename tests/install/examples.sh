@@ -30,4 +30,4 @@ build_and_run() {
   done
 }
 build_and_run cpp allreduce own_loop custom_model
-build_and_run c named_allreduce
+build_and_run c named_allreduce communicator_allreduce
