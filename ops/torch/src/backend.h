@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// Farandole as a backend of torch.distributed.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <vector>
+
+#include "job.h"
+#include "tensors.h"
+#include "work.h"
+
+namespace farandole_torch {
+
+/// A process group of torch. Functions have the meaning that c10d::Backend gives them; what c10d's header calls deprecated
+/// forwards to the newer name, and exists in all versions of torch, so it is what this class overrides.
+///
+/// A call with `asyncOp` false blocks, and its Work is done; other calls return at once. Thread-safe: a mutex is held while a
+/// call starts or blocks.
+class FarandoleBackend final : public c10d::Backend {
+ public:
+  explicit FarandoleBackend(const GroupPlan& plan);
+  ~FarandoleBackend() override;
+
+  const std::string getBackendName() const override { return "farandole"; }
+  c10::intrusive_ptr<Options> getBackendOptions() override { return options_; }
+  void setSequenceNumberForGroup() override {}
+  uint64_t getSequenceNumberForGroup() override { return sequence_.load(std::memory_order_relaxed); }
+
+  using WorkPointer = c10::intrusive_ptr<c10d::Work>;
+  using Tensors = std::vector<at::Tensor>;
+
+  WorkPointer broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
+  WorkPointer allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPointer allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPointer allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
+  WorkPointer reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
+  WorkPointer allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
+  WorkPointer _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override;
+  WorkPointer allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
+                                  const c10d::AllgatherOptions& options) override;
+  WorkPointer allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                              const c10d::AllgatherOptions& options) override;
+  WorkPointer gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
+  WorkPointer scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& options) override;
+  WorkPointer reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                             const c10d::ReduceScatterOptions& options) override;
+  WorkPointer _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                   const c10d::ReduceScatterOptions& options) override;
+  WorkPointer reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                              const c10d::ReduceScatterOptions& options) override;
+  WorkPointer alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_sizes,
+                            std::vector<int64_t>& input_sizes, const c10d::AllToAllOptions& options) override;
+  WorkPointer alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;
+  WorkPointer barrier(const c10d::BarrierOptions& options) override;
+  WorkPointer send(Tensors& tensors, int target, int tag) override;
+  WorkPointer recv(Tensors& tensors, int source, int tag) override;
+  WorkPointer recvAnysource(Tensors& tensors, int tag) override;
+
+  /// Ends the job with a fault: all ranks' calls fail.
+  void abort() override;
+  /// Waits for pending calls of this group on this rank, and lets go of the job. Collective if this is the last group.
+  void shutdown() override;
+
+  /// Description of a rank, for messages of Python.
+  std::string describe(int rank) const;
+
+ private:
+  class Start;  // of one call: its Work, and how it runs
+  farandole_comm* comm() const;
+
+  const c10::intrusive_ptr<Options> options_;
+  std::atomic<uint64_t> sequence_{0};
+  std::mutex mutex_;  // held while a call starts or blocks
+  std::shared_ptr<Job> job_;
+  Comm comm_;  // null after shutdown
+};
+
+}  // namespace farandole_torch

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// The Python module of the library.
+#include <pybind11/stl.h>
+
+#include <torch/csrc/utils/pybind.h>
+
+#include <utility>
+
+#include "backend.h"
+#include "errors.h"
+
+namespace farandole_torch {
+namespace {
+
+c10::intrusive_ptr<c10d::Backend> create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                                         std::vector<int32_t> global_ranks, int global_size, double timeout_seconds,
+                                         std::string name) {
+  GroupPlan plan{store, rank, size, std::move(global_ranks), global_size, {}, std::move(name)};
+  plan.timeout = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::duration<double>(timeout_seconds));
+  return c10::make_intrusive<FarandoleBackend>(plan);
+}
+
+std::string describe(const c10::intrusive_ptr<c10d::Backend>& backend, int rank) {
+  const auto* const own = dynamic_cast<const FarandoleBackend*>(backend.get());
+  return own == nullptr ? std::string() : own->describe(rank);
+}
+
+}  // namespace
+}  // namespace farandole_torch
+
+PYBIND11_MODULE(FARANDOLE_TORCH_MODULE, module) {
+  using pybind11::call_guard;
+  using pybind11::gil_scoped_release;
+  module.attr("mark") = FARANDOLE_TORCH_BUILD;
+  module.def("set_exception_maker", &farandole_torch::set_exception_maker);
+  module.def("create", &farandole_torch::create, call_guard<gil_scoped_release>());
+  module.def("describe", &farandole_torch::describe, call_guard<gil_scoped_release>());
+  module.def("leave", &farandole_torch::Job::leave, call_guard<gil_scoped_release>());
+}
