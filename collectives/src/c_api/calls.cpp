@@ -239,6 +239,32 @@ int farandole_barrier(farandole_comm* comm, farandole_work** work, farandole_err
   });
 }
 
+int farandole_send(farandole_comm* comm, const void* values, size_t count, farandole_dtype dtype, int32_t target,
+                   int32_t tag, farandole_work** work, farandole_error** error) {
+  return guarded(error, [&] {
+    const CallArguments call("farandole_send", comm, dtype, nullptr);
+    const ConstBufferView from = call.input(values, count);
+    run_or_start(
+        work, call.space(), [&] { call.communicator().send(from, target, tag); },
+        [&] { return call.communicator().send_async(from, target, tag); });
+  });
+}
+
+int farandole_recv(farandole_comm* comm, void* values, size_t count, farandole_dtype dtype, int32_t source, int32_t tag,
+                   int32_t* sender, farandole_work** work, farandole_error** error) {
+  return guarded(error, [&] {
+    const CallArguments call("farandole_recv", comm, dtype, nullptr);
+    const BufferView to = call.output(values, count);
+    run_or_start(
+        work, call.space(),
+        [&] {
+          const int from = call.communicator().recv(to, source, tag);
+          if (sender != nullptr) *sender = from;
+        },
+        [&] { return call.communicator().recv_async(to, source, tag); });
+  });
+}
+
 int farandole_work_wait(farandole_work* work, farandole_error** error) {
   return guarded(error, [&] {
     need(work, "farandole_work_wait", "work");
@@ -256,8 +282,9 @@ int farandole_work_wait_on(farandole_work* work, void* stream, farandole_error**
     work->work.wait_on(StreamView(stream, work->space));
   });
 }
-int32_t farandole_work_source(const farandole_work* /*work*/) {
-  return -1;
+int32_t farandole_work_source(const farandole_work* work) {
+  if (work == nullptr || !work->work.valid()) return -1;
+  return value_or(-1, [&] { return work->work.source(); });
 }
 
 int farandole_work_on_done(farandole_work* work, void* context, void (*done)(void*, const farandole_error*),

@@ -123,6 +123,25 @@ int farandole_comm_split(farandole_comm* comm, int32_t color, int32_t key, const
   });
 }
 
+int farandole_comm_of_members(farandole_comm* comm, const int32_t* ranks, int32_t count,
+                              const farandole_comm_options* options, farandole_comm** new_comm,
+                              farandole_error** error) {
+  return guarded(error, [&] {
+    constexpr const char* kFunction = "farandole_comm_of_members";
+    need(comm, kFunction, "comm");
+    need(ranks, kFunction, "ranks");
+    need(new_comm, kFunction, "new_comm");
+    *new_comm = nullptr;
+    if (count < 1 || count > comm->communicator.size()) {
+      throw InvalidArgument(
+          fmt::format("{}: count is {}; expected 1 to {} ranks", kFunction, count, comm->communicator.size()));
+    }
+    const std::vector<int> members(ranks, ranks + count);
+    hand_over(comm->world,
+              Communicator::of_members(comm->communicator, members, communicator_options(options, kFunction)), new_comm);
+  });
+}
+
 void farandole_comm_abort(farandole_comm* comm, const char* text) {
   if (comm == nullptr) return;
   (void)guarded(nullptr, [&] { comm->communicator.abort(text_or_none(text)); });

@@ -9,7 +9,6 @@
 #include "communicator/communicator_state.h"
 #include "farandole/core/error.h"
 #include "farandole/internal/average.h"
-#include "farandole/internal/digest.h"
 
 namespace farandole {
 
@@ -183,129 +182,6 @@ void Communicator::barrier(const CallOptions& options) {
 }
 Work Communicator::barrier_async(const CallOptions& options) {
   return state().start(barrier_call(options));
-}
-
-Communicator Communicator::of_world(World& world, int replica) {
-  if (replica < 0 || replica >= world.replicas()) {
-    throw InvalidArgument(fmt::format("replica {} is not one of this process's 0 … {}", replica, world.replicas() - 1));
-  }
-  constexpr std::uint16_t kWorldId = 0;
-  Group group;
-  group.endpoint = world.endpoint(replica).share();
-  if (group.endpoint->communicator_ids().used()[kWorldId] != 0) {
-    throw InvalidArgument("the communicator of this world exists already; use its duplicate()");
-  }
-  const std::string& file = group.endpoint->settings().collectives.tuning;
-  if (!file.empty()) {
-    group.table = std::make_shared<TuningTable>(TuningTable::parse(group.endpoint->tuning_text(), file));
-  }
-  group.endpoint->late_ranks().set_has_left(false);
-  group.compares = group.endpoint->settings().collectives.check != "off";
-  group.id = kWorldId;
-  group.rank = group.endpoint->rank();
-  for (int rank = 0; rank < world.size(); ++rank) group.members.push_back(rank);
-  return Communicator(std::make_shared<State>(std::move(group)));
-}
-
-namespace {
-
-/// Arguments of one rank's `split`, which the ranks gather.
-struct SplitArguments {
-  std::int64_t color, key;
-  std::int64_t compares;
-  std::int64_t table_digest;  ///< 0 for the parent's table
-  std::int64_t device_order;
-  std::int64_t may_be_direct;  ///< 1 if this rank may enqueue calls directly, see DirectCalls
-  std::int64_t generation;     ///< proposed by the rank, see CommunicatorIds
-};
-
-std::int64_t digest(const TuningTable& table) {
-  return static_cast<std::int64_t>(Digest().add(table.to_json()).value());
-}
-
-/// @throws Mismatch  two ranks of the new communicator pass different values of an option that must be the same
-void check_options(int first_rank, const SplitArguments& first, int rank, const SplitArguments& member) {
-  std::string_view what;
-  if (member.table_digest != first.table_digest) what = "tables";
-  if (member.compares != first.compares) what = "values of `compare`";
-  if (member.device_order != first.device_order) what = "values of `device_order`";
-  if (what.empty()) return;
-  throw Mismatch(
-      fmt::format("making a communicator: rank {} and rank {} pass different {}; all of its ranks must pass the same",
-                  first_rank, rank, what));
-}
-
-/// The lowest `count` ids that no rank uses. @throws InvalidArgument  fewer ids are free
-std::vector<std::uint16_t> free_ids(std::span<const std::uint8_t> used, std::size_t count) {
-  std::vector<std::uint16_t> ids;
-  for (std::size_t id = 0; id < used.size() && ids.size() < count; ++id) {
-    if (used[id] == 0) ids.push_back(static_cast<std::uint16_t>(id));
-  }
-  if (ids.size() < count) {
-    throw InvalidArgument(fmt::format("no communicator id is free: {} are in use; destroy some", used.size()));
-  }
-  return ids;
-}
-
-}  // namespace
-
-Communicator Communicator::split(int color, int key, const CommunicatorOptions& options) {
-  const Group& parent = state().group();
-  if (options.table != nullptr) options.table->check();
-  if (!(options.timeout.count() >= 0)) {
-    throw InvalidArgument(
-        fmt::format("making a communicator: timeout is {} s; expected a time, or 0 for FARANDOLE_TIMEOUT",
-                    options.timeout.count()));
-  }
-  CommunicatorIds& ids = parent.endpoint->communicator_ids();
-  const std::lock_guard creating(ids.creation_mutex());
-  const SplitArguments own{color,
-                           key,
-                           options.compare,
-                           options.table == nullptr ? 0 : digest(*options.table),
-                           static_cast<std::int64_t>(options.device_order),
-                           DirectCalls::are_possible(*parent.endpoint),
-                           static_cast<std::int64_t>(ids.propose_generation())};
-  std::vector<SplitArguments> members(static_cast<std::size_t>(size()));
-  constexpr std::size_t kFields = sizeof(SplitArguments) / sizeof(std::int64_t);
-  allgather({&own.color, kFields, DType::kI64}, {&members.front().color, kFields * members.size(), DType::kI64});
-  std::vector<std::uint8_t> used = ids.used();
-  allreduce(used, ReduceOp::kMax);
-  if (color < 0) return {};
-  bool is_direct = options.device_order == CommunicatorOptions::DeviceOrder::kCaller;
-  const std::vector<std::uint16_t> free = free_ids(used, is_direct ? 2 : 1);
-  std::int64_t generation = 0;
-  std::vector<std::pair<std::int64_t, int>> order;  // (key, rank in the parent)
-  for (int rank = 0; rank < size(); ++rank) {
-    const SplitArguments& member = members[static_cast<std::size_t>(rank)];
-    generation = std::max(generation, member.generation);
-    if (member.color != color) continue;
-    order.emplace_back(member.key, rank);
-    const int first = order.front().second;
-    check_options(first, members[static_cast<std::size_t>(first)], rank, member);
-    is_direct = is_direct && member.may_be_direct != 0;
-  }
-  ids.accept_generation(static_cast<std::uint64_t>(generation));
-  std::sort(order.begin(), order.end());
-  Group group;
-  group.endpoint = parent.endpoint;
-  group.table = options.table == nullptr ? parent.table : std::make_shared<TuningTable>(*options.table);
-  group.progress = options.progress;
-  group.compares = options.compare || parent.endpoint->settings().collectives.check != "off";
-  group.watches = options.watch;
-  group.timeout = options.timeout;
-  group.name = options.name;
-  group.id = free.front();
-  if (is_direct) group.direct = CommunicatorKey{free.back(), static_cast<std::uint64_t>(generation)};
-  for (const auto& [unused, rank] : order) {
-    if (rank == parent.rank) group.rank = static_cast<int>(group.members.size());
-    group.members.push_back(parent.member(rank));
-  }
-  return Communicator(std::make_shared<State>(std::move(group)));
-}
-
-Communicator Communicator::duplicate(const CommunicatorOptions& options) {
-  return split(0, rank(), options);
 }
 
 std::string broadcast_text(Communicator& ranks, std::string text, int root) {

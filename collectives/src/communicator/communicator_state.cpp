@@ -32,9 +32,9 @@ Communicator::State::State(Group group)
     : group_(tuned(std::move(group))),
       queue_(std::make_shared<WorkQueue>(group_)),
       direct_(group_.direct ? std::make_unique<DirectCalls>(group_, *queue_) : nullptr) {
-  group_.endpoint->communicator_ids().take(group_.id);
+  group_.endpoint->communicator_ids().take(group_.key());
   if (group_.direct) {
-    group_.endpoint->communicator_ids().take(group_.direct->id);
+    group_.endpoint->communicator_ids().take(*group_.direct);
     group_.endpoint->late_ranks().enter(group_.direct->id, 0);
   }
   group_.endpoint->late_ranks().enter(group_.id, 0);
@@ -45,18 +45,29 @@ Communicator::State::~State() {
   if (queue_->is_forked_child()) {
     keep_until_the_end(queue_);
     keep_until_the_end(std::move(direct_));
+    keep_until_the_end(std::move(messages_));
     return;
   }
   // During stack unwinding this rank abandons its pending collectives, so poison the job: the peers must not wait for
   // this rank. What its device completes is not abandoned.
   if (std::uncaught_exceptions() > exceptions_at_start_ && has_pending()) queue_->give_up();
+  if (messages_ != nullptr) messages_->close();
   if (direct_ != nullptr) direct_->close();
   queue_->close();
   group_.endpoint->communicator_ids().release(group_.id);
   if (group_.direct) group_.endpoint->communicator_ids().release(group_.direct->id);
+  if (const auto hub = MessageHub::find(*group_.endpoint)) hub->forget(group_.key());
+}
+
+MessageQueue& Communicator::State::messages() {
+  group_.endpoint->faults().check_process();
+  std::call_once(messages_made_, [this] { messages_ = std::make_shared<MessageQueue>(group_); });
+  messages_->begin_use();
+  return *messages_;
 }
 
 bool Communicator::State::has_pending() const {
+  if (messages_ != nullptr && messages_->has_pending()) return true;
   try {
     return queue_->needs_this_rank() || (direct_ != nullptr && direct_->has_running());
   } catch (const DeviceError&) {

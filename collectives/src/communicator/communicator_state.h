@@ -7,6 +7,7 @@
 #include <exception>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <numeric>
 #include <set>
 #include <string>
@@ -17,12 +18,13 @@
 #include "farandole/collectives/communicator.h"
 #include "operation/call.h"
 #include "operation/group.h"
+#include "point_to_point/message_queue.h"
 #include "selection/selection.h"
 
 namespace farandole {
 
-/// Shared state of all copies of a Communicator: the group, the queue of collectives, and remembered selections.
-/// `group_` is const after construction; `selections_` belongs to the thread that uses the communicator.
+/// Shared state of all copies of a Communicator: the group, the queues of collectives and messages, and remembered
+/// selections. `group_` is const after construction; `selections_` belongs to the thread that uses the communicator.
 class Communicator::State {
  public:
   explicit State(Group group);
@@ -41,6 +43,9 @@ class Communicator::State {
     queue_->begin_use();
     return *queue_;
   }
+  /// The queue of point-to-point messages, made by the first call. Any thread may call this function at any time.
+  /// @throws Error  the fault of the job
+  MessageQueue& messages();
   /// This rank's slot in the job. The caller checks for faults and forked children.
   Endpoint& endpoint() const { return *group_.endpoint; }
 
@@ -129,7 +134,9 @@ class Communicator::State {
   const Group group_;
   const int exceptions_at_start_ = std::uncaught_exceptions();
   const std::shared_ptr<WorkQueue> queue_;
-  std::unique_ptr<DirectCalls> direct_;  // null if no call is enqueued directly
+  std::once_flag messages_made_;
+  std::shared_ptr<MessageQueue> messages_;  // null before the first message
+  std::unique_ptr<DirectCalls> direct_;     // null if no call is enqueued directly
   bool starts_directly_ = false;
   const LinkCost link_ = message_route().cost();
   std::array<ShortVectors, kCollectiveCount> select_short_vectors() const;

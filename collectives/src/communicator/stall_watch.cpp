@@ -18,12 +18,12 @@ constexpr auto kNextQuestion = std::chrono::seconds(1);
 
 }  // namespace
 
-void StallWatch::begin(Work::State& work, Clock::time_point now) {
+void StallWatch::begin(CollectiveWork& work, Clock::time_point now) {
   work.started = work.moved = now;
   work.next_question = now + kFirstQuestion;
 }
 
-void StallWatch::note_progress(Work::State& work, Clock::time_point oldest_started, Clock::time_point now) {
+void StallWatch::note_progress(CollectiveWork& work, Clock::time_point oldest_started, Clock::time_point now) {
   work.moved = now;
   // `check` is not called while a collective makes progress. So call `look` here: otherwise the monitor would assume
   // that the process was stopped, and would not count this time.
@@ -33,7 +33,7 @@ void StallWatch::note_progress(Work::State& work, Clock::time_point oldest_start
   work.asked = false;
 }
 
-std::optional<Failure> StallWatch::check(Work::State& oldest, Clock::time_point now) {
+std::optional<Failure> StallWatch::check(CollectiveWork& oldest, Clock::time_point now) {
   monitor_.watch(oldest.started);
   if (!oldest.asked && monitor_.is_near(now)) {
     oldest.asked = true;
@@ -57,7 +57,7 @@ std::optional<Failure> StallWatch::check(Work::State& oldest, Clock::time_point 
   return std::nullopt;
 }
 
-void StallWatch::ask(Work::State& work, Clock::time_point now, bool all) const {
+void StallWatch::ask(CollectiveWork& work, Clock::time_point now, bool all) const {
   work.next_question = now + kNextQuestion;
   std::vector<int> others;
   if (all) {
@@ -68,17 +68,17 @@ void StallWatch::ask(Work::State& work, Clock::time_point now, bool all) const {
   group_.endpoint->late_ranks().ask(group_.id, work.sequence, work.operation->waits_for(), others);
 }
 
-bool StallWatch::waits_for_rank_that_left(const Work::State& work) const {
+bool StallWatch::waits_for_rank_that_left(const CollectiveWork& work) const {
   const std::vector<int> ranks = work.operation->waits_for();
   return std::any_of(ranks.begin(), ranks.end(),
                      [&](int rank) { return group_.endpoint->late_ranks().has_left(rank); });
 }
 
-std::string StallWatch::describe_missing(const Work::State& work) const {
+std::string StallWatch::describe_missing(const CollectiveWork& work) const {
   return group_.endpoint->late_ranks().describe_missing(group_.id, work.sequence, group_.members);
 }
 
-std::string StallWatch::describe_stall(const Work::State& work, Clock::time_point now) const {
+std::string StallWatch::describe_stall(const CollectiveWork& work, Clock::time_point now) const {
   std::string text = fmt::format("waiting for {:.1f} s", monitor_.waited(now).count());
   const std::string missing = describe_missing(work);
   if (!missing.empty()) {

@@ -4,7 +4,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <string_view>
 #include <utility>
 
 #include "farandole/core/error.h"
@@ -12,15 +11,7 @@
 #include "shared_memory/shm_operation.h"
 
 namespace farandole {
-namespace {
-
-constexpr std::string_view kStillWritten =
-    "; a message to this rank had begun and could not be withdrawn, so that the output of this call may still be "
-    "written: neither use nor free its memory, and end the process";
-
-}  // namespace
-
-WorkQueue::WorkQueue(Group group) : group_(std::move(group)) {
+WorkQueue::WorkQueue(Group group) : WorkOwner(group.endpoint), group_(std::move(group)) {
   int local_size = 0;
   for (int index = 0; index < group_.size(); ++index) {
     local_size += group_.host_of(index) == group_.host_of(group_.rank) ? 1 : 0;
@@ -47,10 +38,10 @@ std::unique_ptr<CollectiveOperation> WorkQueue::make_operation(const PreparedCal
                                                has_arrived);
 }
 
-std::shared_ptr<Work::State> WorkQueue::enqueue(std::unique_ptr<CollectiveOperation> operation,
-                                                std::optional<FlightRecorder::Id> record) {
-  auto work = std::make_shared<Work::State>();
-  work->queue = shared_from_this();
+std::shared_ptr<CollectiveWork> WorkQueue::enqueue(std::unique_ptr<CollectiveOperation> operation,
+                                                   std::optional<FlightRecorder::Id> record) {
+  auto work = std::make_shared<CollectiveWork>();
+  work->owner = shared_from_this();
   work->sequence = operation->sequence();
   work->descriptor = operation->descriptor();
   work->operation = std::move(operation);
@@ -62,7 +53,7 @@ std::shared_ptr<Work::State> WorkQueue::enqueue(std::unique_ptr<CollectiveOperat
   return work;
 }
 
-std::shared_ptr<Work::State> WorkQueue::submit(const PreparedCall& prepared) {
+std::shared_ptr<CollectiveWork> WorkQueue::submit(const PreparedCall& prepared) {
   group_.endpoint->faults().check();
   count_time_outside_calls();
   const std::lock_guard lock(mutex_);
@@ -89,7 +80,7 @@ Attempt WorkQueue::run_one_shot(const PreparedCall& prepared, std::uint64_t sequ
 
 void WorkQueue::run(const PreparedCall& prepared) {
   group_.endpoint->faults().check();
-  std::shared_ptr<Work::State> work;
+  std::shared_ptr<CollectiveWork> work;
   {
     const std::lock_guard lock(mutex_);
     const std::uint64_t sequence = next_sequence();
@@ -117,7 +108,7 @@ void WorkQueue::run(const PreparedCall& prepared) {
 }
 
 void WorkQueue::run_on_stream(const PreparedCall& prepared) {
-  const std::shared_ptr<Work::State> work = submit(prepared);
+  const std::shared_ptr<CollectiveWork> work = submit(prepared);
   advance();
   wait_on(*work, prepared.call.stream);
   // A collective that is not done stays in the queue, which needs progress.
@@ -159,7 +150,8 @@ void WorkQueue::advance_until(const IsOver& is_over, const BeforeSleep& before_s
   }
 }
 
-void WorkQueue::wait(const Work::State& work) {
+void WorkQueue::wait(const Work::State& state) {
+  const auto& work = static_cast<const CollectiveWork&>(state);
   std::optional<BlockedCalls::Scope> blocked;
   const auto begin_to_sleep = [&] {
     if (blocked) return;
@@ -171,7 +163,8 @@ void WorkQueue::wait(const Work::State& work) {
   group_.endpoint->progress().wait_until_quiet();
 }
 
-void WorkQueue::wait_on(const Work::State& work, StreamView stream) {
+void WorkQueue::wait_on(const Work::State& state, StreamView stream) {
+  const auto& work = static_cast<const CollectiveWork&>(state);
   if (work.descriptor.memory == MemoryKind::kHost) {
     throw InvalidArgument(fmt::format("a stream can wait for collectives on devices only, not for {}; use wait()",
                                       describe(work.descriptor)));
@@ -193,7 +186,7 @@ void WorkQueue::wait_on(const Work::State& work, StreamView stream) {
   if (enqueued != nullptr) devices_.context().device().wait(stream, *enqueued);
 }
 
-bool WorkQueue::is_enqueued(const Work::State& work) {
+bool WorkQueue::is_enqueued(const CollectiveWork& work) {
   return work.descriptor.memory != MemoryKind::kHost && work.operation && work.operation->enqueued() != nullptr;
 }
 
@@ -201,7 +194,7 @@ bool WorkQueue::wait_until_enqueued() {
   if (pending_count_.load(std::memory_order_acquire) == 0) return false;
   const auto are_enqueued = [&] {
     const std::lock_guard lock(mutex_);
-    return std::none_of(pending_.begin(), pending_.end(), [](const std::shared_ptr<Work::State>& work) {
+    return std::none_of(pending_.begin(), pending_.end(), [](const std::shared_ptr<CollectiveWork>& work) {
       return work->descriptor.memory != MemoryKind::kHost && work->operation && !is_enqueued(*work);
     });
   };
@@ -223,7 +216,7 @@ void WorkQueue::poll() {
 
 bool WorkQueue::needs_this_rank() {
   const std::lock_guard lock(mutex_);
-  return !std::ranges::all_of(pending_, [](const std::shared_ptr<Work::State>& work) { return is_enqueued(*work); });
+  return !std::ranges::all_of(pending_, [](const std::shared_ptr<CollectiveWork>& work) { return is_enqueued(*work); });
 }
 
 bool WorkQueue::peer_has_started_next() {
@@ -242,7 +235,7 @@ void WorkQueue::give_up() {
 
 void WorkQueue::close() {
   for (;;) {
-    std::shared_ptr<Work::State> last;
+    std::shared_ptr<CollectiveWork> last;
     {
       const std::lock_guard lock(mutex_);
       if (pending_.empty()) {
@@ -266,29 +259,8 @@ Progressable::State WorkQueue::advance() {
       state = advance_locked() ? Progressable::State::kMoved : Progressable::State::kWaiting;
     }
   }
-  run_callbacks();
+  done_actions_.run();
   return state;
-}
-
-void WorkQueue::on_done(Work::State& work, std::function<void(const std::optional<Failure>&)> done) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (work.on_done) throw InvalidArgument("on_done: this Work has such a function already");
-    work.on_done = std::move(done);
-    if (!work.done.load(std::memory_order_acquire)) return;
-  }
-  work.on_done(work.failure);
-}
-
-void WorkQueue::run_callbacks() {
-  if (!has_callbacks_.load(std::memory_order_relaxed)) return;
-  std::vector<std::function<void()>> due;
-  {
-    const std::lock_guard lock(mutex_);
-    due.swap(callbacks_);
-    has_callbacks_.store(false, std::memory_order_relaxed);
-  }
-  for (const std::function<void()>& callback : due) callback();
 }
 
 bool WorkQueue::advance_locked() {
@@ -302,7 +274,7 @@ bool WorkQueue::advance_locked() {
   const std::uint64_t end_of_window = pending_.front()->sequence + in_flight_;
   for (std::size_t i = 0; i < pending_.size() && pending_[i]->sequence < end_of_window;) {
     // Keep a reference: a collective that ends leaves the queue, which may hold the last one.
-    const std::shared_ptr<Work::State> work = pending_[i];
+    const std::shared_ptr<CollectiveWork> work = pending_[i];
     moved = advance_one(*work) || moved;
     if (pending_.empty()) break;
     if (i < pending_.size() && pending_[i] == work) ++i;
@@ -310,7 +282,7 @@ bool WorkQueue::advance_locked() {
   return moved;
 }
 
-bool WorkQueue::advance_one(Work::State& work) {
+bool WorkQueue::advance_one(CollectiveWork& work) {
   if (work.started == Clock::time_point{}) {
     StallWatch::begin(work, Clock::now());
     group_.endpoint->recorder().mark(work.record, FlightRecord::Stage::kRunning);
@@ -326,7 +298,7 @@ bool WorkQueue::advance_one(Work::State& work) {
   return true;
 }
 
-void WorkQueue::end(Work::State& work, std::optional<Failure> failure) {
+void WorkQueue::end(CollectiveWork& work, std::optional<Failure> failure) {
   group_.endpoint->recorder().mark(work.record, failure ? FlightRecord::Stage::kFailed : FlightRecord::Stage::kDone);
   if (failure) {
     const BufferHazard hazard = work.operation->withdraw();
@@ -335,26 +307,24 @@ void WorkQueue::end(Work::State& work, std::optional<Failure> failure) {
   }
   work.operation.reset();
   work.failure = std::move(failure);
-  std::erase_if(pending_, [&](const auto& entry) { return entry.get() == &work; });
+  const auto entry = std::find_if(pending_.begin(), pending_.end(), [&](const auto& each) { return each.get() == &work; });
+  const std::shared_ptr<CollectiveWork> ended = *entry;
+  pending_.erase(entry);
   pending_count_.store(pending_.size(), std::memory_order_release);
   group_.endpoint->progress().end_operation();
-  if (work.on_done) {
-    callbacks_.emplace_back([done = work.on_done, failure = work.failure] { done(failure); });
-    has_callbacks_.store(true, std::memory_order_relaxed);
-  }
-  work.done.store(true, std::memory_order_release);
+  done_actions_.finish(ended);
   group_.endpoint->progress().doorbell().ring();
 }
 
 void WorkQueue::fail_all(const Failure& failure) {
   while (!pending_.empty()) {
-    const std::shared_ptr<Work::State> work = pending_.front();
+    const std::shared_ptr<CollectiveWork> work = pending_.front();
     end(*work, failure);
   }
 }
 
 /// Ends `work` with a failure. Poisons the job unless the failure is of a kind that all ranks raise together.
-void WorkQueue::fail(Work::State& work, const Failure& failure) {
+void WorkQueue::fail(CollectiveWork& work, const Failure& failure) {
   const bool same_on_all_ranks = failure.kind == ErrorKind::kInvalidArgument || failure.kind == ErrorKind::kMismatch ||
                                  failure.kind == ErrorKind::kUnsupported;
   if (same_on_all_ranks) {
@@ -378,7 +348,7 @@ void WorkQueue::poll_health() {
     group_.endpoint->faults().poll();
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock || pending_.empty() || pending_.front()->started == Clock::time_point{}) return;
-    const std::shared_ptr<Work::State> oldest = pending_.front();
+    const std::shared_ptr<CollectiveWork> oldest = pending_.front();
     if (const auto failure = stall_.check(*oldest, Clock::now())) fail(*oldest, *failure);
   } catch (const std::exception& error) {
     // The transport failed. Poison the job, so that waiting threads raise its fault.

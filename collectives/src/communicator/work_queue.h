@@ -26,55 +26,37 @@ namespace farandole {
 /// Queue of a communicator's collectives. Collectives start in the order of submission. Up to kLanes run at a time,
 /// each on its own lane; only 2 if all ranks share memory (LaneLedger::lanes). Thread-safe: any thread may advance the
 /// queue, one thread at a time.
-class WorkQueue final : public Progressable, public std::enable_shared_from_this<WorkQueue> {
+class WorkQueue final : public Progressable, public WorkOwner, public std::enable_shared_from_this<WorkQueue> {
  public:
   explicit WorkQueue(Group group);
 
   /// Appends a collective. If the call is invalid, this rank raises the validation error once the ranks have compared
   /// their calls. @throws Error  the fault of the job
-  std::shared_ptr<Work::State> submit(const PreparedCall& prepared);
+  std::shared_ptr<CollectiveWork> submit(const PreparedCall& prepared);
   /// Runs a collective and blocks until it has ended. If nothing else is pending, the collective runs inline, without
   /// an entry in the queue, until the caller would have to sleep. @throws Error  the failure of the collective
   void run(const PreparedCall& prepared);
   /// Runs a collective on device memory with a stream of the caller. Returns once the collective is enqueued and the
   /// stream waits for it.
   void run_on_stream(const PreparedCall& prepared);
-  /// Blocks until `work` is done; advances the queue meanwhile.
-  void wait(const Work::State& work);
-  /// Makes work that is enqueued later in `stream` wait for `work`. Blocks until `work` is enqueued on the device.
-  /// @throws InvalidArgument  `work` is on host memory, or `stream` belongs to another device than this rank's
-  void wait_on(const Work::State& work, StreamView stream);
-  /// Sets the function that is called once `work` has ended, see Work::on_done.
-  void on_done(Work::State& work, std::function<void(const std::optional<Failure>&)> done);
+  void wait(const Work::State& state) override;
+  void wait_on(const Work::State& state, StreamView stream) override;
   DeviceSlot& devices() { return devices_; }
   /// Blocks until all pending collectives on devices are enqueued there. Returns true if it had to wait. Costs one load
   /// if nothing is pending. Call it on the thread that uses the communicator.
   bool wait_until_enqueued();
-  /// False while owners of completed collectives must not be notified yet, see EndpointProgress::is_quiet.
-  bool is_quiet() const { return group_.endpoint->progress().is_quiet(); }
-  /// Advances the queue once, for callers that poll. Checks the health of peers at most once a millisecond.
-  void poll();
+  void poll() override;
   /// Advances every running collective once. No-op while another thread advances the queue.
   Progressable::State advance() override;
   void poll_health() override;
   /// True if a collective is pending that this rank must still advance: not only such as are completely enqueued on its
   /// device, which then completes them.
   bool needs_this_rank();
-  /// True in a process that was forked from this rank's process. Only this function and `begin_use` may be called
-  /// there.
-  bool is_forked_child() const { return group_.endpoint->faults().is_forked_child(); }
-  /// Notes that the calling thread of the program uses the communicator or a Work. @throws InvalidArgument  in a forked
-  /// process
-  void begin_use() const {
-    group_.endpoint->faults().check_process();
-    group_.endpoint->late_ranks().blocked().note_thread();
-  }
   /// True if a peer has begun the next collective and this rank has not. Non-blocking.
   bool peer_has_started_next();
   /// Text that lists the ranks known to have not begun the oldest pending collective; empty if nothing is pending.
   std::string describe_missing();
-  /// Poisons the job: this rank abandons its pending collectives, and its peers must not wait for it.
-  void give_up();
+  void give_up() override;
   /// Blocks until nothing is pending, then frees shared memory and vendors' resources. Called when the communicator or
   /// its World ends.
   void close() override;
@@ -87,13 +69,13 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
 
  private:
   /// True if the collective is completely enqueued on a device.
-  static bool is_enqueued(const Work::State& work);
+  static bool is_enqueued(const CollectiveWork& work);
   std::uint64_t next_sequence();
   std::unique_ptr<CollectiveOperation> make_operation(const PreparedCall& prepared, std::uint64_t sequence,
                                                       bool has_arrived = false);
   /// @param record  the collective's line in the flight recorder, if it already has a line
-  std::shared_ptr<Work::State> enqueue(std::unique_ptr<CollectiveOperation> operation,
-                                       std::optional<FlightRecorder::Id> record = std::nullopt);
+  std::shared_ptr<CollectiveWork> enqueue(std::unique_ptr<CollectiveOperation> operation,
+                                          std::optional<FlightRecorder::Id> record = std::nullopt);
   /// True for a short vector in shared memory, which runs without an operation.
   bool is_one_shot(const PreparedCall& prepared) const;
   Attempt run_one_shot(const PreparedCall& prepared, std::uint64_t sequence, std::optional<FlightRecorder::Id>& record);
@@ -102,12 +84,10 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   template <class IsOver, class BeforeSleep>
   void advance_until(const IsOver& is_over, const BeforeSleep& before_sleep);
   bool advance_locked();
-  bool advance_one(Work::State& work);
-  void end(Work::State& work, std::optional<Failure> failure);
-  void fail(Work::State& work, const Failure& failure);
+  bool advance_one(CollectiveWork& work);
+  void end(CollectiveWork& work, std::optional<Failure> failure);
+  void fail(CollectiveWork& work, const Failure& failure);
   void fail_all(const Failure& failure);
-  /// Calls the functions of ended work. Call it without the mutex.
-  void run_callbacks();
   /// Counts the time since the last call as waiting time if no other thread advances the queue between calls. Otherwise
   /// the stall monitor would take such a gap for a stop of the process.
   void count_time_outside_calls();
@@ -115,11 +95,10 @@ class WorkQueue final : public Progressable, public std::enable_shared_from_this
   const Group group_;  // a copy: the progress thread may hold the queue longer than the communicator lives
   const std::string label_ = group_.describe();  // text for messages; made once, because threads that sleep refer to it
   std::mutex mutex_;                             // guards everything below, and the operations
-  std::deque<std::shared_ptr<Work::State>> pending_;
-  std::atomic<std::size_t> pending_count_{0};     // size of pending_; read without the mutex
-  std::vector<std::function<void()>> callbacks_;  // of work that has ended
-  std::atomic<bool> has_callbacks_{false};        // callbacks_ is not empty; read without the mutex
-  StallWatch stall_{group_, label_};              // of the oldest pending collective
+  std::deque<std::shared_ptr<CollectiveWork>> pending_;
+  std::atomic<std::size_t> pending_count_{0};  // size of pending_; read without the mutex
+  StallWatch stall_{group_, label_};           // of the oldest pending collective
+  DoneActions done_actions_;                   // has its own mutex
   std::uint64_t next_sequence_ = group_.first_sequence;
   std::uint64_t in_flight_ = kLanes;                                       // maximum of running operations
   std::atomic<Clock::time_point> next_health_check_{Clock::time_point()};  // used by poll()

@@ -20,9 +20,10 @@ namespace farandole {
 struct Group {
   std::shared_ptr<Endpoint> endpoint;
   std::uint16_t id = 0;
-  std::string name = {};     ///< the program's name for messages; empty: messages use the id
-  int rank = 0;              ///< this rank's index in `members`
-  std::vector<int> members;  ///< ranks of the job, in the order of the communicator
+  std::uint64_t generation = 0;  ///< differs between successive communicators with the same id
+  std::string name = {};         ///< the program's name for messages; empty: messages use the id
+  int rank = 0;                  ///< this rank's index in `members`
+  std::vector<int> members;      ///< ranks of the job, in the order of the communicator
   /// Measured choices, or null. `split` and `duplicate` pass the table on, even if it does not fit this communicator.
   std::shared_ptr<const TuningTable> table;
   bool table_fits = false;  ///< the table's shape is equal to shape()
@@ -63,6 +64,8 @@ struct Group {
   Channel channel_from(int peer, std::uint8_t lane, Traffic traffic = Traffic::kShort) const {
     return {id, lane, member(peer), member(rank), traffic};
   }
+  /// Identifies the communicator in messages that may arrive after its end.
+  CommunicatorKey key() const { return {id, generation}; }
   /// Text for messages: "communicator 'pairs' of 2 ranks", with the id if the communicator has no name.
   std::string describe() const;
   /// Placement and transport of this communicator. A tuning table fits if its shape is equal.

@@ -121,6 +121,21 @@ void EndpointProgress::attach(const std::weak_ptr<Progressable>& work) {
   attached_.push_back(work);
 }
 
+std::shared_ptr<Progressable> EndpointProgress::shared_work(
+    const std::function<std::shared_ptr<Progressable>()>& make) {
+  const std::lock_guard lock(shared_mutex_);
+  if (!shared_) {
+    shared_ = make();
+    attach(shared_);
+  }
+  return shared_;
+}
+
+std::shared_ptr<Progressable> EndpointProgress::shared_work() {
+  const std::lock_guard lock(shared_mutex_);
+  return shared_;
+}
+
 std::vector<std::shared_ptr<Progressable>> EndpointProgress::attached(std::size_t at_least) {
   std::vector<std::shared_ptr<Progressable>> locked;
   const std::lock_guard lock(attached_mutex_);

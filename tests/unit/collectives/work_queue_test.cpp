@@ -29,7 +29,7 @@ using test::message_of;
 using test::ScriptedNetwork;
 using testing::ElementsAre;
 using testing::HasSubstr;
-using Pending = std::shared_ptr<Work::State>;
+using Pending = std::shared_ptr<CollectiveWork>;
 
 /// The queues of two ranks, which only the test moves on.
 class Queues {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Communicators: ordered groups of ranks, and the nine collectives among their ranks.
+// Communicators: ordered groups of ranks, the nine collectives among their ranks, and messages between two ranks.
 #pragma once
 
 #include <cstddef>
@@ -53,7 +53,7 @@ struct CallOptions {
   StreamView stream = {};
 };
 
-/// Options of a new communicator, for `split` and `duplicate`.
+/// Options of a new communicator, for `split`, `duplicate` and `of_members`.
 ///
 ///   Communicator control = ranks.duplicate({.compare = true, .name = "control"});
 ///
@@ -99,7 +99,8 @@ struct CommunicatorOptions {
   std::string_view name = {};
 };
 
-/// Handle of an asynchronous collective, returned by every `_async` form. Copies refer to the same collective.
+/// Handle of an asynchronous collective or message, returned by every `_async` form. Copies refer to the same
+/// collective or message. What is said of collectives below holds for messages, too.
 ///
 ///   Work sum = ranks.allreduce_async(gradients, ReduceOp::kSum);
 ///   compute_something_else();
@@ -130,6 +131,9 @@ class Work {
   /// Lets the destructor return without waiting: the collective goes on, and its buffers must stay valid until it has
   /// ended, see `on_done`.
   void detach();
+  /// Rank that sent the received message.
+  /// @throws InvalidArgument  this is not a receive, or it is not complete
+  int source() const;
   bool valid() const { return handle_ != nullptr; }
 
   class State;
@@ -163,7 +167,8 @@ struct Placement {
 /// the calls of all ranks (unless FARANDOLE_CHECK=off): if they differ, Mismatch is raised on every rank before data is
 /// touched. A call that is invalid on one rank raises InvalidArgument on that rank and Mismatch on its peers. The
 /// communicator stays usable after both errors. Timeout, PeerLost, TransportError and DeviceError poison the job.
-/// (Calls on devices in the caller's order are compared afterwards, see CommunicatorOptions::DeviceOrder.)
+/// Messages (`send`, `recv`) have an order of their own, see there. (Calls on devices in the caller's order are
+/// compared afterwards, see CommunicatorOptions::DeviceOrder.)
 ///
 /// **Buffers.** While a collective runs, no other thread and no peer's collective may write to the collective's
 /// buffers. Input and output may share memory where a function says "in place"; any other overlap of input, output and
@@ -172,6 +177,7 @@ struct Placement {
 /// copied.
 ///
 /// **Threads.** Only one thread at a time may use a communicator. Threads may use different communicators concurrently.
+/// Messages are an exception: any thread may send and receive, even while another thread uses the communicator.
 ///
 /// **Devices.** Buffers in the memory of a CUDA device are reduced and moved on that device. If one buffer of a call is
 /// in device memory, all buffers on every rank must be in the memory of that rank's own device: see `device`. Without
@@ -185,8 +191,8 @@ struct Placement {
 ///
 /// Copies refer to the same communicator. A communicator that is default-constructed or moved from raises
 /// InvalidArgument in every function but `valid`. A communicator that outlives its World still answers `rank`, `size`,
-/// `placement` and `describe`; all collectives, `split`, `duplicate`, `allocate`, `device` and `trim_device_memory`
-/// raise InvalidArgument, or the fault of the job.
+/// `placement` and `describe`; all collectives and messages, `split`, `duplicate`, `of_members`, `allocate`, `device`
+/// and `trim_device_memory` raise InvalidArgument, or the fault of the job.
 class Communicator {
  public:
   Communicator() = default;
@@ -274,6 +280,34 @@ class Communicator {
   void barrier(const CallOptions& options = {});
   Work barrier_async(const CallOptions& options = {});
 
+  /// Source of a receive that takes a message from any rank.
+  static constexpr int kAnySource = -1;
+  /// Sends `values` to rank `target`, which receives them with `recv`. Messages from one rank with one tag arrive in
+  /// the order in which they were sent. Messages do not depend on the order of collectives, nor of messages in other
+  /// communicators. A rank may send to itself.
+  ///
+  ///   if (ranks.rank() == 0) ranks.send(activations, /*target=*/1);
+  ///   if (ranks.rank() == 1) ranks.recv(activations, /*source=*/0);
+  ///
+  /// A message of up to 8 KiB is copied, so the call returns without the receiver. A longer message blocks until the
+  /// receiver has the values.
+  /// @param values  in host memory   @param tag  0 or more; the receiver names the same
+  /// @throws Mismatch  a long message met a receive of another count or type, or the receiver has destroyed its
+  /// communicator; the communicator stays usable   @throws InvalidArgument  no such rank, or a negative tag
+  /// @throws Unsupported  `values` is in device memory   @throws PeerLost, Timeout, TransportError  the job is poisoned
+  void send(ConstBufferView values, int target, int tag = 0);
+  /// The same without blocking. Any number of sends may be pending.
+  Work send_async(AsyncInput values, int target, int tag = 0);
+  /// Receives the oldest message with this tag from rank `source`, or from any rank. Blocks until `values` is complete.
+  /// Returns the rank of the sender.
+  /// @param values  in host memory, with the count and the type that the sender passes
+  /// @throws Mismatch  the message has another count or type; `values` is unchanged, the message is dropped, and the
+  /// communicator stays usable. All other errors as `send`.
+  int recv(BufferView values, int source, int tag = 0);
+  /// The same without blocking; `Work::source` returns the rank of the sender. Any number of receives may be pending: a
+  /// message completes the oldest receive that it matches.
+  Work recv_async(BufferView values, int source, int tag = 0);
+
   /// Returns a new communicator of the ranks that pass the same `color`, ordered by `key`, then by rank. A rank that
   /// passes a negative color gets an invalid communicator. Collective over this communicator; blocks. Each rank creates
   /// one communicator at a time, so ranks must create the communicators that they share in the same order, even those
@@ -283,6 +317,16 @@ class Communicator {
   Communicator split(int color, int key = 0, const CommunicatorOptions& options = {});
   /// Returns a new communicator of the same ranks in the same order. Collective; blocks. @throws  as `split`
   Communicator duplicate(const CommunicatorOptions& options = {});
+  /// Returns a new communicator of `ranks`, which are ranks of `parent`, in this order. Collective over `ranks` only:
+  /// the parent's other ranks do not call it. Blocks. Each rank creates one communicator at a time, see `split`. Cost:
+  /// a message from each rank to the lowest rank, and back.
+  ///
+  ///   if (ranks.rank() % 2 == 0) Communicator even = Communicator::of_members(ranks, {{0, 2, 4}});
+  ///
+  /// @throws InvalidArgument  `ranks` is empty, does not include the caller, names a rank twice, or names a rank that
+  /// does not exist; otherwise as `split`   @throws Mismatch  members pass different lists, or as `split`
+  static Communicator of_members(Communicator& parent, std::span<const int> ranks,
+                                 const CommunicatorOptions& options = {});
   bool valid() const { return state_ != nullptr; }
 
   /// Allocates `count` zeroed elements in `space`. Not collective.

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -91,6 +92,10 @@ class EndpointProgress {
   void advance_attached();
   /// Advances all work of this rank. For a caller that has no attached work of its own.
   void advance_all();
+  /// Work that all communicators of this rank share, attached until the World ends. The first call makes it.
+  std::shared_ptr<Progressable> shared_work(const std::function<std::shared_ptr<Progressable>()>& make);
+  /// The shared work; null before it is made.
+  std::shared_ptr<Progressable> shared_work();
   /// Closes all work of this rank, because the World ends.
   void close_attached();
 
@@ -124,6 +129,8 @@ class EndpointProgress {
   std::atomic<bool> is_polled_{false};  // relaxed: guards no other memory
   std::mutex attached_mutex_;
   std::vector<std::weak_ptr<Progressable>> attached_;  // guarded by attached_mutex_
+  std::mutex shared_mutex_;
+  std::shared_ptr<Progressable> shared_;  // guarded by shared_mutex_
 };
 
 /// Progress of ranks in collectives, reached as `endpoint.late_ranks()`. A rank publishes each collective that it
