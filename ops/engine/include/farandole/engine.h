@@ -123,7 +123,10 @@ typedef enum farandole_reduce_op {
   FARANDOLE_MIN = 2,
   FARANDOLE_MAX = 3,
   FARANDOLE_AVERAGE = 4, /* averages of integers are truncated toward zero; INVALID_ARGUMENT for bool */
-  FARANDOLE_ADASUM = 5   /* adaptive summation; floating-point types and allreduce only */
+  FARANDOLE_ADASUM = 5,  /* adaptive summation; floating-point types and allreduce only */
+  FARANDOLE_BIT_AND = 6, /* bitwise operations on integers; logical operations on bool, with results 0 and 1; */
+  FARANDOLE_BIT_OR = 7,  /* INVALID_ARGUMENT for floating-point types and for factors */
+  FARANDOLE_BIT_XOR = 8
 } farandole_reduce_op;
 
 /* Collectives over the ranks of a process set. */
@@ -386,9 +389,9 @@ FARANDOLE_ENGINE_API void farandole_wait_until(const volatile int32_t* flag);
  * different numbers of batches. Non-blocking.
  *
  * Until all ranks have joined, this rank takes part in the set's allreduces without changing their results: it supplies
- * zeros for sums, averages and Adasum, ones for products, and the end of the type's range for minima and maxima. If its
- * peers reduce tensors on devices, this rank needs a device, too; without a device the job ends with a fault. Meanwhile
- * requests other than allreduces and barriers fail with MISMATCH.
+ * zeros for sums, averages, Adasum, BIT_OR and BIT_XOR, ones for products, the end of the type's range for minima and
+ * maxima, and all bits set for BIT_AND. If its peers reduce tensors on devices, this rank needs a device, too; without
+ * a device the job ends with a fault. Meanwhile requests other than allreduces and barriers fail with MISMATCH.
  *
  * Once all ranks have joined, `done` is called once with the job rank that joined last, or with an error (owned by the
  * library) and -1. It follows the rules of a tensor's `done`. If farandole_join fails, `done` is not called. Errors:
