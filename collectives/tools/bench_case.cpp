@@ -26,6 +26,7 @@ bool scatters(Collective c) {
 /// Value of element `index` on `rank`: a small number, so that sums and products are exact in most types.
 double number(int rank, std::size_t index, ReduceOp op) {
   const auto mixed = static_cast<int>((index + static_cast<std::size_t>(rank)) % 3);
+  if (is_bitwise(op)) return std::array{0, 3, 5}.at(static_cast<std::size_t>(mixed));
   return op == ReduceOp::kProduct ? 1 + mixed % 2 : mixed;
 }
 
@@ -63,14 +64,22 @@ void fill(BufferView view, int rank, std::size_t first, ReduceOp op) {
   });
 }
 
-double reduced(int size, std::size_t index, ReduceOp op) {
-  double result = number(0, index, op);
+double combined_bits(double left, double right, ReduceOp op) {
+  const auto a = static_cast<unsigned>(left), b = static_cast<unsigned>(right);
+  if (op == ReduceOp::kBitAnd) return a & b;
+  return op == ReduceOp::kBitOr ? a | b : a ^ b;
+}
+
+double reduced(int size, std::size_t index, DType dtype, ReduceOp op) {
+  double result = as_element(dtype, number(0, index, op));
   for (int rank = 1; rank < size; ++rank) {
-    const double next = number(rank, index, op);
+    const double next = as_element(dtype, number(rank, index, op));
     if (op == ReduceOp::kProduct) {
       result *= next;
     } else if (op == ReduceOp::kMin) {
       result = std::min(result, next);
+    } else if (is_bitwise(op)) {
+      result = combined_bits(result, next, op);
     } else {
       result = op == ReduceOp::kMax ? std::max(result, next) : result + next;
     }
@@ -79,12 +88,12 @@ double reduced(int size, std::size_t index, ReduceOp op) {
 }
 
 /// Expected value of element `i` of this rank's result.
-double expected(const Communicator& ranks, const CallShape& shape, ReduceOp op, int root, std::size_t i) {
+double expected(const Communicator& ranks, const CallShape& shape, DType dtype, ReduceOp op, int root, std::size_t i) {
   const std::size_t part = shape.part;
   const std::size_t own = static_cast<std::size_t>(ranks.rank()) * part;
   switch (shape.collective) {
     case Collective::kReduceScatter:
-      return reduced(ranks.size(), own + i, op);
+      return reduced(ranks.size(), own + i, dtype, op);
     case Collective::kBroadcast:
       return number(root, i, op);
     case Collective::kScatter:
@@ -95,7 +104,7 @@ double expected(const Communicator& ranks, const CallShape& shape, ReduceOp op, 
     case Collective::kAlltoall:
       return number(static_cast<int>(i / part), own + i % part, op);
     default:
-      return reduced(ranks.size(), i, op);
+      return reduced(ranks.size(), i, dtype, op);
   }
 }
 
@@ -296,7 +305,8 @@ long long Contender::count_wrong(const Communicator& ranks, const Options& optio
   with_stored_type(target.dtype, [&](auto zero) {
     const auto* const data = static_cast<const decltype(zero)*>(target.data);
     for (std::size_t i = 0; i < target.count; ++i) {
-      double wanted = as_element(options.dtype, expected(ranks, shape_, expected_op_, options.root, i));
+      const double number = expected(ranks, shape_, options.dtype, expected_op_, options.root, i);
+      double wanted = as_element(options.dtype, number);
       // Averages of integers are truncated, averages of floating-point values rounded; all other results are exact.
       if (std::is_integral_v<decltype(zero)>) wanted = std::trunc(wanted);
       if (std::abs(as_double(data[i]) - wanted) > 0.01 * std::abs(wanted)) ++wrong;

@@ -22,9 +22,13 @@ refused '--algorithm all needs one --collective' "$bench" --collective all --alg
 refused 'halving_doubling .*3 ranks' "$bench" --replicas 3 "${quick[@]}" --algorithm ring,halving_doubling
 has_lines 1 .
 refused "'f23'.*did you mean 'f32'.* bool, .*f64" "$bench" --dtype f23
-refused "'summ'.*did you mean 'sum'.* sum, .*average" "$bench" --op summ
+refused "'summ'.*did you mean 'sum'.* sum, .*average.*bit_xor" "$bench" --op summ
 refused 'no average of bool' "$bench" --replicas 2 "${quick[@]}" --dtype bool --op average
 has_no '^#'
+refused 'no bit_and of f32' "$bench" --replicas 2 "${quick[@]}" --op bit_and
+for op in bit_and bit_or bit_xor; do
+  for dtype in bool u8 i64 u64; do works $op "$bench" --replicas 2 "${quick[@]}" --dtype $dtype --op $op; done
+done
 works i32 "$bench" --replicas 2 "${quick[@]}" --dtype i32 --op average
 for option in --min-bytes --max-bytes; do refused "'1X'.* 4MiB" "$bench" $option 1X; done
 refused '--min-bytes .*--max-bytes' "$bench" --min-bytes 8 --max-bytes 4

@@ -70,7 +70,8 @@ TEST(Allreduce, TypesOperationsSegmentsAndPlaceByPairs) {
     int k = 0;  // walks through the parameters that are not in the loops
     for (const std::string& algorithm : algorithm_names(Collective::kAllreduce, ranks)) {
       for (const DType dtype : kAllDTypes) {
-        for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kProduct, ReduceOp::kMin, ReduceOp::kMax}) {
+        for (const ReduceOp op : kAllReduceOps) {
+          if (op == ReduceOp::kAverage || !is_defined(op, dtype)) continue;
           ++k;
           const std::size_t counts[] = {1, 37, 1031};
           // Products of 8-bit integers overflow from 2^7 on; with at most 8 ranks few enough factors are 2.
@@ -225,6 +226,51 @@ TEST(ReduceScatter, EveryAlgorithmEvenAndUnevenCounts) {
                         [&](std::size_t i) { return reduced(ranks.size(), first + i, DType::kF32, ReduceOp::kSum); }),
                     "")
               << algorithm << ", unit " << unit << ", uneven " << uneven << ", rank " << ranks.rank();
+        }
+      }
+    }
+  });
+}
+
+/// All ranks' elements but the last part are of equal length, and the lengths are odd.
+TEST(ReduceScatter, BitwiseOperationsOfEveryInteger) {
+  for_each_group(conformance_sizes(), [](Communicator& ranks) {
+    const auto size = static_cast<std::size_t>(ranks.size()), rank = static_cast<std::size_t>(ranks.rank());
+    constexpr std::size_t kPart = 37;
+    std::vector<std::size_t> counts(size, kPart);
+    counts.back() = 3;
+    const std::size_t total = kPart * (size - 1) + counts.back();
+    for (const std::string& algorithm : algorithm_names(Collective::kReduceScatter, ranks)) {
+      for (const DType dtype : kAllDTypes) {
+        for (const ReduceOp op : {ReduceOp::kBitAnd, ReduceOp::kBitOr, ReduceOp::kBitXor}) {
+          if (!is_defined(op, dtype)) continue;
+          Buffer input = values(ranks.rank(), 0, total, dtype, op);
+          Buffer output(counts[rank], dtype);
+          ranks.reduce_scatter(input.view(), output.view(), op, counts, {.algorithm = algorithm});
+          EXPECT_EQ(first_difference(output.view(),
+                                     [&](std::size_t i) { return reduced(ranks.size(), kPart * rank + i, dtype, op); }),
+                    "")
+              << algorithm << " " << name(dtype) << " " << name(op) << ", rank " << rank;
+        }
+      }
+    }
+  });
+}
+
+TEST(Reduce, BitwiseOperationsOfEveryInteger) {
+  for_each_group(conformance_sizes(), [](Communicator& ranks) {
+    constexpr std::size_t kCount = 41;
+    const int root = ranks.size() - 1;
+    for (const std::string& algorithm : algorithm_names(Collective::kReduce, ranks)) {
+      for (const DType dtype : kAllDTypes) {
+        for (const ReduceOp op : {ReduceOp::kBitAnd, ReduceOp::kBitOr, ReduceOp::kBitXor}) {
+          if (!is_defined(op, dtype)) continue;
+          Buffer input = values(ranks.rank(), 0, kCount, dtype, op);
+          Buffer output(ranks.rank() == root ? kCount : 0, dtype);
+          ranks.reduce(input.view(), output.view(), op, root, {.algorithm = algorithm});
+          EXPECT_EQ(first_difference(output.view(), [&](std::size_t i) { return reduced(ranks.size(), i, dtype, op); }),
+                    "")
+              << algorithm << " " << name(dtype) << " " << name(op) << ", rank " << ranks.rank();
         }
       }
     }

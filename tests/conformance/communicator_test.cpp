@@ -226,6 +226,15 @@ TEST(Communicator, InvalidCallsReportTheExpectedArguments) {
                 AllOf(HasSubstr("average"), HasSubstr("bool")));
     EXPECT_THAT(message_of<InvalidArgument>([&] { ranks.allreduce(truths, truths, ReduceOp::kMax, {2.0}); }),
                 AllOf(HasSubstr("factors"), HasSubstr("bool")));
+    for (const DType dtype : {DType::kF16, DType::kBF16, DType::kF32, DType::kF64}) {
+      Buffer floats(4, dtype);
+      EXPECT_THAT(message_of<InvalidArgument>([&] { ranks.allreduce(floats.view(), ReduceOp::kBitXor); }),
+                  HasSubstr(fmt::format("no bit_xor of {}", name(dtype))));
+    }
+    EXPECT_THAT(message_of<InvalidArgument>([&] { ranks.allreduce(integers, ReduceOp::kBitAnd, {.prescale = 2.0}); }),
+                AllOf(HasSubstr("`prescale`"), HasSubstr("bit_and")));
+    EXPECT_THAT(message_of<InvalidArgument>([&] { ranks.allreduce(truths, ReduceOp::kBitOr, {.postscale = 2.0}); }),
+                AllOf(HasSubstr("`postscale`"), HasSubstr("bit_or")));
     EXPECT_THAT(message_of<InvalidArgument>([&] { ranks.broadcast(integers, ranks.size()); }),
                 HasSubstr(fmt::format("0 … {}", ranks.size() - 1)));
     CallOptions options;

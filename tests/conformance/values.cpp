@@ -2,6 +2,7 @@
 #include "values.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <type_traits>
 
 namespace farandole::test {
@@ -18,11 +19,47 @@ double to_double(T number) {
   return static_cast<double>(number);
 }
 
+std::uint64_t random_bits(int rank, std::size_t index) {
+  std::uint64_t bits = (index * 64 + static_cast<std::uint64_t>(rank) + 1) * 0x9e3779b97f4a7c15ULL;
+  bits = (bits ^ (bits >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  bits = (bits ^ (bits >> 27)) * 0x94d049bb133111ebULL;
+  return bits & ~std::uint64_t{0xffff};
+}
+
+/// The integer of type `dtype` whose bits are the upper bits of `bits`.
+double integer_of(std::uint64_t bits, DType dtype) {
+  return with_stored_type(dtype, [&](auto zero) {
+    using T = decltype(zero);
+    if constexpr (std::is_integral_v<T>) return to_double(static_cast<T>(bits >> (64 - 8 * sizeof(T))));
+    return 0.0;
+  });
+}
+
+std::uint64_t combined_bits(std::uint64_t left, std::uint64_t right, ReduceOp op) {
+  if (op == ReduceOp::kBitAnd) return left & right;
+  return op == ReduceOp::kBitOr ? left | right : left ^ right;
+}
+
+double reduced_bits(int size, std::size_t index, DType dtype, ReduceOp op) {
+  std::uint64_t bits = random_bits(0, index);
+  for (int rank = 1; rank < size; ++rank) bits = combined_bits(bits, random_bits(rank, index), op);
+  return integer_of(bits, dtype);
+}
+
+double reduced_bools(int size, std::size_t index, ReduceOp op) {
+  std::uint64_t result = value(0, index, DType::kBool, op) != 0 ? 1 : 0;
+  for (int rank = 1; rank < size; ++rank) {
+    result = combined_bits(result, value(rank, index, DType::kBool, op) != 0 ? 1 : 0, op);
+  }
+  return to_double(result);
+}
+
 }  // namespace
 
 double value(int rank, std::size_t index, DType dtype, ReduceOp op) {
   const std::size_t mixed = (index * 7 + static_cast<std::size_t>(rank) * 13 + index / 11) % 97;
   if (dtype == DType::kBool) return mixed % 3 == 0 ? 1 : 0;
+  if (is_bitwise(op)) return integer_of(random_bits(rank, index), dtype);
   if (op == ReduceOp::kProduct) return mixed % 4 == 0 ? 2 : 1;
   return static_cast<double>(mixed % 5);
 }
@@ -53,6 +90,9 @@ Buffer values(int rank, std::size_t first, std::size_t count, DType dtype, Reduc
 }
 
 double reduced(int size, std::size_t index, DType dtype, ReduceOp op) {
+  if (is_bitwise(op)) {
+    return dtype == DType::kBool ? reduced_bools(size, index, op) : reduced_bits(size, index, dtype, op);
+  }
   double result = value(0, index, dtype, op);
   for (int rank = 1; rank < size; ++rank) {
     const double next = value(rank, index, dtype, op);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test values: small integers, so that every reduction is exact in every type and can be compared bit by bit.
+// Test values: small integers, so that every reduction is exact in every type and can be compared bit by bit; for
+// bitwise operations random bits, which no other operation combines to the same result.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +11,8 @@
 
 namespace farandole::test {
 
-/// Element `index` of rank `rank`'s input: 0 … 4; for products 1 or 2, with few 2s; for bool 0 or 1.
+/// Element `index` of rank `rank`'s input: 0 … 4; for products 1 or 2, with few 2s; for bool 0 or 1; for
+/// bitwise operations random bits in the whole width of the type (of 64 bits the upper 48, which a double holds).
 double value(int rank, std::size_t index, DType dtype, ReduceOp op);
 /// A buffer of rank `rank`'s values.
 Buffer values(int rank, std::size_t first, std::size_t count, DType dtype, ReduceOp op);

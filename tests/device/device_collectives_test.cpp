@@ -222,12 +222,14 @@ TEST(DeviceCollectives, TypesOperationsSegmentsFactorsAndPlaceByPairs) {
     for (const Collective collective : {Collective::kAllreduce, Collective::kReduce, Collective::kReduceScatter}) {
       for (const std::string& algorithm : algorithms_of(collective, ranks.size())) {
         for (const DType dtype : kAllDTypes) {
-          for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kProduct, ReduceOp::kMin, ReduceOp::kMax}) {
+          for (const ReduceOp op : kAllReduceOps) {
+            if (op == ReduceOp::kAverage || !is_defined(op, dtype)) continue;
             ++k;
             const std::size_t counts[] = {1, 37, 1031};
             Case c{collective, algorithm, counts[k % 3], dtype, op, k % 2 == 0, k % 4 == 1, 1 + k % 3};
-            if (dtype != DType::kBool && k % 5 == 0) c.prescale = 0.5;
-            if (dtype != DType::kBool && k % 7 == 0) c.postscale = 3;
+            const bool takes_factors = dtype != DType::kBool && !is_bitwise(op);
+            if (takes_factors && k % 5 == 0) c.prescale = 0.5;
+            if (takes_factors && k % 7 == 0) c.postscale = 3;
             if (collective == Collective::kAllreduce || collective == Collective::kReduce) c.uneven = false;
             check(ranks, c);
           }

@@ -194,17 +194,17 @@ TEST(DeviceHierarchy, TypesOperationsFactorsAndPlaceByPairs) {
       [](Communicator& ranks, const std::vector<int>& /*layout*/) {
         int k = 0;  // walks through the parameters that are not in the loops
         for (const DType dtype : kAllDTypes) {
-          for (const ReduceOp op :
-               {ReduceOp::kSum, ReduceOp::kProduct, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kAverage}) {
+          for (const ReduceOp op : kAllReduceOps) {
             ++k;
-            if (dtype == DType::kBool && op == ReduceOp::kAverage) continue;
+            if (!is_defined(op, dtype)) continue;
             // Contributions are divided first: their sum is exact for a power of two only.
             const bool rounds = dtype == DType::kF16 && !std::has_single_bit(static_cast<unsigned>(ranks.size()));
             if (rounds && op == ReduceOp::kAverage) continue;
             const std::size_t counts[] = {37, 1031, 8 * kSeveralSlices / (3 * size_in_bytes(dtype))};
             HierarchyCase c{Collective::kAllreduce, counts[k % 3], dtype, op, k % 2 == 0};
-            if (dtype != DType::kBool && k % 5 == 1) c.prescale = 2;
-            if (dtype != DType::kBool && k % 4 == 1) c.postscale = 3;
+            const bool takes_factors = dtype != DType::kBool && !is_bitwise(op);
+            if (takes_factors && k % 5 == 1) c.prescale = 2;
+            if (takes_factors && k % 4 == 1) c.postscale = 3;
             check_case(ranks, c);
           }
         }
@@ -216,8 +216,11 @@ TEST(DeviceHierarchy, TypesOperationsFactorsAndPlaceByPairs) {
 TEST(DeviceHierarchy, AveragesAreRightThoughTheirSumsLeaveTheType) {
   for_each_device_layout(
       [](Communicator& ranks, const std::vector<int>& /*layout*/) {
-        for (const auto& [dtype, number] :
-             {std::pair(DType::kU8, 200.0), {DType::kI16, -32'768.0}, {DType::kI32, 2e9}, {DType::kF16, 60'000.0}}) {
+        for (const auto& [dtype, number] : {std::pair(DType::kU8, 200.0),
+                                            {DType::kI16, -32'768.0},
+                                            {DType::kI32, 2e9},
+                                            {DType::kU32, 4e9},
+                                            {DType::kF16, 60'000.0}}) {
           Buffer values(1031, dtype);
           for (std::size_t i = 0; i < 1031; ++i) store(values.view(), i, number);
           Buffer input = to_device(ranks, values.view());

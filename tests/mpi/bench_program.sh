@@ -21,8 +21,11 @@ refused() {
 
 sizes=(--min-bytes 24 --max-bytes 20K --factor 800 --iterations 2)
 # The program itself refuses to compare with a peer whose results are wrong, and fails if its own are.
-for dtype in f32 f64 i32 i64 bf16 bool; do works --peer mpi --collective all --dtype $dtype "${sizes[@]}"; done
+for dtype in f32 f64 i32 i64 u32 u64 bf16 bool; do works --peer mpi --collective all --dtype $dtype "${sizes[@]}"; done
 for op in product min max average; do works --peer mpi --collective allreduce,reduce,reduce_scatter --op $op "${sizes[@]}"; done
+for op in bit_and bit_or bit_xor; do
+  for dtype in bool u8 i16 u32 u64; do works --peer mpi --collective allreduce,reduce,reduce_scatter --dtype $dtype --op $op "${sizes[@]}"; done
+done
 # Not in place: MPICH 4.0 crashes in MPI_Reduce with MPI_IN_PLACE on another root than 0.
 works --peer mpi --collective all --root $((processes - 1)) --place out "${sizes[@]}"
 works --peer mpi --collective all --memory window --rotate-buffers 3 --mpi-threads any "${sizes[@]}" --json "$work/json"
@@ -36,6 +39,8 @@ grep -qE '^ +"(peer_)?p50_us": 0\.0,' "$work/json" && fail "a time in the JSON i
 
 refused 1 'no launcher.*start the program with mpirun' "$bench" --peer mpi
 refused 1 'one rank per process.*more processes instead of --replicas' "$bench" --peer mpi --replicas 2
+refused 2 'no bit_or of bf16' "${launch[@]}" "$bench" --peer mpi --dtype bf16 --op bit_or "${sizes[@]}"
+for dtype in f32 bf16; do works --peer mpi --collective broadcast,allgather --dtype $dtype --op bit_or "${sizes[@]}"; done
 refused 2 "--peer is 'gloo'; it must be mpi or nccl" "$bench" --peer gloo
 refused 2 '--peer nccl goes with --memory device' "$bench" --peer nccl
 refused 2 '--peer nccl goes with --memory device' "$bench" --peer mpi --memory device

@@ -95,6 +95,10 @@ TEST(MpiVendor, ReducesEveryTypeWithEveryOperation) {
   for (const DType dtype : kAllDTypes) {
     for (const ReduceOp op : kAllReduceOps) {
       if (op == ReduceOp::kAverage && !is_floating_point(dtype)) continue;
+      if (!is_defined(op, dtype)) {
+        EXPECT_FALSE(vendor->supports(dtype, op)) << name(dtype) << " " << name(op);
+        continue;
+      }
       for (const std::size_t count : {0U, 1U, 7U, 20U}) {
         check_allreduce(*vendor, processes, count, dtype, op, false);
         check_allreduce(*vendor, processes, count, dtype, op, true);

@@ -55,6 +55,26 @@ class AllreduceTest(support.RankedTest):
         both = collectives.allreduce(np.array([True, rank == 0]), op=farandole.Min)
         self.assertEqual(both.tolist(), [True, size == 1])
 
+    def test_bitwise_operations(self):
+        rank, size = farandole.rank(), farandole.size()
+        reductions = {farandole.BitAnd: np.bitwise_and, farandole.BitOr: np.bitwise_or, farandole.BitXor: np.bitwise_xor}
+        for name in [*INTEGERS, "bool"]:
+            dtype = np.dtype(name)
+            random = np.random.RandomState(5)
+            everyone = random.randint(0, 256, (size, 2 * size * dtype.itemsize), np.uint8)
+            everyone = everyone % 2 == 1 if name == "bool" else everyone.view(dtype)
+            for op, reduction in reductions.items():
+                expected = reduction.reduce(everyone, axis=0)
+                total = collectives.allreduce(everyone[rank], op=op, name=f"bits.{name}.{op}")
+                self.assertEqual(total.dtype, dtype)
+                np.testing.assert_array_equal(total, expected, f"{op} of {name}")
+                rows = collectives.reducescatter(everyone[rank], op=op, name=f"bits of rows.{name}.{op}")
+                np.testing.assert_array_equal(rows, expected[2 * rank : 2 * rank + 2], f"{op} of {name}")
+        with self.assertRaisesRegex(errors.InvalidArgument, "no bit_xor of f32"):
+            collectives.allreduce(np.ones(3, np.float32), op=farandole.BitXor, name="bits of floats")
+        with self.assertRaisesRegex(errors.InvalidArgument, "bit_and takes no factors"):
+            collectives.allreduce(np.ones(3, np.int32), op=farandole.BitAnd, prescale_factor=2.0, name="factor of bits")
+
     def test_factors(self):
         mine = np.full(10, farandole.rank() + 1.0, np.float32)
         scaled = collectives.allreduce(mine, op=farandole.Sum, prescale_factor=0.5, postscale_factor=4.0)
@@ -257,7 +277,10 @@ class OtherCollectivesTest(support.RankedTest):
             mine = np.array([0, 1, 1], dtype) if dtype == "bool" else np.array([5, 3, 1], dtype)
             if np.dtype(dtype).kind in "if":
                 mine = mine * np.array([1, -1, 1], dtype)
-            for op in (farandole.Sum, farandole.Product, farandole.Min, farandole.Max):
+            operations = [farandole.Sum, farandole.Product, farandole.Min, farandole.Max]
+            if np.dtype(dtype).kind != "f":
+                operations += [farandole.BitAnd, farandole.BitOr, farandole.BitXor]
+            for op in operations:
                 result = collectives.allreduce(mine, op=op, name=f"joined.{dtype}.{op}")
                 np.testing.assert_array_equal(result, mine, f"{op} of {dtype}")
         self.assertIn(collectives.join(), range(size))

@@ -24,7 +24,7 @@ from ._built import (
     rocm_built,
     version,
 )
-from ._engine import Adasum, Average, Max, Min, Product, ReduceOp, Sum
+from ._engine import Adasum, Average, BitAnd, BitOr, BitXor, Max, Min, Product, ReduceOp, Sum
 from ._horovod.modules import install_as_horovod
 from ._info import info
 from ._lifecycle import (

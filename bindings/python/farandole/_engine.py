@@ -31,7 +31,7 @@ from ._engine_interface import (  # noqa: F401
     Waiting,
 )
 
-Sum, Product, Min, Max, Average, Adasum = ReduceOp
+Sum, Product, Min, Max, Average, Adasum, BitAnd, BitOr, BitXor = ReduceOp
 
 
 def choose_op(average: Optional[bool], op: Optional[int]) -> int:

@@ -53,6 +53,9 @@ class ReduceOp(enum.IntEnum):
     Max = 3
     Average = 4
     Adasum = 5
+    BitAnd = 6
+    BitOr = 7
+    BitXor = 8
 
 
 class Memory(enum.IntEnum):

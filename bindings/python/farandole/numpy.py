@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Callable, List, Optional, Sequence, Tuple
 import numpy as np
 
 from . import _engine, _waiting, _work, errors
-from ._engine import Adasum, Average, Collective, Max, Min, Product, ReduceOp, Sum
+from ._engine import Adasum, Average, BitAnd, BitOr, BitXor, Collective, Max, Min, Product, ReduceOp, Sum
 from ._work import Call, Work
 from .process_sets import ProcessSet, global_process_set, id_of
 
@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 __all__ = [
     "Adasum",
     "Average",
+    "BitAnd",
+    "BitOr",
+    "BitXor",
     "Max",
     "Min",
     "Product",
@@ -171,10 +174,10 @@ allreduce = _blocking(
     """Reduces `tensor` over the ranks; every rank gets the result.
 
     tensor: of the same shape and type on all ranks.
-    op: Average (the default), Sum, Min, Max, Product or Adasum, which takes floating-point types only. `average=False`
-        is Horovod's older form of op=Sum.
+    op: Average (the default), Sum, Min, Max, Product, Adasum, which takes floating-point types only, or BitAnd, BitOr
+        or BitXor, which take integers and bool. `average=False` is Horovod's older form of op=Sum.
     prescale_factor, postscale_factor: factors of the inputs and of the result. Integers that are scaled or averaged are
-        truncated toward zero. Factors and Average do not support bool.
+        truncated toward zero. Factors and Average do not support bool; bitwise operations have no factors.
     out: array for the result, which may be `tensor`. None: a new array.
 
     Collective over the process set. Blocks. A rank sends about 2 · (size - 1) / size times the bytes of a large array.

@@ -89,7 +89,10 @@ typedef enum farandole_reduce_op {
   FARANDOLE_MIN = 2,
   FARANDOLE_MAX = 3,
   FARANDOLE_AVERAGE = 4, /* averages of integers are truncated toward zero; INVALID_ARGUMENT for bool */
-  FARANDOLE_ADASUM = 5   /* adaptive summation; floating-point types and allreduces of the engine only */
+  FARANDOLE_ADASUM = 5,  /* adaptive summation; floating-point types and allreduces of the engine only */
+  FARANDOLE_BIT_AND = 6, /* bitwise operations on integers; logical operations on bool, with results 0 and 1; */
+  FARANDOLE_BIT_OR = 7,  /* INVALID_ARGUMENT for floating-point types and for factors */
+  FARANDOLE_BIT_XOR = 8
 } farandole_reduce_op;
 
 /* ---- Memory -------------------------------------------------------------------------------------------------- */

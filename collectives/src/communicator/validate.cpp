@@ -138,8 +138,22 @@ void validate_options(const Call& call) {
   }
 }
 
+void validate_bitwise(const Call& call) {
+  if (!is_defined(call.op, call.input.dtype)) {
+    throw InvalidArgument(fmt::format("{}: there is no {} of {}; use an integer type or bool", name(call.collective),
+                                      name(call.op), name(call.input.dtype)));
+  }
+  if (call.prescale != 1.0 || call.postscale != 1.0) {
+    throw InvalidArgument(fmt::format("{}: the option `{}` is set, which {} does not use; leave it at its default",
+                                      name(call.collective), call.prescale != 1.0 ? "prescale" : "postscale",
+                                      name(call.op)));
+  }
+}
+
 void validate_reduction(const Call& call) {
-  if (call.input.dtype != DType::kBool || !reduces(call.collective)) return;
+  if (!reduces(call.collective)) return;
+  if (is_bitwise(call.op)) return validate_bitwise(call);
+  if (call.input.dtype != DType::kBool) return;
   if (call.op == ReduceOp::kAverage) {
     throw InvalidArgument(
         fmt::format("{}: there is no average of bool; use max (or), min (and), or numbers", name(call.collective)));

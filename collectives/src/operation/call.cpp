@@ -15,7 +15,7 @@ namespace {
 /// False for a descriptor that no rank can have made, because a peer's memory or messages are corrupt.
 bool is_call(const Descriptor& descriptor) {
   return static_cast<int>(descriptor.collective) < kCollectiveCount &&
-         static_cast<int>(descriptor.dtype) < kDTypeCount && descriptor.op <= ReduceOp::kAverage;
+         static_cast<int>(descriptor.dtype) < kDTypeCount && is_reduce_op(descriptor.op);
 }
 
 std::uint64_t digest_of_options(const Call& call, int segments) {

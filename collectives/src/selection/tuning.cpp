@@ -172,6 +172,7 @@ std::string describe(const TuningShape& shape) {
 }
 
 bool vendor_agrees(DType dtype, ReduceOp op) {
+  if (is_bitwise(op)) return is_defined(op, dtype) && dtype != DType::kBool;
   const bool fits = size_in_bytes(dtype) > 2 || is_floating_point(dtype);
   return fits && op != ReduceOp::kMin && op != ReduceOp::kMax;
 }

@@ -30,11 +30,42 @@ constexpr int kFirstOrder = kFirstSumCast + int{kSummedTypes.size()} * 2;
 /// Types with kernels for kOrder and kRestore. Per type, the numbers are in the order kOrder min, kOrder max, kRestore
 /// min, kRestore max.
 constexpr std::array kOrderedTypes{DType::kF32, DType::kF64};
-static_assert(kKernelCount == kFirstOrder + int{kOrderedTypes.size()} * 4);
+constexpr int kFirstBits = kFirstOrder + int{kOrderedTypes.size()} * 4;
+/// Types with kernels for bitwise operations, and these operations.
+constexpr std::array kBitTypes{DType::kBool, DType::kU8, DType::kU16, DType::kU32, DType::kU64};
+constexpr std::array kBitOps{ReduceOp::kBitAnd, ReduceOp::kBitOr, ReduceOp::kBitXor};
+static_assert(kKernelCount == kFirstBits + int{kBitTypes.size() * kBitOps.size()});
 
 /// Number of a reduction's kernel within its type; an average is a sum.
 int number_of(ReduceOp op) {
   return op == ReduceOp::kAverage ? static_cast<int>(ReduceOp::kSum) : static_cast<int>(op);
+}
+
+/// The unsigned type with the size of a signed integer type; any other type unchanged.
+DType without_sign(DType dtype) {
+  switch (dtype) {
+    case DType::kI8:
+      return DType::kU8;
+    case DType::kI16:
+      return DType::kU16;
+    case DType::kI32:
+      return DType::kU32;
+    case DType::kI64:
+      return DType::kU64;
+    default:
+      return dtype;
+  }
+}
+
+int bit_kernel_of(const DeviceTask& task) {
+  const auto* const type = std::find(kBitTypes.begin(), kBitTypes.end(), without_sign(task.dtype));
+  const auto* const op = std::find(kBitOps.begin(), kBitOps.end(), task.op);
+  if (type == kBitTypes.end()) {
+    throw Unsupported(fmt::format("no kernel computes {} of {}; integers and bool have bitwise operations",
+                                  name(task.op), name(task.dtype)));
+  }
+  return kFirstBits + static_cast<int>(type - kBitTypes.begin()) * int{kBitOps.size()} +
+         static_cast<int>(op - kBitOps.begin());
 }
 
 std::optional<int> cast_number_of(DType dtype) {
@@ -113,6 +144,11 @@ std::string kernel_name(int kernel) {
     const auto dtype = static_cast<DType>(kernel - kFirstScale);
     return dtype == DType::kBool ? "" : fmt::format("farandole_scale_{}", name(dtype));
   }
+  if (kernel >= kFirstBits) {
+    const auto number = static_cast<std::size_t>(kernel - kFirstBits);
+    return fmt::format("farandole_reduce_{}_{}", name(kBitTypes[number / kBitOps.size()]),
+                       name(kBitOps[number % kBitOps.size()]));
+  }
   if (kernel >= kFirstOrder) {
     const int number = kernel - kFirstOrder;
     return fmt::format("farandole_{}_{}_{}", number % 4 < 2 ? "order" : "restore",
@@ -139,6 +175,7 @@ std::string variant_name(int kernel, std::size_t variant) {
 int kernel_of(const DeviceTask& task) {
   switch (task.kind) {
     case DeviceTask::Kind::kReduce:
+      if (is_bitwise(task.op)) return bit_kernel_of(task);
       return kFirstReduce + static_cast<int>(task.dtype) * kReduceOps + number_of(task.op);
     case DeviceTask::Kind::kScale:
       if (task.dtype == DType::kBool) throw Unsupported("no kernel scales bool; only numbers can be scaled");

@@ -13,7 +13,7 @@
 namespace farandole::cuda {
 
 /// Kernel numbers are 0 … kKernelCount - 1. Some numbers have no kernel, and an empty name.
-inline constexpr int kKernelCount = 1 + kDTypeCount * 4 + kDTypeCount + 4 * 4 + 6 * 2 + 2 * 2 * 2;
+inline constexpr int kKernelCount = 1 + kDTypeCount * 4 + kDTypeCount + 4 * 4 + 6 * 2 + 2 * 2 * 2 + 5 * 3;
 /// "farandole_reduce_f32_sum"; empty if no kernel has this number.
 std::string kernel_name(int kernel);
 /// Name of a variant: "farandole_copy_x682". Empty if the kernel has no such variant.

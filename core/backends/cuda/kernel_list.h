@@ -12,6 +12,12 @@
   X(reduce_##dtype##_min, Elementwise<Reduce<type, kernels::Min>>)         \
   X(reduce_##dtype##_max, Elementwise<Reduce<type, kernels::Max>>)
 
+// Signed integers use the kernels of the unsigned ones.
+#define FARANDOLE_BIT_KERNELS(X, dtype, type)                             \
+  X(reduce_##dtype##_bit_and, Elementwise<Reduce<type, kernels::BitAnd>>) \
+  X(reduce_##dtype##_bit_or, Elementwise<Reduce<type, kernels::BitOr>>)   \
+  X(reduce_##dtype##_bit_xor, Elementwise<Reduce<type, kernels::BitXor>>)
+
 #define FARANDOLE_INTEGER_KERNELS(X, dtype, type) \
   FARANDOLE_REDUCE_KERNELS(X, dtype, type)        \
   X(scale_##dtype, ScaleIntegers<type>)
@@ -50,6 +56,11 @@
   FARANDOLE_INTEGER_KERNELS(X, i64, std::int64_t)                  \
   FARANDOLE_INTEGER_KERNELS(X, u32, std::uint32_t)                 \
   FARANDOLE_INTEGER_KERNELS(X, u64, std::uint64_t)                 \
+  FARANDOLE_BIT_KERNELS(X, bool, kernels::Bool)                    \
+  FARANDOLE_BIT_KERNELS(X, u8, std::uint8_t)                       \
+  FARANDOLE_BIT_KERNELS(X, u16, std::uint16_t)                     \
+  FARANDOLE_BIT_KERNELS(X, u32, std::uint32_t)                     \
+  FARANDOLE_BIT_KERNELS(X, u64, std::uint64_t)                     \
   FARANDOLE_REDUCE_KERNELS(X, f16, Half)                           \
   FARANDOLE_REDUCE_KERNELS(X, bf16, BFloat16)                      \
   FARANDOLE_REDUCE_KERNELS(X, f32, float)                          \

@@ -15,9 +15,10 @@ namespace {
 constexpr std::array<std::optional<ncclDataType_t>, kDTypeCount> kTypes{
     ncclUint8,   ncclUint8,    ncclInt8,    std::nullopt, std::nullopt, ncclInt32, ncclInt64,
     ncclFloat16, ncclBfloat16, ncclFloat32, ncclFloat64,  ncclUint32,   ncclUint64};
-// By ReduceOp. For bool, sum and max are "or", product and min are "and".
-constexpr std::array<ncclRedOp_t, kAllReduceOps.size()> kOps{ncclSum, ncclProd, ncclMin, ncclMax, ncclSum};
-constexpr std::array<ncclRedOp_t, kAllReduceOps.size()> kOpsOfBool{ncclMax, ncclMin, ncclMin, ncclMax, ncclMax};
+// By index_of(ReduceOp). NCCL has no bitwise operations. For bool, sum and max are "or", product and min are "and".
+using Ops = std::array<std::optional<ncclRedOp_t>, kAllReduceOps.size()>;
+constexpr Ops kOps{ncclSum, ncclProd, ncclMin, ncclMax, ncclSum, std::nullopt, std::nullopt, std::nullopt};
+constexpr Ops kOpsOfBool{ncclMax, ncclMin, ncclMin, ncclMax, ncclMax, ncclMin, ncclMax, std::nullopt};
 
 #if defined(__aarch64__)
 constexpr bool kIsArm = true;
@@ -47,8 +48,9 @@ constexpr KnownProblem kKnownProblems[] = {
 
 std::optional<NcclReduction> nccl_reduction(DType dtype, ReduceOp op) {
   const std::optional<ncclDataType_t> type = kTypes[static_cast<std::size_t>(dtype)];
-  if (!type) return std::nullopt;
-  return NcclReduction{*type, (dtype == DType::kBool ? kOpsOfBool : kOps)[static_cast<std::size_t>(op)]};
+  const std::optional<ncclRedOp_t> nccl_op = (dtype == DType::kBool ? kOpsOfBool : kOps)[index_of(op)];
+  if (!type || !nccl_op) return std::nullopt;
+  return NcclReduction{*type, *nccl_op};
 }
 
 std::string nccl_version_text(int version) {

@@ -28,12 +28,13 @@ void combine(void* in, void* inout, int* count, MPI_Datatype*) {
   reduce(inout, in, inout, static_cast<std::size_t>(*count), kDType, kOp);
 }
 
+/// @param op  not bitwise, as the type is floating-point
 template <DType kDType>
 MPI_User_function* combiner(ReduceOp op) {
-  const std::array<MPI_User_function*, kAllReduceOps.size()> of_ops{
-      combine<kDType, ReduceOp::kSum>, combine<kDType, ReduceOp::kProduct>, combine<kDType, ReduceOp::kMin>,
-      combine<kDType, ReduceOp::kMax>, combine<kDType, ReduceOp::kSum>};
-  return of_ops[static_cast<std::size_t>(op)];
+  const std::array<MPI_User_function*, 5> of_ops{combine<kDType, ReduceOp::kSum>, combine<kDType, ReduceOp::kProduct>,
+                                                 combine<kDType, ReduceOp::kMin>, combine<kDType, ReduceOp::kMax>,
+                                                 combine<kDType, ReduceOp::kSum>};
+  return of_ops.at(index_of(op));
 }
 
 bool needs_own_type(DType dtype) {
@@ -48,9 +49,11 @@ MPI_Datatype native_type(DType dtype) {
 }
 
 MPI_Op native_op(DType dtype, ReduceOp op) {
-  const std::array<MPI_Op, kAllReduceOps.size()> of_numbers{MPI_SUM, MPI_PROD, MPI_MIN, MPI_MAX, MPI_SUM};
-  const std::array<MPI_Op, kAllReduceOps.size()> of_bools{MPI_LOR, MPI_LAND, MPI_LAND, MPI_LOR, MPI_LOR};
-  return (dtype == DType::kBool ? of_bools : of_numbers)[static_cast<std::size_t>(op)];
+  const std::array<MPI_Op, kAllReduceOps.size()> of_numbers{MPI_SUM, MPI_PROD, MPI_MIN, MPI_MAX,
+                                                            MPI_SUM, MPI_BAND, MPI_BOR, MPI_BXOR};
+  const std::array<MPI_Op, kAllReduceOps.size()> of_bools{MPI_LOR, MPI_LAND, MPI_LAND, MPI_LOR,
+                                                          MPI_LOR, MPI_LAND, MPI_LOR,  MPI_LXOR};
+  return (dtype == DType::kBool ? of_bools : of_numbers)[index_of(op)];
 }
 
 /// Non-blocking collectives of MPI, one for each part of the vector, tested in order.
@@ -167,7 +170,7 @@ class MpiVendorCollectives final : public VendorCollectives {
     session_.pool().put(std::move(key_), communicator_);
   }
 
-  bool supports(DType, ReduceOp) const override { return true; }
+  bool supports(DType dtype, ReduceOp op) const override { return is_defined(op, dtype); }
 
   std::unique_ptr<Transfer> allreduce(const void* input, void* output, std::size_t count, DType dtype,
                                       ReduceOp op) override {
@@ -211,7 +214,9 @@ class MpiVendorCollectives final : public VendorCollectives {
 
  private:
   MPI_Datatype type_of(DType dtype) { return needs_own_type(dtype) ? half_type() : native_type(dtype); }
+  /// MPI_OP_NULL if MPI has no such reduction, which a call that does not reduce may name.
   MPI_Op operation_of(DType dtype, ReduceOp op) {
+    if (!supports(dtype, op)) return MPI_OP_NULL;
     return needs_own_type(dtype) ? own_op(dtype, op) : native_op(dtype, op);
   }
   MPI_Datatype half_type() {

@@ -42,7 +42,14 @@ const kernels::IsaTable& table_of(Isa isa) {
   return kBaselineTable;
 }
 
+const KernelSet& bit_kernels_of(Isa isa, DType dtype, ReduceOp op) {
+  assert(is_defined(op, dtype));
+  const auto width = static_cast<std::size_t>(std::countr_zero(size_in_bytes(dtype)));
+  return table_of(isa).combine_bits[dtype == DType::kBool ? 0 : 1 + width][index_of(op) - index_of(ReduceOp::kBitAnd)];
+}
+
 const KernelSet& kernels_of(Isa isa, DType dtype, ReduceOp op) {
+  if (is_bitwise(op)) return bit_kernels_of(isa, dtype, op);
   const ReduceOp kind = op == ReduceOp::kAverage ? ReduceOp::kSum : op;
   return table_of(isa).combine[static_cast<std::size_t>(dtype)][static_cast<std::size_t>(kind)];
 }
@@ -140,6 +147,9 @@ T neutral_element(ReduceOp op) {
   if (op == ReduceOp::kProduct) value = 1;
   if (op == ReduceOp::kMin) value = kHighest;
   if (op == ReduceOp::kMax) value = kLowest;
+  if constexpr (std::is_integral_v<T>) {
+    if (op == ReduceOp::kBitAnd) value = static_cast<Value>(~std::make_unsigned_t<Value>{0});
+  }
   return kernels::convert<T>(value);
 }
 
@@ -207,8 +217,8 @@ void reduce_many(void* out, std::span<const void* const> inputs, std::size_t cou
   if (inputs.size() == 2) return kernels.pair(out, inputs.data(), 0, count);
   if (inputs.size() == 4) return kernels.quad(out, inputs.data(), 0, count);
   if (inputs.size() == 1) {
-    // Normalizes bools, which may be stored as any byte, to 0 or 1: "x or x" and "x and x" are x.
-    if (dtype == DType::kBool) return reduce(out, inputs[0], inputs[0], count, dtype, op, isa);
+    // Normalizes bools, which may be stored as any byte, to 0 or 1: "x or x" is x.
+    if (dtype == DType::kBool) return reduce(out, inputs[0], inputs[0], count, dtype, ReduceOp::kMax, isa);
     if (out != inputs[0] && count > 0) std::memcpy(out, inputs[0], count * size_in_bytes(dtype));
     return;
   }
@@ -250,7 +260,7 @@ void narrow_all(Half* out, const float* in, std::size_t count) {
 
 void fill_neutral(void* out, std::size_t count, DType dtype, ReduceOp op) {
   if (dtype == DType::kBool) {
-    const bool is_and = op == ReduceOp::kMin || op == ReduceOp::kProduct;
+    const bool is_and = op == ReduceOp::kMin || op == ReduceOp::kProduct || op == ReduceOp::kBitAnd;
     std::fill_n(static_cast<std::uint8_t*>(out), count, static_cast<std::uint8_t>(is_and));
     return;
   }

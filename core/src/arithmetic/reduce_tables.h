@@ -47,13 +47,21 @@ constexpr KernelSet kernel_set() {
   return set;
 }
 
-/// Indexed by ReduceOp without kAverage.
+/// Indexed by ReduceOp up to kMax.
 using OpTable = std::array<KernelSet, 4>;
 
 template <Isa isa, class T>
 constexpr OpTable op_table() {
   return {kernel_set<isa, T, Sum>(), kernel_set<isa, T, Product>(), kernel_set<isa, T, Min>(),
           kernel_set<isa, T, Max>()};
+}
+
+/// Kernels of bitwise operations, indexed from kBitAnd.
+using BitTable = std::array<KernelSet, 3>;
+
+template <Isa isa, class T>
+constexpr BitTable bit_table() {
+  return {kernel_set<isa, T, BitAnd>(), kernel_set<isa, T, BitOr>(), kernel_set<isa, T, BitXor>()};
 }
 
 template <Isa isa>
@@ -67,6 +75,7 @@ void narrow_halves(Half* out, const float* in, std::size_t count) {
 /// All kernels of an instruction set, indexed by DType.
 struct IsaTable {
   std::array<OpTable, kDTypeCount> combine;
+  std::array<BitTable, 5> combine_bits;        ///< of bool, then of integers of 1, 2, 4 and 8 bytes
   std::array<ScaleKernel, kDTypeCount> scale;  ///< null for bool and integers
   ScaleKernel scale_half_sums;                 ///< multiplies sums in f32 and narrows them to f16
   void (*narrow_halves)(Half* out, const float* in, std::size_t count);
@@ -95,6 +104,8 @@ constexpr IsaTable isa_table() {
            op_table<isa, std::uint16_t>(), op_table<isa, std::int16_t>(), op_table<isa, std::int32_t>(),
            op_table<isa, std::int64_t>(), op_table<isa, Half>(), op_table<isa, BFloat16>(), op_table<isa, float>(),
            op_table<isa, double>(), op_table<isa, std::uint32_t>(), op_table<isa, std::uint64_t>()},
+          {bit_table<isa, Bool>(), bit_table<isa, std::uint8_t>(), bit_table<isa, std::uint16_t>(),
+           bit_table<isa, std::uint32_t>(), bit_table<isa, std::uint64_t>()},
           {nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, half_scale<isa>(),
            Run::template scale<Scale<BFloat16>>, Run::template scale<Scale<float>>, Run::template scale<Scale<double>>,
            nullptr, nullptr},

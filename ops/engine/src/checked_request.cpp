@@ -178,10 +178,17 @@ double factor_of(double factor, const farandole_request& request) {
 void check_reduction(const RequestSpec& spec) {
   if (std::isnan(spec.prescale) || std::isnan(spec.postscale)) refuse(spec, "factors must be numbers, not NaN");
   if (spec.adasum && spec.kind != RequestKind::kAllreduce) refuse(spec, "adasum is for allreduce only");
-  const bool needs_numbers = spec.op == ReduceOp::kAverage || spec.prescale != 1.0 || spec.postscale != 1.0;
+  const bool has_factors = spec.prescale != 1.0 || spec.postscale != 1.0;
+  if (is_bitwise(spec.op) && has_factors) {
+    refuse(spec, fmt::format("{} takes no factors; leave prescale and postscale at 1", name(spec.op)));
+  }
+  const bool needs_numbers = spec.op == ReduceOp::kAverage || has_factors;
   for (const TensorSpec& tensor : spec.tensors) {
     if (spec.adasum && !is_floating_point(tensor.dtype)) {
       refuse(spec, fmt::format("adasum needs a floating-point type, not {}; use sum or average", name(tensor.dtype)));
+    }
+    if (is_bitwise(spec.op) && !is_defined(spec.op, tensor.dtype)) {
+      refuse(spec, fmt::format("there is no {} of {}; use an integer type or bool", name(spec.op), name(tensor.dtype)));
     }
     if (needs_numbers && tensor.dtype == DType::kBool) {
       refuse(spec, "averages and factors need numbers, not bool; use max (or), min (and), or a type of numbers");
@@ -272,7 +279,7 @@ RequestSpec spec_of(const farandole_request& request, const std::vector<int>& ra
   spec.about = about;
   if (reduces(spec.kind)) {
     const int op = number_in(request.op);
-    if (op < FARANDOLE_SUM || op > FARANDOLE_ADASUM) {
+    if (op < FARANDOLE_SUM || op > FARANDOLE_BIT_XOR) {
       refuse(spec, fmt::format("op {} is none of farandole_reduce_op", op));
     }
     spec.adasum = op == FARANDOLE_ADASUM;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "farandole/core/reduce.h"
 #include "farandole/internal/communicator_access.h"
@@ -134,7 +135,10 @@ void DeviceLane::launch(std::span<const DeviceTask> tasks) {
 void DeviceLane::fill_neutral(void* output, std::size_t count, DType dtype, ReduceOp op) {
   const std::size_t bytes = count * size_in_bytes(dtype);
   if (bytes == 0) return;
-  if (op == ReduceOp::kSum || op == ReduceOp::kAverage) return device_->fill_zero(output, bytes, stream_);
+  constexpr std::array kZeroIsNeutral{ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kBitOr, ReduceOp::kBitXor};
+  if (std::find(kZeroIsNeutral.begin(), kZeroIsNeutral.end(), op) != kZeroIsNeutral.end()) {
+    return device_->fill_zero(output, bytes, stream_);
+  }
   std::vector<Buffer>& kept = neutral_[{dtype, op}];
   if (kept.empty() || kept.back().count() < bytes) {
     kept.push_back(take_pinned(bytes));

@@ -92,7 +92,8 @@ Announcement from_json(const json& fields) {
   RequestSpec spec;
   spec.name = fields.at(0);
   spec.kind = enumerator_in(fields.at(1), RequestKind::kRefused);
-  spec.op = enumerator_in(fields.at(2), ReduceOp::kAverage);
+  spec.op = enumerator_in(fields.at(2), ReduceOp::kBitXor);
+  if (!is_reduce_op(spec.op)) refuse(fmt::format("{} where a reduction belongs", fields.at(2).dump()));
   spec.adasum = fields.at(3);
   spec.root = integer_in(fields.at(4), -1, std::numeric_limits<int>::max());
   spec.prescale = fields.at(5);

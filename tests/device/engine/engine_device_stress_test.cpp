@@ -83,7 +83,8 @@ class DeviceStress {
     constexpr farandole_collective kKinds[] = {FARANDOLE_ALLREDUCE, FARANDOLE_ALLREDUCE, FARANDOLE_ALLREDUCE,
                                                FARANDOLE_ALLGATHER, FARANDOLE_BROADCAST, FARANDOLE_REDUCE_SCATTER,
                                                FARANDOLE_ALLTOALL};
-    constexpr DType kTypes[] = {DType::kF32, DType::kF32, DType::kF64, DType::kF16, DType::kI32};
+    constexpr DType kTypes[] = {DType::kF32, DType::kF32, DType::kF64, DType::kF16,
+                                DType::kI32, DType::kU32, DType::kU64};
     constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax};
     planned.request.collective = kKinds[fixed() % std::size(kKinds)];
     planned.dtype = kTypes[fixed() % std::size(kTypes)];

@@ -51,6 +51,47 @@ static void check_factors(void) {
   }
 }
 
+static const farandole_dtype kBitTypes[] = {FARANDOLE_U32, FARANDOLE_I32};
+
+static uint32_t combined_bits(farandole_reduce_op op, uint32_t left, uint32_t right) {
+  if (op == FARANDOLE_BIT_AND) return left & right;
+  return op == FARANDOLE_BIT_OR ? left | right : left ^ right;
+}
+
+static void refuse_bitwise(struct client_request* r, const char* text) {
+  farandole_error* error = NULL;
+  CHECK(farandole_submit(&r->request, &error) == 1, "%s was taken", text);
+  CHECK(farandole_error_get_kind(error) == FARANDOLE_INVALID_ARGUMENT, "%s", farandole_error_text(error));
+  CHECK(strstr(farandole_error_text(error), text) != NULL, "%s", farandole_error_text(error));
+  farandole_error_free(error);
+}
+
+static void check_bitwise(void) {
+  static struct client_request r;
+  static const farandole_reduce_op kOps[] = {FARANDOLE_BIT_AND, FARANDOLE_BIT_OR, FARANDOLE_BIT_XOR};
+  const uint32_t pattern = 0x9e3779b9U;
+  for (int i = 0; i < 6; ++i) {
+    const farandole_reduce_op op = kOps[i % 3];
+    const int scatters = i % 2;
+    prepare(&r, scatters ? FARANDOLE_REDUCE_SCATTER : FARANDOLE_ALLREDUCE, "bits", place.size, 0.0f);
+    r.request.op = op;
+    r.tensor.dtype = kBitTypes[i / 3];
+    const uint32_t mine = pattern * (uint32_t)(place.rank + 1);
+    for (int element = 0; element < place.size; ++element) memcpy(&r.input[element], &mine, sizeof mine);
+    submit_and_wait(&r);
+    uint32_t wanted = pattern, seen;
+    for (int rank = 1; rank < place.size; ++rank) wanted = combined_bits(op, wanted, pattern * (uint32_t)(rank + 1));
+    memcpy(&seen, &r.output[scatters ? 0 : place.size - 1], sizeof seen);
+    CHECK(r.kind == -1 && seen == wanted, "operation %d: %x, expected %x %s", (int)op, seen, wanted, r.text);
+  }
+  prepare(&r, FARANDOLE_ALLREDUCE, "bits of floats", 1, 1.0f);
+  r.request.op = FARANDOLE_BIT_AND;
+  refuse_bitwise(&r, "no bit_and of f32");
+  r.tensor.dtype = FARANDOLE_I32;
+  r.request.postscale = 0.5;
+  refuse_bitwise(&r, "bit_and takes no factors");
+}
+
 /* Tensors of callers of other versions: in an array that is stepped by the caller's own size. */
 static void check_other_versions(void) {
   enum { kTensors = 3 };
@@ -322,6 +363,7 @@ int main(void) {
   init();
   check_collectives();
   check_factors();
+  check_bitwise();
   check_other_versions();
   check_order();
   check_errors();

@@ -61,6 +61,10 @@ static void* allocate_exactly(void* context, const int64_t* shape, int32_t dimen
   return *memory = malloc(bytes == 0 ? 1 : bytes);
 }
 
+static int is_floating_point(farandole_dtype dtype) {
+  return dtype >= FARANDOLE_F16 && dtype <= FARANDOLE_F64;
+}
+
 /* A request that works. */
 static void make_valid(struct trial* trial) {
   memset(trial, 0, sizeof *trial);
@@ -68,6 +72,7 @@ static void make_valid(struct trial* trial) {
   request->collective = (farandole_collective)below(FARANDOLE_BARRIER + 1);
   request->name = below(8) == 0 ? "\xff\xfe no UTF-8" : "fuzz";
   request->op = (farandole_reduce_op)below(FARANDOLE_AVERAGE + 1);
+  if (below(4) == 0) request->op = (farandole_reduce_op)(FARANDOLE_BIT_AND + below(3));
   request->tensor_count = 1 + below(kMostTensors);
   request->caller_waits = below(3);
   request->by_order = below(2);
@@ -82,6 +87,7 @@ static void make_valid(struct trial* trial) {
     tensor->allocate = allocate_exactly;
     if (request->collective == FARANDOLE_BARRIER) continue;
     tensor->dtype = (farandole_dtype)(FARANDOLE_U8 + below(FARANDOLE_U64));
+    if (request->op >= FARANDOLE_BIT_AND && is_floating_point(tensor->dtype)) tensor->dtype = FARANDOLE_U32;
     tensor->dimensions = 1 + below(kMostDimensions);
     tensor->shape = trial->shapes[i];
     size_t bytes = 8; /* of an element, at most */
@@ -151,7 +157,7 @@ static void change_request(struct trial* trial) {
       *(int32_t*)&request->collective = below(2) == 0 ? 6 : ONE_OF(kOdd);
       break;
     case 5:
-      *(int32_t*)&request->op = below(2) == 0 ? 6 : ONE_OF(kOdd);
+      *(int32_t*)&request->op = below(2) == 0 ? 9 : ONE_OF(kOdd);
       break;
     case 6:
       request->root = below(2) == 0 ? 1 : ONE_OF(kOdd);
@@ -181,7 +187,7 @@ static void change_tensor(struct trial* trial, int number) {
       tensor->done = NULL;
       break;
     case 1:
-      *(int32_t*)&tensor->dtype = below(2) == 0 ? 11 : ONE_OF(kOdd);
+      *(int32_t*)&tensor->dtype = below(2) == 0 ? 13 : ONE_OF(kOdd);
       break;
     case 2:
       tensor->dimensions = ONE_OF(kOdd);
@@ -224,6 +230,10 @@ static int is_bad_tensor(const farandole_tensor* tensor, farandole_collective co
   return tensor->splits_count != 1 || tensor->splits[0] != tensor->shape[0];
 }
 
+static int has_factor(double factor, const farandole_request* request) {
+  return factor != 1.0 && (factor != 0.0 || request->has_factors != 0);
+}
+
 /* What the header says of a request of one rank; `count` tensors are there. */
 static int is_bad(const struct trial* trial, int count) {
   farandole_request seen = {0}; /* what the caller's version has not is 0 */
@@ -232,8 +242,11 @@ static int is_bad(const struct trial* trial, int count) {
   const int reduces = seen.collective == FARANDOLE_ALLREDUCE || seen.collective == FARANDOLE_REDUCE_SCATTER;
   if (seen.name == NULL || *seen.name == '\0' || seen.name == long_text || seen.about == long_text) return 1;
   if ((int)seen.collective < 0 || (int)seen.collective > FARANDOLE_BARRIER) return 1;
-  if (reduces && ((int)seen.op < 0 || (int)seen.op > FARANDOLE_ADASUM)) return 1;
+  if (reduces && ((int)seen.op < 0 || (int)seen.op > FARANDOLE_BIT_XOR)) return 1;
   if (reduces && (isnan(seen.prescale) || isnan(seen.postscale))) return 1;
+  if (reduces && seen.op >= FARANDOLE_BIT_AND &&
+      (has_factor(seen.prescale, &seen) || has_factor(seen.postscale, &seen)))
+    return 1;
   if (seen.collective == FARANDOLE_BROADCAST && seen.root != 0) return 1;
   if (seen.process_set != FARANDOLE_GLOBAL_SET || seen.generation > farandole_generation(0)) return 1;
   if (seen.caller_waits < 0 || seen.caller_waits > FARANDOLE_PROGRAM_WAITS) return 1;

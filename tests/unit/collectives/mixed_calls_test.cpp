@@ -96,8 +96,11 @@ Drawn draw_call(Random& random, const Communicator& ranks) {
   const auto size = static_cast<std::size_t>(ranks.size());
   call.collective = static_cast<Collective>(random.below(kCollectiveCount));
   call.dtype = random.one_of({DType::kF32, DType::kF32, DType::kI8, DType::kU8, DType::kF16, DType::kBF16, DType::kF64,
-                              DType::kI64, DType::kBool});
+                              DType::kI64, DType::kU32, DType::kU64, DType::kBool});
   call.op = random.one_of({ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kMin});
+  if (!is_floating_point(call.dtype) && random.below(2) == 0) {
+    call.op = random.one_of({ReduceOp::kBitAnd, ReduceOp::kBitOr, ReduceOp::kBitXor});
+  }
   const std::size_t count = draw_count(random, size_in_bytes(call.dtype));
   call.counts.assign(size, call.has_vector() ? 0 : count / size);
   if (call.has_vector()) call.counts[0] = count;

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -112,6 +113,33 @@ TEST(DType, NamesAreParsedBack) {
   for (const ReduceOp op : kAllReduceOps) EXPECT_EQ(parse_reduce_op(name(op)), op);
   EXPECT_EQ(name(DType::kBF16), "bf16");
   EXPECT_EQ(name(ReduceOp::kAverage), "average");
+  EXPECT_EQ(name(ReduceOp::kBitXor), "bit_xor");
+}
+
+TEST(ReduceOp, NumbersBetweenOperationsAreNone) {
+  std::size_t index = 0;
+  for (int number = 0; number <= 255; ++number) {
+    const auto op = static_cast<ReduceOp>(number);
+    const bool is_op = std::find(kAllReduceOps.begin(), kAllReduceOps.end(), op) != kAllReduceOps.end();
+    EXPECT_EQ(is_reduce_op(op), is_op) << number;
+    EXPECT_EQ(name(op) == "unknown", !is_op) << number;
+    if (!is_op) continue;
+    EXPECT_EQ(index_of(op), index) << name(op);
+    ++index;
+  }
+  EXPECT_EQ(index, kAllReduceOps.size());
+}
+
+TEST(ReduceOp, IsDefinedForTheTypesThatItCombines) {
+  for (const DType dtype : kAllDTypes) {
+    for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kProduct, ReduceOp::kMin, ReduceOp::kMax}) {
+      EXPECT_TRUE(is_defined(op, dtype)) << name(op) << " of " << name(dtype);
+    }
+    EXPECT_EQ(is_defined(ReduceOp::kAverage, dtype), dtype != DType::kBool);
+    for (const ReduceOp op : {ReduceOp::kBitAnd, ReduceOp::kBitOr, ReduceOp::kBitXor}) {
+      EXPECT_EQ(is_defined(op, dtype), !is_floating_point(dtype)) << name(op) << " of " << name(dtype);
+    }
+  }
 }
 
 TEST(DType, InvalidNameErrorListsTheValidNames) {

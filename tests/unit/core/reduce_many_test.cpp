@@ -15,6 +15,7 @@ TEST(ReduceMany, AssociatesAsTheDocumentedTree) {
   std::mt19937_64 random(kSeed);
   for (const DType dtype : kAllDTypes) {
     for (const ReduceOp op : kAllReduceOps) {
+      if (is_bitwise(op) && is_floating_point(dtype)) continue;
       for (std::size_t inputs = 1; inputs <= 9; ++inputs) {
         for (const std::size_t count : {1U, 37U, 1531U}) {
           std::vector<Bytes> values;

@@ -42,8 +42,11 @@ T narrowed(Wide value) {
 // One combination, written as plainly as possible: through 128-bit-safe steps for integers, by <cmath> for floats.
 template <class T>
 T combined(T a, T b, ReduceOp op, bool is_bool) {
-  if (is_bool)
-    return static_cast<T>(op == ReduceOp::kProduct || op == ReduceOp::kMin ? a != 0 && b != 0 : a != 0 || b != 0);
+  if (is_bool && op == ReduceOp::kBitXor) return static_cast<T>((a != 0) != (b != 0));
+  if (is_bool) {
+    const bool is_and = op == ReduceOp::kProduct || op == ReduceOp::kMin || op == ReduceOp::kBitAnd;
+    return static_cast<T>(is_and ? a != 0 && b != 0 : a != 0 || b != 0);
+  }
   if (op == ReduceOp::kMin || op == ReduceOp::kMax) {
     if constexpr (std::is_floating_point_v<T>) {
       if (std::isnan(a) || std::isnan(b)) return std::isnan(a) ? a : b;
@@ -54,6 +57,9 @@ T combined(T a, T b, ReduceOp op, bool is_bool) {
   if constexpr (std::is_integral_v<T>) {
     const auto x = static_cast<std::uint64_t>(a);
     const auto y = static_cast<std::uint64_t>(b);
+    if (op == ReduceOp::kBitAnd) return static_cast<T>(x & y);
+    if (op == ReduceOp::kBitOr) return static_cast<T>(x | y);
+    if (op == ReduceOp::kBitXor) return static_cast<T>(x ^ y);
     return static_cast<T>(op == ReduceOp::kProduct ? x * y : x + y);
   } else {
     return op == ReduceOp::kProduct ? a * b : a + b;

@@ -118,6 +118,8 @@ TEST_P(SocketsFrames, ElementsThatComeByteByByteAreReduced) {
   reduce_byte_by_byte<std::uint16_t>(DType::kF16, write_byte, *link_);
   reduce_byte_by_byte<std::int64_t>(DType::kI64, write_byte, *link_);
   reduce_byte_by_byte<std::uint8_t>(DType::kU8, write_byte, *link_);
+  reduce_byte_by_byte<std::uint32_t>(DType::kU32, write_byte, *link_);
+  reduce_byte_by_byte<std::uint64_t>(DType::kU64, write_byte, *link_);
 }
 
 /// A transfer that comes in the middle of a frame, and in the middle of an element, gets what came before and after.

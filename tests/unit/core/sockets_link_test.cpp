@@ -302,6 +302,9 @@ TEST_P(SocketsLink, ReducesArrivingData) {
   sum(0.0F, DType::kF32, ReduceOp::kSum);
   sum(std::uint16_t{0}, DType::kF16, ReduceOp::kMax);
   sum(std::int64_t{0}, DType::kI64, ReduceOp::kProduct);
+  sum(std::uint32_t{0}, DType::kU32, ReduceOp::kBitAnd);
+  sum(std::uint64_t{0}, DType::kU64, ReduceOp::kBitXor);
+  sum(std::int16_t{0}, DType::kI16, ReduceOp::kBitOr);
 }
 
 TEST_P(SocketsLink, AReductionCanBeInPlace) {

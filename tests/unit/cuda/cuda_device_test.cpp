@@ -63,7 +63,7 @@ class CudaDeviceTest : public testing::Test {
 
 TEST_F(CudaDeviceTest, LoadsAllKernelsWhenItIsOpened) {
   device();
-  EXPECT_EQ(vendor().loaded_kernels.size(), 97U + 17) << "17 kernels have another variant";
+  EXPECT_EQ(vendor().loaded_kernels.size(), 112U + 17) << "17 kernels have another variant";
   EXPECT_EQ(vendor().loaded_kernels.count("farandole_reduce_bf16_max"), 1U);
   EXPECT_EQ(vendor().loaded_kernels.count("farandole_cast_f16_f64_x682"), 1U);
   EXPECT_EQ(current_context(), nullptr) << "the thread's own context is back";
@@ -243,7 +243,7 @@ TEST_F(CudaDeviceTest, PackingOfResNet50IsOneLaunchOfAllResidentBlocks) {
 
 TEST_F(CudaDeviceTest, KernelsOfCuda12TakeSeveralLaunches) {
   CudaDevice device(api_, nccl_, info(), kernel_image("kernels", 7, 12090));
-  EXPECT_EQ(vendor().loaded_kernels.size(), 97U);
+  EXPECT_EQ(vendor().loaded_kernels.size(), 112U);
   device.launch(packing_of_resnet50(), {});
   ASSERT_EQ(vendor().launches.size(), 3U);
   EXPECT_EQ(vendor().launches[2].kernel, "farandole_copy");

@@ -59,11 +59,12 @@ TEST(KernelBatches, EveryTaskHasTheKernelOfItsName) {
   for (int kernel = 0; kernel < kKernelCount; ++kernel) names.insert(kernel_name(kernel));
   names.erase("");
   // One copy; reductions; scales but of bool; casts but to the same type, and to types of sums and back; ordering of
-  // f32 and f64 for minimum and maximum, and back.
-  EXPECT_EQ(names.size(), 1U + 13 * 4 + 12 + 4 * 3 + 6 * 2 + 2 * 2 * 2);
+  // f32 and f64 for minimum and maximum, and back; bitwise operations of bool and of unsigned integers.
+  EXPECT_EQ(names.size(), 1U + 13 * 4 + 12 + 4 * 3 + 6 * 2 + 2 * 2 * 2 + 5 * 3);
   for (const DType dtype : kAllDTypes) {
     EXPECT_EQ(kernel_named(task_of(DeviceTask::Kind::kCopy, dtype, 1)), "farandole_copy");
     for (const ReduceOp op : kAllReduceOps) {
+      if (is_bitwise(op)) continue;
       DeviceTask task = task_of(DeviceTask::Kind::kReduce, dtype, 1);
       task.op = op;
       EXPECT_EQ(kernel_named(task), "farandole_reduce_" + std::string(name(dtype)) + "_" +
@@ -81,6 +82,27 @@ TEST(KernelBatches, EveryTaskHasTheKernelOfItsName) {
                                         : "farandole_cast_" + std::string(name(from)) + "_" + std::string(name(to)));
     }
   }
+}
+
+TEST(KernelBatches, SignedIntegersUseTheBitwiseKernelsOfUnsignedOnes) {
+  for (const auto& [dtype, kernel_type] : {std::pair(DType::kBool, "bool"),
+                                           {DType::kU8, "u8"},
+                                           {DType::kI8, "u8"},
+                                           {DType::kU16, "u16"},
+                                           {DType::kI16, "u16"},
+                                           {DType::kU32, "u32"},
+                                           {DType::kI32, "u32"},
+                                           {DType::kU64, "u64"},
+                                           {DType::kI64, "u64"}}) {
+    for (const ReduceOp op : {ReduceOp::kBitAnd, ReduceOp::kBitOr, ReduceOp::kBitXor}) {
+      DeviceTask task = task_of(DeviceTask::Kind::kReduce, dtype, 1);
+      task.op = op;
+      EXPECT_EQ(kernel_named(task), "farandole_reduce_" + std::string(kernel_type) + "_" + std::string(name(op)));
+    }
+  }
+  DeviceTask task = task_of(DeviceTask::Kind::kReduce, DType::kBF16, 1);
+  task.op = ReduceOp::kBitOr;
+  EXPECT_NE(message_of<Unsupported>([&] { kernel_of(task); }).find("bit_or of bf16"), std::string::npos);
 }
 
 TEST(KernelBatches, CastIntegersToTheTypeOfTheirSumsAndBack) {

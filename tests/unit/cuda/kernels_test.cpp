@@ -134,6 +134,18 @@ TEST(Kernels, ReduceGivesTheBitsOfTheProcessors) {
   }
 }
 
+TEST(Kernels, BitwiseReductionsGiveTheBitsOfTheProcessors) {
+  std::mt19937_64 random(kSeed);
+  for (const DType dtype : {DType::kBool, DType::kU8, DType::kU16, DType::kU32, DType::kU64}) {
+    for (const ReduceOp op : {ReduceOp::kBitAnd, ReduceOp::kBitOr, ReduceOp::kBitXor}) {
+      for (const std::size_t count : kCounts) {
+        for (const Shifts& shift : shifts(dtype)) check_reduce(dtype, op, count, shift, random);
+      }
+      check_reduce(dtype, op, kLargeCount, {0, 1, 2}, random);
+    }
+  }
+}
+
 TEST(Kernels, ReduceRoundsEverySixteenBitValueAlike) {
   constexpr std::size_t kCount = 65536;
   std::vector<std::uint16_t> all(kCount);

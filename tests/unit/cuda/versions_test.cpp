@@ -76,6 +76,7 @@ TEST(Versions, NcclReducesAsReduceDoesOrNotAtAll) {
   for (const ReduceOp op : kAllReduceOps) {
     for (const DType dtype : kAllDTypes) {
       if (dtype == DType::kI16 || dtype == DType::kU16) continue;
+      if (is_bitwise(op)) continue;
       ASSERT_TRUE(nccl_reduction(dtype, op)) << name(dtype) << " " << name(op);
     }
   }
@@ -92,6 +93,12 @@ TEST(Versions, NcclReducesAsReduceDoesOrNotAtAll) {
   EXPECT_EQ(nccl_reduction(DType::kBool, ReduceOp::kProduct)->op, ncclMin) << "and";
   EXPECT_EQ(nccl_reduction(DType::kBool, ReduceOp::kMin)->op, ncclMin);
   EXPECT_EQ(nccl_reduction(DType::kBool, ReduceOp::kMin)->type, ncclUint8);
+  for (const ReduceOp op : {ReduceOp::kBitAnd, ReduceOp::kBitOr, ReduceOp::kBitXor}) {
+    EXPECT_EQ(nccl_reduction(DType::kU32, op), std::nullopt) << name(op);
+  }
+  EXPECT_EQ(nccl_reduction(DType::kBool, ReduceOp::kBitAnd)->op, ncclMin);
+  EXPECT_EQ(nccl_reduction(DType::kBool, ReduceOp::kBitOr)->op, ncclMax);
+  EXPECT_EQ(nccl_reduction(DType::kBool, ReduceOp::kBitXor), std::nullopt);
 }
 
 TEST(CudaErrors, NameFunctionDeviceAndRemedy) {

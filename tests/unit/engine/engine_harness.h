@@ -46,10 +46,10 @@ struct Pending {
   }
 };
 
-/// Requests of f32 tensors.
 struct RequestOptions {
   RequestKind kind = RequestKind::kAllreduce;
   ReduceOp op = ReduceOp::kSum;
+  DType dtype = DType::kF32;  ///< a type of 4 bytes, whose elements lie in the floats
   bool adasum = false;
   int root = -1;
   int process_set = 0;
@@ -87,7 +87,7 @@ inline LocalRequest request_of(const std::string& name, std::vector<std::vector<
     tensor.while_allocating = options.while_allocating;
     tensor.output.assign(tensor.input.size(), -1.0F);
     LocalTensor local;
-    local.dtype = DType::kF32;
+    local.dtype = options.dtype;
     local.shape = {static_cast<std::int64_t>(tensor.input.size())};
     local.input = tensor.input.data();
     local.output = tensor.output.data();
@@ -95,7 +95,7 @@ inline LocalRequest request_of(const std::string& name, std::vector<std::vector<
     local.context = &tensor;
     local.allocate = Pending::on_allocate;
     local.done = Pending::on_done;
-    request.spec.tensors.push_back({DType::kF32, rows_differ ? std::vector<std::int64_t>() : local.shape});
+    request.spec.tensors.push_back({options.dtype, rows_differ ? std::vector<std::int64_t>() : local.shape});
     request.tensors.push_back(std::move(local));
   }
   return request;

@@ -33,7 +33,7 @@ namespace farandole FARANDOLE_API {
 struct CallOptions {
   /// Factor that multiplies every element of the input before the reduction. For f16, bf16 and f32 the factor is
   /// rounded to float and multiplied in float; for f64 and integers it is a double, see scale(). Used by allreduce,
-  /// reduce and reduce_scatter, for every type but bool.
+  /// reduce and reduce_scatter, for every type but bool and every operation but the bitwise ones.
   double prescale = 1.0;
   /// Factor that multiplies every result, by the rules of `prescale`. For an average the factor is first divided by the
   /// number of ranks, so that each sum is multiplied once. With the default 1 averages are exact.

@@ -19,11 +19,12 @@ inline bool is_ordered_by_device(Collective collective, DType dtype, ReduceOp op
   return compares_nans(collective, dtype, op) && (dtype == DType::kF32 || dtype == DType::kF64);
 }
 
-/// True if the vendor's collective with equal parts gives the same result as a schedule. False for bool and 16-bit
-/// integers, which NCCL does not have. Minima and maxima may still differ in the sign of a zero and in which of several
-/// NaNs is returned, as they differ between the algorithms of schedules.
+/// True if the vendor's collective with equal parts gives the same result as a schedule. False for bool, 16-bit
+/// integers and bitwise operations, which NCCL does not have. Minima and maxima may still differ in the sign of a zero
+/// and in which of several NaNs is returned, as they differ between the algorithms of schedules.
 inline bool device_vendor_agrees(Collective collective, DType dtype, ReduceOp op) {
   if (dtype == DType::kBool || dtype == DType::kI16 || dtype == DType::kU16) return false;
+  if (reduces(collective) && is_bitwise(op)) return false;
   return !compares_nans(collective, dtype, op) || is_ordered_by_device(collective, dtype, op);
 }
 

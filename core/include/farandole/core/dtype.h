@@ -19,14 +19,30 @@ inline constexpr std::array kAllDTypes{DType::kBool, DType::kU8,  DType::kI8,  D
                                        DType::kI32,  DType::kI64, DType::kF16, DType::kBF16, DType::kF32,
                                        DType::kF64,  DType::kU32, DType::kU64};
 
-/// Reduction operation. The numbers are part of the protocol and never change, as in DType.
+/// Reduction operation. The numbers are part of the protocol and never change, as in DType. 5 is Adasum in engine.h.
 ///
 /// kAverage divides the sum by the number of ranks and is not defined for bool. Integer averages are truncated toward
 /// zero. Integer sums wrap on overflow. Averages of integers of up to 32 bits are correct even if the sum does not fit
 /// the type, because the integers are added in a wider type.
-enum class ReduceOp : std::uint8_t { kSum, kProduct, kMin, kMax, kAverage };
-inline constexpr std::array kAllReduceOps{ReduceOp::kSum, ReduceOp::kProduct, ReduceOp::kMin, ReduceOp::kMax,
-                                          ReduceOp::kAverage};
+///
+/// kBitAnd, kBitOr and kBitXor combine the bits of integers. For bool they are the logical "and", "or" and "exclusive
+/// or", with results 0 and 1. They are not defined for floating-point types, and take no factors.
+enum class ReduceOp : std::uint8_t { kSum, kProduct, kMin, kMax, kAverage, kBitAnd = 6, kBitOr, kBitXor };
+inline constexpr std::array kAllReduceOps{ReduceOp::kSum,     ReduceOp::kProduct, ReduceOp::kMin,   ReduceOp::kMax,
+                                          ReduceOp::kAverage, ReduceOp::kBitAnd,  ReduceOp::kBitOr, ReduceOp::kBitXor};
+
+constexpr bool is_bitwise(ReduceOp op) {
+  return op == ReduceOp::kBitAnd || op == ReduceOp::kBitOr || op == ReduceOp::kBitXor;
+}
+/// False for a number that is no enumerator, which a message may contain.
+constexpr bool is_reduce_op(ReduceOp op) {
+  return op <= ReduceOp::kAverage || is_bitwise(op);
+}
+/// Index of `op` in kAllReduceOps, and in tables by operation.
+constexpr std::size_t index_of(ReduceOp op) {
+  const auto number = static_cast<std::size_t>(op);
+  return is_bitwise(op) ? number - 1 : number;
+}
 
 /// IEEE binary16, storage only; arithmetic is done in float.
 struct Half {
@@ -47,6 +63,8 @@ inline std::size_t size_in_bytes(DType dtype) {
   return kBytes[index];
 }
 bool is_floating_point(DType dtype);
+/// False for averages of bool, and for bitwise operations on floating-point types.
+bool is_defined(ReduceOp op, DType dtype);
 
 /// Calls `visitor(T{})`, where T is the C++ type that stores elements of `dtype`, and returns the visitor's result.
 /// kBool is stored as std::uint8_t.

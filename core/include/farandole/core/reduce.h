@@ -21,11 +21,13 @@ Isa active_isa();
 /// True if this processor can run `isa`.
 bool is_supported(Isa isa);
 
-/// out[i] = left[i] op right[i]. `out` may equal `left` or `right`.
+/// out[i] = left[i] op right[i]. `out` may equal `left` or `right`. Requires a bool or integer type for bitwise
+/// operations.
 ///
 /// f16 and bf16 are combined in f32 and rounded once. kAverage adds like kSum; the caller then divides the sum by a
-/// call of scale(). For kBool, sum and max mean "or"; product and min mean "and". Integer overflow wraps. min and max
-/// return NaN if an operand is NaN. Does not block, does not throw. Cost: one pass, 2 reads and 1 write per element.
+/// call of scale(). For kBool, sum, max and bit_or mean "or"; product, min and bit_and mean "and"; any byte but 0 is
+/// true, and results are 0 or 1. Integer overflow wraps. min and max return NaN if an operand is NaN. Does not block,
+/// does not throw. Cost: one pass, 2 reads and 1 write per element.
 void reduce(void* out, const void* left, const void* right, std::size_t count, DType dtype, ReduceOp op);
 
 /// Overload that uses a given instruction set, which the processor must support. For tests and benchmarks.
@@ -50,8 +52,8 @@ void reduce_many(void* out, std::span<const void* const> inputs, std::size_t cou
 void scale(void* out, const void* in, std::size_t count, DType dtype, double factor);
 
 /// Fills `out` with the neutral element of `op`: 0 for sum and average, 1 for product, the largest value of the type
-/// for min and the smallest for max (infinities for floating-point types). For kBool: true for min and product, false
-/// for the other operations.
+/// for min and the smallest for max (infinities for floating-point types), all bits set for bit_and, and 0 for bit_or
+/// and bit_xor. For kBool: true for min, product and bit_and, false for the other operations.
 void fill_neutral(void* out, std::size_t count, DType dtype, ReduceOp op);
 
 /// scale / ranks: the factor that turns a sum into an average.

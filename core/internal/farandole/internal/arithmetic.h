@@ -115,6 +115,40 @@ struct Max {
   }
 };
 
+/// Operations on the bits of unsigned integers, whose results signed integers share.
+struct BitAnd {
+  template <class T>
+  FARANDOLE_HOST_DEVICE static T apply(T left, T right) {
+    if constexpr (std::is_same_v<T, Bool>) {
+      return Product::apply(left, right);
+    } else {
+      return static_cast<T>(left & right);
+    }
+  }
+};
+
+struct BitOr {
+  template <class T>
+  FARANDOLE_HOST_DEVICE static T apply(T left, T right) {
+    if constexpr (std::is_same_v<T, Bool>) {
+      return Sum::apply(left, right);
+    } else {
+      return static_cast<T>(left | right);
+    }
+  }
+};
+
+struct BitXor {
+  template <class T>
+  FARANDOLE_HOST_DEVICE static T apply(T left, T right) {
+    if constexpr (std::is_same_v<T, Bool>) {
+      return to_bool(static_cast<int>(is_true(left)) ^ static_cast<int>(is_true(right)));
+    } else {
+      return static_cast<T>(left ^ right);
+    }
+  }
+};
+
 /// Signed integer of the same size as the floating-point type `T`.
 template <class T>
 using OrderedInteger = std::conditional_t<sizeof(T) == 8, std::int64_t, std::int32_t>;

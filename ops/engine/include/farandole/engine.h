@@ -310,9 +310,9 @@ FARANDOLE_C_API void farandole_wait_until(const volatile int32_t* flag);
  * different numbers of batches. Non-blocking.
  *
  * Until all ranks have joined, this rank takes part in the set's allreduces without changing their results: it supplies
- * zeros for sums, averages and Adasum, ones for products, and the end of the type's range for minima and maxima. If its
- * peers reduce tensors on devices, this rank needs a device, too; without a device the job ends with a fault. Meanwhile
- * requests other than allreduces and barriers fail with MISMATCH.
+ * zeros for sums, averages, Adasum, BIT_OR and BIT_XOR, ones for products, the end of the type's range for minima and
+ * maxima, and all bits set for BIT_AND. If its peers reduce tensors on devices, this rank needs a device, too; without
+ * a device the job ends with a fault. Meanwhile requests other than allreduces and barriers fail with MISMATCH.
  *
  * Once all ranks have joined, `done` is called once with the job rank that joined last, or with an error (owned by the
  * library) and -1. It follows the rules of a tensor's `done`. If farandole_join fails, `done` is not called. Errors:
