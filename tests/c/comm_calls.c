@@ -152,6 +152,58 @@ static void test_communicators(void) {
   FAILS(FARANDOLE_INVALID_ARGUMENT, "already", farandole_comm_join(&other, NULL, &again, &error));
 }
 
+static void test_members(void) {
+  if (size < 2) return;
+  const int32_t ranks[] = {size - 1, 0}; /* the others do not call */
+  if (rank == 0 || rank == size - 1) {
+    farandole_comm* two = NULL;
+    OK(farandole_comm_of_members(all, ranks, 2, NULL, &two, &error));
+    CHECK(farandole_comm_size(two) == 2 && farandole_comm_rank(two) == (rank == 0), "%d", farandole_comm_rank(two));
+    uint64_t bits = rank == 0 ? 0xf0f0 : 0xff00;
+    OK(farandole_allreduce(two, &bits, &bits, 1, FARANDOLE_U64, FARANDOLE_BIT_XOR, NULL, NULL, &error));
+    CHECK(bits == 0x0ff0, "%llx", (unsigned long long)bits);
+    farandole_comm_free(two);
+  }
+  farandole_comm* none = NULL;
+  const int32_t twice[] = {rank, rank};
+  FAILS(FARANDOLE_INVALID_ARGUMENT, "twice", farandole_comm_of_members(all, twice, 2, NULL, &none, &error));
+  const int32_t other[] = {(rank + 1) % size};
+  FAILS(FARANDOLE_INVALID_ARGUMENT, "not in the list", farandole_comm_of_members(all, other, 1, NULL, &none, &error));
+  FAILS(FARANDOLE_INVALID_ARGUMENT, "count is 0", farandole_comm_of_members(all, ranks, 0, NULL, &none, &error));
+}
+
+static void test_messages(void) {
+  enum { kTag = 7, kLong = 5000 };
+  const int next = (rank + 1) % size;
+  const int previous = (rank + size - 1) % size;
+  for (int count = 10; count <= kLong; count += kLong - 10) { /* buffered, and not */
+    fill(count);
+    farandole_work* sent = NULL;
+    OK(farandole_send(all, input, (size_t)count, FARANDOLE_F32, next, kTag, &sent, &error));
+    int32_t sender = -1;
+    OK(farandole_recv(all, output, (size_t)count, FARANDOLE_F32, FARANDOLE_ANY_SOURCE, kTag, &sender, NULL, &error));
+    CHECK(sender == previous, "from %d", (int)sender);
+    for (int i = 0; i < count; ++i) CHECK(output[i] == value(previous, i), "%d: %g", i, output[i]);
+    finish(sent);
+
+    farandole_work* received = NULL;
+    memset(output, 0, sizeof output);
+    OK(farandole_recv(all, output, (size_t)count, FARANDOLE_F32, previous, kTag + 1, NULL, &received, &error));
+    OK(farandole_send(all, input, (size_t)count, FARANDOLE_F32, next, kTag + 1, &sent, &error));
+    OK(farandole_work_wait(received, &error));
+    CHECK(farandole_work_source(received) == previous, "from %d", (int)farandole_work_source(received));
+    for (int i = 0; i < count; ++i) CHECK(output[i] == value(previous, i), "%d: %g", i, output[i]);
+    farandole_work_free(received);
+    finish(sent);
+  }
+  farandole_work* sent = NULL;
+  OK(farandole_send(all, input, 3, FARANDOLE_F32, next, kTag, &sent, &error));
+  FAILS(FARANDOLE_MISMATCH, "3 f32", farandole_recv(all, output, 2, FARANDOLE_F32, previous, kTag, NULL, NULL, &error));
+  finish(sent);
+  FAILS(FARANDOLE_INVALID_ARGUMENT, "tag", farandole_send(all, input, 1, FARANDOLE_F32, next, -1, NULL, &error));
+  FAILS(FARANDOLE_INVALID_ARGUMENT, "rank", farandole_send(all, input, 1, FARANDOLE_F32, size, 0, NULL, &error));
+}
+
 struct counted {
   int calls;
   int has_error;
@@ -245,6 +297,8 @@ int main(int argument_count, char** arguments) {
   test_movements(NULL);
   test_movements(&work);
   test_communicators();
+  test_members();
+  test_messages();
   test_work();
   test_errors();
   farandole_comm_free(all);

@@ -46,7 +46,7 @@ static void make_valid(struct trial* trial) {
   memset(trial, 0, sizeof *trial);
   trial->function = below(9);
   trial->dtype = (farandole_dtype)below(FARANDOLE_U64 + 1);
-  trial->op = (farandole_reduce_op)below(FARANDOLE_MAX + 1);
+  trial->op = (farandole_reduce_op)below(FARANDOLE_MAX + 1) /* defined for every type */;
   trial->count = (size_t)below(kMostElements);
   const size_t bytes = trial->count * kElementBytes[trial->dtype];
   trial->input = bytes == 0 ? NULL : calloc(1, bytes);

@@ -138,7 +138,8 @@ int farandole_comm_of_members(farandole_comm* comm, const int32_t* ranks, int32_
     }
     const std::vector<int> members(ranks, ranks + count);
     hand_over(comm->world,
-              Communicator::of_members(comm->communicator, members, communicator_options(options, kFunction)), new_comm);
+              Communicator::of_members(comm->communicator, members, communicator_options(options, kFunction)),
+              new_comm);
   });
 }
 

@@ -307,7 +307,8 @@ void WorkQueue::end(CollectiveWork& work, std::optional<Failure> failure) {
   }
   work.operation.reset();
   work.failure = std::move(failure);
-  const auto entry = std::find_if(pending_.begin(), pending_.end(), [&](const auto& each) { return each.get() == &work; });
+  const auto entry =
+      std::find_if(pending_.begin(), pending_.end(), [&](const auto& each) { return each.get() == &work; });
   const std::shared_ptr<CollectiveWork> ended = *entry;
   pending_.erase(entry);
   pending_count_.store(pending_.size(), std::memory_order_release);

@@ -124,7 +124,7 @@ class MessageHub final : public Progressable {
   std::deque<DirectCopy> copies_;                              // oldest first
   std::uint64_t next_number_ = 1;
   DoneActions done_actions_;  // has its own mutex
-  bool is_busy_ = false;  // the progress thread may have to advance this hub, see ProgressGate
+  bool is_busy_ = false;      // the progress thread may have to advance this hub, see ProgressGate
   Clock::time_point next_question_{};
 };
 

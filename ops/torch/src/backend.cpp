@@ -63,8 +63,8 @@ std::vector<size_t> counts_of_rows(const at::Tensor& tensor, const std::vector<i
     counts.push_back(static_cast<size_t>(size * row) * elements_per_number(tensor));
   }
   if (sum != rows) {
-    throw_error(FARANDOLE_INVALID_ARGUMENT, c10::str(what, ": the numbers of rows add up to ", sum,
-                                                     ", and the tensor has ", rows));
+    throw_error(FARANDOLE_INVALID_ARGUMENT,
+                c10::str(what, ": the numbers of rows add up to ", sum, ", and the tensor has ", rows));
   }
   return counts;
 }
@@ -102,7 +102,10 @@ class FarandoleBackend::Start {
 };
 
 FarandoleBackend::FarandoleBackend(const GroupPlan& plan)
-    : Backend(plan.rank, plan.size), options_(make_options(plan)), job_(Job::join(plan)), comm_(job_->make_comm(plan)) {}
+    : Backend(plan.rank, plan.size),
+      options_(make_options(plan)),
+      job_(Job::join(plan)),
+      comm_(job_->make_comm(plan)) {}
 
 FarandoleBackend::~FarandoleBackend() {
   // Python destroys the object with its lock held, and callbacks of pending calls may need the lock.

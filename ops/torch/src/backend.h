@@ -15,11 +15,11 @@
 
 namespace farandole_torch {
 
-/// A process group of torch. Functions have the meaning that c10d::Backend gives them; what c10d's header calls deprecated
-/// forwards to the newer name, and exists in all versions of torch, so it is what this class overrides.
+/// A process group of torch. Functions have the meaning that c10d::Backend gives them; what c10d's header calls
+/// deprecated forwards to the newer name, and exists in all versions of torch, so it is what this class overrides.
 ///
-/// A call with `asyncOp` false blocks, and its Work is done; other calls return at once. Thread-safe: a mutex is held while a
-/// call starts or blocks.
+/// A call with `asyncOp` false blocks, and its Work is done; other calls return at once. Thread-safe: a mutex is held
+/// while a call starts or blocks.
 class FarandoleBackend final : public c10d::Backend {
  public:
   explicit FarandoleBackend(const GroupPlan& plan);

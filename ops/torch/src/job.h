@@ -20,15 +20,15 @@ using Comm = std::unique_ptr<farandole_comm, FreeComm>;
 /// A process group to make.
 struct GroupPlan {
   c10::intrusive_ptr<c10d::Store> store;
-  int rank = 0, size = 1;            ///< in the group
-  std::vector<int32_t> global_ranks; ///< of the group's ranks in the job, in the group's order
-  int global_size = 1;               ///< ranks of the job
+  int rank = 0, size = 1;             ///< in the group
+  std::vector<int32_t> global_ranks;  ///< of the group's ranks in the job, in the group's order
+  int global_size = 1;                ///< ranks of the job
   std::chrono::milliseconds timeout{0};
   std::string name;
 };
 
-/// The job of this process: joined by the first process group, left when the last one has ended; a job that a launcher has
-/// made stays joined until `leave`, because with MPI a process joins once.
+/// The job of this process: joined by the first process group, left when the last one has ended; a job that a launcher
+/// has made stays joined until `leave`, because with MPI a process joins once.
 class Job {
  public:
   /// Joins the job, or returns the job in which this process is. Collective over the job if it joins.

@@ -23,14 +23,22 @@ struct TypeRow {
 };
 
 constexpr TypeRow kTypes[] = {
-    {at::kBool, FARANDOLE_BOOL},           {at::kByte, FARANDOLE_U8},
-    {at::kChar, FARANDOLE_I8},             {at::kShort, FARANDOLE_I16},
-    {at::kInt, FARANDOLE_I32},             {at::kLong, FARANDOLE_I64},
-    {at::kUInt16, FARANDOLE_U16},          {at::kUInt32, FARANDOLE_U32},
-    {at::kUInt64, FARANDOLE_U64},          {at::kHalf, FARANDOLE_F16},
-    {at::kBFloat16, FARANDOLE_BF16},       {at::kFloat, FARANDOLE_F32},
-    {at::kDouble, FARANDOLE_F64},          {at::kComplexHalf, FARANDOLE_F16, 2},
-    {at::kComplexFloat, FARANDOLE_F32, 2}, {at::kComplexDouble, FARANDOLE_F64, 2},
+    {at::kBool, FARANDOLE_BOOL},
+    {at::kByte, FARANDOLE_U8},
+    {at::kChar, FARANDOLE_I8},
+    {at::kShort, FARANDOLE_I16},
+    {at::kInt, FARANDOLE_I32},
+    {at::kLong, FARANDOLE_I64},
+    {at::kUInt16, FARANDOLE_U16},
+    {at::kUInt32, FARANDOLE_U32},
+    {at::kUInt64, FARANDOLE_U64},
+    {at::kHalf, FARANDOLE_F16},
+    {at::kBFloat16, FARANDOLE_BF16},
+    {at::kFloat, FARANDOLE_F32},
+    {at::kDouble, FARANDOLE_F64},
+    {at::kComplexHalf, FARANDOLE_F16, 2},
+    {at::kComplexFloat, FARANDOLE_F32, 2},
+    {at::kComplexDouble, FARANDOLE_F64, 2},
 };
 
 TypeRow row_of(const at::Tensor& tensor) {
@@ -61,7 +69,8 @@ bool are_side_by_side(const std::vector<at::Tensor>& tensors) {
 Elements elements_of(const at::Tensor& tensor, const char* what, Use use) {
   if (!tensor.defined()) refuse(what, "a tensor is undefined");
   if (tensor.layout() != at::kStrided) {
-    refuse(what, c10::str("expected a dense tensor, got one of layout ", tensor.layout(), "; convert it with to_dense()"));
+    refuse(what,
+           c10::str("expected a dense tensor, got one of layout ", tensor.layout(), "; convert it with to_dense()"));
   }
   if (!tensor.is_cpu() && !tensor.is_cuda()) {
     refuse(what, c10::str("expected a tensor on a CPU or a CUDA device, got one on ", tensor.device()));
@@ -82,7 +91,8 @@ size_t elements_per_number(const at::Tensor& tensor) {
 
 Reduction reduction_of(const c10d::ReduceOp& op, const at::Tensor& tensor, const char* what) {
   const TypeRow row = row_of(tensor);
-  if (!row.is_reduced) refuse(what, c10::str("there is no reduction of ", tensor.scalar_type(), "; convert the tensor"));
+  if (!row.is_reduced)
+    refuse(what, c10::str("there is no reduction of ", tensor.scalar_type(), "; convert the tensor"));
   const bool is_sum = op == c10d::ReduceOp::SUM || op == c10d::ReduceOp::AVG || op == c10d::ReduceOp::PREMUL_SUM;
   if (tensor.is_complex() && !is_sum) {
     refuse(what, "complex numbers have sums and averages only; use view_as_real for other reductions of their parts");

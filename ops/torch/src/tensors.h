@@ -11,8 +11,8 @@
 
 namespace farandole_torch {
 
-/// A tensor's memory, as elements of a type that Farandole has. Complex numbers are pairs of floating-point numbers; types
-/// that Farandole has not are bytes, which can be moved but not reduced.
+/// A tensor's memory, as elements of a type that Farandole has. Complex numbers are pairs of floating-point numbers;
+/// types that Farandole has not are bytes, which can be moved but not reduced.
 struct Elements {
   void* data = nullptr;
   size_t count = 0;
@@ -39,8 +39,9 @@ Reduction reduction_of(const c10d::ReduceOp& op, const at::Tensor& tensor, const
 
 /// Returns the only tensor of a list. @throws InvalidArgument  there are more, or none
 at::Tensor& only(std::vector<at::Tensor>& tensors, const char* what);
-/// Returns one contiguous tensor in place of a list: the tensors themselves if they lie side by side in memory, otherwise a
-/// new tensor. @param copies  copy the values of the list   @throws InvalidArgument  types or devices differ
+/// Returns one contiguous tensor in place of a list: the tensors themselves if they lie side by side in memory,
+/// otherwise a new tensor. @param copies  copy the values of the list   @throws InvalidArgument  types or devices
+/// differ
 at::Tensor joined(const std::vector<at::Tensor>& tensors, bool copies, const char* what);
 /// Copies the parts of `whole` back to the list, unless `whole` is the list's own memory.
 void divide(const at::Tensor& whole, std::vector<at::Tensor>& tensors);

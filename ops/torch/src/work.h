@@ -15,11 +15,11 @@
 
 namespace farandole_torch {
 
-/// One or several calls of Farandole that belong to one call of torch. Keeps the tensors until all calls are done, even if
-/// the program drops the Work.
+/// One or several calls of Farandole that belong to one call of torch. Keeps the tensors until all calls are done, even
+/// if the program drops the Work.
 ///
-/// Life: `begin` calls, each with a handle, then `launch`. Any thread may wait; the first thread that finds all calls done
-/// finishes the Work: copies results, completes the future.
+/// Life: `begin` calls, each with a handle, then `launch`. Any thread may wait; the first thread that finds all calls
+/// done finishes the Work: copies results, completes the future.
 class CallWork final : public c10d::Work {
  public:
   /// @param title  for torch's profiler: "farandole:all_reduce"
