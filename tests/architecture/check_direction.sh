@@ -36,7 +36,7 @@ refuse ops/tensorflow 'farandole/(core|sdk|internal|collectives|gradients|traine
 refuse examples '\.\./|(core|collectives|ops)/src|farandole/(sdk|internal)/' 'examples use public headers only'
 
 # Inside collectives.
-one_way collectives/src algorithms schedule selection operation shared_memory messages device communicator c_api
+one_way collectives/src algorithms schedule selection operation shared_memory messages device point_to_point communicator c_api
 
 # Inside core: backends know the headers, each by itself, and sockets or tcp where they are built on them; the job knows the
 # backends.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # usage: expect_fault.sh [--all-raise] FAULT LAUNCHER... PROGRAM
-# Runs PROGRAM on 3 ranks with FAULT, on rank 1 unless noted below. Checks the exit status, the output, the time that
+# PROGRAM may have options of its own. Runs PROGRAM on 3 ranks with FAULT, on rank 1 unless noted below. Checks the exit status, the output, the time that
 # survivors and launcher take to end, and that no process is left.
 # --all-raise: the launcher does not end the survivors of a fault, so each survivor must detect the fault by itself.
 #
@@ -23,11 +23,12 @@ bound=$raise_bound
 case $fault in
   killed | crashes | exits_with_0 | quits_with_0 | orphans)
             status=fail text='rank 1 .*died|signal (9|11)|KILLED BY SIGNAL|EXIT CODE: (9|11|139)|without calling' ;;
-  stopped)  status=fail text='Timeout: .*not in it yet: rank 1 .*does not answer' bound=$timeout_bound ;;
+  stopped)  status=fail text='Timeout: .*(not in it yet: rank 1 .*does not answer|waits for a message of 1000 f32 .*from rank 1 )'
+            bound=$timeout_bound ;;
   exits)    status=fail text='rank 1 .*died|exit code: 7|EXIT CODE: 7' ;;
   # A launcher may kill rank 1, which has told the others, before rank 1 has written its exception.
   throws)   status=fail text='exception: no more data|rank 1 .* failed with an exception' ;;
-  leaves)   status=fail text='PeerLost: .*not in it yet: rank 1 .*has left the job' ;;
+  leaves)   status=fail text='PeerLost: .*(not in it yet: |from )rank 1 .*has left the job' ;;
   late)     status=ok   text='not in it yet: rank 1 .*does not answer' ;;
   # All ranks are stopped for longer than their deadline, and go on.
   suspended) status=ok  text='not in it yet: rank 1 .*does not answer' ;;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program whose rank 1 misbehaves after a few collectives. expect_fault.sh checks what the other ranks print, and
-// when. usage: farandole_faulty_rank FAULT DIRECTORY Files in the directory: each rank writes its process id
+// when. usage: farandole_faulty_rank [--messages] FAULT DIRECTORY
+// --messages: the other ranks wait for a message of rank 1, not in a collective.
+// Files in the directory: each rank writes its process id
 // (pid.RANK), and the time at which it has ended its part of the job (ended.RANK). Rank 1 writes the time at which it
 // is about to die (died). Ranks wait for the file `come`, which the test makes.
 #include <signal.h>
@@ -87,7 +89,7 @@ void misbehave(const std::string& fault, const Scene& scene) {
   if (fault == "late" || fault == "suspended") scene.wait_for_test();
 }
 
-void run(const std::string& fault, const Scene& scene) {
+void run(const std::string& fault, const Scene& scene, bool waits_for_message) {
   const std::string rank = rank_of_launcher();
   scene.write_pid(rank);
   if (rank == "1" && (fault == "joins_late" || fault == "terminated_joining")) scene.wait_for_test();
@@ -102,6 +104,7 @@ void run(const std::string& fault, const Scene& scene) {
     if (fault == "mismatch") data.resize(500);
     if (fault == "leaves") return;
   }
+  if (waits_for_message && ranks.rank() != 1) ranks.recv(data, /*source=*/1, /*tag=*/3);
   ranks.allreduce(data, farandole::ReduceOp::kSum);
   std::printf("rank %d is done\n", ranks.rank());
   if (ranks.rank() == 1 && fault == "lingers") scene.wait_for_test();
@@ -111,11 +114,13 @@ void run(const std::string& fault, const Scene& scene) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::string fault = argc > 1 ? argv[1] : "none";
-  const Scene scene(argc > 2 ? argv[2] : "");
+  const bool waits_for_message = argc > 1 && std::string(argv[1]) == "--messages";
+  const int first = waits_for_message ? 2 : 1;
+  const std::string fault = argc > first ? argv[first] : "none";
+  const Scene scene(argc > first + 1 ? argv[first + 1] : "");
   int status = 0;
   try {
-    run(fault, scene);
+    run(fault, scene, waits_for_message);
   } catch (const farandole::Error& error) {
     std::fprintf(stderr, "%s\n", error.what());
     status = 1;

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "communicator/work_state.h"
+#include "communicator/collective_work.h"
 #include "farandole/internal/stall_monitor.h"
 #include "operation/group.h"
 

@@ -6,9 +6,9 @@
 #include <mutex>
 #include <utility>
 
-#include "communicator/work_state.h"
 #include "farandole/collectives/communicator.h"
 #include "farandole/core/error.h"
+#include "operation/work_state.h"
 
 namespace farandole {
 

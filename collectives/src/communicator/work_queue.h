@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "communicator/collective_operation.h"
+#include "communicator/collective_work.h"
 #include "communicator/stall_watch.h"
-#include "communicator/work_state.h"
 #include "farandole/collectives/communicator.h"
 #include "farandole/internal/progress.h"
 #include "operation/call.h"

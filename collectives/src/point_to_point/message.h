@@ -7,9 +7,9 @@
 #include <optional>
 #include <string>
 
-#include "communicator/work_state.h"
 #include "farandole/core/buffer.h"
 #include "operation/group.h"
+#include "operation/work_state.h"
 #include "point_to_point/message_header.h"
 
 namespace farandole {

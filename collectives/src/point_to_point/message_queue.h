@@ -6,10 +6,10 @@
 #include <memory>
 #include <string>
 
-#include "communicator/work_state.h"
 #include "farandole/core/buffer.h"
 #include "farandole/internal/stall_monitor.h"
 #include "operation/group.h"
+#include "operation/work_state.h"
 #include "point_to_point/message.h"
 #include "point_to_point/message_hub.h"
 

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <atomic>
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -12,12 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "communicator/collective_operation.h"
 #include "farandole/collectives/communicator.h"
 #include "farandole/core/error.h"
 #include "farandole/internal/endpoint.h"
-#include "farandole/internal/flight_recorder.h"
-#include "farandole/internal/progress.h"
 
 namespace farandole {
 
@@ -97,19 +93,6 @@ class WorkOwner {
 
  private:
   const std::shared_ptr<Endpoint> endpoint_;
-};
-
-/// One collective, from its submission to its end. The queue's mutex guards `operation` and the times.
-class CollectiveWork : public Work::State {
- public:
-  std::uint64_t sequence = 0;
-  Descriptor descriptor;
-  FlightRecorder::Id record = 0;
-  std::unique_ptr<CollectiveOperation> operation;  ///< null once the collective has ended
-  Clock::time_point started{};                     ///< time of the first advance; zero before
-  Clock::time_point moved{};                       ///< time of the last advance that made progress
-  bool asked = false;                 ///< all peers have been asked how far they are, before the next warning
-  Clock::time_point next_question{};  ///< when to ask the awaited ranks again how far they are
 };
 
 }  // namespace farandole
