@@ -130,12 +130,18 @@ TEST(Fuzz, Announcements) {
   gradients.name = "gradients";
   gradients.kind = RequestKind::kAllreduce;
   gradients.tensors = {{DType::kF32, {3, 4}}, {DType::kBF16, {}}, {DType::kI64, {1, 0, 7}}};
+  RequestSpec bits;
+  bits.name = "bits";
+  bits.kind = RequestKind::kAllreduce;
+  bits.op = ReduceOp::kBitOr;
+  bits.tensors = {{DType::kU64, {8}}};
   RequestSpec set;
   set.name = "process sets";
   set.kind = RequestKind::kAddSet;
   set.arguments = {0, 3, 5};
   Announcements announcements;
   announcements.requests = {{std::make_shared<RequestSpec>(gradients), true},
+                            {std::make_shared<RequestSpec>(bits), false},
                             {std::make_shared<RequestSpec>(set), false}};
   Announcements leaving;
   leaving.joins = true;
@@ -153,6 +159,7 @@ TEST(Fuzz, Announcements) {
            [](const std::string& input) {
              for (const Announcement& announcement : Announcements::decode(input).requests) {
                EXPECT_FALSE(describe(*announcement.spec).empty());
+               EXPECT_TRUE(is_reduce_op(announcement.spec->op));
                for (const TensorSpec& tensor : announcement.spec->tensors)
                  EXPECT_LT(tensor.size_in_bytes(), 1ULL << 48);
                if (announcement.spec->kind == RequestKind::kRemoveSet) {
