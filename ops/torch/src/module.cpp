@@ -28,7 +28,7 @@ std::string describe(const c10::intrusive_ptr<c10d::Backend>& backend, int rank)
 }  // namespace
 }  // namespace farandole_torch
 
-PYBIND11_MODULE(FARANDOLE_TORCH_MODULE, module) {
+PYBIND11_MODULE(farandole_torch, module) {
   using pybind11::call_guard;
   using pybind11::gil_scoped_release;
   module.attr("mark") = FARANDOLE_TORCH_BUILD;
