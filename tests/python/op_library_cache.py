@@ -36,6 +36,7 @@ def _module():
 
 
 library = _module()
+cache = library.built_library
 
 
 class _Recipe(library.Recipe):
@@ -58,7 +59,7 @@ class CacheTest(unittest.TestCase):
         with contextlib.ExitStack() as stack:
             self.root = Path(stack.enter_context(tempfile.TemporaryDirectory())).resolve()
             stack.enter_context(mock.patch.dict(os.environ, {"XDG_CACHE_HOME": str(self.root)}))
-            stack.enter_context(mock.patch.object(library, "need_compiler", lambda version: ["/bin/true"]))
+            stack.enter_context(mock.patch.object(cache, "need_compiler", lambda *_: ["/bin/true"]))
             self.addCleanup(os.umask, os.umask(0))
             self.addCleanup(stack.pop_all().close)
         self.directory = self.root / "farandole"
@@ -168,7 +169,7 @@ class CacheTest(unittest.TestCase):
 
     def test_matching_library_needs_no_compiler(self):
         path = self.fetch()
-        with mock.patch.object(library, "need_compiler", lambda version: self.fail("the compiler is asked")):
+        with mock.patch.object(cache, "need_compiler", lambda *_: self.fail("the compiler is asked")):
             self.assertEqual(self.fetch(), path)
 
     def test_another_tensorflow_build_has_its_own_library(self):
@@ -237,7 +238,7 @@ class CacheTest(unittest.TestCase):
             said.append(text)
             is_told.set()
 
-        with mock.patch.object(library, "_say", say), mock.patch.object(library, "_LONG_WAIT_SECONDS", 0):
+        with mock.patch.object(cache, "say", say), mock.patch.object(cache, "_LONG_WAIT_SECONDS", 0):
             with open(lock, "rb") as held:
                 fcntl.flock(held, fcntl.LOCK_EX)
                 waiting = threading.Thread(target=self.hold, args=(lock,))
@@ -245,10 +246,10 @@ class CacheTest(unittest.TestCase):
                 self.assertTrue(is_told.wait(30))
             waiting.join(30)
         self.assertFalse(waiting.is_alive())
-        self.assertIn(f"still waiting for another process, which builds the ops and holds {lock}", said)
+        self.assertIn(f"still waiting for another process, which builds a library and holds {lock}", said)
 
     def hold(self, lock):
-        with library._locked(lock):
+        with cache._locked(lock):
             pass
 
     def test_a_file_system_that_executes_nothing(self):

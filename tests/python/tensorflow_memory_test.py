@@ -107,7 +107,7 @@ class Library(OpTest):
         os.environ["PATH"] = "/nonexistent"
         try:
             with self.assertRaisesRegex(ImportError, "apt-get install g"):
-                _op_library.need_compiler("9.9.9")
+                _op_library.built_library.need_compiler(_op_library.TENSORFLOW, "9.9.9")
         finally:
             os.environ["PATH"] = old
 

@@ -2,9 +2,12 @@
 #include "backend.h"
 
 #include <c10/util/StringUtil.h>
+#include <pybind11/pybind11.h>
 
+#include <numeric>
 #include <utility>
 
+#include "device_stream.h"
 #include "errors.h"
 
 namespace farandole_torch {
@@ -14,15 +17,6 @@ c10::intrusive_ptr<c10d::Backend::Options> make_options(const GroupPlan& plan) {
   auto options = c10::make_intrusive<c10d::Backend::Options>("farandole", plan.timeout);
   options->group_name = plan.name;
   options->global_ranks_in_group.assign(plan.global_ranks.begin(), plan.global_ranks.end());
-  return options;
-}
-
-farandole_call_options scaled(double prescale) {
-  farandole_call_options options{};
-  options.struct_bytes = sizeof options;
-  options.prescale = prescale;
-  options.postscale = 1.0;
-  options.has_factors = 1;
   return options;
 }
 
@@ -69,25 +63,94 @@ std::vector<size_t> counts_of_rows(const at::Tensor& tensor, const std::vector<i
   return counts;
 }
 
+/// Joins all ranks' rows in the order of ranks. @param rows  numbers of rows by rank
+at::Tensor gather_rows(farandole_comm* comm, const at::Tensor& own, const std::vector<int64_t>& rows,
+                       const char* what) {
+  std::vector<int64_t> shape = own.sizes().vec();
+  shape[0] = 1;
+  const auto row = static_cast<size_t>(c10::multiply_integers(shape)) * elements_per_number(own);
+  shape[0] = std::accumulate(rows.begin(), rows.end(), int64_t{0});
+  const at::Tensor all = at::empty(shape, own.options());
+  std::vector<size_t> counts;
+  for (const int64_t of_rank : rows) counts.push_back(static_cast<size_t>(of_rank) * row);
+  const Elements from = elements_of(own, what);
+  call(farandole_allgather, comm, from.data, from.count, elements_of(all, what).data, counts.data(), from.dtype, nullptr,
+       nullptr);
+  return all;
+}
+
+/// The device of all tensors; the CPU if there are none. @throws InvalidArgument  they lie on several
+at::Device common_device(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& outputs,
+                         const char* title) {
+  std::optional<at::Device> device;
+  for (const auto* const list : {&inputs, &outputs}) {
+    for (const at::Tensor& tensor : *list) {
+      if (!device) device = tensor.device();
+      if (tensor.device() == *device) continue;
+      throw_error(FARANDOLE_INVALID_ARGUMENT,
+                  c10::str(title, ": all tensors of a call lie on one device, but one is on ", *device, ", one on ",
+                           tensor.device()));
+    }
+  }
+  return device.value_or(at::kCPU);
+}
+
+/// @throws Unsupported  the tensor is on a device
+void need_host(const at::Tensor& tensor, const char* what) {
+  if (tensor.is_cpu()) return;
+  throw_error(FARANDOLE_UNSUPPORTED, c10::str(what, ": Farandole has no messages between devices yet; send a copy, "
+                                                    "tensor.cpu(), or give the devices another backend: "
+                                                    "init_process_group(\"cpu:farandole,cuda:nccl\")"));
+}
+
+/// How a call runs.
+struct Mode {
+  bool is_async = true;
+  std::chrono::milliseconds timeout = c10d::kUnsetTimeout;  // of waits for the call
+};
+
+template <class Options>
+Mode mode_of(const Options& options) {
+  return {options.asyncOp, options.timeout};
+}
+
 }  // namespace
 
 /// One call of torch: makes the Work, and runs calls of Farandole for it. Holds the mutex.
 class FarandoleBackend::Start {
  public:
-  Start(FarandoleBackend& backend, bool is_async, c10d::OpType type, const char* title, const Tensors& inputs,
-        Tensors outputs)
-      : lock_(backend.mutex_),
-        comm_(backend.comm()),
-        is_async_(is_async),
-        work_(c10::make_intrusive<CallWork>(backend.rank_, type, title, inputs, std::move(outputs))) {
-    backend.sequence_.fetch_add(1, std::memory_order_relaxed);
-    for (const at::Tensor& input : inputs) work_->keep(input);
+  Start(FarandoleBackend& backend, const Mode& mode, c10d::OpType type, const char* title, const Tensors& inputs,
+        const Tensors& outputs)
+      : lock_(backend.mutex_), comm_(backend.comm()) {
+    const at::Device device = common_device(inputs, outputs, title);
+    std::optional<c10::Stream> stream;
+    if (!device.is_cpu()) {
+      stream = backend.stream_on(device);
+      order(current_stream(device), *stream);
+    }
+    const auto timeout = mode.timeout > kNoTimeout ? mode.timeout : backend.wait_timeout_;
+    has_handles_ = device.is_cpu() && (mode.is_async || timeout > kNoTimeout);
+    work_ = c10::make_intrusive<CallWork>(backend.rank_, type, title, inputs, outputs, ++backend.sequence_, timeout,
+                                          stream);
+    fill_options(stream);
+  }
+  Start(const Start&) = delete;
+  Start& operator=(const Start&) = delete;
+  /// If a call has failed to start, earlier calls of the same Work go on.
+  ~Start() {
+    if (lock_.owns_lock()) work_->launch();
   }
 
   farandole_comm* comm() const { return comm_; }
   CallWork& work() { return *work_; }
-  /// The parameter `work` of the next call: null if the call blocks.
-  farandole_work** handle() { return is_async_ ? work_->begin() : nullptr; }
+  /// The parameter `options` of the next call; null if there are none.
+  const farandole_call_options* options(double prescale = 1.0) {
+    options_.prescale = prescale;
+    options_.has_factors = prescale == 1.0 ? 0 : 1;
+    return options_.has_factors != 0 || options_.memory != FARANDOLE_HOST_MEMORY ? &options_ : nullptr;
+  }
+  /// The parameter `work` of the next call: null if the call blocks, or until it is enqueued on a device.
+  farandole_work** handle() { return has_handles_ ? work_->add_call() : nullptr; }
   WorkPointer launch() {
     lock_.unlock();  // callbacks may start further calls
     work_->launch();
@@ -95,10 +158,21 @@ class FarandoleBackend::Start {
   }
 
  private:
+  void fill_options(const std::optional<c10::Stream>& stream) {
+    options_.struct_bytes = sizeof options_;
+    options_.postscale = 1.0;
+    if (!stream) return;
+    options_.memory = FARANDOLE_CUDA_MEMORY;
+    options_.device = stream->device_index();
+    options_.stream = stream->native_handle();
+    options_.has_stream = 1;
+  }
+
   std::unique_lock<std::mutex> lock_;
   farandole_comm* const comm_;
-  const bool is_async_;
-  const c10::intrusive_ptr<CallWork> work_;
+  farandole_call_options options_{};
+  bool has_handles_ = false;
+  c10::intrusive_ptr<CallWork> work_;
 };
 
 FarandoleBackend::FarandoleBackend(const GroupPlan& plan)
@@ -110,7 +184,7 @@ FarandoleBackend::FarandoleBackend(const GroupPlan& plan)
 FarandoleBackend::~FarandoleBackend() {
   // Python destroys the object with its lock held, and callbacks of pending calls may need the lock.
   if (PyGILState_Check() != 0) {
-    const py::gil_scoped_release no_gil;
+    const pybind11::gil_scoped_release no_gil;
     shutdown();
   } else {
     shutdown();
@@ -124,6 +198,19 @@ void FarandoleBackend::shutdown() {
   last = std::move(comm_);
   job = std::move(job_);
   last.reset();  // before the job
+}
+
+void FarandoleBackend::setTimeout(std::chrono::milliseconds timeout) {
+  const std::lock_guard lock(mutex_);
+  wait_timeout_ = timeout;
+  options_->timeout = timeout;
+}
+
+c10::Stream FarandoleBackend::stream_on(at::Device device) {
+  for (const c10::Stream& stream : streams_) {
+    if (stream.device() == device) return stream;
+  }
+  return streams_.emplace_back(make_stream(device));
 }
 
 void FarandoleBackend::abort() {
@@ -147,9 +234,9 @@ c10::intrusive_ptr<c10d::Work> FarandoleBackend::broadcast(Tensors& tensors, con
   at::Tensor& tensor = only(tensors, kWhat);
   need_root(kWhat, options.rootRank, size_);
   const Elements values = elements_of(tensor, kWhat, Use::kAny);
-  Start start(*this, options.asyncOp, c10d::OpType::BROADCAST, "farandole:broadcast", tensors, tensors);
+  Start start(*this, mode_of(options), c10d::OpType::BROADCAST, "farandole:broadcast", tensors, tensors);
   call(farandole_broadcast, start.comm(), values.data, values.count, values.dtype,
-       static_cast<int32_t>(options.rootRank), nullptr, start.handle());
+       static_cast<int32_t>(options.rootRank), start.options(), start.handle());
   return start.launch();
 }
 
@@ -159,10 +246,9 @@ c10::intrusive_ptr<c10d::Work> FarandoleBackend::allreduce(Tensors& tensors, con
   if (tensor.is_sparse()) return allreduce_sparse(tensors, options);
   const Elements values = elements_of(tensor, kWhat, Use::kAny);
   const Reduction reduction = reduction_of(options.reduceOp, tensor, kWhat);
-  const farandole_call_options factors = scaled(reduction.prescale);
-  Start start(*this, options.asyncOp, c10d::OpType::ALLREDUCE, "farandole:all_reduce", tensors, tensors);
+  Start start(*this, mode_of(options), c10d::OpType::ALLREDUCE, "farandole:all_reduce", tensors, tensors);
   call(farandole_allreduce, start.comm(), values.data, values.data, values.count, values.dtype, reduction.op,
-       reduction.prescale == 1.0 ? nullptr : &factors, start.handle());
+       start.options(reduction.prescale), start.handle());
   return start.launch();
 }
 
@@ -173,53 +259,35 @@ c10::intrusive_ptr<c10d::Work> FarandoleBackend::allreduce_coalesced(Tensors& te
   for (const at::Tensor& tensor : tensors) {
     all.emplace_back(elements_of(tensor, kWhat, Use::kAny), reduction_of(options.reduceOp, tensor, kWhat));
   }
-  Start start(*this, options.asyncOp, c10d::OpType::ALLREDUCE_COALESCED, "farandole:all_reduce_coalesced", tensors,
+  Start start(*this, mode_of(options), c10d::OpType::ALLREDUCE_COALESCED, "farandole:all_reduce_coalesced", tensors,
               tensors);
   for (const auto& [values, reduction] : all) {
-    const farandole_call_options factors = scaled(reduction.prescale);
     call(farandole_allreduce, start.comm(), values.data, values.data, values.count, values.dtype, reduction.op,
-         reduction.prescale == 1.0 ? nullptr : &factors, start.handle());
+         start.options(reduction.prescale), start.handle());
   }
   return start.launch();
 }
 
-/// Gathers the indices and values of all ranks, and adds up what has the same index.
+/// Gathers the indices and values of all ranks, and adds up the values of each index.
 c10::intrusive_ptr<c10d::Work> FarandoleBackend::allreduce_sparse(Tensors& tensors,
                                                                   const c10d::AllreduceOptions& options) {
   constexpr const char* kWhat = "all_reduce of a sparse tensor";
-  const at::Tensor& tensor = only(tensors, kWhat);
-  if (options.reduceOp != c10d::ReduceOp::SUM || tensor.layout() != at::kSparse) {
-    throw_error(FARANDOLE_INVALID_ARGUMENT, c10::str(kWhat, ": expected a sum of tensors in COO format"));
+  at::Tensor& tensor = only(tensors, kWhat);
+  if (options.reduceOp.op_ != c10d::ReduceOp::SUM || tensor.layout() != at::kSparse || !tensor.is_cpu()) {
+    throw_error(FARANDOLE_INVALID_ARGUMENT, c10::str(kWhat, ": expected a sum of tensors in COO format on the CPU"));
   }
   const at::Tensor mine = tensor.coalesce();
-  const at::Tensor indices = mine._indices().t().contiguous();  // a row per value, so that ranks' rows are joined
-  const at::Tensor values = mine._values().contiguous();
-  at::Tensor counts = at::zeros({size_}, at::kLong);
-  counts[rank_].fill_(indices.size(0));
-  Start start(*this, false, c10d::OpType::_ALLREDUCE_SPARSE, "farandole:all_reduce", tensors, tensors);
-  call(farandole_allreduce, start.comm(), counts.data_ptr(), counts.data_ptr(), static_cast<size_t>(size_),
-       FARANDOLE_I64, FARANDOLE_SUM, nullptr, nullptr);
-  const auto gather_rows = [&](const at::Tensor& rows) {
-    std::vector<int64_t> shape = rows.sizes().vec();
-    shape[0] = counts.sum().item<int64_t>();
-    at::Tensor all = at::empty(shape, rows.options());
-    const Elements from = elements_of(rows, kWhat);
-    std::vector<size_t> each;
-    const size_t row = rows.numel() == 0 ? 0 : from.count / static_cast<size_t>(rows.size(0));
-    size_t row_elements = 1;
-    for (size_t d = 1; d < shape.size(); ++d) row_elements *= static_cast<size_t>(shape[d]);
-    row_elements *= elements_per_number(rows);
-    (void)row;
-    for (int r = 0; r < size_; ++r) each.push_back(static_cast<size_t>(counts[r].item<int64_t>()) * row_elements);
-    const Elements to = elements_of(all, kWhat);
-    call(farandole_allgather, start.comm(), from.data, from.count, to.data, each.data(), from.dtype, nullptr, nullptr);
-    return all;
-  };
-  const at::Tensor all_indices = gather_rows(indices).t().contiguous();
-  const at::Tensor all_values = gather_rows(values);
-  const at::Tensor sum = at::sparse_coo_tensor(all_indices, all_values, tensor.sizes(), tensor.options()).coalesce();
-  at::Tensor result = tensor;
-  result.copy_(sum);
+  std::vector<int64_t> rows(static_cast<size_t>(size_));
+  const int64_t own_rows = mine._values().size(0);
+  Start start(*this, Mode{false}, c10d::OpType::_ALLREDUCE_SPARSE, "farandole:all_reduce", {}, {});
+  call(farandole_allgather, start.comm(), &own_rows, size_t{1}, rows.data(), nullptr, FARANDOLE_I64, start.options(),
+       start.handle());
+  // A row for each value, so that the ranks' rows follow each other in memory.
+  const at::Tensor indices = mine._indices().t().contiguous();
+  const at::Tensor all_indices = gather_rows(start.comm(), indices, rows, kWhat);
+  const at::Tensor all_values = gather_rows(start.comm(), mine._values().contiguous(), rows, kWhat);
+  const at::NoGradGuard no_grad;
+  tensor.copy_(at::sparse_coo_tensor(all_indices.t(), all_values, tensor.sizes(), tensor.options()).coalesce());
   return start.launch();
 }
 
@@ -229,10 +297,9 @@ c10::intrusive_ptr<c10d::Work> FarandoleBackend::reduce(Tensors& tensors, const 
   need_root(kWhat, options.rootRank, size_);
   const Elements values = elements_of(tensor, kWhat, Use::kAny);
   const Reduction reduction = reduction_of(options.reduceOp, tensor, kWhat);
-  const farandole_call_options factors = scaled(reduction.prescale);
-  Start start(*this, options.asyncOp, c10d::OpType::REDUCE, "farandole:reduce", tensors, tensors);
+  Start start(*this, mode_of(options), c10d::OpType::REDUCE, "farandole:reduce", tensors, tensors);
   call(farandole_reduce, start.comm(), values.data, values.data, values.count, values.dtype, reduction.op,
-       static_cast<int32_t>(options.rootRank), reduction.prescale == 1.0 ? nullptr : &factors, start.handle());
+       static_cast<int32_t>(options.rootRank), start.options(reduction.prescale), start.handle());
   return start.launch();
 }
 
@@ -247,11 +314,11 @@ c10::intrusive_ptr<c10d::Work> FarandoleBackend::allgather(std::vector<Tensors>&
   const Elements from = elements_of(input, kWhat);
   at::Tensor whole = joined(list, /*copies=*/false, kWhat);
   const std::vector<size_t> counts = counts_of(list);
-  Start start(*this, options.asyncOp, c10d::OpType::ALLGATHER, "farandole:all_gather", inputs, list);
+  Start start(*this, mode_of(options), c10d::OpType::ALLGATHER, "farandole:all_gather", inputs, list);
   start.work().keep(whole);
   start.work().then([whole, list]() mutable { divide(whole, list); });
   call(farandole_allgather, start.comm(), from.data, from.count, elements_of(whole, kWhat).data, counts.data(),
-       from.dtype, nullptr, start.handle());
+       from.dtype, start.options(), start.handle());
   return start.launch();
 }
 
@@ -274,9 +341,9 @@ c10::intrusive_ptr<c10d::Work> FarandoleBackend::allgather_into_tensor_coalesced
               all.back().second.count);
   }
   const auto type = inputs.size() == 1 ? c10d::OpType::_ALLGATHER_BASE : c10d::OpType::ALLGATHER_INTO_TENSOR_COALESCED;
-  Start start(*this, options.asyncOp, type, "farandole:_all_gather_base", inputs, outputs);
+  Start start(*this, mode_of(options), type, "farandole:_all_gather_base", inputs, outputs);
   for (const auto& [from, to] : all) {
-    call(farandole_allgather, start.comm(), from.data, from.count, to.data, nullptr, from.dtype, nullptr,
+    call(farandole_allgather, start.comm(), from.data, from.count, to.data, nullptr, from.dtype, start.options(),
          start.handle());
   }
   return start.launch();
@@ -298,14 +365,14 @@ c10::intrusive_ptr<c10d::Work> FarandoleBackend::allgather_coalesced(std::vector
     need_same_type(kWhat, inputs[i], list.front());
     all.emplace_back(elements_of(inputs[i], kWhat), joined(list, /*copies=*/false, kWhat), list);
   }
-  Start start(*this, options.asyncOp, c10d::OpType::ALLGATHER_COALESCED, "farandole:all_gather_coalesced", inputs,
+  Start start(*this, mode_of(options), c10d::OpType::ALLGATHER_COALESCED, "farandole:all_gather_coalesced", inputs,
               all_outputs);
   for (auto& [from, whole, list] : all) {
     const std::vector<size_t> counts = counts_of(list);
     start.work().keep(whole);
     start.work().then([whole = whole, list = list]() mutable { divide(whole, list); });
     call(farandole_allgather, start.comm(), from.data, from.count, elements_of(whole, kWhat).data, counts.data(),
-         from.dtype, nullptr, start.handle());
+         from.dtype, start.options(), start.handle());
   }
   return start.launch();
 }
@@ -328,13 +395,13 @@ c10::intrusive_ptr<c10d::Work> FarandoleBackend::gather(std::vector<Tensors>& ou
     whole = joined(list, /*copies=*/false, kWhat);
     need_size(kWhat, "elements in each output", from.count, counts_of(list)[static_cast<size_t>(rank_)]);
   }
-  Start start(*this, options.asyncOp, c10d::OpType::GATHER, "farandole:gather", inputs, list);
+  Start start(*this, mode_of(options), c10d::OpType::GATHER, "farandole:gather", inputs, list);
   if (is_root) {
     start.work().keep(whole);
     start.work().then([whole, list]() mutable { divide(whole, list); });
   }
   call(farandole_gather, start.comm(), from.data, from.count, is_root ? elements_of(whole, kWhat).data : nullptr,
-       nullptr, from.dtype, static_cast<int32_t>(options.rootRank), nullptr, start.handle());
+       nullptr, from.dtype, static_cast<int32_t>(options.rootRank), start.options(), start.handle());
   return start.launch();
 }
 
@@ -355,10 +422,10 @@ c10::intrusive_ptr<c10d::Work> FarandoleBackend::scatter(Tensors& outputs, std::
     for (const size_t count : counts_of(list)) need_size(kWhat, "elements in each input", to.count, count);
     whole = joined(list, /*copies=*/true, kWhat);
   }
-  Start start(*this, options.asyncOp, c10d::OpType::SCATTER, "farandole:scatter", list, outputs);
+  Start start(*this, mode_of(options), c10d::OpType::SCATTER, "farandole:scatter", list, outputs);
   if (is_root) start.work().keep(whole);
   call(farandole_scatter, start.comm(), is_root ? elements_of(whole, kWhat).data : nullptr, to.data, to.count, nullptr,
-       to.dtype, static_cast<int32_t>(options.rootRank), nullptr, start.handle());
+       to.dtype, static_cast<int32_t>(options.rootRank), start.options(), start.handle());
   return start.launch();
 }
 
@@ -373,12 +440,11 @@ c10::intrusive_ptr<c10d::Work> FarandoleBackend::reduce_scatter(Tensors& outputs
   const Elements to = elements_of(output, kWhat);
   const std::vector<size_t> counts = counts_of(list);
   const Reduction reduction = reduction_of(options.reduceOp, output, kWhat);
-  const farandole_call_options factors = scaled(reduction.prescale);
   const at::Tensor whole = joined(list, /*copies=*/true, kWhat);
-  Start start(*this, options.asyncOp, c10d::OpType::REDUCE_SCATTER, "farandole:reduce_scatter", list, outputs);
+  Start start(*this, mode_of(options), c10d::OpType::REDUCE_SCATTER, "farandole:reduce_scatter", list, outputs);
   start.work().keep(whole);
   call(farandole_reduce_scatter, start.comm(), elements_of(whole, kWhat).data, to.data, to.count, counts.data(),
-       to.dtype, reduction.op, reduction.prescale == 1.0 ? nullptr : &factors, start.handle());
+       to.dtype, reduction.op, start.options(reduction.prescale), start.handle());
   return start.launch();
 }
 
@@ -403,11 +469,10 @@ c10::intrusive_ptr<c10d::Work> FarandoleBackend::reduce_scatter_tensor_coalesced
   }
   const auto type =
       inputs.size() == 1 ? c10d::OpType::_REDUCE_SCATTER_BASE : c10d::OpType::REDUCE_SCATTER_TENSOR_COALESCED;
-  Start start(*this, options.asyncOp, type, "farandole:_reduce_scatter_base", inputs, outputs);
+  Start start(*this, mode_of(options), type, "farandole:_reduce_scatter_base", inputs, outputs);
   for (const auto& [from, to, reduction] : all) {
-    const farandole_call_options factors = scaled(reduction.prescale);
     call(farandole_reduce_scatter, start.comm(), from.data, to.data, to.count, nullptr, to.dtype, reduction.op,
-         reduction.prescale == 1.0 ? nullptr : &factors, start.handle());
+         start.options(reduction.prescale), start.handle());
   }
   return start.launch();
 }
@@ -422,9 +487,9 @@ c10::intrusive_ptr<c10d::Work> FarandoleBackend::alltoall_base(at::Tensor& outpu
   const Elements to = elements_of(output, kWhat);
   const std::vector<size_t> sent = counts_of_rows(input, input_sizes, size_, kWhat);
   const std::vector<size_t> received = counts_of_rows(output, output_sizes, size_, kWhat);
-  Start start(*this, options.asyncOp, c10d::OpType::ALLTOALL_BASE, "farandole:all_to_all", {input}, {output});
+  Start start(*this, mode_of(options), c10d::OpType::ALLTOALL_BASE, "farandole:all_to_all", {input}, {output});
   call(farandole_alltoall, start.comm(), from.data, to.data, size_t{0}, sent.data(), received.data(), from.dtype,
-       nullptr, start.handle());
+       start.options(), start.handle());
   return start.launch();
 }
 
@@ -438,18 +503,18 @@ c10::intrusive_ptr<c10d::Work> FarandoleBackend::alltoall(Tensors& outputs, Tens
   at::Tensor to = joined(outputs, /*copies=*/false, kWhat);
   const std::vector<size_t> sent = counts_of(inputs);
   const std::vector<size_t> received = counts_of(outputs);
-  Start start(*this, options.asyncOp, c10d::OpType::ALLTOALL, "farandole:all_to_all", inputs, outputs);
+  Start start(*this, mode_of(options), c10d::OpType::ALLTOALL, "farandole:all_to_all", inputs, outputs);
   start.work().keep(from);
   start.work().keep(to);
   start.work().then([to, outputs]() mutable { divide(to, outputs); });
   const Elements source = elements_of(from, kWhat);
   call(farandole_alltoall, start.comm(), source.data, elements_of(to, kWhat).data, size_t{0}, sent.data(),
-       received.data(), source.dtype, nullptr, start.handle());
+       received.data(), source.dtype, start.options(), start.handle());
   return start.launch();
 }
 
 c10::intrusive_ptr<c10d::Work> FarandoleBackend::barrier(const c10d::BarrierOptions& options) {
-  Start start(*this, options.asyncOp, c10d::OpType::BARRIER, "farandole:barrier", {}, {});
+  Start start(*this, mode_of(options), c10d::OpType::BARRIER, "farandole:barrier", {}, {});
   call(farandole_barrier, start.comm(), start.handle());
   return start.launch();
 }
@@ -457,7 +522,8 @@ c10::intrusive_ptr<c10d::Work> FarandoleBackend::barrier(const c10d::BarrierOpti
 c10::intrusive_ptr<c10d::Work> FarandoleBackend::send(Tensors& tensors, int target, int tag) {
   constexpr const char* kWhat = "send";
   const Elements values = elements_of(only(tensors, kWhat), kWhat, Use::kAny);
-  Start start(*this, /*is_async=*/true, c10d::OpType::SEND, "farandole:send", tensors, {});
+  need_host(tensors.front(), kWhat);
+  Start start(*this, Mode{}, c10d::OpType::SEND, "farandole:send", tensors, {});
   call(farandole_send, start.comm(), values.data, values.count, values.dtype, target, tag, start.handle());
   return start.launch();
 }
@@ -465,7 +531,8 @@ c10::intrusive_ptr<c10d::Work> FarandoleBackend::send(Tensors& tensors, int targ
 c10::intrusive_ptr<c10d::Work> FarandoleBackend::recv(Tensors& tensors, int source, int tag) {
   constexpr const char* kWhat = "recv";
   const Elements values = elements_of(only(tensors, kWhat), kWhat, Use::kAny);
-  Start start(*this, /*is_async=*/true, c10d::OpType::RECV, "farandole:recv", tensors, tensors);
+  need_host(tensors.front(), kWhat);
+  Start start(*this, Mode{}, c10d::OpType::RECV, "farandole:recv", tensors, tensors);
   call(farandole_recv, start.comm(), values.data, values.count, values.dtype, source, tag, nullptr, start.handle());
   return start.launch();
 }
@@ -473,7 +540,8 @@ c10::intrusive_ptr<c10d::Work> FarandoleBackend::recv(Tensors& tensors, int sour
 c10::intrusive_ptr<c10d::Work> FarandoleBackend::recvAnysource(Tensors& tensors, int tag) {
   constexpr const char* kWhat = "recv";
   const Elements values = elements_of(only(tensors, kWhat), kWhat, Use::kAny);
-  Start start(*this, /*is_async=*/true, c10d::OpType::RECVANYSOURCE, "farandole:recvAnySource", tensors, tensors);
+  need_host(tensors.front(), kWhat);
+  Start start(*this, Mode{}, c10d::OpType::RECVANYSOURCE, "farandole:recvAnySource", tensors, tensors);
   call(farandole_recv, start.comm(), values.data, values.count, values.dtype, FARANDOLE_ANY_SOURCE, tag, nullptr,
        start.handle());
   return start.launch();

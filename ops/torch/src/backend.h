@@ -28,7 +28,10 @@ class FarandoleBackend final : public c10d::Backend {
   const std::string getBackendName() const override { return "farandole"; }
   c10::intrusive_ptr<Options> getBackendOptions() override { return options_; }
   void setSequenceNumberForGroup() override {}
-  uint64_t getSequenceNumberForGroup() override { return sequence_.load(std::memory_order_relaxed); }
+  uint64_t getSequenceNumberForGroup() override { return sequence_; }
+  /// Limits later waits for calls. The group's own timeout, at which the job fails, stays as it was made.
+  void setTimeout(std::chrono::milliseconds timeout) override;
+  c10d::ErrorType getError() override { return c10d::ErrorType::SUCCESS; }
 
   using WorkPointer = c10::intrusive_ptr<c10d::Work>;
   using Tensors = std::vector<at::Tensor>;
@@ -69,12 +72,17 @@ class FarandoleBackend final : public c10d::Backend {
   std::string describe(int rank) const;
 
  private:
-  class Start;  // of one call: its Work, and how it runs
+  class Start;
+  /// @throws InvalidArgument  after shutdown()
   farandole_comm* comm() const;
+  /// The group's stream on a device. The caller holds the mutex.
+  c10::Stream stream_on(at::Device device);
 
   const c10::intrusive_ptr<Options> options_;
   std::atomic<uint64_t> sequence_{0};
-  std::mutex mutex_;  // held while a call starts or blocks
+  std::mutex mutex_;  // held while a call starts or blocks; guards the following
+  std::chrono::milliseconds wait_timeout_ = kNoTimeout;  // of setTimeout()
+  std::vector<c10::Stream> streams_;                     // one for each device
   std::shared_ptr<Job> job_;
   Comm comm_;  // null after shutdown
 };

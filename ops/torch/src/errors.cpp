@@ -1,32 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "errors.h"
 
-#include <utility>
+#include <array>
 
 namespace farandole_torch {
 namespace {
 
-// Never destroyed: the interpreter may have ended before static objects are destroyed. Guarded by the GIL.
-py::object& exception_maker() {
-  static auto* const maker = new py::object;
-  return *maker;
-}
+constexpr int kKinds = FARANDOLE_INTERNAL + 1;
+/// Python classes by kind; references that are never given back, because errors may outlive the interpreter.
+std::array<PyObject*, kKinds> exception_classes{};
 
 }  // namespace
 
-void set_exception_maker(py::object make) {
-  exception_maker() = std::move(make);
+PyObject* FarandoleError::python_type() {
+  PyObject* const type = exception_classes.at(static_cast<size_t>(kind_));
+  return type == nullptr ? PyExc_RuntimeError : type;
 }
 
-std::exception_ptr make_exception(farandole_error_kind kind, const std::string& text) {
-  const py::gil_scoped_acquire gil;
-  const py::object exception = exception_maker()(farandole_error_kind_name(kind), text);
-  PyErr_SetObject(py::type::of(exception).ptr(), exception.ptr());
-  return std::make_exception_ptr(py::error_already_set());
+void set_exception_class(const std::string& kind_name, PyObject* type) {
+  for (int kind = 0; kind < kKinds; ++kind) {
+    if (kind_name != farandole_error_kind_name(static_cast<farandole_error_kind>(kind))) continue;
+    Py_INCREF(type);
+    exception_classes.at(static_cast<size_t>(kind)) = type;
+  }
 }
 
 void throw_error(farandole_error_kind kind, const std::string& text) {
-  std::rethrow_exception(make_exception(kind, text));
+  throw FarandoleError(kind, text);
+}
+
+std::exception_ptr make_exception(const farandole_error& error) {
+  return std::make_exception_ptr(FarandoleError(farandole_error_get_kind(&error), farandole_error_text(&error)));
 }
 
 }  // namespace farandole_torch

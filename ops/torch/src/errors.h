@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors of Farandole as Python's exceptions.
+// Errors of Farandole as exceptions, which torch turns into Python's.
 #pragma once
 
-#include <pybind11/pybind11.h>
+#include <torch/csrc/Exceptions.h>
 
 #include <exception>
 #include <string>
@@ -11,38 +11,31 @@
 
 namespace farandole_torch {
 
-namespace py = pybind11;
-
-/// Sets the function that makes the exception of an error: `make(kind, text)`, kind as farandole_error_kind_name.
-void set_exception_maker(py::object make);
-/// Returns the exception of an error, as a Python exception: farandole.torch.PeerLost and its like.
-std::exception_ptr make_exception(farandole_error_kind kind, const std::string& text);
-/// Throws it. @throws  always
-[[noreturn]] void throw_error(farandole_error_kind kind, const std::string& text);
-
-/// Receives the error of a C function, and throws it: `check(farandole_barrier(comm, nullptr, Failure()))`.
-class Failure {
+/// An error of Farandole. Becomes an exception of the Python class that `set_exception_class` has named for its kind, in
+/// whichever way it reaches Python: by a function of the backend, a future, or the backward pass. May be thrown again and
+/// again, and made without Python's lock.
+class FarandoleError final : public torch::PyTorchError {
  public:
-  Failure() = default;
-  Failure(const Failure&) = delete;
-  Failure& operator=(const Failure&) = delete;
-  ~Failure() { farandole_error_free(error_); }
-  farandole_error** receive() { return &error_; }
-  /// @throws  the error, if the function returned one
-  void check() const {
-    if (error_ != nullptr) throw_error(farandole_error_get_kind(error_), farandole_error_text(error_));
-  }
+  FarandoleError(farandole_error_kind kind, std::string text) : PyTorchError(std::move(text)), kind_(kind) {}
+  PyObject* python_type() override;
 
  private:
-  farandole_error* error_ = nullptr;
+  farandole_error_kind kind_;
 };
 
-/// Calls a C function whose last parameter is the error. @throws  its error
+/// Sets the Python class of a kind's exceptions. @param kind_name  as farandole_error_kind_name. Keeps `type` forever.
+void set_exception_class(const std::string& kind_name, PyObject* type);
+[[noreturn]] void throw_error(farandole_error_kind kind, const std::string& text);
+std::exception_ptr make_exception(const farandole_error& error);
+
+/// Calls a C function whose last parameter is the error. @throws FarandoleError  its error
 template <class Function, class... Arguments>
 void call(Function function, Arguments... arguments) {
-  Failure failure;
-  function(arguments..., failure.receive());
-  failure.check();
+  farandole_error* error = nullptr;
+  if (function(arguments..., &error) == 0) return;
+  const std::exception_ptr exception = make_exception(*error);
+  farandole_error_free(error);
+  std::rethrow_exception(exception);
 }
 
 }  // namespace farandole_torch

@@ -93,7 +93,7 @@ void Job::leave() {
 }
 
 Job::Job(const GroupPlan& plan) {
-  StoreShare shared{*plan.store, plan.rank};
+  StoreShare shared{*plan.store, plan.rank, 0, {}};
   farandole_join_options options{};
   options.struct_bytes = sizeof options;
   options.rank = plan.rank;
@@ -104,12 +104,12 @@ Job::Job(const GroupPlan& plan) {
   own.struct_bytes = sizeof own;
   own.name = "torch";
   farandole_comm* comm = nullptr;
-  Failure failure;
-  farandole_comm_join(&options, &own, &comm, failure.receive());
-  if (!shared.problem.empty()) {
+  try {
+    call(farandole_comm_join, &options, &own, &comm);
+  } catch (const FarandoleError&) {
+    if (shared.problem.empty()) throw;
     throw_error(FARANDOLE_TRANSPORT_ERROR, "joining the job: torch's store failed: " + shared.problem);
   }
-  failure.check();
   all_.reset(comm);
   was_shared_ = shared.calls > 0;
   // All ranks have joined, so all have read the texts. A later job may use the same store.

@@ -28,11 +28,13 @@ std::string describe(const c10::intrusive_ptr<c10d::Backend>& backend, int rank)
 }  // namespace
 }  // namespace farandole_torch
 
-PYBIND11_MODULE(FARANDOLE_TORCH_MODULE, module) {
+PYBIND11_MODULE(farandole_torch, module) {
   using pybind11::call_guard;
   using pybind11::gil_scoped_release;
   module.attr("mark") = FARANDOLE_TORCH_BUILD;
-  module.def("set_exception_maker", &farandole_torch::set_exception_maker);
+  module.def("set_exception_class", [](const std::string& kind_name, const pybind11::object& type) {
+    farandole_torch::set_exception_class(kind_name, type.ptr());
+  });
   module.def("create", &farandole_torch::create, call_guard<gil_scoped_release>());
   module.def("describe", &farandole_torch::describe, call_guard<gil_scoped_release>());
   module.def("leave", &farandole_torch::Job::leave, call_guard<gil_scoped_release>());

@@ -45,7 +45,7 @@ TypeRow row_of(const at::Tensor& tensor) {
   for (const TypeRow& row : kTypes) {
     if (row.type == tensor.scalar_type()) return row;
   }
-  return {tensor.scalar_type(), FARANDOLE_U8, tensor.element_size(), false};
+  return {tensor.scalar_type(), FARANDOLE_U8, static_cast<size_t>(tensor.element_size()), false};
 }
 
 double factor_of(const c10d::ReduceOp& op) {

@@ -3,11 +3,14 @@
 #pragma once
 
 #include <ATen/core/ivalue.h>
+#include <c10/core/Event.h>
 
 #include <atomic>
+#include <chrono>
+#include <deque>
 #include <functional>
-#include <memory>
 #include <mutex>
+#include <optional>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
@@ -15,25 +18,28 @@
 
 namespace farandole_torch {
 
-/// One or several calls of Farandole that belong to one call of torch. Keeps the tensors until all calls are done, even
-/// if the program drops the Work.
+/// One or several calls of Farandole that belong to one call of torch. Keeps the tensors until all calls are done, even if
+/// the program drops the Work.
 ///
-/// Life: `begin` calls, each with a handle, then `launch`. Any thread may wait; the first thread that finds all calls
-/// done finishes the Work: copies results, completes the future.
+/// Life: calls, each of which blocks or has a handle of `add_call`, then `launch`. Then any thread may use the Work. The
+/// first thread that finds all calls done settles the Work: copies results, and lets the others know.
+///
+/// On a device the calls are enqueued in a stream when `launch` is called, and `wait` makes the current stream wait.
 class CallWork final : public c10d::Work {
  public:
-  /// @param title  for torch's profiler: "farandole:all_reduce"
+  /// @param title  for torch's profiler: "farandole:all_reduce"   @param stream  of the calls on a device; none on a CPU
   CallWork(int rank, c10d::OpType type, const char* title, const std::vector<at::Tensor>& inputs,
-           std::vector<at::Tensor> outputs);
+           std::vector<at::Tensor> outputs, uint64_t sequence, std::chrono::milliseconds timeout,
+           std::optional<c10::Stream> stream);
   ~CallWork() override;
 
-  /// Where a C function stores the handle of the next call.
-  farandole_work** begin();
-  /// Keeps a tensor that the calls use until they are done.
-  void keep(at::Tensor tensor) { kept_.push_back(std::move(tensor)); }
-  /// Runs `action` once all calls are done without an error, before anybody learns that.
+  /// Where a C function stores the handle of a further call.
+  farandole_work** add_call() { return &handles_.emplace_back(nullptr); }
+  /// Keeps a tensor until the calls are done.
+  void keep(const at::Tensor& tensor);
+  /// Runs `action` once all calls are done without an error, before anybody learns of it.
   void then(std::function<void()> action) { actions_.push_back(std::move(action)); }
-  /// Called once, after the last `begin`. Without calls the Work is done at once.
+  /// Called once, after the last call. A Work without handles is done at once.
   void launch();
 
   bool isCompleted() override;
@@ -42,32 +48,37 @@ class CallWork final : public c10d::Work {
   int sourceRank() const override;
   std::vector<at::Tensor> result() override { return outputs_; }
   void synchronize() override { wait(kNoTimeout); }
-  /// Blocks until the calls are done. @param timeout  0: until the group's own deadline
-  /// @throws  their error, or Timeout; the calls go on after a Timeout of this function
+  /// Blocks until the calls are done; on a device makes the current stream wait. @param timeout  0: the group's
+  /// @throws FarandoleError  the calls' error, or Timeout; after a Timeout of this function the calls go on
   bool wait(std::chrono::milliseconds timeout) override;
   void abort() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  uint64_t getSequencenumber() const override { return sequence_; }
 
  private:
-  struct FreeWork {
-    void operator()(farandole_work* work) const { farandole_work_free(work); }
-  };
-  using Handle = std::unique_ptr<farandole_work, FreeWork>;
-  static void on_done(void* self, const farandole_error* error);
-  /// Finishes the Work; no-op in all calls but the first.
-  void complete();
-  bool all_are_done();
-  void wait_for_calls(std::chrono::milliseconds timeout);
+  using Future = c10::intrusive_ptr<c10::ivalue::Future>;
+  static void on_done(void* self, const farandole_error* error) noexcept;
+  /// Settles the Work, if no other thread has. Returns the future to complete; null if there is none, or another thread
+  /// completes it.
+  Future settle();
+  void run_actions();
+  void complete(const Future& future) const;
+  bool calls_are_done() const;
+  void wait_for_calls(std::chrono::milliseconds timeout) const;
 
-  std::vector<farandole_work*> raw_;  // of begin(), until launch()
-  std::vector<Handle> handles_;       // const after launch()
+  const uint64_t sequence_;
+  const std::chrono::milliseconds timeout_;  // of the group
+  const std::optional<c10::Stream> stream_;
+  std::optional<c10::Event> end_;        // of the calls in the stream; const after launch()
+  std::deque<farandole_work*> handles_;  // const after launch(), as the two below until the Work is settled
   std::vector<at::Tensor> outputs_, kept_;
   std::vector<std::function<void()>> actions_;
-  c10::intrusive_ptr<c10::ivalue::Future> future_;
-  std::atomic<size_t> unfinished_{0};  // calls whose on_done has not run
-  std::mutex completing_;              // held while a thread finishes the Work
-  bool is_complete_ = false;           // guarded by completing_
-  std::exception_ptr failure_;         // of the first call that failed; guarded by mutex_ of the base
+  std::atomic<size_t> pending_{0};  // calls whose on_done has not run
+  std::exception_ptr failure_;      // of the first call that failed; guarded by mutex_ of the base until pending_ is 0
+
+  std::mutex settling_;       // held while a thread settles the Work
+  bool is_settled_ = false;   // guarded by settling_
+  Future future_;             // null until somebody asks; guarded by settling_
 };
 
 }  // namespace farandole_torch
