@@ -75,7 +75,7 @@ class Comparison {
       copy_now(device_, found.view(), on_device[k].view());
       for (std::size_t i = 0; i < found.count(); ++i) {
         const double expected = element(vectors_[k], i), value = element(found, i);
-        if (std::isnan(expected) && std::isnan(value)) continue;
+        if (value == expected || (std::isnan(expected) && std::isnan(value))) continue;
         ASSERT_NEAR(value, expected, error * std::max(1.0, std::abs(expected))) << "vector " << k << ", element " << i;
       }
     }

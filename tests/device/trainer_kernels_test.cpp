@@ -200,7 +200,7 @@ TYPED_TEST(DeviceKernelsTest, ConvolveEachChannel) {
     for (const auto [kernel, stride, padding] : {Case{3, 1, 1}, Case{3, 2, 0}, Case{1, 2, 0}, Case{2, 1, 2}}) {
       ConvolutionGeometry g = convolution_geometry("depthwise_conv2d", {6, 7, 5}, {kernel, stride, padding});
       g.channels = g.inputs;
-      constexpr std::int64_t kSamples = 40;  // a partial sum has several pixels
+      constexpr std::int64_t kSamples = 100;  // a partial sum has several pixels
       const std::int64_t inputs = kSamples * g.input_elements();
       const std::int64_t outputs = kSamples * g.output_positions() * g.channels;
       Comparison<T>(ranks)
@@ -346,12 +346,12 @@ TYPED_TEST(DeviceKernelsTest, EmbedAndAttend) {
                 const BatchOfProducts::Steps squares{kHeads * kLength * kLength, kLength * kLength};
                 kernels.multiply_batch({kSamples, kHeads, tokens, tokens, squares}, heads, heads.transpose(), v[4], 0);
                 const AttentionScores scores{kSamples * kHeads, kLength, causal, 0.5};
-                kernels.softmax(scores, v[4]);
+                kernels.softmax(workspace, scores, v[4]);
                 kernels.multiply_batch({kSamples, kHeads, squares, tokens, tokens}, {v[4], kLength, kLength}, heads,
                                        v[5], kUnits);
                 // One sample, so that the products of its heads are computed together.
                 kernels.multiply_batch({1, kHeads, tokens, tokens, squares}, heads, heads.transpose(), v[6], 0);
-                kernels.softmax_backward(scores, v[4], v[6]);
+                kernels.softmax_backward(workspace, scores, v[4], v[6]);
                 kernels.look_up_backward(workspace, rows, v[5], v[1]);
               });
     }
@@ -476,6 +476,140 @@ TYPED_TEST(DeviceKernelsTest, CountForMetrics) {
           kernels.count_confusions(workspace, rows, sums + 6);
           kernels.count_confusions(workspace, rows, sums + 6);
         });
+  });
+}
+
+/// Sizes of logits whose rows have several parts on a device: many classes with few rows, odd sizes, the shortest such
+/// rows, and more rows than a part each.
+struct LongRows {
+  std::int64_t rows, classes;
+};
+constexpr LongRows kLongRows[]{{3, 50000}, {1, 50001}, {37, 1003}, {5, 64}, {2500, 65}};
+
+/// Labels in runs, which begin with class 0 and end with the last one.
+std::vector<std::int32_t> labels_in_runs(const LongRows& sizes) {
+  std::vector<std::int32_t> labels(static_cast<std::size_t>(sizes.rows));
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    const auto index = static_cast<std::int64_t>(i) / 2 * 2;
+    labels[i] = static_cast<std::int32_t>(index * (sizes.classes - 1) / std::max<std::int64_t>(sizes.rows - 1, 1));
+  }
+  return labels;
+}
+
+TYPED_TEST(DeviceKernelsTest, ComputeCrossEntropiesOfLongRows) {
+  using T = TypeParam;
+  on_each_device([](Communicator& ranks) {
+    for (const LongRows& sizes : kLongRows) {
+      const std::int64_t elements = sizes.rows * sizes.classes;
+      std::vector<T> probabilities = random_values<T>(elements, 2), logits = random_values<T>(elements, 1);
+      for (T& value : probabilities) value = std::abs(value) / static_cast<T>(sizes.classes);
+      for (std::size_t i = 0; i < logits.size(); ++i) logits[i] *= static_cast<T>(i % 97);
+      std::vector<double> of_classes(static_cast<std::size_t>(sizes.classes));
+      for (std::size_t i = 0; i < of_classes.size(); ++i) of_classes[i] = 0.5 + 0.25 * static_cast<double>(i % 3);
+      for (const double smoothing : {0.0, 0.1}) {
+        Comparison<T>(ranks)
+            .with(logits)
+            .with(labels_in_runs(sizes))
+            .with(probabilities)
+            .with(std::vector<T>(logits.size()))
+            .with(std::vector<T>(logits.size()))
+            .with(std::vector<double>(3))
+            .expect_equal(TestFixture::kError, [&](const Kernels<T>& all, Workspace& workspace, const Vectors<T>& v) {
+              const LossKernels<T>& kernels = all.losses();
+              const LabelledRows<T> labelled{v[0], v.template as<std::int32_t>(1), sizes.rows, sizes.classes};
+              const RowsWithProbabilities<T> soft{v[0], v[2], sizes.rows, sizes.classes};
+              auto* const sums = v.template as<double>(5);
+              kernels.cross_entropy(workspace, labelled, {1, smoothing, of_classes}, 0.5, v[3], sums);
+              kernels.cross_entropy(workspace, labelled, {1, smoothing, {}}, 0.5, nullptr, sums + 1);
+              kernels.soft_cross_entropy(workspace, soft, {1, smoothing, of_classes}, 0.5, v[4], sums + 2);
+            });
+      }
+    }
+  });
+}
+
+TYPED_TEST(DeviceKernelsTest, ComputeCrossEntropiesOfInfiniteLogits) {
+  using T = TypeParam;
+  on_each_device([](Communicator& ranks) {
+    constexpr std::int64_t kRows = 4, kClasses = 128;
+    constexpr T kInfinity = std::numeric_limits<T>::infinity();
+    std::vector<T> logits(kRows * kClasses, -kInfinity);
+    logits[3] = -1000;                                               // all other parts of row 0 have no finite logit
+    logits[kClasses + 7] = std::numeric_limits<T>::quiet_NaN();      // row 1
+    std::fill_n(logits.begin() + 2 * kClasses, kClasses, T{-1000});  // row 2, and row 3 has no finite logit at all
+    const std::vector<std::int32_t> labels{3, 0, 5, 1};
+    Comparison<T>(ranks)
+        .with(logits)
+        .with(labels)
+        .with(std::vector<T>(logits.size()))
+        .with(std::vector<double>(kRows))
+        .expect_equal(TestFixture::kError, [&](const Kernels<T>& all, Workspace& workspace, const Vectors<T>& v) {
+          for (std::int64_t row = 0; row < kRows; ++row) {
+            const LabelledRows<T> one{v[0] + row * kClasses, v.template as<std::int32_t>(1) + row, 1, kClasses};
+            all.losses().cross_entropy(workspace, one, {}, 1, v[2] + row * kClasses, v.template as<double>(3) + row);
+          }
+        });
+  });
+}
+
+TYPED_TEST(DeviceKernelsTest, CountForMetricsOfLongRows) {
+  using T = TypeParam;
+  on_each_device([](Communicator& ranks) {
+    for (const LongRows& sizes : kLongRows) {
+      std::vector<T> logits = random_values<T>(sizes.rows * sizes.classes, 2);
+      for (std::size_t i = 0; i < logits.size(); i += 7) logits[i] = std::numeric_limits<T>::quiet_NaN();
+      const bool has_matrix = sizes.classes < 2000;
+      const std::int64_t counts = has_matrix ? sizes.classes * sizes.classes : 0;
+      Comparison<T>(ranks)
+          .with(labels_in_runs(sizes))
+          .with(logits)
+          .with(std::vector<double>(static_cast<std::size_t>(counts + 4)))
+          .expect_equal(0, [&](const Kernels<T>& all, Workspace& workspace, const Vectors<T>& v) {
+            const LossKernels<T>& kernels = all.losses();
+            const LabelledRows<T> rows{v[1], v.template as<std::int32_t>(0), sizes.rows, sizes.classes};
+            auto* const sums = v.template as<double>(2);
+            kernels.count_right(workspace, rows, 1, sums);
+            kernels.count_right(workspace, rows, sizes.classes / 2, sums + 2);
+            if (has_matrix) kernels.count_confusions(workspace, rows, sums + 4);
+          });
+    }
+  });
+}
+
+TYPED_TEST(DeviceKernelsTest, CountConfusionsOfRunsOfLabels) {
+  using T = TypeParam;
+  on_each_device([](Communicator& ranks) {
+    constexpr std::int64_t kRows = 20001, kClasses = 9;
+    std::vector<std::int32_t> labels(kRows);
+    for (std::size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<std::int32_t>(i * kClasses / kRows);
+    Comparison<T>(ranks)
+        .with(labels)
+        .with(random_values<T>(kRows * kClasses, 3))
+        .with(std::vector<double>(kClasses * kClasses, 0.0))
+        .expect_equal(0, [&](const Kernels<T>& all, Workspace& workspace, const Vectors<T>& v) {
+          const LabelledRows<T> rows{v[1], v.template as<std::int32_t>(0), kRows, kClasses};
+          all.losses().count_confusions(workspace, rows, v.template as<double>(2));
+        });
+  });
+}
+
+TYPED_TEST(DeviceKernelsTest, AttendToLongRows) {
+  using T = TypeParam;
+  on_each_device([](Communicator& ranks) {
+    for (const std::int64_t length : {64, 131}) {
+      for (const bool causal : {false, true}) {
+        std::vector<T> scores = random_values<T>(3 * length * length, 1);
+        for (std::size_t i = 0; i < scores.size(); ++i) scores[i] *= static_cast<T>(i % 53);
+        Comparison<T>(ranks)
+            .with(scores)
+            .with(random_values<T>(3 * length * length, 2))
+            .expect_equal(TestFixture::kError, [&](const Kernels<T>& all, Workspace& workspace, const Vectors<T>& v) {
+              const AttentionScores squares{3, length, causal, 0.25};
+              all.sequence().softmax(workspace, squares, v[0]);
+              all.sequence().softmax_backward(workspace, squares, v[0], v[1]);
+            });
+      }
+    }
   });
 }
 

@@ -251,6 +251,22 @@ struct DepthwiseBackward {
   }
 };
 
+/// An output pixel of all samples, by its sample, row and column, so that a loop over pixels need not divide.
+struct OutputPixel {
+  FARANDOLE_HOST_DEVICE OutputPixel(const StridedWindows& w, std::int64_t number)
+      : sample(w.sample_of(number)), y(number / w.output_width % w.output_height), x(number % w.output_width) {}
+  /// Moves on by the number of pixels that made `step`.
+  FARANDOLE_HOST_DEVICE void add(const StridedWindows& w, const OutputPixel& step) {
+    sample += step.sample;
+    y += step.y;
+    x += step.x;
+    if (x >= w.output_width) x -= w.output_width, ++y;
+    if (y >= w.output_height) y -= w.output_height, ++sample;
+  }
+
+  std::int64_t sample, y, x;
+};
+
 /// Operands: partial sums {partials, size, size, channels} of the weights' gradients, x, dy. Sizes: partials * weights,
 /// the windows, output pixels of all samples, partials. Partial sum p adds the output pixels p, p + partials, …
 template <class T>
@@ -258,15 +274,17 @@ struct DepthwiseWeights {
   FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
     const StridedWindows w = strided_windows_of(a);
     const std::int64_t weights = w.size * w.size * w.channels;
+    const OutputPixel step(w, a.sizes[10]);
     const T *images = input<T>(a, 1), *dy = input<T>(a, 2);
     for (std::int64_t i = share.first; i < a.sizes[0]; i += share.stride) {
       const std::int64_t channel = i % w.channels, place = i % weights / w.channels;
+      const std::int64_t row = place / w.size - w.padding, column = place % w.size - w.padding;
       double sum = 0;
-      for (std::int64_t number = i / weights; number < a.sizes[9]; number += a.sizes[10]) {
-        const std::int64_t y = number / w.output_width % w.output_height * w.stride - w.padding + place / w.size;
-        const std::int64_t x = number % w.output_width * w.stride - w.padding + place % w.size;
+      OutputPixel output_pixel(w, i / weights);
+      for (std::int64_t number = i / weights; number < a.sizes[9]; number += a.sizes[10], output_pixel.add(w, step)) {
+        const std::int64_t y = output_pixel.y * w.stride + row, x = output_pixel.x * w.stride + column;
         if (x < 0 || x >= w.width || y < 0 || y >= w.height) continue;
-        const std::int64_t pixel = (w.sample_of(number) * w.height + y) * w.width + x;
+        const std::int64_t pixel = (output_pixel.sample * w.height + y) * w.width + x;
         sum += static_cast<double>(images[pixel * w.channels + channel]) *
                static_cast<double>(dy[number * w.channels + channel]);
       }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "bodies_rows.h"
 #include "body_arguments.h"
 
 namespace farandole::trainer::cuda {
@@ -88,44 +89,96 @@ struct AddRow {
   }
 };
 
-/// Operands: values. Sizes: rows, length, 1 if causal. Numbers: scale.
+// Softmax of the rows of squares. Sizes: rows, length, parts, 1 if causal. Numbers: scale.
+
+/// Number of positions to which a row attends.
+FARANDOLE_HOST_DEVICE inline std::int64_t visible_in(const Arguments& a, std::int64_t row) {
+  return a.sizes[3] == 1 ? row % a.sizes[1] + 1 : a.sizes[1];
+}
+
+/// Operands: results of the parts {largest value L, sum of exp(scale * (value - L))}, values.
 template <class T>
-struct Softmax {
+struct SumScores {
+  static constexpr std::int64_t kResults = 2;
+
   FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
-    const std::int64_t length = a.sizes[1];
-    const T scale = number<T>(a, 0);
-    for (std::int64_t row = share.first; row < a.sizes[0]; row += share.stride) {
-      T* values = output<T>(a, 0) + row * length;
-      const std::int64_t visible = a.sizes[2] == 1 ? row % length + 1 : length;
-      T largest = values[0];
-      for (std::int64_t k = 1; k < visible; ++k) largest = values[k] > largest ? values[k] : largest;
+    const std::int64_t parts = a.sizes[2];
+    for_each_part(a.sizes[0], parts, share, [&](std::int64_t row, std::int64_t part) {
+      const T* values = input<T>(a, 1) + row * a.sizes[1];
+      const std::int64_t visible = visible_in(a, row);
+      const double largest = largest_of_part(values, visible, part, parts);
       double sum = 0;
-      for (std::int64_t k = 0; k < visible; ++k) {
-        values[k] = std::exp((values[k] - largest) * scale);
-        sum += static_cast<double>(values[k]);
+      for (std::int64_t k = part; k < visible; k += parts) {
+        sum += static_cast<double>(std::exp((values[k] - static_cast<T>(largest)) * number<T>(a, 0)));
       }
-      const auto inverse = static_cast<T>(1 / sum);
-      for (std::int64_t k = 0; k < length; ++k) values[k] = k < visible ? values[k] * inverse : T{0};
+      const auto results = results_of_row<double>(a, 0, row, kResults, parts);
+      results.at(0, part) = largest;
+      results.at(1, part) = sum;
+    });
+  }
+};
+
+/// Operands: {largest value, 1 / sum of exponentials} of each row, results of SumScores.
+template <class T>
+struct MergeScores {
+  FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
+    const std::int64_t parts = a.sizes[2];
+    for (std::int64_t row = share.first; row < a.sizes[0]; row += share.stride) {
+      const auto results = results_of_row<double>(a, 1, row, SumScores<T>::kResults, parts);
+      const double largest = largest_of(results, 0);
+      double sum = 0;
+      for (std::int64_t part = 0; part < parts; ++part) {
+        sum += results.at(1, part) * std::exp((results.at(0, part) - largest) * a.numbers[0]);
+      }
+      output<T>(a, 0)[2 * row] = static_cast<T>(largest);
+      output<T>(a, 0)[2 * row + 1] = static_cast<T>(1 / sum);
     }
   }
 };
 
-/// Operands: gradients, probabilities. Sizes: rows, length, 1 if causal. Numbers: scale.
+/// Operands: values, results of MergeScores.
+template <class T>
+struct Softmax {
+  FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
+    const std::int64_t length = a.sizes[1], parts = a.sizes[2];
+    for_each_part(a.sizes[0], parts, share, [&](std::int64_t row, std::int64_t part) {
+      T* values = output<T>(a, 0) + row * length;
+      const T largest = input<T>(a, 1)[2 * row], inverse = input<T>(a, 1)[2 * row + 1];
+      const std::int64_t visible = visible_in(a, row);
+      for (std::int64_t k = part; k < length; k += parts) {
+        values[k] = k < visible ? std::exp((values[k] - largest) * number<T>(a, 0)) * inverse : T{0};
+      }
+    });
+  }
+};
+
+/// Operands: sums of gradient * probability of each part, gradients, probabilities.
+template <class T>
+struct SumScoreGradients {
+  FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
+    const std::int64_t parts = a.sizes[2];
+    for_each_part(a.sizes[0], parts, share, [&](std::int64_t row, std::int64_t part) {
+      const T *gradient = input<T>(a, 1) + row * a.sizes[1], *p = input<T>(a, 2) + row * a.sizes[1];
+      double product = 0;
+      for (std::int64_t k = part; k < visible_in(a, row); k += parts) {
+        product += static_cast<double>(gradient[k]) * static_cast<double>(p[k]);
+      }
+      results_of_row<double>(a, 0, row, 1, parts).at(0, part) = product;
+    });
+  }
+};
+
+/// Operands: gradients, probabilities, results of SumScoreGradients.
 template <class T>
 struct SoftmaxBackward {
   FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
-    const std::int64_t length = a.sizes[1];
-    const T scale = number<T>(a, 0);
-    for (std::int64_t row = share.first; row < a.sizes[0]; row += share.stride) {
+    const std::int64_t length = a.sizes[1], parts = a.sizes[2];
+    for_each_part(a.sizes[0], parts, share, [&](std::int64_t row, std::int64_t part) {
       const T* p = input<T>(a, 1) + row * length;
       T* gradient = output<T>(a, 0) + row * length;
-      const std::int64_t visible = a.sizes[2] == 1 ? row % length + 1 : length;
-      double product = 0;
-      for (std::int64_t k = 0; k < visible; ++k)
-        product += static_cast<double>(gradient[k]) * static_cast<double>(p[k]);
-      const auto mean = static_cast<T>(product);
-      for (std::int64_t k = 0; k < length; ++k) gradient[k] = p[k] * (gradient[k] - mean) * scale;
-    }
+      const auto mean = static_cast<T>(results_of_row<double>(a, 2, row, 1, parts).sum(0));
+      for (std::int64_t k = part; k < length; k += parts) gradient[k] = p[k] * (gradient[k] - mean) * number<T>(a, 0);
+    });
   }
 };
 

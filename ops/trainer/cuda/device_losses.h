@@ -54,26 +54,50 @@ class DeviceLosses final : public LossKernels<Scalar> {
 
   void cross_entropy(Workspace& workspace, const LabelledRows<Scalar>& rows, const CrossEntropyTerms& terms,
                      double scale, Scalar* gradient, double* sum) const override {
+    constexpr std::int64_t kPartResults = 3, kRowResults = 3;
     Workspace::Scope scope(workspace);
-    double* const losses = take(scope, rows.rows);
-    const std::int64_t elements = rows.rows * rows.classes;
-    run(Kernel::kCrossEntropy, rows.rows,
-        {writes(losses, rows.rows), reads(rows.logits, elements), reads(rows.labels, rows.rows),
-         writes(gradient, elements), reads(terms.sample_weights, rows.rows / terms.rows_per_sample),
-         class_weights(terms)},
-        {rows.rows, rows.classes, terms.rows_per_sample, size_of(terms)}, {scale, terms.smoothing});
-    sum_doubles<Scalar>(launcher_, workspace, rows.rows, losses, sum);
+    const Sizes n(rows.rows, rows.classes);
+    double* const losses = take(scope, n.rows);
+    double* const of_parts = take(scope, kPartResults * n.threads());
+    double* const of_rows = take(scope, kRowResults * n.rows);
+    run(Kernel::kSumLogits, n.threads(),
+        {writes(of_parts, kPartResults * n.threads()), reads(rows.logits, n.elements())}, {n.rows, n.classes, n.parts});
+    run(Kernel::kCrossEntropy, n.rows,
+        {writes(losses, n.rows), writes(of_rows, kRowResults * n.rows), reads(of_parts, kPartResults * n.threads()),
+         reads(rows.logits, n.elements()), reads(rows.labels, n.rows),
+         reads(terms.sample_weights, n.rows / terms.rows_per_sample), class_weights(terms)},
+        {n.rows, n.classes, n.parts, terms.rows_per_sample, size_of(terms)}, {scale, terms.smoothing});
+    if (gradient != nullptr) {
+      run(Kernel::kCrossEntropyGradient, n.threads(),
+          {writes(gradient, n.elements()), reads(rows.logits, n.elements()), reads(rows.labels, n.rows),
+           reads(of_rows, kRowResults * n.rows)},
+          {n.rows, n.classes, n.parts}, {terms.smoothing});
+    }
+    sum_doubles<Scalar>(launcher_, workspace, n.rows, losses, sum);
   }
   void soft_cross_entropy(Workspace& workspace, const RowsWithProbabilities<Scalar>& rows,
                           const CrossEntropyTerms& terms, double scale, Scalar* gradient, double* sum) const override {
+    constexpr std::int64_t kPartResults = 5, kRowResults = 4;
     Workspace::Scope scope(workspace);
-    double* const losses = take(scope, rows.rows);
-    const std::int64_t elements = rows.rows * rows.classes;
-    run(Kernel::kSoftCrossEntropy, rows.rows,
-        {writes(losses, rows.rows), reads(rows.logits, elements), reads(rows.probabilities, elements),
-         writes(gradient, elements), reads(terms.sample_weights, rows.rows), class_weights(terms)},
-        {rows.rows, rows.classes, size_of(terms)}, {scale, terms.smoothing});
-    sum_doubles<Scalar>(launcher_, workspace, rows.rows, losses, sum);
+    const Sizes n(rows.rows, rows.classes);
+    double* const losses = take(scope, n.rows);
+    double* const of_parts = take(scope, kPartResults * n.threads());
+    double* const of_rows = take(scope, kRowResults * n.rows);
+    run(Kernel::kSumSoftLogits, n.threads(),
+        {writes(of_parts, kPartResults * n.threads()), reads(rows.logits, n.elements()),
+         reads(rows.probabilities, n.elements()), class_weights(terms)},
+        {n.rows, n.classes, n.parts, size_of(terms)}, {terms.smoothing});
+    run(Kernel::kSoftCrossEntropy, n.rows,
+        {writes(losses, n.rows), writes(of_rows, kRowResults * n.rows), reads(of_parts, kPartResults * n.threads()),
+         reads(terms.sample_weights, n.rows)},
+        {n.rows, n.parts, size_of(terms)}, {scale});
+    if (gradient != nullptr) {
+      run(Kernel::kSoftCrossEntropyGradient, n.threads(),
+          {writes(gradient, n.elements()), reads(rows.logits, n.elements()), reads(rows.probabilities, n.elements()),
+           reads(of_rows, kRowResults * n.rows)},
+          {n.rows, n.classes, n.parts}, {terms.smoothing});
+    }
+    sum_doubles<Scalar>(launcher_, workspace, n.rows, losses, sum);
   }
   void target_loss(Workspace& workspace, const TargetRule& rule, const OutputsWithTargets<Scalar>& values,
                    const float* sample_weights, double scale, Scalar* gradient, double* sum) const override {
@@ -90,21 +114,28 @@ class DeviceLosses final : public LossKernels<Scalar> {
   void count_right(Workspace& workspace, const LabelledRows<Scalar>& rows, std::int64_t k,
                    double* sums) const override {
     Workspace::Scope scope(workspace);
-    double* const right = take(scope, rows.rows);
-    run(Kernel::kRightLabels, rows.rows,
-        {writes(right, rows.rows), reads(rows.logits, rows.rows * rows.classes), reads(rows.labels, rows.rows)},
-        {rows.rows, rows.classes, k});
-    sum_doubles<Scalar>(launcher_, workspace, rows.rows, right, sums);
-    add_number(rows.rows, sums + 1);
+    const Sizes n(rows.rows, rows.classes);
+    std::int64_t* const larger = take_whole(scope, n.threads());
+    double* const right = take(scope, n.rows);
+    run(Kernel::kCountLarger, n.threads(),
+        {writes(larger, n.threads()), reads(rows.logits, n.elements()), reads(rows.labels, n.rows)},
+        {n.rows, n.classes, n.parts});
+    run(Kernel::kRightLabels, n.rows, {writes(right, n.rows), reads(larger, n.threads()), reads(rows.labels, n.rows)},
+        {n.rows, n.classes, n.parts, k});
+    sum_doubles<Scalar>(launcher_, workspace, n.rows, right, sums);
+    add_number(n.rows, sums + 1);
   }
   void count_confusions(Workspace& workspace, const LabelledRows<Scalar>& rows, double* counts) const override {
     Workspace::Scope scope(workspace);
-    std::int64_t* const places = scope.take<std::int64_t>(static_cast<std::size_t>(rows.rows)).data();
-    run(Kernel::kConfusions, rows.rows,
-        {writes(places, rows.rows), reads(rows.logits, rows.rows * rows.classes), reads(rows.labels, rows.rows)},
-        {rows.rows, rows.classes});
-    run(Kernel::kCountPlaces, rows.rows, {writes(counts, rows.classes * rows.classes), reads(places, rows.rows)},
-        {rows.rows});
+    const Sizes n(rows.rows, rows.classes);
+    std::int64_t* const predicted = take_whole(scope, n.threads());
+    run(Kernel::kPredictClasses, n.threads(),
+        {writes(predicted, n.threads()), reads(rows.logits, n.elements()), reads(rows.labels, n.rows)},
+        {n.rows, n.classes, n.parts});
+    run(Kernel::kConfusions, n.rows,
+        {writes(counts, n.classes * n.classes), reads(predicted, n.threads()), reads(rows.logits, n.elements()),
+         reads(rows.labels, n.rows)},
+        {n.rows, n.classes, n.parts});
   }
   void add_errors(Workspace& workspace, const TargetRule& rule, const OutputsWithTargets<Scalar>& values,
                   double* sums) const override {
@@ -123,8 +154,21 @@ class DeviceLosses final : public LossKernels<Scalar> {
   }
 
  private:
+  /// Rows of logits, and the parts of each (bodies_rows.h).
+  struct Sizes {
+    Sizes(std::int64_t of_rows, std::int64_t of_classes)
+        : rows(of_rows), classes(of_classes), parts(parts_of_row(of_rows, of_classes)) {}
+    std::int64_t elements() const { return rows * classes; }
+    std::int64_t threads() const { return rows * parts; }
+
+    std::int64_t rows, classes, parts;
+  };
+
   static double* take(Workspace::Scope& scope, std::int64_t count) {
     return scope.take<double>(static_cast<std::size_t>(count)).data();
+  }
+  static std::int64_t* take_whole(Workspace::Scope& scope, std::int64_t count) {
+    return scope.take<std::int64_t>(static_cast<std::size_t>(count)).data();
   }
   static std::int64_t size_of(const CrossEntropyTerms& terms) {
     return static_cast<std::int64_t>(terms.class_weights.size());

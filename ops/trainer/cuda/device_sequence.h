@@ -83,15 +83,31 @@ class DeviceSequence final : public SequenceKernels<Scalar> {
                       Scalar* result, std::int64_t stride) const override {
     trainer::cuda::multiply_batch(cublas_, batch, left, right, result, stride);
   }
-  void softmax(const AttentionScores& scores, Scalar* values) const override {
-    const std::int64_t rows = scores.count * scores.length;
-    run(Kernel::kSoftmax, rows, {writes(values, rows * scores.length)}, {rows, scores.length, scores.causal ? 1 : 0},
-        {scores.scale});
-  }
-  void softmax_backward(const AttentionScores& scores, const Scalar* probabilities, Scalar* gradients) const override {
+  void softmax(Workspace& workspace, const AttentionScores& scores, Scalar* values) const override {
     const std::int64_t rows = scores.count * scores.length, elements = rows * scores.length;
-    run(Kernel::kSoftmaxBackward, rows, {writes(gradients, elements), reads(probabilities, elements)},
-        {rows, scores.length, scores.causal ? 1 : 0}, {scores.scale});
+    const std::int64_t parts = parts_of_row(rows, scores.length), causal = scores.causal ? 1 : 0;
+    Workspace::Scope scope(workspace);
+    double* const of_parts = scope.take<double>(static_cast<std::size_t>(2 * rows * parts)).data();
+    Scalar* const of_rows = scope.take<Scalar>(static_cast<std::size_t>(2 * rows)).data();
+    run(Kernel::kSumScores, rows * parts, {writes(of_parts, 2 * rows * parts), reads(values, elements)},
+        {rows, scores.length, parts, causal}, {scores.scale});
+    run(Kernel::kMergeScores, rows, {writes(of_rows, 2 * rows), reads(of_parts, 2 * rows * parts)},
+        {rows, scores.length, parts, causal}, {scores.scale});
+    run(Kernel::kSoftmax, rows * parts, {writes(values, elements), reads(of_rows, 2 * rows)},
+        {rows, scores.length, parts, causal}, {scores.scale});
+  }
+  void softmax_backward(Workspace& workspace, const AttentionScores& scores, const Scalar* probabilities,
+                        Scalar* gradients) const override {
+    const std::int64_t rows = scores.count * scores.length, elements = rows * scores.length;
+    const std::int64_t parts = parts_of_row(rows, scores.length), causal = scores.causal ? 1 : 0;
+    Workspace::Scope scope(workspace);
+    double* const products = scope.take<double>(static_cast<std::size_t>(rows * parts)).data();
+    run(Kernel::kSumScoreGradients, rows * parts,
+        {writes(products, rows * parts), reads(gradients, elements), reads(probabilities, elements)},
+        {rows, scores.length, parts, causal}, {scores.scale});
+    run(Kernel::kSoftmaxBackward, rows * parts,
+        {writes(gradients, elements), reads(probabilities, elements), reads(products, rows * parts)},
+        {rows, scores.length, parts, causal}, {scores.scale});
   }
 
  private:

@@ -16,6 +16,15 @@ inline std::int64_t partials_of(std::int64_t rows, std::int64_t columns) {
   return std::clamp<std::int64_t>(kThreads / columns, 1, std::clamp<std::int64_t>(rows, 1, kMostPartials));
 }
 
+/// Number of parts of each row of a matrix (bodies_rows.h): a warp's threads at least, and more while the device has
+/// threads to spare; 1 for short rows.
+inline std::int64_t parts_of_row(std::int64_t rows, std::int64_t columns) {
+  constexpr std::int64_t kThreads = 65536, kWarp = 32, kMostParts = 256;
+  if (rows == 0 || columns < 2 * kWarp) return 1;
+  const std::int64_t most = std::min(kMostParts, columns / kWarp * kWarp);
+  return std::clamp(kThreads / rows / kWarp * kWarp, kWarp, most);
+}
+
 /// Adds `count` values to `*sum`, in stages of fewer and fewer partial sums.
 template <class Scalar>
 void sum_doubles(const Launcher& launcher, Workspace& workspace, std::int64_t count, const double* values,

@@ -48,14 +48,22 @@
   X(merge_runs, MergeRuns)                                     \
   X(look_up_backward, LookUpBackward)                          \
   X(add_row, AddRow)                                           \
+  X(sum_scores, SumScores)                                     \
+  X(merge_scores, MergeScores)                                 \
   X(softmax, Softmax)                                          \
+  X(sum_score_gradients, SumScoreGradients)                    \
   X(softmax_backward, SoftmaxBackward)                         \
+  X(sum_logits, SumLogits)                                     \
   X(cross_entropy, CrossEntropy)                               \
+  X(cross_entropy_gradient, CrossEntropyGradient)              \
+  X(sum_soft_logits, SumSoftLogits)                            \
   X(soft_cross_entropy, SoftCrossEntropy)                      \
+  X(soft_cross_entropy_gradient, SoftCrossEntropyGradient)     \
   X(target_loss, TargetLoss)                                   \
+  X(count_larger, CountLarger)                                 \
   X(right_labels, RightLabels)                                 \
+  X(predict_classes, PredictClasses)                           \
   X(confusions, Confusions)                                    \
-  X(count_places, CountPlaces)                                 \
   X(right_sides, RightSides)                                   \
   X(sum_squares, SumSquares)                                   \
   X(sum_doubles, SumDoubles)                                   \

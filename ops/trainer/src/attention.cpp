@@ -71,7 +71,7 @@ class Attention final : public Layer<Scalar> {
       Scalar* const scores = probabilities_.data() + scores_offset(chunk);
       sequence.multiply_batch(products(chunk, kQkvSteps, kQkvSteps, kScoreSteps), part(kQuery, chunk),
                               part(kKey, chunk).transpose(), scores, 0);
-      sequence.softmax(scores_of(chunk), scores);
+      sequence.softmax(pass.execution.workspace(), scores_of(chunk), scores);
       sequence.multiply_batch(products(chunk, kScoreSteps, kQkvSteps, kContextSteps), {scores, length_, length_},
                               part(kValue, chunk), context_.data() + context_offset(chunk), units_);
     });
@@ -92,7 +92,7 @@ class Attention final : public Layer<Scalar> {
     kernels.multiply({context_.data(), rows, units_, true}, gradient, false, memory_.gradients[2].data());
     kernels.sum_rows(output_gradient.data(), rows, units_, memory_.gradients[3].data());
     kernels.multiply(gradient, output_weights().transpose(), false, gradients.context);
-    for_each_chunk(pass, samples, [&](const Chunk& chunk) { propagate(kernels.sequence(), gradients, chunk); });
+    for_each_chunk(pass, samples, [&](const Chunk& chunk) { propagate(pass, gradients, chunk); });
     const Factor<Scalar> by_qkv{gradients.qkv, rows, 3 * units_};
     kernels.multiply({input.data(), rows, units_, true}, by_qkv, false, memory_.gradients[0].data());
     kernels.sum_rows(gradients.qkv, rows, 3 * units_, memory_.gradients[1].data());
@@ -161,7 +161,8 @@ class Attention final : public Layer<Scalar> {
   }
 
   /// Computes the gradients of Q, K and V of the heads of a chunk.
-  void propagate(const SequenceKernels<Scalar>& kernels, const Gradients& gradients, const Chunk& chunk) const {
+  void propagate(const Pass& pass, const Gradients& gradients, const Chunk& chunk) const {
+    const SequenceKernels<Scalar>& kernels = kernels_of<Scalar>(pass.execution).sequence();
     const Scalar* probabilities = probabilities_.data() + scores_offset(chunk);
     const Factor<Scalar> by_context{gradients.context + context_offset(chunk), length_, head_units_, false, units_};
     const auto result = [&](std::int64_t place) { return gradients.qkv + qkv_offset(place, chunk); };
@@ -170,7 +171,7 @@ class Attention final : public Layer<Scalar> {
                            {probabilities, length_, length_, true}, by_context, result(kValue), stride);
     kernels.multiply_batch(products(chunk, kContextSteps, kQkvSteps, kScoreSteps), by_context,
                            part(kValue, chunk).transpose(), gradients.scores, 0);
-    kernels.softmax_backward(scores_of(chunk), probabilities, gradients.scores);
+    kernels.softmax_backward(pass.execution.workspace(), scores_of(chunk), probabilities, gradients.scores);
     const Factor<Scalar> by_scores{gradients.scores, length_, length_};
     const BatchOfProducts by_qkv = products(chunk, kScoreSteps, kQkvSteps, kQkvSteps);
     kernels.multiply_batch(by_qkv, by_scores, part(kKey, chunk), result(kQuery), stride);

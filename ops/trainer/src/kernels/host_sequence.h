@@ -203,10 +203,11 @@ class HostSequence final : public SequenceKernels<Scalar> {
     }
   }
 
-  void softmax(const AttentionScores& scores, Scalar* values) const override {
+  void softmax(Workspace& /*workspace*/, const AttentionScores& scores, Scalar* values) const override {
     for (std::int64_t k = 0; k < scores.count; ++k) softmax_of(scores, values + k * scores.length * scores.length);
   }
-  void softmax_backward(const AttentionScores& scores, const Scalar* probabilities, Scalar* gradients) const override {
+  void softmax_backward(Workspace& /*workspace*/, const AttentionScores& scores, const Scalar* probabilities,
+                        Scalar* gradients) const override {
     const auto factor = static_cast<Scalar>(scores.scale);
     for (std::int64_t k = 0; k < scores.count * scores.length; ++k) {
       const Scalar* p = probabilities + k * scores.length;

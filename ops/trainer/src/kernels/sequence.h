@@ -88,9 +88,9 @@ class SequenceKernels {
   virtual void multiply_batch(const BatchOfProducts& batch, const Factor<Scalar>& left, const Factor<Scalar>& right,
                               Scalar* result, std::int64_t stride) const = 0;
   /// Replaces scores by their probabilities, row by row; those of positions that a row does not attend to become 0.
-  virtual void softmax(const AttentionScores& scores, Scalar* values) const = 0;
+  virtual void softmax(Workspace& workspace, const AttentionScores& scores, Scalar* values) const = 0;
   /// Replaces the gradients of probabilities by those of the scores: scale * p * (gradient - sum(gradient * p)).
-  virtual void softmax_backward(const AttentionScores& scores, const Scalar* probabilities,
+  virtual void softmax_backward(Workspace& workspace, const AttentionScores& scores, const Scalar* probabilities,
                                 Scalar* gradients) const = 0;
 };
 
