@@ -178,6 +178,7 @@ class FarandoleBackend::Start {
 FarandoleBackend::FarandoleBackend(const GroupPlan& plan)
     : Backend(plan.rank, plan.size),
       options_(make_options(plan)),
+      store_(plan.store),
       job_(Job::join(plan)),
       comm_(job_->make_comm(plan)) {}
 
