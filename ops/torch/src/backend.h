@@ -48,6 +48,8 @@ class FarandoleBackend final : public c10d::Backend {
   WorkPointer allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                               const c10d::AllgatherOptions& options) override;
   WorkPointer gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
+  /// torch before 2.14 does not have this function.
+  virtual WorkPointer gather_into_tensor(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& options);
   WorkPointer scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& options) override;
   WorkPointer reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                              const c10d::ReduceScatterOptions& options) override;
@@ -85,7 +87,7 @@ class FarandoleBackend final : public c10d::Backend {
   const c10::intrusive_ptr<c10d::Store> store_;
   std::atomic<uint64_t> sequence_{0};
   std::atomic<int> monitored_barriers_{0};
-  std::mutex mutex_;  // held while a call starts or blocks; guards the following
+  std::mutex mutex_;                                     // held while a call starts or blocks; guards the following
   std::chrono::milliseconds wait_timeout_ = kNoTimeout;  // of setTimeout()
   std::vector<c10::Stream> streams_;                     // one for each device
   std::shared_ptr<Job> job_;

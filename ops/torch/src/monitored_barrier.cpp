@@ -2,8 +2,8 @@
 // The barrier that names late ranks. It takes place in the group's store, so that a late rank leaves no call of the
 // communicator behind.
 //
-// Every other rank sets a key of its own. Rank 0 waits for these keys, and then sets the key `answer` to a text that names
-// the ranks which are late, or to "". All ranks raise that text.
+// Every other rank sets a key of its own. Rank 0 waits for these keys, and then sets the key `answer` to a text that
+// names the ranks which are late, or to "". All ranks raise that text.
 #include <c10/util/StringUtil.h>
 
 #include <chrono>
@@ -49,8 +49,9 @@ void FarandoleBackend::monitoredBarrier(const c10d::BarrierOptions& options, boo
   const bool is_answered = wait_for_key(*store_, answer, end + kAnswerTime);
   const std::string problem = is_answered ? store_->get_to_str(answer) : describe(0) + " has not called it";
   if (problem.empty()) return;
-  throw_error(FARANDOLE_TIMEOUT, c10::str("Rank ", rank_, " successfully reached monitoredBarrier, but received errors ",
-                                          "while waiting for send/recv from rank 0: ", problem));
+  throw_error(FARANDOLE_TIMEOUT,
+              c10::str("Rank ", rank_, " successfully reached monitoredBarrier, but received errors ",
+                       "while waiting for send/recv from rank 0: ", problem));
 }
 
 /// Returns a text that names the ranks which have not announced themselves until `end`, in the words of gloo's.
