@@ -74,8 +74,8 @@ at::Tensor gather_rows(farandole_comm* comm, const at::Tensor& own, const std::v
   std::vector<size_t> counts;
   for (const int64_t of_rank : rows) counts.push_back(static_cast<size_t>(of_rank) * row);
   const Elements from = elements_of(own, what);
-  call(farandole_allgather, comm, from.data, from.count, elements_of(all, what).data, counts.data(), from.dtype, nullptr,
-       nullptr);
+  call(farandole_allgather, comm, from.data, from.count, elements_of(all, what).data, counts.data(), from.dtype,
+       nullptr, nullptr);
   return all;
 }
 
@@ -98,9 +98,10 @@ at::Device common_device(const std::vector<at::Tensor>& inputs, const std::vecto
 /// @throws Unsupported  the tensor is on a device
 void need_host(const at::Tensor& tensor, const char* what) {
   if (tensor.is_cpu()) return;
-  throw_error(FARANDOLE_UNSUPPORTED, c10::str(what, ": Farandole has no messages between devices yet; send a copy, "
-                                                    "tensor.cpu(), or give the devices another backend: "
-                                                    "init_process_group(\"cpu:farandole,cuda:nccl\")"));
+  throw_error(FARANDOLE_UNSUPPORTED, c10::str(what,
+                                              ": Farandole has no messages between devices yet; send a copy, "
+                                              "tensor.cpu(), or give the devices another backend: "
+                                              "init_process_group(\"cpu:farandole,cuda:nccl\")"));
 }
 
 /// How a call runs.

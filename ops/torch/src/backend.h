@@ -80,7 +80,7 @@ class FarandoleBackend final : public c10d::Backend {
 
   const c10::intrusive_ptr<Options> options_;
   std::atomic<uint64_t> sequence_{0};
-  std::mutex mutex_;  // held while a call starts or blocks; guards the following
+  std::mutex mutex_;                                     // held while a call starts or blocks; guards the following
   std::chrono::milliseconds wait_timeout_ = kNoTimeout;  // of setTimeout()
   std::vector<c10::Stream> streams_;                     // one for each device
   std::shared_ptr<Job> job_;

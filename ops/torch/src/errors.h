@@ -11,9 +11,9 @@
 
 namespace farandole_torch {
 
-/// An error of Farandole. Becomes an exception of the Python class that `set_exception_class` has named for its kind, in
-/// whichever way it reaches Python: by a function of the backend, a future, or the backward pass. May be thrown again and
-/// again, and made without Python's lock.
+/// An error of Farandole. Becomes an exception of the Python class that `set_exception_class` has named for its kind,
+/// in whichever way it reaches Python: by a function of the backend, a future, or the backward pass. May be thrown
+/// again and again, and made without Python's lock.
 class FarandoleError final : public torch::PyTorchError {
  public:
   FarandoleError(farandole_error_kind kind, std::string text) : PyTorchError(std::move(text)), kind_(kind) {}

@@ -18,16 +18,17 @@
 
 namespace farandole_torch {
 
-/// One or several calls of Farandole that belong to one call of torch. Keeps the tensors until all calls are done, even if
-/// the program drops the Work.
+/// One or several calls of Farandole that belong to one call of torch. Keeps the tensors until all calls are done, even
+/// if the program drops the Work.
 ///
-/// Life: calls, each of which blocks or has a handle of `add_call`, then `launch`. Then any thread may use the Work. The
-/// first thread that finds all calls done settles the Work: copies results, and lets the others know.
+/// Life: calls, each of which blocks or has a handle of `add_call`, then `launch`. Then any thread may use the Work.
+/// The first thread that finds all calls done settles the Work: copies results, and lets the others know.
 ///
 /// On a device the calls are enqueued in a stream when `launch` is called, and `wait` makes the current stream wait.
 class CallWork final : public c10d::Work {
  public:
-  /// @param title  for torch's profiler: "farandole:all_reduce"   @param stream  of the calls on a device; none on a CPU
+  /// @param title  for torch's profiler: "farandole:all_reduce"   @param stream  of the calls on a device; none on a
+  /// CPU
   CallWork(int rank, c10d::OpType type, const char* title, const std::vector<at::Tensor>& inputs,
            std::vector<at::Tensor> outputs, uint64_t sequence, std::chrono::milliseconds timeout,
            std::optional<c10::Stream> stream);
@@ -76,9 +77,9 @@ class CallWork final : public c10d::Work {
   std::atomic<size_t> pending_{0};  // calls whose on_done has not run
   std::exception_ptr failure_;      // of the first call that failed; guarded by mutex_ of the base until pending_ is 0
 
-  std::mutex settling_;       // held while a thread settles the Work
-  bool is_settled_ = false;   // guarded by settling_
-  Future future_;             // null until somebody asks; guarded by settling_
+  std::mutex settling_;      // held while a thread settles the Work
+  bool is_settled_ = false;  // guarded by settling_
+  Future future_;            // null until somebody asks; guarded by settling_
 };
 
 }  // namespace farandole_torch
