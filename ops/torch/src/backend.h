@@ -48,6 +48,8 @@ class FarandoleBackend final : public c10d::Backend {
   WorkPointer allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                               const c10d::AllgatherOptions& options) override;
   WorkPointer gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
+  /// torch before 2.14 does not have this function.
+  virtual WorkPointer gather_into_tensor(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& options);
   WorkPointer scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& options) override;
   WorkPointer reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                              const c10d::ReduceScatterOptions& options) override;
@@ -59,6 +61,8 @@ class FarandoleBackend final : public c10d::Backend {
                             std::vector<int64_t>& input_sizes, const c10d::AllToAllOptions& options) override;
   WorkPointer alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;
   WorkPointer barrier(const c10d::BarrierOptions& options) override;
+  /// @throws FarandoleError  Timeout, on all ranks that have called it, which names the ranks that are late
+  void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
   WorkPointer send(Tensors& tensors, int target, int tag) override;
   WorkPointer recv(Tensors& tensors, int source, int tag) override;
   WorkPointer recvAnysource(Tensors& tensors, int tag) override;
@@ -68,18 +72,21 @@ class FarandoleBackend final : public c10d::Backend {
   /// Waits for pending calls of this group on this rank, and lets go of the job. Collective if this is the last group.
   void shutdown() override;
 
-  /// Description of a rank, for messages of Python.
-  std::string describe(int rank) const;
-
  private:
   class Start;
   /// @throws InvalidArgument  after shutdown()
   farandole_comm* comm() const;
+  /// A rank of the group, for messages: "rank 3 (host node7, pid 4711)".
+  std::string describe(int rank) const;
+  std::string name_late_ranks(const std::string& prefix, std::chrono::steady_clock::time_point end,
+                              std::chrono::milliseconds timeout, bool wait_all_ranks) const;
   /// The group's stream on a device. The caller holds the mutex.
   c10::Stream stream_on(at::Device device);
 
   const c10::intrusive_ptr<Options> options_;
+  const c10::intrusive_ptr<c10d::Store> store_;
   std::atomic<uint64_t> sequence_{0};
+  std::atomic<int> monitored_barriers_{0};
   std::mutex mutex_;                                     // held while a call starts or blocks; guards the following
   std::chrono::milliseconds wait_timeout_ = kNoTimeout;  // of setTimeout()
   std::vector<c10::Stream> streams_;                     // one for each device

@@ -2,10 +2,10 @@
 #include "completion_threads.h"
 
 #include <pthread.h>
-#include <unistd.h>
 
 #include <condition_variable>
 #include <deque>
+#include <limits>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -13,21 +13,26 @@
 namespace farandole_torch {
 namespace {
 
-class CompletionThreads {
+/// Runs tasks in the order of their submission. Starts a thread if all are busy and there are fewer than the limit.
+class TaskThreads {
  public:
+  explicit TaskThreads(const char* name, size_t limit = std::numeric_limits<size_t>::max())
+      : name_(name), limit_(limit) {}
+
   void run(std::function<void()> task) {
     const std::lock_guard lock(mutex_);
     tasks_.push_back(std::move(task));
-    if (idle_ >= tasks_.size()) {
+    if (idle_ >= tasks_.size() || started_ == limit_) {
       is_task_.notify_one();
     } else {
+      ++started_;
       std::thread([this] { work(); }).detach();
     }
   }
 
  private:
   void work() {
-    pthread_setname_np(pthread_self(), "fa_torch_done");
+    pthread_setname_np(pthread_self(), name_);
     std::unique_lock lock(mutex_);
     while (true) {
       while (tasks_.empty()) {
@@ -35,26 +40,35 @@ class CompletionThreads {
         is_task_.wait(lock);
         --idle_;
       }
-      const std::function<void()> task = std::move(tasks_.front());
+      std::function<void()> task = std::move(tasks_.front());
       tasks_.pop_front();
       lock.unlock();
       task();
+      task = nullptr;  // what it holds is destroyed without the lock
       lock.lock();
     }
   }
 
-  std::mutex mutex_;
+  const char* const name_;
+  const size_t limit_;
+  std::mutex mutex_;  // guards the following
   std::condition_variable is_task_;
-  std::deque<std::function<void()>> tasks_;  // guarded by mutex_
-  size_t idle_ = 0;                          // threads that wait; guarded by mutex_
+  std::deque<std::function<void()>> tasks_;
+  size_t idle_ = 0, started_ = 0;
 };
 
 }  // namespace
 
+// The threads end with the process, so their objects are never destroyed.
+
 void run_on_completion_thread(std::function<void()> task) {
-  // Never destroyed: the threads end with the process.
-  static auto* const threads = new CompletionThreads;
+  static auto* const threads = new TaskThreads("farandole_done");
   threads->run(std::move(task));
+}
+
+void run_on_waiting_thread(std::function<void()> wait) {
+  static auto* const thread = new TaskThreads("farandole_wait", 1);
+  thread->run(std::move(wait));
 }
 
 }  // namespace farandole_torch

@@ -20,11 +20,6 @@ c10::intrusive_ptr<c10d::Backend> create(const c10::intrusive_ptr<c10d::Store>& 
   return c10::make_intrusive<FarandoleBackend>(plan);
 }
 
-std::string describe(const c10::intrusive_ptr<c10d::Backend>& backend, int rank) {
-  const auto* const own = dynamic_cast<const FarandoleBackend*>(backend.get());
-  return own == nullptr ? std::string() : own->describe(rank);
-}
-
 }  // namespace
 }  // namespace farandole_torch
 
@@ -36,6 +31,5 @@ PYBIND11_MODULE(farandole_torch, module) {
     farandole_torch::set_exception_class(kind_name, type.ptr());
   });
   module.def("create", &farandole_torch::create, call_guard<gil_scoped_release>());
-  module.def("describe", &farandole_torch::describe, call_guard<gil_scoped_release>());
   module.def("leave", &farandole_torch::Job::leave, call_guard<gil_scoped_release>());
 }

@@ -49,7 +49,8 @@ TypeRow row_of(const at::Tensor& tensor) {
 }
 
 double factor_of(const c10d::ReduceOp& op) {
-  const auto* const supplement = static_cast<const c10d::PreMulSumSupplement*>(op.supplement_.get());
+  // Newer versions of torch have another name, too.
+  const auto* const supplement = static_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
   if (supplement->tensor_factor.defined()) return supplement->tensor_factor.item<double>();
   return supplement->double_factor;
 }

@@ -159,7 +159,11 @@ c10::intrusive_ptr<c10::ivalue::Future> CallWork::getFuture() {
     future_ = c10::make_intrusive<c10::ivalue::Future>(
         type, stream_ ? std::vector<at::Device>{stream_->device()} : std::vector<at::Device>{});
     future = future_;
-    if (!is_settled_) return future;
+    if (!is_settled_) {
+      auto self = c10::intrusive_ptr<CallWork>::unsafe_reclaim_from_nonowning(this);
+      run_on_waiting_thread([self = std::move(self)] { self->wait_for_calls(kNoTimeout); });
+      return future;
+    }
   }
   complete(future);
   return future;
