@@ -34,7 +34,7 @@ MessagePeer& MessageHub::peer(int rank) {
   return peers_.try_emplace(rank, endpoint_, rank).first->second;
 }
 
-MessageHeader MessageHub::header_of(MessageHeader::Kind kind, const Group& group, const MessageSpec& spec) const {
+MessageHeader MessageHub::header_of(MessageHeader::Kind kind, const Group& group, const MessageSpec& spec) {
   MessageHeader header;
   header.kind = kind;
   header.dtype = spec.dtype;
@@ -46,7 +46,6 @@ MessageHeader MessageHub::header_of(MessageHeader::Kind kind, const Group& group
   return header;
 }
 
-/// @param expected  for kRefused: the receive that does not fit
 void MessageHub::answer(MessagePeer& to, MessageHeader::Kind kind, const MessageHeader& announcement,
                         const MessageSpec* expected) {
   MessageHeader header = announcement;

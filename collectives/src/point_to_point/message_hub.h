@@ -77,9 +77,10 @@ class MessageHub final : public Progressable {
   static MailboxKey key_of(const CommunicatorKey& key) { return {key.id, key.generation}; }
 
   MessagePeer& peer(int rank);
-  MessageHeader header_of(MessageHeader::Kind kind, const Group& group, const MessageSpec& spec) const;
-  void answer(MessagePeer& to, MessageHeader::Kind kind, const MessageHeader& announcement,
-              const MessageSpec* expected = nullptr);
+  static MessageHeader header_of(MessageHeader::Kind kind, const Group& group, const MessageSpec& spec);
+  /// @param expected  for kRefused: the receive that does not fit
+  static void answer(MessagePeer& to, MessageHeader::Kind kind, const MessageHeader& announcement,
+                     const MessageSpec* expected = nullptr);
   void await_headers(Message& message);
   void stop_awaiting(Message& message);
   template <class Change>
@@ -113,7 +114,7 @@ class MessageHub final : public Progressable {
   void fail_job(ErrorKind kind, const std::string& text);
   void check_peers(Clock::time_point now);
   bool waits_only_for_left_ranks(const Message& message) const;
-  bool flush_once();
+  bool flush_once(bool reads_all);
   void drop_all();
 
   Endpoint& endpoint_;

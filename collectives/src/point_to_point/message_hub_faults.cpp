@@ -18,6 +18,8 @@ namespace {
 // between later questions.
 constexpr auto kAskAfter = std::chrono::milliseconds(500);
 constexpr auto kAskInterval = std::chrono::seconds(1);
+// Time after which a rank that leaves the job reads headers of all ranks, which may make connections to them.
+constexpr Seconds kReadAllAfter{1.0};
 
 }  // namespace
 
@@ -139,7 +141,7 @@ void MessageHub::close() {
   }
   Waiter waiter(endpoint_.progress().doorbell(), endpoint_.progress().waiting());
   StallMonitor stall(endpoint_.settings().faults.warn_after, endpoint_.settings().faults.timeout);
-  while (flush_once()) {
+  while (flush_once(/*reads_all=*/stall.waited() > kReadAllAfter)) {
     if (!waiter.rest()) continue;
     poll_health();
     const StallMonitor::Due due = stall.take_due(Clock::now());
@@ -152,30 +154,31 @@ void MessageHub::close() {
   drop_all();
 }
 
-/// Moves the last messages on. Reads the headers of all peers meanwhile, because peers may wait in the same way.
-/// Returns false once no message is left that a peer may still accept, or after a fault.
-bool MessageHub::flush_once() {
+/// Moves the last messages on, and reads headers meanwhile, because peers may wait in the same way. Returns false once
+/// no message is left that a peer may still accept, or after a fault.
+/// @param reads_all  also read headers of ranks with which this rank has had no messages
+bool MessageHub::flush_once(bool reads_all) {
   const std::lock_guard lock(mutex_);
-  return run_or_fail([&] {
-           endpoint_.faults().check();
-           std::vector<int> targets;
-           for (auto& [rank, other] : peers_) {
-             (void)other.free_sent();
-             if (other.has_unsent() && endpoint_.late_ranks().has_left(rank)) other.drop_unsent();
-             if (other.has_unsent()) targets.push_back(rank);
-           }
-           if (targets.empty()) return false;
-           if (Clock::now() >= next_question_) {
-             next_question_ = Clock::now() + kAskInterval;
-             endpoint_.late_ranks().ask(kMessageChannels, 1, targets, {});
-           }
-           for (int rank = 0; rank < endpoint_.topology().size(); ++rank) {
-             MessagePeer& other = peer(rank);
-             while (const auto received = other.receive()) handle(other, *received);
-           }
-           return true;
-         }) &&
-         !endpoint_.faults().exist();
+  const bool has_unsent = run_or_fail([&] {
+    endpoint_.faults().check();
+    std::vector<int> targets;
+    for (auto& [rank, other] : peers_) {
+      (void)other.free_sent();
+      if (other.has_unsent() && endpoint_.late_ranks().has_left(rank)) other.drop_unsent();
+      if (other.has_unsent()) targets.push_back(rank);
+    }
+    if (targets.empty()) return false;
+    if (Clock::now() >= next_question_) {
+      next_question_ = Clock::now() + kAskInterval;
+      endpoint_.late_ranks().ask(kMessageChannels, 1, targets, {});
+    }
+    for (int rank = 0; reads_all && rank < endpoint_.topology().size(); ++rank) (void)peer(rank);
+    for (auto& [rank, other] : peers_) {
+      while (const auto received = other.receive()) handle(other, *received);
+    }
+    return true;
+  });
+  return has_unsent && !endpoint_.faults().exist();
 }
 
 void MessageHub::drop_all() {

@@ -290,7 +290,7 @@ class Communicator {
   ///   if (ranks.rank() == 1) ranks.recv(activations, /*source=*/0);
   ///
   /// A message of up to 8 KiB is copied, so the call returns without the receiver. A longer message blocks until the
-  /// receiver has the values.
+  /// receiver has the values: to itself, a rank sends it with `send_async`.
   /// @param values  in host memory   @param tag  0 or more; the receiver names the same
   /// @throws Mismatch  a long message met a receive of another count or type, or the receiver has destroyed its
   /// communicator; the communicator stays usable   @throws InvalidArgument  no such rank, or a negative tag
