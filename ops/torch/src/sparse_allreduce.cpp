@@ -17,7 +17,7 @@ at::Tensor gather_rows(farandole_comm* comm, const at::Tensor& own, const std::v
   shape[0] = 1;
   const auto row = static_cast<size_t>(c10::multiply_integers(shape)) * elements_per_number(own);
   shape[0] = std::accumulate(rows.begin(), rows.end(), int64_t{0});
-  const at::Tensor all = at::empty(shape, own.options());
+  at::Tensor all = at::empty(shape, own.options());
   std::vector<size_t> counts;
   for (const int64_t of_rank : rows) counts.push_back(static_cast<size_t>(of_rank) * row);
   const Elements from = elements_of(own, what);
