@@ -62,7 +62,7 @@ class WarmTest(unittest.TestCase):
         again = self.run_it("-m", "farandole.build_ops")
         self.assertEqual((again.returncode, again.stdout.strip()), (0, library), again.stderr)
         self.assertNotIn("building", again.stderr)
-        self.assertIn("were there already", again.stderr)
+        self.assertIn("was there already", again.stderr)
 
         warm = self.run_it("-c", USE)
         self.assertEqual(warm.returncode, 0, warm.stderr)

@@ -115,6 +115,18 @@ def aborts(rank: int) -> None:
 
 
 @case
+def raises(rank: int) -> None:
+    """An uncaught exception of rank 1 ends the job while rank 0 computes, and rank 1 does not wait for rank 0."""
+    import torch
+    import torch.distributed as dist
+
+    if rank == 1:
+        raise ValueError("no such file: data.bin")
+    time.sleep(4)
+    expect("PeerLost", ["rank 1", "ValueError", "data.bin"], 1, lambda: dist.all_reduce(torch.ones(3)))
+
+
+@case
 def comes_late(rank: int) -> None:
     import torch
     import torch.distributed as dist
@@ -153,9 +165,13 @@ class FaultsTest(unittest.TestCase):
                 )
                 for rank in range(2)
             ]  # fmt: skip
+            if name == "raises":
+                ranks[1].wait(60)
+                self.assertIsNone(ranks[0].poll(), "rank 1 has ended after rank 0")
             for rank, process in enumerate(ranks):
                 output = process.communicate(timeout=60)[0]
-                expected = -signal.SIGKILL if rank == 1 and name.startswith("dies") else 0
+                at_fault = {"dies": -signal.SIGKILL, "raises": 1}.get(name.split("_")[0], 0)
+                expected = at_fault if rank == 1 else 0
                 self.assertEqual(process.returncode, expected, f"rank {rank}: {output}")
 
 

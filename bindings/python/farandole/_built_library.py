@@ -394,7 +394,7 @@ def _built_for(recipe: Recipe, packaged: Path, output_dir: Optional[Path]) -> Pa
         if not recipe.fits(library):
             recipe.build(need_compiler(made, recipe.version), library, mode=0o755)
     if not recipe.was_built:
-        say(f"the {made.contents} for {made.name} {recipe.version} were there already")
+        say(f"the {made.library} for {made.name} {recipe.version} was there already")
     return library
 
 

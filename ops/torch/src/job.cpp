@@ -92,6 +92,11 @@ void Job::leave() {
   last.swap(current().kept);
 }
 
+void Job::abort(const std::string& text) {
+  const std::lock_guard lock(current().mutex);
+  if (const auto job = current().job.lock()) farandole_comm_abort(job->all_.get(), text.c_str());
+}
+
 Job::Job(const GroupPlan& plan) {
   StoreShare shared{*plan.store, plan.rank, 0, {}};
   farandole_join_options options{};

@@ -35,6 +35,8 @@ class Job {
   static std::shared_ptr<Job> join(const GroupPlan& plan);
   /// Lets go of a launcher's job, at the end of the program.
   static void leave();
+  /// Ends the job with a fault, which quotes `text`; no-op if this process is in no job.
+  static void abort(const std::string& text);
 
   explicit Job(const GroupPlan& plan);
   /// Makes the communicator of a group. Collective over its ranks.

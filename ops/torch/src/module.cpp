@@ -31,5 +31,6 @@ PYBIND11_MODULE(farandole_torch, module) {
     farandole_torch::set_exception_class(kind_name, type.ptr());
   });
   module.def("create", &farandole_torch::create, call_guard<gil_scoped_release>());
+  module.def("abort", &farandole_torch::Job::abort, call_guard<gil_scoped_release>());
   module.def("leave", &farandole_torch::Job::leave, call_guard<gil_scoped_release>());
 }

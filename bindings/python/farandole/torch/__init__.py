@@ -11,11 +11,13 @@ Since torch 2.14 the first line is not needed, because torch finds the backend b
 
 import atexit
 import os
+import sys
 from typing import Any
 
 import torch.distributed as dist
 
-from .. import _engine, _files
+from .. import _engine, _files, _uncaught
+from ..errors import HorovodInternalError
 from ._backend_library import TORCH
 
 if not dist.is_available():
@@ -87,8 +89,14 @@ def _create(options: Any, backend_options: Any) -> Any:
 
 
 def _at_exit() -> None:
-    """Leaves the job, once all ranks do. A forked child is in no job."""
+    """Leaves the job, once all ranks do; after an uncaught exception ends the job instead. A forked child is in no
+    job."""
     if _process != os.getpid():
+        return
+    uncaught = getattr(sys, "last_value", None)
+    if uncaught is not None:
+        if not isinstance(uncaught, HorovodInternalError):  # otherwise the job has failed already
+            _backend.abort(_uncaught.described(type(uncaught), uncaught, uncaught.__traceback__))
         return
     if dist.is_initialized() and _NAME in str(dist.get_backend_config()):
         dist.destroy_process_group()

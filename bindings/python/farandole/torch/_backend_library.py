@@ -9,7 +9,7 @@ import importlib.util
 import sys
 import sysconfig
 from pathlib import Path
-from typing import Any
+from typing import Any, List
 
 _HERE = Path(__file__).resolve().parent
 
@@ -70,8 +70,16 @@ class Recipe(built_library.Recipe):
         return f"{self.framework.stem}{self.version}_{self._python}.so"
 
 
+    def build(self, compiler: List[str], output: Path, mode: int) -> None:
+        if not (_python_headers() / "Python.h").exists():
+            raise ImportError(
+                f"the backend library of Farandole for torch {self.version} cannot be built, because there is no "
+                f"{_python_headers() / 'Python.h'}. To install Python's headers: apt-get install python3-dev"
+            )
+        super().build(compiler, output, mode)
+
+
 def _python_headers() -> Path:
-    """Directory of Python.h. Where there is none, only a library that is built already can be used."""
     return Path(sysconfig.get_paths()["include"])
 
 
