@@ -82,7 +82,7 @@ struct DeviceTimes {
   }
 };
 
-/// Report of an epoch, or of all epochs of a call.
+/// Report of an epoch, or of all epochs of a call. More than 15 members: programs and logs read each by its name.
 struct EpochReport {
   std::int64_t epoch = 0;                  ///< number of epochs begun
   std::int64_t training_steps = 0;         ///< number of training steps since the first epoch
