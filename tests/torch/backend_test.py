@@ -176,6 +176,15 @@ def case_gather_and_scatter() -> None:
         expect(output, values_of(rank(), 4))
 
 
+def case_gather_into_one_tensor() -> None:
+    if not hasattr(dist, "gather_into_tensor"):
+        return
+    whole = torch.zeros(4 * size()) if rank() == 0 else None
+    dist.gather_into_tensor(values_of(rank(), 4), whole, 0)
+    if rank() == 0:
+        expect(whole, torch.cat([values_of(each, 4) for each in range(size())]))
+
+
 def case_all_to_all() -> None:
     send = [torch.full((rank() + each + 1,), float(10 * rank() + each)) for each in range(size())]
     received = [torch.zeros(rank() + each + 1) for each in range(size())]
@@ -402,7 +411,7 @@ def run_rank(index: int, ranks: int, names: List[str], store: str) -> None:
     torch.set_num_threads(1)
     for job in range(2):  # the second job shows that the first has ended
         dist.init_process_group(
-            "cpu:farandole" if job else "farandole", init_method=f"file://{store}.{job}", rank=index, world_size=ranks
+            "cpu:farandole,cuda:farandole" if job else "farandole", init_method=f"file://{store}.{job}", rank=index, world_size=ranks
         )
         for name in names if job == 0 else ["broadcast_and_reduce"]:
             if index == 0:
