@@ -48,8 +48,8 @@ class Vectors {
 template <class T>
 class Comparison {
  public:
-  explicit Comparison(Communicator& ranks, AlgorithmChoice choice = AlgorithmChoice::kFixed)
-      : device_(device_execution(ranks, choice)) {}
+  explicit Comparison(Communicator& ranks, const DeviceComputation& computation = {})
+      : device_(device_execution(ranks, computation)) {}
 
   /// Adds a vector of the computation; `compute` gets the vectors' addresses in this order.
   template <class U>
@@ -59,18 +59,29 @@ class Comparison {
     return *this;
   }
 
+  /// Adds a vector that is only read, with other values in host memory than on the device.
+  Comparison& reading(const std::vector<T>& on_host, const std::vector<T>& on_device) {
+    read_on_device_.resize(vectors_.size());
+    read_on_device_.push_back(on_device);
+    return with(on_host);
+  }
+
   using Computation = std::function<void(const Kernels<T>& kernels, Workspace& workspace, const Vectors<T>& vectors)>;
   /// Expects that the vectors are the same afterwards. @param error  relative to 1 or the value
   void expect_equal(double error, const Computation& compute) {
     std::vector<Buffer> on_device;
-    for (Buffer& vector : vectors_) {
-      on_device.push_back(allocate(device_.memory(), vector.count(), vector.dtype()));
-      copy_now(device_, on_device.back().view(), vector.view());
+    read_on_device_.resize(vectors_.size());
+    for (std::size_t k = 0; k < vectors_.size(); ++k) {
+      std::vector<T>& read = read_on_device_[k];
+      on_device.push_back(allocate(device_.memory(), vectors_[k].count(), vectors_[k].dtype()));
+      copy_now(device_, on_device[k].view(),
+               read.empty() ? ConstBufferView(vectors_[k].view()) : VectorView<const T>(read));
     }
     Workspace workspace;
     compute(host_kernels<T>(), workspace, Vectors<T>(vectors_));
     compute(kernels_of<T>(device_), device_.workspace(), Vectors<T>(on_device));
     for (std::size_t k = 0; k < vectors_.size(); ++k) {
+      if (!read_on_device_[k].empty()) continue;
       Buffer found(vectors_[k].count(), vectors_[k].dtype());
       copy_now(device_, found.view(), on_device[k].view());
       for (std::size_t i = 0; i < found.count(); ++i) {
@@ -83,12 +94,15 @@ class Comparison {
 
  private:
   static double element(Buffer& buffer, std::size_t i) {
+    if (buffer.dtype() == DType::kU8) return buffer.as<std::uint8_t>()[i];
     if (buffer.dtype() == DType::kI32) return buffer.as<std::int32_t>()[i];
+    if (buffer.dtype() == DType::kI64) return static_cast<double>(buffer.as<std::int64_t>()[i]);
     return buffer.dtype() == DType::kF32 ? buffer.as<float>()[i] : buffer.as<double>()[i];
   }
 
   const Execution device_;
   std::vector<Buffer> vectors_;
+  std::vector<std::vector<T>> read_on_device_;  // empty: the values of the vector
 };
 
 }  // namespace farandole::trainer::test

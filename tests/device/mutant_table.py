@@ -119,6 +119,8 @@ GRAPHS = TRAINS_AS_A_CPU._replace(filter="DeviceTraining.ByGraphsHasTheSameBits"
 SAME_BITS = Test("ConvolutionAlgorithms.GiveTheSameBitsEachTime", program="trainer_device_test")
 CONVOLVES_AS_A_CPU = Test("DeviceConvolutions/0.HaveTheResultsOfTheHost", program="trainer_device_test")
 ANY_REPLICAS = Test("DeviceTraining.InDeterministicModeHasTheSameBitsOnAnyNumberOfReplicas", program="trainer_device_test")
+NEARLY_FLOATS = Test("HalfTraining.HasNearlyTheLossesOfFloats", program="trainer_device_test")
+OVERFLOW = NEARLY_FLOATS._replace(filter="HalfTraining.SkipsTheStepOfAnOverflowOnAllReplicas")
 COPIES_WHILE_COMPUTING = Test("StagedCopies.RunWhileTheDeviceComputes", program="trainer_device_test")
 BATCHES_KEPT = COPIES_WHILE_COMPUTING._replace(filter="StagedCopies.KeepABatchUntilTheDeviceHasReadIt")
 BATCHES_COPIED = COPIES_WHILE_COMPUTING._replace(filter="StagedCopies.AreWaitedForByTheStreamThatUsesThem")
@@ -351,10 +353,24 @@ MUTANTS = [
     Mutant("algorithms-of-other-results-each-time", "that only deterministic algorithms are chosen", CUDNN_PLANS,
            "offer.determinism != CUDNN_DETERMINISTIC", "false", SAME_BITS),
     Mutant("convolutions-in-tf32", "that convolutions compute in full f32", CUDNN_PLANS,
-           "convolution_.get(), CUDNN_FMA_MATH)", "convolution_.get(), CUDNN_DEFAULT_MATH)", CONVOLVES_AS_A_CPU),
+           "CUDNN_DATA_FLOAT ? CUDNN_FMA_MATH", "CUDNN_DATA_FLOAT ? CUDNN_DEFAULT_MATH", CONVOLVES_AS_A_CPU),
     Mutant("measured-in-deterministic-mode", "that deterministic mode does not measure", TRAINING,
            "options.deterministic ? AlgorithmChoice::kFixed", "options.deterministic ? AlgorithmChoice::kMeasured",
            ANY_REPLICAS),
+    Mutant("update-by-scaled-gradients", "that the update divides by the loss scale", TRAINING,
+           ".loss_scale = loss_scaling.on_device()};", "};", NEARLY_FLOATS),
+    Mutant("skipped-by-one-replica", "that all replicas skip a training step", TRAINING,
+           ".loss_scale = loss_scaling.on_device()};",
+           ".loss_scale = communicator.rank() == 0 ? loss_scaling.on_device() : nullptr};", OVERFLOW),
+    Mutant("statistics-of-a-skipped-step", "that a skipped step leaves moving statistics alone", TRAINING,
+           "model.move_statistics(update.loss_scale);", "model.move_statistics();", OVERFLOW),
+    Mutant("average-of-a-skipped-step", "that a skipped step leaves the average alone", "ops/trainer/src/parameter_updates.cpp",
+           "step.loss_scale);\n      }", "nullptr);\n      }", OVERFLOW),
+    Mutant("scale-lost-in-a-resume", "the loss scale of a checkpoint", TRAINING, "loss_scaling.restore(state.loss_scale);", "",
+           OVERFLOW._replace(filter="HalfTraining.GoesOnFromACheckpointWithTheSameBits")),
+    Mutant("sums-in-half", "that everything but products and convolutions is computed in f32", "ops/trainer/cuda/cuda_kernels.cpp",
+           "trainer::cuda::multiply<Scalar>(cublas_, {ones(rows), 1, rows}", "this->multiply({ones(rows), 1, rows}",
+           OVERFLOW._replace(filter="HalfKernels.ComputeEverythingElseInFloats")),
     Mutant("batches-in-the-stream-that-computes", "the stream of the copies", STAGED_COPIES,
            "pinned, bytes, copies_);", "pinned, bytes, execution_.stream());", COPIES_WHILE_COMPUTING),
     Mutant("batches-overwritten-while-read", "the wait for what reads the staging memory", STAGED_COPIES,

@@ -17,12 +17,14 @@ for line in open(sys.argv[1]):
     report = json.loads(line)
     print(report["loss"], report["test_loss"])' "$1"
 }
+# compare FILE FILE [ERROR]
 compare() {
   python3 -c '
 import sys
-one, other = ([float(word) for word in open(name).read().split()] for name in sys.argv[1:])
+one, other = ([float(word) for word in open(name).read().split()] for name in sys.argv[1:3])
+error = float(sys.argv[3])
 assert len(one) == len(other) > 0, (one, other)
-assert all(abs(a - b) <= 1e-4 * abs(a) for a, b in zip(one, other)), (one, other)' "$1" "$2"
+assert all(abs(a - b) <= error * abs(a) for a, b in zip(one, other)), (one, other)' "$1" "$2" "${3:-1e-4}"
 }
 
 for model in mlp cnn_bn gpt resnet18; do
@@ -45,6 +47,17 @@ for model in mlp cnn_bn gpt resnet18; do
   losses "$out/cpu.json" >"$out/cpu.txt"
   losses "$out/cuda.json" >"$out/cuda.txt"
   compare "$out/cpu.txt" "$out/cuda.txt" || fail "$model: other losses"
+  for half in bf16 f16; do
+    [ $model-$half != resnet18-f16 ] || continue
+    "$train" --model $model "${options[@]}" "${more[@]}" --replicas 2 --device cuda --precision $half --json "$out/$half.json" \
+      >"$out/$half.txt" || fail "$model, $half"
+    grep -q "parameters in f32, .*, products and convolutions in $half" "$out/$half.txt" || fail "$half is not named"
+    losses "$out/$half.json" >"$out/$half.losses.txt"
+    compare "$out/cpu.txt" "$out/$half.losses.txt" 0.02 || fail "$model: other losses in $half"
+  done
+  if [ $model != resnet18 ]; then
+    grep -q 'loss scale 65536, 0 training steps skipped' "$out/f16.txt" || fail 'no loss scale'
+  fi
   rm -f "$out"/*
 done
 
@@ -72,7 +85,7 @@ convolutions_by 'cuBLAS (no cuDNN: .*libcudnn.so.9: .*install cuDNN 9' "${unset_
 convolutions_by 'cuBLAS (no cuDNN: cuDNN 8.9.7 (libcudnn.so.9) is too old: 9.0.0' "${unset_setting[@]}" \
   LD_LIBRARY_PATH="$out/one:$double" FAKE_CUDNN_VERSION=8907
 "$train" "${cnn[@]}" "${options[@]}" --precision f64 >"$out/cnn.txt" || fail 'f64'
-grep -q 'convolutions by cuBLAS (cuDNN is used in f32 only)' "$out/cnn.txt" || fail 'the library for f64 is not named'
+grep -q 'convolutions by cuBLAS (cuDNN is not used in f64)' "$out/cnn.txt" || fail 'the library for f64 is not named'
 rm -r "${out:?}"/*
 
 options+=(--samples 192)
@@ -94,5 +107,7 @@ refuses 'cuDNN 8.9.7 (.*) is too old: 9.0.0 or newer is needed; install' env FAK
 refuses 'is for CUDA 14, but the driver supports CUDA 13 at most; install' env FAKE_CUDNN_CUDA_VERSION=14000 "$train" "${cnn[@]}"
 refuses 'cudnnCreate failed on CUDA device [0-9] .* cuDNN cannot use this device' env FAKE_DEVICE_INJECT=cudnnCreate:1:1001 "$train" "${cnn[@]}"
 refuses 'has no memory for' env FAKE_DEVICE_MEMORY=8M "$train" --model mlp "${options[@]}" --device cuda
+refuses 'bf16 is computed on devices only; train on a device (--device cuda' "$train" --model mlp "${options[@]}" --precision bf16
+refuses 'loss-scale.*--precision bf16 or f16' "$train" --model mlp "${options[@]}" --device cuda --loss-scale 8
 refuses "choose\|'gpu'" "$train" --model mlp "${options[@]}" --device gpu
 echo 'all is well'

@@ -55,7 +55,7 @@ void expect_results_of_host(Communicator& ranks, AlgorithmChoice choice, const C
   const std::int64_t inputs = samples * g.input_elements(), outputs = samples * g.output_positions() * g.channels;
   const std::int64_t weights = g.patch_elements() * g.channels;
   const double error = std::is_same_v<T, float> ? 1e-4 : 1e-11;
-  Comparison<T>(ranks, choice)
+  Comparison<T>(ranks, {choice})
       .with(fine_values<T>(inputs, 1))
       .with(fine_values<T>(weights, 2))
       .with(fine_values<T>(g.channels, 3))
@@ -151,7 +151,7 @@ const ConvolutionGeometry kGeometry = geometry_of({8, 7, 5}, 6, {3, 1, 1});
 TEST(ConvolutionAlgorithms, GiveTheSameBitsEachTime) {
   on_each_device([](Communicator& ranks) {
     for (const AlgorithmChoice choice : {AlgorithmChoice::kFixed, AlgorithmChoice::kMeasured}) {
-      const Execution execution = device_execution(ranks, choice);
+      const Execution execution = device_execution(ranks, {choice});
       DeviceLayer layer(execution, kGeometry, 3);
       layer.run();
       const std::vector<float> first = layer.results();
@@ -186,7 +186,7 @@ unsigned long calls_of_first_uses() {
 TEST(ConvolutionAlgorithms, AreChosenOnceForEachShape) {
   on_each_device([](Communicator& ranks) {
     for (const AlgorithmChoice choice : {AlgorithmChoice::kFixed, AlgorithmChoice::kMeasured}) {
-      const Execution execution = device_execution(ranks, choice);
+      const Execution execution = device_execution(ranks, {choice});
       if (!uses_fake_cudnn(execution)) GTEST_SKIP() << "only the double of cuDNN counts calls";
       const unsigned long before = calls_of_first_uses();
       DeviceLayer first(execution, kGeometry, 2), of_same_shape(execution, kGeometry, 2);
@@ -205,7 +205,7 @@ TEST(ConvolutionAlgorithms, AreChosenOnceForEachShape) {
 
 TEST(ConvolutionAlgorithms, CanBeCapturedAfterTheirFirstUse) {
   on_each_device([](Communicator& ranks) {
-    const Execution execution = device_execution(ranks, AlgorithmChoice::kMeasured);
+    const Execution execution = device_execution(ranks, {AlgorithmChoice::kMeasured});
     Device& device = farandole::test::device_of(ranks);
     DeviceLayer layer(execution, kGeometry, 3);
     layer.run();
@@ -243,7 +243,7 @@ TEST(ConvolutionAlgorithms, OfShapesUsedLongAgoAreDropped) {
 TEST(ConvolutionAlgorithms, NeedLessMemoryWhereThereIsLittle) {
   on_each_device([](Communicator& ranks) {
     for (const AlgorithmChoice choice : {AlgorithmChoice::kFixed, AlgorithmChoice::kMeasured}) {
-      const Execution execution = device_execution(ranks, choice);
+      const Execution execution = device_execution(ranks, {choice});
       if (!uses_fake_cudnn(execution)) GTEST_SKIP() << "only the double of cuDNN runs out of memory on request";
       DeviceLayer layer(execution, kGeometry, 2);
       results_of(execution, kGeometry, 3);  // the workspace has memory for filters
@@ -291,7 +291,7 @@ TEST(ConvolutionAlgorithms, ErrorsOfCudnnAreNamed) {
     if (!uses_fake_cudnn(device_execution(ranks))) GTEST_SKIP() << "only the double of cuDNN fails on request";
     const auto message = [&](const char* call, int error, AlgorithmChoice choice) {
       inject_into_double(call, 1, error);
-      std::string text = message_of<DeviceError>([&] { results_of(device_execution(ranks, choice), kGeometry, 1); });
+      std::string text = message_of<DeviceError>([&] { results_of(device_execution(ranks, {choice}), kGeometry, 1); });
       restore_double();
       return text;
     };

@@ -46,6 +46,12 @@ TEST(TrainerFatbin, HasAllKernels) {
   }
   FARANDOLE_TRAINER_KERNELS(FARANDOLE_KERNEL)
 #undef FARANDOLE_KERNEL
+#define FARANDOLE_KERNEL(name, body)                                                                    \
+  for (const std::string type : {"bf16", "f16"}) {                                                      \
+    EXPECT_THAT(log, HasSubstr("Compiling entry function 'farandole_trainer_" #name "_" + type + "'")); \
+  }
+  FARANDOLE_TRAINER_HALF_KERNELS(FARANDOLE_KERNEL)
+#undef FARANDOLE_KERNEL
   EXPECT_THAT(log, testing::Not(testing::ContainsRegex(" [1-9][0-9]* bytes spill stores")));
 }
 

@@ -2,6 +2,7 @@
 #include "completion_threads.h"
 
 #include <pthread.h>
+#include <signal.h>
 
 #include <condition_variable>
 #include <deque>
@@ -12,6 +13,17 @@
 
 namespace farandole_torch {
 namespace {
+
+/// Starts a thread that blocks all signals, so that the program's own threads receive them.
+template <class Body>
+void start(Body body) {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread(std::move(body)).detach();
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
 
 /// Runs tasks in the order of their submission. Starts a thread if all are busy and there are fewer than the limit.
 class TaskThreads {
@@ -26,7 +38,7 @@ class TaskThreads {
       is_task_.notify_one();
     } else {
       ++started_;
-      std::thread([this] { work(); }).detach();
+      start([this] { work(); });
     }
   }
 

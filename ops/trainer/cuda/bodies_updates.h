@@ -10,17 +10,20 @@
 
 namespace farandole::trainer::cuda {
 
-/// Operands: scale, sum of squares or null. Numbers: factor, limit of the norm.
+/// Operands: scale, sum of squares or null, LossScale or null. Numbers: factor, limit of the norm.
 template <class T>
 struct SetGradientScale {
   FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
     if (share.first != 0) return;
-    double scale = a.numbers[0];
-    if (a.numbers[1] > 0) {
-      const double norm = std::fabs(scale) * std::sqrt(*input<double>(a, 1));
-      if (norm > a.numbers[1]) scale *= a.numbers[1] / norm;
-    }
-    *output<double>(a, 0) = scale;
+    *output<double>(a, 0) = gradient_scale_of(a.numbers[0], a.numbers[1], input<double>(a, 1), output<LossScale>(a, 2));
+  }
+};
+
+/// Operands: LossScale. Sizes: good training steps after which it is doubled; 0: it stays.
+template <class T>
+struct MoveLossScale {
+  FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
+    if (share.first == 0) move_loss_scale(a.sizes[0], *output<LossScale>(a, 0));
   }
 };
 
@@ -34,9 +37,9 @@ FARANDOLE_HOST_DEVICE inline double rate_of(const Arguments& a, const StepNumber
 template <class T>
 struct Sgd {
   FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
-    const double rate = rate_of(a, step_numbers_of(a, 4));
-    const SgdFormula<T> formula{static_cast<T>(rate), number<T>(a, 1), number<T>(a, 2),
-                                static_cast<T>(*input<double>(a, 3))};
+    const double rate = rate_of(a, step_numbers_of(a, 4)), scale = *input<double>(a, 3);
+    if (scale != scale) return;  // NaN: the training step is skipped
+    const SgdFormula<T> formula{static_cast<T>(rate), number<T>(a, 1), number<T>(a, 2), static_cast<T>(scale)};
     const bool nesterov = a.sizes[1] == 1;
     const T* gradient = input<T>(a, 2);
     T *parameter = output<T>(a, 0), *velocity = output<T>(a, 1);
@@ -51,6 +54,8 @@ template <class T>
 struct Adam {
   FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
     const StepNumbers* const step = step_numbers_of(a, 5);
+    const double scale = *input<double>(a, 4);
+    if (scale != scale) return;  // NaN: the training step is skipped
     const double rate = rate_of(a, step), first_bias = step == nullptr ? a.numbers[4] : step->of_rule[0];
     const double correction = step == nullptr ? a.numbers[5] : step->of_rule[1];
     const AdamFormula<T> formula{.rate = static_cast<T>(rate / first_bias),
@@ -60,7 +65,7 @@ struct Adam {
                                  .correction = static_cast<T>(correction),
                                  .decay = number<T>(a, 6),
                                  .shrink = static_cast<T>(1 - rate * a.numbers[7]),
-                                 .scale = static_cast<T>(*input<double>(a, 4))};
+                                 .scale = static_cast<T>(scale)};
     const T* gradient = input<T>(a, 3);
     T *parameter = output<T>(a, 0), *first = output<T>(a, 1), *second = output<T>(a, 2);
     for (std::int64_t i = share.first; i < a.sizes[0]; i += share.stride)

@@ -42,10 +42,21 @@ struct Scale {
   }
 };
 
-/// Operands: values, target. Numbers: weight.
+/// Operands: values, factor.
+template <class T>
+struct ScaleBy {
+  FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
+    const auto factor = static_cast<T>(*input<double>(a, 1));
+    T* values = output<T>(a, 0);
+    for (std::int64_t i = share.first; i < a.sizes[0]; i += share.stride) values[i] *= factor;
+  }
+};
+
+/// Operands: values, target, LossScale or null. Numbers: weight.
 template <class T>
 struct Approach {
   FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
+    if (is_skipped(a, 2)) return;
     const T weight = number<T>(a, 0);
     const T* target = input<T>(a, 1);
     T* values = output<T>(a, 0);
@@ -53,10 +64,11 @@ struct Approach {
   }
 };
 
-/// Operands: average, values. Numbers: keep, add.
+/// Operands: average, values, LossScale or null. Numbers: keep, add.
 template <class T>
 struct MoveAverage {
   FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
+    if (is_skipped(a, 2)) return;
     const T keep = number<T>(a, 0), add = number<T>(a, 1);
     const T* values = input<T>(a, 1);
     T* average = output<T>(a, 0);

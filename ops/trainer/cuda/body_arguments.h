@@ -30,6 +30,12 @@ FARANDOLE_HOST_DEVICE inline T number(const Arguments& arguments, int index) {
   return static_cast<T>(arguments.numbers[index]);
 }
 
+/// True if the operation has a loss scale, and that says that the training step at hand is skipped.
+FARANDOLE_HOST_DEVICE inline bool is_skipped(const Arguments& a, int operand) {
+  const auto* loss_scale = input<LossScale>(a, operand);
+  return loss_scale != nullptr && loss_scale->is_skipped == 1;
+}
+
 /// The numbers of the training step, if the operation has them; else null.
 FARANDOLE_HOST_DEVICE inline const StepNumbers* step_numbers_of(const Arguments& a, int operand) {
   return input<StepNumbers>(a, operand);

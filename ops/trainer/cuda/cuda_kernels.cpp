@@ -16,6 +16,8 @@
 #include "device_sequence.h"
 #include "device_sums.h"
 #include "farandole/trainer/random.h"
+#include "half_convolution.h"
+#include "half_products.h"
 #include "products.h"
 
 namespace farandole::trainer::cuda {
@@ -24,13 +26,16 @@ namespace {
 template <class Scalar>
 class CudaKernels final : public Kernels<Scalar> {
  public:
-  CudaKernels(const Launcher& launcher, const Cublas& cublas, CudnnPlans& cudnn)
+  /// @param halves  null: products and convolutions in Scalar   @param launcher, cublas, cudnn, halves  outlive this
+  /// object
+  CudaKernels(const Launcher& launcher, const Cublas& cublas, CudnnPlans& cudnn, const HalfProducts* halves)
       : launcher_(launcher),
         cublas_(cublas),
         cudnn_(cudnn),
+        halves_(halves),
         images_(launcher),
         normalization_(launcher),
-        sequence_(launcher, cublas),
+        sequence_(launcher, cublas, halves),
         losses_(launcher) {}
 
   void clear(std::int64_t count, Scalar* values) const override {
@@ -48,8 +53,12 @@ class CudaKernels final : public Kernels<Scalar> {
   void scale(std::int64_t count, Scalar factor, Scalar* values) const override {
     run(Kernel::kScale, count, {writes(values, count)}, {count}, {static_cast<double>(factor)});
   }
-  void approach(std::int64_t count, Scalar weight, const Scalar* target, Scalar* values) const override {
-    run(Kernel::kApproach, count, {writes(values, count), reads(target, count)}, {count},
+  void scale_by(std::int64_t count, const double* factor, Scalar* values) const override {
+    run(Kernel::kScaleBy, count, {writes(values, count), reads(factor, 1)}, {count});
+  }
+  void approach(std::int64_t count, Scalar weight, const Scalar* target, Scalar* values,
+                const LossScale* loss_scale) const override {
+    run(Kernel::kApproach, count, {writes(values, count), reads(target, count), reads(loss_scale, 1)}, {count},
         {static_cast<double>(weight)});
   }
   void activate(const Activation& activation, std::int64_t count, const Scalar* x, Scalar* y) const override {
@@ -71,7 +80,16 @@ class CudaKernels final : public Kernels<Scalar> {
 
   void multiply(const Factor<Scalar>& left, const Factor<Scalar>& right, bool add, Scalar* result,
                 std::int64_t stride) const override {
+    if constexpr (std::is_same_v<Scalar, float>) {
+      if (halves_ != nullptr) return halves_->multiply(left, right, add, result, stride);
+    }
     trainer::cuda::multiply(cublas_, left, right, add, result, stride);
+  }
+  Factor<Scalar> rounded(Workspace::Scope& scope, const Factor<Scalar>& factor) const override {
+    if constexpr (std::is_same_v<Scalar, float>) {
+      if (halves_ != nullptr) return halves_->rounded(scope, factor);
+    }
+    return factor;
   }
   void fill_rows(const Scalar* row, std::int64_t rows, std::int64_t columns, Scalar* to) const override {
     run(Kernel::kFillRows, rows * columns, {writes(to, rows * columns), reads(row, columns)},
@@ -79,7 +97,7 @@ class CudaKernels final : public Kernels<Scalar> {
   }
   void sum_rows(const Scalar* values, std::int64_t rows, std::int64_t columns, Scalar* sums) const override {
     if (rows == 0) return clear(columns, sums);
-    multiply({ones(rows), 1, rows}, {values, rows, columns}, false, sums, 0);
+    trainer::cuda::multiply<Scalar>(cublas_, {ones(rows), 1, rows}, {values, rows, columns}, false, sums, 0);
   }
   void copy_columns(std::int64_t rows, const Scalar* values, const Columns& from, Scalar* result,
                     const Columns& to) const override {
@@ -91,6 +109,9 @@ class CudaKernels final : public Kernels<Scalar> {
   std::unique_ptr<Convolution<Scalar>> convolution(const ConvolutionGeometry& geometry,
                                                    const ConvolutionChoice& /*choice*/) const override {
     if constexpr (std::is_same_v<Scalar, float>) {
+      if (cudnn_.can_be_used() && halves_ != nullptr) {
+        return std::make_unique<HalfConvolution>(geometry, halves_->type(), cudnn_, *this, launcher_);
+      }
       if (cudnn_.can_be_used()) return std::make_unique<CudnnConvolution>(geometry, cudnn_, *this, launcher_);
     }
     return std::make_unique<DeviceConvolution<Scalar>>(geometry, *this, launcher_);
@@ -122,8 +143,9 @@ class CudaKernels final : public Kernels<Scalar> {
          reads(f.scale, 1), reads(f.rate.step_numbers, 1)},
         {count}, {rate_number(f.rate), f.beta1, f.beta2, f.epsilon, f.first_bias, f.correction, f.decay, f.own_decay});
   }
-  void move_average(std::int64_t count, Scalar keep, Scalar add, const Scalar* values, Scalar* average) const override {
-    run(Kernel::kMoveAverage, count, {writes(average, count), reads(values, count)}, {count},
+  void move_average(std::int64_t count, Scalar keep, Scalar add, const Scalar* values, Scalar* average,
+                    const LossScale* loss_scale) const override {
+    run(Kernel::kMoveAverage, count, {writes(average, count), reads(values, count), reads(loss_scale, 1)}, {count},
         {static_cast<double>(keep), static_cast<double>(add)});
   }
   void add_squares(Workspace& workspace, std::int64_t count, const Scalar* values, double* sum) const override {
@@ -135,8 +157,13 @@ class CudaKernels final : public Kernels<Scalar> {
     sum_doubles<Scalar>(launcher_, workspace, partials, squares, sum);
   }
   void set_gradient_scale(double factor, const Clipping& clip, double* scale) const override {
-    run(Kernel::kSetGradientScale, 1, {writes(scale, 1), reads(clip.limit > 0 ? clip.squares : nullptr, 1)}, {},
+    const bool needs_squares = clip.limit > 0 || clip.loss_scale != nullptr;
+    run(Kernel::kSetGradientScale, 1,
+        {writes(scale, 1), reads(needs_squares ? clip.squares : nullptr, 1), writes(clip.loss_scale, 1)}, {},
         {factor, clip.limit});
+  }
+  void move_loss_scale(const LossScaleRule& rule, LossScale* loss_scale) const override {
+    run(Kernel::kMoveLossScale, 1, {writes(loss_scale, 1)}, {rule.is_dynamic ? rule.growth_steps : 0});
   }
 
  private:
@@ -171,6 +198,7 @@ class CudaKernels final : public Kernels<Scalar> {
   const Launcher& launcher_;
   const Cublas& cublas_;
   CudnnPlans& cudnn_;
+  const HalfProducts* const halves_;
   const DeviceImages<Scalar> images_;
   const DeviceNormalization<Scalar> normalization_;
   const DeviceSequence<Scalar> sequence_;
@@ -182,13 +210,14 @@ class CudaKernels final : public Kernels<Scalar> {
 class CudaDeviceKernels final : public DeviceKernels {
  public:
   CudaDeviceKernels(const LoadedKernels& kernels, const CublasApi& cublas, const CudnnLibrary& cudnn, Device& device,
-                    StreamView stream, AlgorithmChoice choice)
+                    StreamView stream, Workspace& workspace, const DeviceComputation& computation)
       : launcher_(kernels, device, stream),
         cublas_(cublas, device, stream),
         cudnn_(cudnn),
-        plans_(cudnn, device, stream, choice),
-        f32_(launcher_, cublas_, plans_),
-        f64_(launcher_, cublas_, plans_) {}
+        plans_(cudnn, device, stream, computation),
+        halves_(launcher_, cublas_, workspace, computation.compute),
+        f32_(launcher_, cublas_, plans_, is_half(computation.compute) ? &halves_ : nullptr),
+        f64_(launcher_, cublas_, plans_, nullptr) {}
   ~CudaDeviceKernels() override {
     try {
       device().synchronize(launcher_.stream());  // memory must not be released while work uses it
@@ -199,9 +228,9 @@ class CudaDeviceKernels final : public DeviceKernels {
   const Kernels<float>& f32() const override { return f32_; }
   const Kernels<double>& f64() const override { return f64_; }
   Device& device() const override { return launcher_.device(); }
-  std::string convolution_library(DType dtype) const override {
+  std::string convolution_library(DType compute) const override {
     if (!cudnn_.why_not.empty()) return fmt::format("cuBLAS ({})", cudnn_.why_not);
-    return dtype == DType::kF32 ? "cuDNN " + cudnn_.version : "cuBLAS (cuDNN is used in f32 only)";
+    return compute == DType::kF64 ? "cuBLAS (cuDNN is not used in f64)" : "cuDNN " + cudnn_.version;
   }
 
  private:
@@ -209,6 +238,7 @@ class CudaDeviceKernels final : public DeviceKernels {
   const Cublas cublas_;
   const CudnnLibrary& cudnn_;
   CudnnPlans plans_;
+  const HalfProducts halves_;  // used if the computation is in a 16-bit type
   const CudaKernels<float> f32_;
   const CudaKernels<double> f64_;
 };
@@ -217,8 +247,8 @@ class CudaDeviceKernels final : public DeviceKernels {
 
 std::unique_ptr<DeviceKernels> cuda_kernels(const LoadedKernels& kernels, const CublasApi& cublas,
                                             const CudnnLibrary& cudnn, Device& device, StreamView stream,
-                                            AlgorithmChoice choice) {
-  return std::make_unique<CudaDeviceKernels>(kernels, cublas, cudnn, device, stream, choice);
+                                            Workspace& workspace, const DeviceComputation& computation) {
+  return std::make_unique<CudaDeviceKernels>(kernels, cublas, cudnn, device, stream, workspace, computation);
 }
 
 }  // namespace farandole::trainer::cuda

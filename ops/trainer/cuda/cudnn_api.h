@@ -30,10 +30,13 @@ inline constexpr cudnnStatus_t CUDNN_STATUS_BAD_PARAM = 2000;
 inline constexpr cudnnStatus_t CUDNN_STATUS_NOT_SUPPORTED = 3000;  ///< the first of the statuses up to 3999
 inline constexpr cudnnStatus_t CUDNN_STATUS_EXECUTION_FAILED = 5000;
 inline constexpr cudnnDataType_t CUDNN_DATA_FLOAT = 0;
+inline constexpr cudnnDataType_t CUDNN_DATA_HALF = 2;
+inline constexpr cudnnDataType_t CUDNN_DATA_BFLOAT16 = 9;
 inline constexpr cudnnTensorFormat_t CUDNN_TENSOR_NHWC = 1;
 inline constexpr cudnnConvolutionMode_t CUDNN_CROSS_CORRELATION = 1;
 /// Allows TF32 on devices of capability 8.0 and newer; CUDNN_FMA_MATH does not.
 inline constexpr cudnnMathType_t CUDNN_DEFAULT_MATH = 0;
+inline constexpr cudnnMathType_t CUDNN_TENSOR_OP_MATH = 1;  ///< tensor cores, without conversions
 inline constexpr cudnnMathType_t CUDNN_FMA_MATH = 3;
 inline constexpr cudnnDeterminism_t CUDNN_NON_DETERMINISTIC = 0;
 inline constexpr cudnnDeterminism_t CUDNN_DETERMINISTIC = 1;

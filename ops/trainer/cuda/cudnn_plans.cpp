@@ -65,6 +65,14 @@ bool fits(const ConvolutionGeometry& g, std::int64_t samples) {
          g.patch_elements() * g.channels <= kMost && std::max(g.stride, g.padding) <= kMost;
 }
 
+cudnnDataType_t cudnn_type_of(DType compute) {
+  if (compute == DType::kBF16) return CUDNN_DATA_BFLOAT16;
+  return compute == DType::kF16 ? CUDNN_DATA_HALF : CUDNN_DATA_FLOAT;
+}
+cudnnMathType_t cudnn_math_of(cudnnDataType_t type) {
+  return type == CUDNN_DATA_FLOAT ? CUDNN_FMA_MATH : CUDNN_TENSOR_OP_MATH;
+}
+
 /// The calls of a pass, with its descriptors.
 template <class First, class Second, class Result>
 struct PassCalls {
@@ -87,9 +95,10 @@ PassCalls(First, Second, Result, Functions...) -> PassCalls<First, Second, Resul
 
 }  // namespace
 
-CudnnPlan::CudnnPlan(const Cudnn& cudnn, const ConvolutionGeometry& geometry, int samples, AlgorithmChoice choice)
+CudnnPlan::CudnnPlan(const Cudnn& cudnn, const ConvolutionGeometry& geometry, int samples,
+                     const DeviceComputation& computation)
     : cudnn_(cudnn),
-      choice_(choice),
+      computation_(computation),
       input_(cudnn, cudnn.api().cudnnCreateTensorDescriptor, cudnn.api().cudnnDestroyTensorDescriptor),
       output_(cudnn, cudnn.api().cudnnCreateTensorDescriptor, cudnn.api().cudnnDestroyTensorDescriptor),
       filters_(cudnn, cudnn.api().cudnnCreateFilterDescriptor, cudnn.api().cudnnDestroyFilterDescriptor),
@@ -99,19 +108,19 @@ CudnnPlan::CudnnPlan(const Cudnn& cudnn, const ConvolutionGeometry& geometry, in
   const int inputs = extent(g.inputs), channels = extent(g.channels);
   const int kernel = extent(g.kernel), stride = extent(g.stride), padding = extent(g.padding);
   const CudnnApi& api = cudnn.api();
-  cudnn.check(api.cudnnSetTensor4dDescriptor(input_.get(), CUDNN_TENSOR_NHWC, CUDNN_DATA_FLOAT, samples, inputs,
-                                             extent(g.height), extent(g.width)),
+  const cudnnDataType_t type = cudnn_type_of(computation.compute);
+  cudnn.check(api.cudnnSetTensor4dDescriptor(input_.get(), CUDNN_TENSOR_NHWC, type, samples, inputs, extent(g.height),
+                                             extent(g.width)),
               "cudnnSetTensor4dDescriptor");
-  cudnn.check(api.cudnnSetTensor4dDescriptor(output_.get(), CUDNN_TENSOR_NHWC, CUDNN_DATA_FLOAT, samples, channels,
+  cudnn.check(api.cudnnSetTensor4dDescriptor(output_.get(), CUDNN_TENSOR_NHWC, type, samples, channels,
                                              extent(g.output_height), extent(g.output_width)),
               "cudnnSetTensor4dDescriptor");
-  cudnn.check(api.cudnnSetFilter4dDescriptor(filters_.get(), CUDNN_DATA_FLOAT, CUDNN_TENSOR_NHWC, channels, inputs,
-                                             kernel, kernel),
+  cudnn.check(api.cudnnSetFilter4dDescriptor(filters_.get(), type, CUDNN_TENSOR_NHWC, channels, inputs, kernel, kernel),
               "cudnnSetFilter4dDescriptor");
   cudnn.check(api.cudnnSetConvolution2dDescriptor(convolution_.get(), padding, padding, stride, stride, 1, 1,
                                                   CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT),
               "cudnnSetConvolution2dDescriptor");
-  cudnn.check(api.cudnnSetConvolutionMathType(convolution_.get(), CUDNN_FMA_MATH), "cudnnSetConvolutionMathType");
+  cudnn.check(api.cudnnSetConvolutionMathType(convolution_.get(), cudnn_math_of(type)), "cudnnSetConvolutionMathType");
 }
 
 template <class Use>
@@ -139,7 +148,7 @@ std::vector<cudnnConvolutionAlgoPerf_t> CudnnPlan::offered(ConvolutionPass pass,
   int count = 0;
   with_calls(pass, [&](const auto& calls) {
     cudnnStatus_t status = CUDNN_STATUS_SUCCESS;
-    if (choice_ == AlgorithmChoice::kFixed) {
+    if (computation_.choice == AlgorithmChoice::kFixed) {
       status = calls.get(cudnn_.handle(), calls.first, calls.second, convolution_.get(), calls.result, kMaxOffers,
                          &count, offers.data());
     } else {
@@ -161,13 +170,13 @@ std::vector<cudnnConvolutionAlgoPerf_t> CudnnPlan::offered(ConvolutionPass pass,
 /// The algorithms that may be chosen, the best first.
 std::vector<CudnnAlgorithm> CudnnPlan::usable(ConvolutionPass pass, const PassArrays& arrays) const {
   std::vector<cudnnConvolutionAlgoPerf_t> offers = offered(pass, arrays);
-  std::erase_if(offers, [](const cudnnConvolutionAlgoPerf_t& offer) {
+  const cudnnMathType_t math = cudnn_math_of(cudnn_type_of(computation_.compute));
+  std::erase_if(offers, [math](const cudnnConvolutionAlgoPerf_t& offer) {
     return offer.status != CUDNN_STATUS_SUCCESS || offer.determinism != CUDNN_DETERMINISTIC ||
-           (offer.mathType != CUDNN_FMA_MATH && offer.mathType != CUDNN_DEFAULT_MATH);
+           (offer.mathType != math && offer.mathType != CUDNN_DEFAULT_MATH);
   });
   // cuDNN also measures with the default math, which may be TF32. The algorithm is run without, and may be slower then.
-  std::stable_partition(offers.begin(), offers.end(),
-                        [](const auto& offer) { return offer.mathType == CUDNN_FMA_MATH; });
+  std::stable_partition(offers.begin(), offers.end(), [math](const auto& offer) { return offer.mathType == math; });
   std::vector<CudnnAlgorithm> algorithms;
   with_calls(pass, [&](const auto& calls) {
     for (const cudnnConvolutionAlgoPerf_t& offer : offers) {
@@ -219,7 +228,7 @@ CudnnPlan* CudnnPlans::plan(const ConvolutionGeometry& geometry, std::int64_t sa
   auto found = plans_.find(shape);
   if (found == plans_.end()) {
     if (plans_.size() == kMaxPlans) drop_oldest();
-    found = plans_.try_emplace(shape, *cudnn_, geometry, static_cast<int>(samples), choice_).first;
+    found = plans_.try_emplace(shape, *cudnn_, geometry, static_cast<int>(samples), computation_).first;
   }
   found->second.last_use_ = ++uses_;
   return &found->second;

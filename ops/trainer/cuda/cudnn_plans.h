@@ -24,9 +24,9 @@ enum class ConvolutionPass : std::uint8_t {
 
 /// The arrays of a pass. Filters are {channels, kernel, kernel, inputs}, as cuDNN has them with channels last.
 struct PassArrays {
-  const float* first;
-  const float* second;
-  float* result;
+  const void* first;
+  const void* second;
+  void* result;
 };
 
 struct CudnnAlgorithm {
@@ -57,14 +57,15 @@ class CudnnDescriptor {
 /// A convolution of a number of samples. Each pass chooses its algorithm when it is first needed, and keeps it.
 ///
 /// Only algorithms that cuDNN calls deterministic are chosen, with a workspace of up to an eighth of the device's
-/// memory, at most 1 GiB, and none that computes in TF32. AlgorithmChoice::kFixed takes the first such algorithm in the
-/// order of cuDNN's heuristics, which knows the shape, the device and the version of cuDNN. AlgorithmChoice::kMeasured
-/// takes the fastest: ranks may choose differently then, and so may two runs, whose results differ in their last
-/// digits. If the device has no memory for the workspace, the next algorithm that needs less is taken.
+/// memory, at most 1 GiB, and none that computes floats in TF32. AlgorithmChoice::kFixed takes the first such algorithm
+/// in the order of cuDNN's heuristics, which knows the shape, the device and the version of cuDNN.
+/// AlgorithmChoice::kMeasured takes the fastest: ranks may choose differently then, and so may two runs, whose results
+/// differ in their last digits. If the device has no memory for the workspace, the next algorithm that needs less is
+/// taken.
 class CudnnPlan {
  public:
-  /// @param cudnn  outlives the plan   @throws DeviceError
-  CudnnPlan(const Cudnn& cudnn, const ConvolutionGeometry& geometry, int samples, AlgorithmChoice choice);
+  /// @param cudnn  outlives the plan   @param computation  how and in which type   @throws DeviceError
+  CudnnPlan(const Cudnn& cudnn, const ConvolutionGeometry& geometry, int samples, const DeviceComputation& computation);
 
   /// Returns the algorithm; null if cuDNN has none for this shape. The first call for a pass may allocate memory, wait
   /// for the device and overwrite the result, and must not be captured in a graph.
@@ -85,7 +86,7 @@ class CudnnPlan {
   std::vector<CudnnAlgorithm> usable(ConvolutionPass pass, const PassArrays& arrays) const;
 
   const Cudnn& cudnn_;
-  const AlgorithmChoice choice_;
+  const DeviceComputation computation_;
   const CudnnDescriptor<cudnnTensorDescriptor_t> input_, output_;
   const CudnnDescriptor<cudnnFilterDescriptor_t> filters_;
   const CudnnDescriptor<cudnnConvolutionDescriptor_t> convolution_;
@@ -101,8 +102,8 @@ class CudnnPlans {
   static constexpr std::size_t kMaxPlans = 512;
 
   /// @param library, device  outlive this object
-  CudnnPlans(const CudnnLibrary& library, Device& device, StreamView stream, AlgorithmChoice choice)
-      : library_(library), device_(device), stream_(stream), choice_(choice) {}
+  CudnnPlans(const CudnnLibrary& library, Device& device, StreamView stream, const DeviceComputation& computation)
+      : library_(library), device_(device), stream_(stream), computation_(computation) {}
 
   bool can_be_used() const { return library_.why_not.empty(); }
   /// Returns the plan, which is valid until the next call; null if the arrays are too large for cuDNN. The first call
@@ -116,7 +117,7 @@ class CudnnPlans {
   const CudnnLibrary& library_;
   Device& device_;
   const StreamView stream_;
-  const AlgorithmChoice choice_;
+  const DeviceComputation computation_;
   std::optional<Cudnn> cudnn_;
   std::map<Shape, CudnnPlan> plans_;
   std::uint64_t uses_ = 0;

@@ -40,8 +40,9 @@ class DeviceConvolution final : public Convolution<Scalar> {
       kernels_.sum_rows(output_gradient, rows(samples), geometry_.channels, bias_gradient);
     }
     for_each_chunk(samples, [&](std::int64_t first, std::int64_t count) {
-      const Factor<Scalar> gradient{output_gradient + rows(first) * geometry_.channels, rows(count),
-                                    geometry_.channels};
+      Workspace::Scope of_chunk(workspace);
+      const Factor<Scalar> gradient = kernels_.rounded(
+          of_chunk, {output_gradient + rows(first) * geometry_.channels, rows(count), geometry_.channels});
       gather(input + first * geometry_.input_elements(), count, patches);
       kernels_.multiply({patches, rows(count), geometry_.patch_elements(), true}, gradient, first > 0, weight_gradient);
       if (input_gradient == nullptr) return;

@@ -4,10 +4,12 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <type_traits>
 #include <utility>
 
 #include "cublas.h"
 #include "device_sums.h"
+#include "half_products.h"
 #include "kernels/sequence.h"
 #include "launcher.h"
 #include "products.h"
@@ -17,8 +19,9 @@ namespace farandole::trainer::cuda {
 template <class Scalar>
 class DeviceSequence final : public SequenceKernels<Scalar> {
  public:
-  /// @param launcher, cublas  outlive this object
-  DeviceSequence(const Launcher& launcher, const Cublas& cublas) : launcher_(launcher), cublas_(cublas) {}
+  /// @param halves  null: products in Scalar   @param launcher, cublas, halves  outlive this object
+  DeviceSequence(const Launcher& launcher, const Cublas& cublas, const HalfProducts* halves)
+      : launcher_(launcher), cublas_(cublas), halves_(halves) {}
 
   void measure_sets(const SetNormalization& n, const Scalar* x, const SetStatistics<Scalar>& s) const override {
     run(Kernel::kMeasureSets, n.count(),
@@ -81,6 +84,9 @@ class DeviceSequence final : public SequenceKernels<Scalar> {
 
   void multiply_batch(const BatchOfProducts& batch, const Factor<Scalar>& left, const Factor<Scalar>& right,
                       Scalar* result, std::int64_t stride) const override {
+    if constexpr (std::is_same_v<Scalar, float>) {
+      if (halves_ != nullptr) return halves_->multiply_batch(batch, left, right, result, stride);
+    }
     trainer::cuda::multiply_batch(cublas_, batch, left, right, result, stride);
   }
   void softmax(Workspace& workspace, const AttentionScores& scores, Scalar* values) const override {
@@ -137,6 +143,7 @@ class DeviceSequence final : public SequenceKernels<Scalar> {
 
   const Launcher& launcher_;
   const Cublas& cublas_;
+  const HalfProducts* const halves_;
 };
 
 }  // namespace farandole::trainer::cuda

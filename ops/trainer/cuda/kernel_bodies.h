@@ -7,6 +7,7 @@
 // depend on the number of blocks.
 #pragma once
 
+#include "bodies_halves.h"
 #include "bodies_images.h"
 #include "bodies_losses.h"
 #include "bodies_normalization.h"

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // List of the trainer's kernels: X(name, struct with the body). Each has a form for f32 and one for f64; the names are
-// "farandole_trainer_<name>_<type>".
+// "farandole_trainer_<name>_<type>". Kernels between f32 and 16-bit types have a form for bf16 and one for f16.
 #pragma once
 
 #define FARANDOLE_TRAINER_KERNELS(X)                           \
   X(add, Add)                                                  \
   X(multiply, Multiply)                                        \
   X(scale, Scale)                                              \
+  X(scale_by, ScaleBy)                                         \
   X(approach, Approach)                                        \
   X(move_average, MoveAverage)                                 \
   X(activate, Activate)                                        \
@@ -69,5 +70,13 @@
   X(sum_doubles, SumDoubles)                                   \
   X(add_number, AddNumber)                                     \
   X(set_gradient_scale, SetGradientScale)                      \
+  X(move_loss_scale, MoveLossScale)                            \
   X(sgd, Sgd)                                                  \
   X(adam, Adam)
+
+#define FARANDOLE_TRAINER_HALF_KERNELS(X) \
+  X(narrow, Narrow)                       \
+  X(narrow_matrices, NarrowMatrices)      \
+  X(narrow_transposed, NarrowTransposed)  \
+  X(widen, Widen)                         \
+  X(widen_transposed, WidenTransposed)

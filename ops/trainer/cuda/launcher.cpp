@@ -25,8 +25,10 @@ constexpr unsigned kBlocksPerMultiprocessor = 8;
 
 #define FARANDOLE_TRAINER_NAME(name, body) #name,
 constexpr std::array kNames{FARANDOLE_TRAINER_KERNELS(FARANDOLE_TRAINER_NAME)};
+constexpr std::array kHalfNames{FARANDOLE_TRAINER_HALF_KERNELS(FARANDOLE_TRAINER_NAME)};
 #undef FARANDOLE_TRAINER_NAME
 constexpr std::array kTypes{"f32", "f64"};
+constexpr std::array kHalfTypes{"bf16", "f16"};
 
 }  // namespace
 
@@ -38,13 +40,17 @@ LoadedKernels::LoadedKernels(const farandole::cuda::CudaApi& api, const farandol
   const ContextScope scope(api, context.context);
   CUmodule module = nullptr;
   context.check(api.cuModuleLoadData(&module, image.code), "cuModuleLoadData of the trainer's kernels");
-  for (std::size_t type = 0; type < kTypes.size(); ++type) {
-    for (std::size_t kernel = 0; kernel < kNames.size(); ++kernel) {
-      const std::string name =
-          fmt::format("{}{}_{}", farandole::cuda::kOperandKernelPrefix, kNames[kernel], kTypes[type]);
-      functions[type][kernel] = context.load_kernel(module, name);
+  const auto load = [&](const auto& names, const auto& types, auto& loaded) {
+    for (std::size_t type = 0; type < types.size(); ++type) {
+      for (std::size_t kernel = 0; kernel < names.size(); ++kernel) {
+        const std::string name =
+            fmt::format("{}{}_{}", farandole::cuda::kOperandKernelPrefix, names[kernel], types[type]);
+        loaded[type][kernel] = context.load_kernel(module, name);
+      }
     }
-  }
+  };
+  load(kNames, kTypes, functions);
+  load(kHalfNames, kHalfTypes, half_functions);
 }
 
 void Launcher::launch(CUfunction function, std::int64_t threads, std::initializer_list<Operand> operands,

@@ -20,9 +20,14 @@ namespace farandole::trainer::cuda {
 #define FARANDOLE_TRAINER_NUMBER(name, body) k##body,
 /// Numbers of the kernels.
 enum class Kernel : std::uint8_t { FARANDOLE_TRAINER_KERNELS(FARANDOLE_TRAINER_NUMBER) kCount };
+enum class HalfKernel : std::uint8_t { FARANDOLE_TRAINER_HALF_KERNELS(FARANDOLE_TRAINER_NUMBER) kCount };
 #undef FARANDOLE_TRAINER_NUMBER
 // NOLINTEND(bugprone-macro-parentheses)
 inline constexpr auto kKernels = static_cast<std::size_t>(Kernel::kCount);
+inline constexpr auto kHalfKernels = static_cast<std::size_t>(HalfKernel::kCount);
+
+/// The bits of a number of a 16-bit type, with which the host does not compute.
+using HalfBits = std::uint16_t;
 
 /// An array that a kernel writes, or reads and writes.
 template <class T>
@@ -44,7 +49,8 @@ struct LoadedKernels {
 
   farandole::cuda::DeviceContext context;
   unsigned most_blocks;  ///< that can be resident at the same time
-  std::array<std::array<farandole::cuda::CUfunction, kKernels>, 2> functions{};  ///< for f32 and f64
+  std::array<std::array<farandole::cuda::CUfunction, kKernels>, 2> functions{};           ///< for f32 and f64
+  std::array<std::array<farandole::cuda::CUfunction, kHalfKernels>, 2> half_functions{};  ///< for bf16 and f16
 };
 
 /// Launches kernels in a stream of a device. Thread-safe.
@@ -66,6 +72,14 @@ class Launcher {
     static_assert(std::is_same_v<T, float> || std::is_same_v<T, double>);
     const auto& of_type = kernels_.functions[std::is_same_v<T, float> ? 0 : 1];
     launch(of_type[static_cast<std::size_t>(kernel)], threads, operands, sizes, numbers);
+  }
+
+  /// The same for a kernel between f32 and `half`, which is kBF16 or kF16.
+  void launch(HalfKernel kernel, DType half, std::int64_t threads,
+              std::initializer_list<farandole::cuda::Operand> operands,
+              std::initializer_list<std::int64_t> sizes) const {
+    const auto& of_type = kernels_.half_functions[half == DType::kBF16 ? 0 : 1];
+    launch(of_type[static_cast<std::size_t>(kernel)], threads, operands, sizes, {});
   }
 
  private:

@@ -38,6 +38,30 @@ struct Gemm {
   int columns, rows, inner, first_stride, second_stride, result_stride;
 };
 
+/// How a batch is computed: a call takes the products of all samples for a head, or of all heads for a sample, whatever
+/// takes fewer calls.
+struct BatchCalls {
+  const BatchOfProducts& batch;
+  bool by_head = batch.heads <= batch.samples;
+
+  std::int64_t count() const { return by_head ? batch.heads : batch.samples; }
+  int products() const { return checked_extent(by_head ? batch.samples : batch.heads); }
+  /// Elements from a call to the next, and from a product of a call to the next.
+  std::int64_t outer(const BatchOfProducts::Steps& steps) const { return by_head ? steps.head : steps.sample; }
+  std::int64_t inner(const BatchOfProducts::Steps& steps) const { return by_head ? steps.sample : steps.head; }
+};
+
+/// Calls `compute(number of the call, calls)`.
+template <class Compute>
+void for_each_call(const BatchOfProducts& batch, const Compute& compute) {
+  const BatchCalls calls{batch};
+  for (std::int64_t k = 0; k < calls.count(); ++k) compute(k, calls);
+}
+
+cudaDataType_t cublas_type_of(DType half) {
+  return half == DType::kBF16 ? CUDA_R_16BF : CUDA_R_16F;
+}
+
 }  // namespace
 
 template <class Scalar>
@@ -64,19 +88,15 @@ void multiply_batch(const Cublas& cublas, const BatchOfProducts& batch, const Fa
                     const Factor<Scalar>& right, Scalar* result, std::int64_t stride) {
   const Gemm<Scalar> g(left, right, stride);
   const Scalar one{1}, zero{0};
-  // A call computes the products of all samples for a head, or of all heads for a sample: whatever takes fewer calls.
-  const bool by_head = batch.heads <= batch.samples;
-  const auto outer = [by_head](const BatchOfProducts::Steps& steps) { return by_head ? steps.head : steps.sample; };
-  const auto inner = [by_head](const BatchOfProducts::Steps& steps) { return by_head ? steps.sample : steps.head; };
   const auto compute = [&](const auto& gemm, const char* name) {
-    for (std::int64_t k = 0; k < (by_head ? batch.heads : batch.samples); ++k) {
-      cublas.check(gemm(cublas.handle(), g.first_operation, g.second_operation, g.columns, g.rows, g.inner, &one,
-                        right.values + k * outer(batch.right), g.first_stride, inner(batch.right),
-                        left.values + k * outer(batch.left), g.second_stride, inner(batch.left), &zero,
-                        result + k * outer(batch.result), g.result_stride, inner(batch.result),
-                        checked_extent(by_head ? batch.samples : batch.heads)),
-                   name);
-    }
+    for_each_call(batch, [&](std::int64_t k, const BatchCalls& calls) {
+      cublas.check(
+          gemm(cublas.handle(), g.first_operation, g.second_operation, g.columns, g.rows, g.inner, &one,
+               right.values + k * calls.outer(batch.right), g.first_stride, calls.inner(batch.right),
+               left.values + k * calls.outer(batch.left), g.second_stride, calls.inner(batch.left), &zero,
+               result + k * calls.outer(batch.result), g.result_stride, calls.inner(batch.result), calls.products()),
+          name);
+    });
   };
   cublas.device().run_bound([&] {
     if constexpr (std::is_same_v<Scalar, float>) {
@@ -84,6 +104,39 @@ void multiply_batch(const Cublas& cublas, const BatchOfProducts& batch, const Fa
     } else {
       compute(cublas.api().cublasDgemmStridedBatched, "cublasDgemmStridedBatched");
     }
+  });
+}
+
+void multiply_halves(const Cublas& cublas, DType half, const Factor<HalfBits>& left, const Factor<HalfBits>& right,
+                     bool add, float* result, std::int64_t stride) {
+  const Gemm<HalfBits> g(left, right, stride);
+  const float one = 1, factor = add ? 1 : 0;
+  const cudaDataType_t type = cublas_type_of(half);
+  cublas.device().run_bound([&] {
+    cublas.check(
+        cublas.api().cublasGemmEx(cublas.handle(), g.first_operation, g.second_operation, g.columns, g.rows, g.inner,
+                                  &one, right.values, type, g.first_stride, left.values, type, g.second_stride, &factor,
+                                  result, CUDA_R_32F, g.result_stride, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
+        "cublasGemmEx");
+  });
+}
+
+void multiply_batch_of_halves(const Cublas& cublas, DType half, const BatchOfProducts& batch,
+                              const Factor<HalfBits>& left, const Factor<HalfBits>& right, float* result,
+                              std::int64_t stride) {
+  const Gemm<HalfBits> g(left, right, stride);
+  const float one = 1, zero = 0;
+  const cudaDataType_t type = cublas_type_of(half);
+  cublas.device().run_bound([&] {
+    for_each_call(batch, [&](std::int64_t k, const BatchCalls& calls) {
+      cublas.check(cublas.api().cublasGemmStridedBatchedEx(
+                       cublas.handle(), g.first_operation, g.second_operation, g.columns, g.rows, g.inner, &one,
+                       right.values + k * calls.outer(batch.right), type, g.first_stride, calls.inner(batch.right),
+                       left.values + k * calls.outer(batch.left), type, g.second_stride, calls.inner(batch.left), &zero,
+                       result + k * calls.outer(batch.result), CUDA_R_32F, g.result_stride, calls.inner(batch.result),
+                       calls.products(), CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
+                   "cublasGemmStridedBatchedEx");
+    });
   });
 }
 

@@ -7,6 +7,7 @@
 #include "cublas.h"
 #include "kernels/factor.h"
 #include "kernels/sequence.h"
+#include "launcher.h"
 
 namespace farandole::trainer::cuda {
 
@@ -18,5 +19,12 @@ void multiply(const Cublas& cublas, const Factor<Scalar>& left, const Factor<Sca
 template <class Scalar>
 void multiply_batch(const Cublas& cublas, const BatchOfProducts& batch, const Factor<Scalar>& left,
                     const Factor<Scalar>& right, Scalar* result, std::int64_t stride);
+
+/// The same of factors in kBF16 or kF16. Products are added up in f32.
+void multiply_halves(const Cublas& cublas, DType half, const Factor<HalfBits>& left, const Factor<HalfBits>& right,
+                     bool add, float* result, std::int64_t stride);
+void multiply_batch_of_halves(const Cublas& cublas, DType half, const BatchOfProducts& batch,
+                              const Factor<HalfBits>& left, const Factor<HalfBits>& right, float* result,
+                              std::int64_t stride);
 
 }  // namespace farandole::trainer::cuda

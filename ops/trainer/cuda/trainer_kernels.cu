@@ -10,15 +10,20 @@ __device__ inline Share share_of_thread() {
           static_cast<std::int64_t>(gridDim.x) * blockDim.x};
 }
 
-#define FARANDOLE_TRAINER_KERNEL(name, Body)                                          \
-  extern "C" __global__ void __launch_bounds__(farandole::cuda::kOperandBlockThreads) \
-      farandole_trainer_##name##_f32(const __grid_constant__ Arguments arguments) {   \
-    Body<float>::run(arguments, share_of_thread());                                   \
-  }                                                                                   \
-  extern "C" __global__ void __launch_bounds__(farandole::cuda::kOperandBlockThreads) \
-      farandole_trainer_##name##_f64(const __grid_constant__ Arguments arguments) {   \
-    Body<double>::run(arguments, share_of_thread());                                  \
+#define FARANDOLE_TRAINER_FORM(name, Body, Type, suffix)                                 \
+  extern "C" __global__ void __launch_bounds__(farandole::cuda::kOperandBlockThreads)    \
+      farandole_trainer_##name##_##suffix(const __grid_constant__ Arguments arguments) { \
+    Body<Type>::run(arguments, share_of_thread());                                       \
   }
+
+#define FARANDOLE_TRAINER_KERNEL(name, Body)     \
+  FARANDOLE_TRAINER_FORM(name, Body, float, f32) \
+  FARANDOLE_TRAINER_FORM(name, Body, double, f64)
 FARANDOLE_TRAINER_KERNELS(FARANDOLE_TRAINER_KERNEL)
+
+#define FARANDOLE_TRAINER_HALF_KERNEL(name, Body)    \
+  FARANDOLE_TRAINER_FORM(name, Body, BFloat16, bf16) \
+  FARANDOLE_TRAINER_FORM(name, Body, Half, f16)
+FARANDOLE_TRAINER_HALF_KERNELS(FARANDOLE_TRAINER_HALF_KERNEL)
 
 }  // namespace farandole::trainer::cuda

@@ -25,8 +25,9 @@ class CudaKernelsMaker final : public DeviceKernelsMaker {
  public:
   CudaKernelsMaker(const farandole::cuda::CudaApi& api, KernelImage image, const CublasApi& cublas, CudnnLibrary cudnn)
       : api_(api), image_(std::move(image)), cublas_(cublas), cudnn_(std::move(cudnn)) {}
-  std::unique_ptr<DeviceKernels> make(Device& device, StreamView stream, AlgorithmChoice choice) const override {
-    return cuda_kernels(kernels_of(device), cublas_, cudnn_, device, stream, choice);
+  std::unique_ptr<DeviceKernels> make(Device& device, StreamView stream, Workspace& workspace,
+                                      const DeviceComputation& computation) const override {
+    return cuda_kernels(kernels_of(device), cublas_, cudnn_, device, stream, workspace, computation);
   }
 
  private:

@@ -84,8 +84,8 @@ class Attention final : public Layer<Scalar> {
     const std::int64_t samples = input.samples(), rows = samples * length_;
     const Kernels<Scalar>& kernels = kernels_of<Scalar>(pass.execution);
     if (samples == 0) return clear_gradients(kernels, memory_);
-    const Factor<Scalar> gradient{output_gradient.data(), rows, units_};
     Workspace::Scope scope(pass.execution.workspace());
+    const Factor<Scalar> gradient = kernels.rounded(scope, {output_gradient.data(), rows, units_});
     const auto take = [&](std::int64_t count) { return scope.take<Scalar>(static_cast<std::size_t>(count)).data(); };
     const std::int64_t squares = samples_of_chunk(pass, samples) * options_.heads * length_ * length_;
     const Gradients gradients{take(rows * 3 * units_), take(rows * units_), take(squares)};
@@ -93,7 +93,7 @@ class Attention final : public Layer<Scalar> {
     kernels.sum_rows(output_gradient.data(), rows, units_, memory_.gradients[3].data());
     kernels.multiply(gradient, output_weights().transpose(), false, gradients.context);
     for_each_chunk(pass, samples, [&](const Chunk& chunk) { propagate(pass, gradients, chunk); });
-    const Factor<Scalar> by_qkv{gradients.qkv, rows, 3 * units_};
+    const Factor<Scalar> by_qkv = kernels.rounded(scope, {gradients.qkv, rows, 3 * units_});
     kernels.multiply({input.data(), rows, units_, true}, by_qkv, false, memory_.gradients[0].data());
     kernels.sum_rows(gradients.qkv, rows, 3 * units_, memory_.gradients[1].data());
     if (input_gradient != nullptr) kernels.multiply(by_qkv, qkv_weights().transpose(), false, input_gradient->data());

@@ -62,7 +62,8 @@ class Dense final : public Layer<Scalar> {
     const Kernels<Scalar>& kernels = kernels_of<Scalar>(pass.execution);
     if (rows == 0) return clear_gradients(kernels, memory_);
     if (options_.bias) kernels.sum_rows(output_gradient.data(), rows, units_, memory_.gradients[1].data());
-    const Factor<Scalar> gradient{output_gradient.data(), rows, units_};
+    Workspace::Scope scope(pass.execution.workspace());
+    const Factor<Scalar> gradient = kernels.rounded(scope, {output_gradient.data(), rows, units_});
     kernels.multiply({input.data(), rows, inputs_, true}, gradient, false, memory_.gradients[0].data());
     if (input_gradient == nullptr) return;
     kernels.multiply(gradient, weights().transpose(), false, input_gradient->data());

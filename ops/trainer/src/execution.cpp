@@ -64,9 +64,10 @@ Execution::Execution(TensorMemory memory, StreamView stream, Precision precision
                                     stream_.valid() ? "one of " + farandole::describe(stream_.space) : "none"));
 }
 
-Execution::Execution(TensorMemory memory, StreamView stream, Precision precision,
+Execution::Execution(TensorMemory memory, StreamView stream, Precision precision, std::shared_ptr<Workspace> workspace,
                      std::shared_ptr<const DeviceKernels> kernels, std::shared_ptr<MemoryLog> log)
     : Execution(std::move(memory), stream, precision) {
+  workspace_ = std::move(workspace);
   kernels_ = std::move(kernels);
   log_ = std::move(log);
 }

@@ -113,6 +113,16 @@ std::vector<EpochMetric> read_metrics(const Json& manifest, const CheckpointStat
   return metrics;
 }
 
+Json describe_loss_scale(const LossScaleState& state) {
+  return {{"scale", state.scale}, {"good_steps", state.good_steps}, {"skipped_steps", state.skipped_steps}};
+}
+
+LossScaleState read_loss_scale(const Json& state) {
+  return {.scale = state.at("scale").get<double>(),
+          .good_steps = count_from(state.at("good_steps")),
+          .skipped_steps = count_from(state.at("skipped_steps"))};
+}
+
 Json describe_model(const ModelDescription& model) {
   return {{"input", model.input}, {"output", model.output}, {"parameters", model.parameters}, {"layers", model.layers}};
 }
@@ -146,6 +156,9 @@ Manifest read(Json& manifest) {
   }
   if (const auto monitor = manifest.find("monitor"); monitor != manifest.end()) {
     result.state.monitor = read_monitor(*monitor);
+  }
+  if (const auto scale = manifest.find("loss_scale"); scale != manifest.end()) {
+    result.state.loss_scale = read_loss_scale(*scale);
   }
   if (const auto model = manifest.find("description"); model != manifest.end()) {
     result.state.model = read_model(*model);
@@ -181,6 +194,7 @@ std::string write_manifest(const CheckpointState& state, Tensors model, Tensors 
                 {"optimizer", describe_tensors(optimizer)}};
   if (state.plateau) manifest["plateau"] = describe_plateau(*state.plateau);
   if (state.monitor) manifest["monitor"] = describe_monitor(*state.monitor);
+  if (state.loss_scale) manifest["loss_scale"] = describe_loss_scale(*state.loss_scale);
   if (state.model) manifest["description"] = describe_model(*state.model);
   if (!state.other_options.empty()) manifest["other_options"] = describe_options(state.other_options);
   manifest[kOwnChecksum] = checksum_of_text(manifest);

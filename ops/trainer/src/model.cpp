@@ -168,7 +168,9 @@ void Model<Scalar>::move_to(const Execution& execution) {
   if (const std::string problem = why_not_on_devices(); !execution.space().is_host() && !problem.empty()) {
     throw Unsupported(problem);
   }
-  const Execution moved_execution = execution.with(moved.execution.precision());
+  const bool has_own_compute = is_half(execution.precision().compute);
+  const Execution moved_execution =
+      execution.with({has_own_compute ? execution.precision().compute : dtype_of<Scalar>, dtype_of<Scalar>});
   const auto values = [&](BufferView old) {
     const std::vector<Scalar> copy =
         to_host<Scalar>(moved.execution, {static_cast<const Scalar*>(old.data), old.count, old.space});
@@ -269,13 +271,13 @@ const std::vector<NamedSpan>& Model<Scalar>::statistic_layout() const {
 }
 
 template <class Scalar>
-void Model<Scalar>::move_statistics() {
+void Model<Scalar>::move_statistics(const LossScale* loss_scale) {
   for (std::size_t k = 0; k < state().statistic_specs.size(); ++k) {
     const auto momentum = static_cast<Scalar>(state().statistic_specs[k].momentum);
     const NamedSpan& span = state().statistic_layout[k];
     kernels_of<Scalar>(state().execution)
         .approach(static_cast<std::int64_t>(span.count), momentum, batch_statistics().data() + span.first,
-                  statistics().data() + span.first);
+                  statistics().data() + span.first, loss_scale);
   }
 }
 

@@ -126,7 +126,8 @@ class UpdatesOfMaster final : public ParameterUpdates<Scalar> {
                      .rate_factor = member.rate_factor});
       if (!averages.empty()) {
         kernels.move_average(size_of(part(values)), static_cast<Master>(options_.ema_decay),
-                             static_cast<Master>(1 - options_.ema_decay), part(values).data(), part(averages).data());
+                             static_cast<Master>(1 - options_.ema_decay), part(values).data(), part(averages).data(),
+                             step.loss_scale);
       }
       if constexpr (kHasMasters) convert(part(values).host(), part(parameters).host());
     }
@@ -170,9 +171,9 @@ class UpdatesOfMaster final : public ParameterUpdates<Scalar> {
     }
     Workspace::Scope scope(execution.workspace());
     const VectorView<double> squares = scope.take<double>(1);
-    if (step.clip_norm > 0) this->sum_squares(execution, gradients, squares);
-    kernels_of<Scalar>(execution).set_gradient_scale(step.gradient_scale, {step.clip_norm, squares.data()},
-                                                     scale.data());
+    if (step.clip_norm > 0 || step.loss_scale != nullptr) this->sum_squares(execution, gradients, squares);
+    kernels_of<Scalar>(execution).set_gradient_scale(step.gradient_scale,
+                                                     {step.clip_norm, squares.data(), step.loss_scale}, scale.data());
   }
 
   /// Returns the master values. A value whose rounding is not the parameter follows the parameter, which the program

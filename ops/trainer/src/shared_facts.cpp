@@ -6,6 +6,8 @@
 #include <string_view>
 #include <utility>
 
+#include "farandole/core/error.h"
+
 namespace farandole::trainer {
 namespace {
 
@@ -33,6 +35,19 @@ std::string text(OptimizerKind kind) {
 }
 std::string text(LearningRateSchedule schedule) {
   return std::string(name(schedule));
+}
+std::string text(LossScaleOptions::Kind kind) {
+  switch (kind) {
+    case LossScaleOptions::Kind::kAutomatic:
+      return "automatic";
+    case LossScaleOptions::Kind::kNone:
+      return "none";
+    case LossScaleOptions::Kind::kFixed:
+      return "fixed";
+    case LossScaleOptions::Kind::kDynamic:
+      return "dynamic";
+  }
+  throw InternalError("a loss scale without a name");
 }
 std::string text(const std::filesystem::path& path) {
   return fmt::format("'{}'", path.string());
@@ -146,10 +161,10 @@ void add_layout(std::vector<SharedFact>& facts, const char* kind, const std::vec
 
 std::vector<SharedFact> facts_of(const TrainerOptions& options) {
   const auto& [global_batch, epochs, max_steps, optimizer, learning_rate, clip_norm, accumulate, seed, initialize,
-               deterministic, micro_batches, synchronized_layers, averaging, device, graph, device_times,
-               kernel_threads, evaluate_every, evaluation_batch, evaluate_with_ema, check_every, compare_every,
-               checkpoints, data, monitor, before_epoch, before_step, on_step, on_epoch, before_checkpoint,
-               on_checkpoint, stop_requested] = options;
+               deterministic, micro_batches, synchronized_layers, averaging, device, compute, loss_scale, graph,
+               device_times, kernel_threads, evaluate_every, evaluation_batch, evaluate_with_ema, check_every,
+               compare_every, checkpoints, data, monitor, before_epoch, before_step, on_step, on_epoch,
+               before_checkpoint, on_checkpoint, stop_requested] = options;
   // Options that may differ from rank to rank: the machine's cores, and the program's callbacks.
   (void)kernel_threads, (void)before_epoch, (void)before_step, (void)on_step, (void)on_epoch, (void)before_checkpoint,
       (void)on_checkpoint, (void)stop_requested;
@@ -159,6 +174,11 @@ std::vector<SharedFact> facts_of(const TrainerOptions& options) {
   group.add("epochs", epochs);
   group.add("max_steps", max_steps);
   group.add("device", std::string(name(device)));
+  group.add("compute", compute ? std::string(name(*compute)) : "the model's type");
+  const auto& [kind, scale, growth_steps] = loss_scale;
+  group.add("loss_scale.kind", text(kind));
+  group.add("loss_scale.scale", scale);
+  group.add("loss_scale.growth_steps", growth_steps);
   group.add("graph", graph);
   group.add("device_times", device_times);
   add_options(facts, optimizer);

@@ -61,7 +61,8 @@ Trainer<Scalar>::Trainer(Communicator communicator, Model<Scalar> model, std::sh
   std::vector<std::int64_t> shards;  // empty: the ranks share the data
   if (options.data.own_shards) shards = shard_sizes(communicator, training->size());
   agree(communicator, [&] {
-    check(options, {communicator.size(), *training, test.get(), model.input_shape(), shards, names_of(metrics)});
+    check(options, {communicator.size(), *training, test.get(), model.input_shape(), shards, names_of(metrics),
+                    dtype_of<Scalar>});
     loss->check(model.output_shape(), *training, kTrainingData);
     if (test) loss->check(model.output_shape(), *test, kTestData);
     check_metrics(metrics, model.output_shape(), *training, test.get());
@@ -74,6 +75,9 @@ Trainer<Scalar>::Trainer(Communicator communicator, Model<Scalar> model, std::sh
     if (options.device == ComputeDevice::kAuto) {
       options.device = choose_device(communicator, why_not);
       if (options.device == ComputeDevice::kCpu) options.graph = false;
+      if (options.device == ComputeDevice::kCpu && is_half(options.compute.value_or(dtype_of<Scalar>))) {
+        raise_on_all(ErrorKind::kUnsupported, why_not.empty() ? needs_device(*options.compute) : why_not);
+      }
     } else if (!why_not.empty()) {
       raise_on_all(ErrorKind::kUnsupported, why_not);
     }

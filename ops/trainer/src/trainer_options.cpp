@@ -11,6 +11,9 @@
 
 #include "batch_plan.h"
 #include "farandole/core/error.h"
+#include "kernels/kernels.h"
+#include "kernels/update_formulas.h"
+#include "loss_scaling.h"
 
 namespace farandole::trainer {
 namespace {
@@ -97,6 +100,39 @@ void check_graph(const TrainerOptions& options) {
   }
 }
 
+void check_loss_scale(const TrainerOptions& options, bool computes_in_halves) {
+  using Kind = LossScaleOptions::Kind;
+  const LossScaleOptions& scale = options.loss_scale;
+  const Kind kind = loss_scale_kind(options);
+  if (!(scale.scale >= kMinLossScale && scale.scale <= kMaxLossScale)) {
+    throw InvalidArgument(
+        fmt::format("the loss scale is {}; it must be from {} to {}", scale.scale, kMinLossScale, kMaxLossScale));
+  }
+  at_least("the number of training steps until the loss scale grows", scale.growth_steps, 1);
+  if (kind == Kind::kNone) return;
+  if (!computes_in_halves) {
+    throw InvalidArgument(
+        "a loss scale has an effect in f16 and bf16 only; set TrainerOptions::compute (--precision), or train without");
+  }
+  if (options.optimizer.kind == OptimizerKind::kOwn) {
+    throw Unsupported(
+        "an optimizer of your own does not know of loss scales; choose sgd, adam or adamw, or train in bf16 with "
+        "LossScaleOptions::Kind::kNone");
+  }
+}
+
+void check_precision(const TrainerOptions& options, DType model_type) {
+  const DType compute = options.compute.value_or(model_type);
+  const bool in_halves = is_half(compute);
+  if (compute != model_type && !(in_halves && model_type == DType::kF32)) {
+    throw InvalidArgument(fmt::format("a model of {} cannot compute in {}; it computes in {}",
+                                      farandole::name(model_type), farandole::name(compute),
+                                      model_type == DType::kF32 ? "f32, bf16 or f16" : farandole::name(model_type)));
+  }
+  if (in_halves && options.device == ComputeDevice::kCpu) throw Unsupported(needs_device(compute));
+  check_loss_scale(options, in_halves);
+}
+
 void check_monitor(const MonitorOptions& monitor, const std::vector<std::string>& metrics) {
   at_least("the monitor's patience", monitor.patience, 0);
   if (!(monitor.min_delta >= 0) || !std::isfinite(monitor.min_delta)) {
@@ -151,6 +187,13 @@ ComputeDevice parse_compute_device(std::string_view text) {
   throw InvalidArgument(fmt::format("there is no device '{}'; choose cpu, cuda or auto", text));
 }
 
+std::string needs_device(DType compute) {
+  return fmt::format(
+      "{} is computed on devices only; train on a device (--device cuda, TrainerOptions::device), or in f32 "
+      "(--precision f32, without TrainerOptions::compute)",
+      farandole::name(compute));
+}
+
 void check_data(const Dataset& data, const std::string& what, const Shape& model_input) {
   if (data.shape() == model_input) return;
   throw InvalidArgument(fmt::format("the model takes samples of shape {}, but those of {} are {}",
@@ -185,6 +228,7 @@ void check(const TrainerOptions& options, const TrainingFacts& facts) {
   check_data_options(options, facts.training);
   check_batches(options, facts);
   if (options.deterministic) check_deterministic(options, facts.replicas);
+  check_precision(options, facts.model_type);
   check_graph(options);
   check_data(facts.training, kTrainingData, facts.model_input);
   if (facts.test != nullptr) {

@@ -22,6 +22,7 @@ struct TrainingFacts {
   const Shape& model_input;
   const std::vector<std::int64_t>& shards;  ///< as of BatchPlan
   std::vector<std::string> metrics = {};    ///< names of the metrics
+  DType model_type = DType::kF32;
 };
 
 /// Checks that the model can take the samples of a data set. @param what  name of the data set for messages, such as
@@ -31,6 +32,9 @@ void check_data(const Dataset& data, const std::string& what, const Shape& model
 /// Checks that each class has the same name as in the training data, if both have names.
 /// @param what  as for `check_data`   @throws InvalidArgument
 void check_same_classes(const Dataset& training, const Dataset& data, const std::string& what);
+
+/// Says that a 16-bit type cannot be computed in on the CPU, and what to do.
+std::string needs_device(DType compute);
 
 /// Checks the options, and that the model can take the data. @throws InvalidArgument  lists the valid choices
 /// @throws Unsupported  the combination of options is not available

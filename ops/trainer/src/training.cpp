@@ -34,8 +34,9 @@ Model<Scalar> placed(Model<Scalar> model, Communicator& communicator, const Trai
     return model;
   }
   agree(communicator, [&] {
-    model.move_to(
-        device_execution(communicator, options.deterministic ? AlgorithmChoice::kFixed : AlgorithmChoice::kMeasured));
+    model.move_to(device_execution(
+        communicator, {.choice = options.deterministic ? AlgorithmChoice::kFixed : AlgorithmChoice::kMeasured,
+                       .compute = options.compute.value_or(dtype_of<Scalar>)}));
     place();
   });
   return model;
@@ -77,7 +78,8 @@ Training<Scalar>::Training(Communicator world, Model<Scalar> network, std::share
       monitor(options, test != nullptr),
       checkpoints(communicator, model, optimizer, options, loader.plan(), test != nullptr),
       checkpoint_schedule(options.checkpoints),
-      step(communicator, model, *loss, metrics, loader, options) {
+      loss_scaling(model.execution(), options),
+      step(communicator, model, *loss, metrics, loader, options, loss_scaling.on_device()) {
   const KernelThreads threads(kernel_threads(options, communicator));
   if (options.initialize) model.initialize(options.seed);
   const CheckpointState state = checkpoints.open();
@@ -87,6 +89,7 @@ Training<Scalar>::Training(Communicator world, Model<Scalar> network, std::share
   current.samples = state.position;
   rate.restore(state.plateau);
   monitor.restore(state.monitor);
+  loss_scaling.restore(state.loss_scale);
 }
 
 template <class Scalar>
@@ -161,7 +164,8 @@ StepVotes Training<Scalar>::train_one_step() {
   const UpdateStep update{.learning_rate = learning_rate,
                           .training_step = steps_done,
                           .clip_norm = options.clip_norm,
-                          .step_numbers = step.numbers()};
+                          .step_numbers = step.numbers(),
+                          .loss_scale = loss_scaling.on_device()};
   if (step.has_graphs()) step.set_numbers(optimizer.step_numbers(update));
   step.run(steps_done);
   const bool is_checked = is_check_due();
@@ -263,7 +267,8 @@ void Training<Scalar>::apply(const UpdateStep& update) {
   step.timer().start();
   step.run_update([&] {
     optimizer.update(model.execution(), model.parameters(), model.gradients(), update);
-    model.move_statistics();
+    model.move_statistics(update.loss_scale);
+    loss_scaling.end_step();
   });
   step.timer().end(DevicePhase::kUpdate);
   step.timer().end_step();
@@ -368,6 +373,10 @@ EpochReport Training<Scalar>::results_of(const EpochTotals& totals) const {
 template <class Scalar>
 EpochReport Training<Scalar>::make_report(const EpochTotals& totals, bool compares) {
   EpochReport report = results_of(totals);
+  if (const std::optional<LossScaleState> state = call_device(communicator, [&] { return loss_scaling.state(); })) {
+    report.skipped_steps = state->skipped_steps;
+    report.loss_scale = state->scale;
+  }
   if (compares) report.parameters_checksum = check_replicas();
   return report;
 }
@@ -403,7 +412,8 @@ void Training<Scalar>::save() {
   CheckpointState state{.training_step = steps_done,
                         .epoch = steps_done / per_epoch,
                         .plateau = rate.state(),
-                        .monitor = monitor.state()};
+                        .monitor = monitor.state(),
+                        .loss_scale = call_device(communicator, [&] { return loss_scaling.state(); })};
   if (steps_done % per_epoch != 0) {
     state.position = current.samples;
     state.loss_sum = current.loss_sum;

@@ -16,6 +16,7 @@
 #include "epoch_totals.h"
 #include "farandole/collectives/agreement.h"
 #include "farandole/trainer/trainer.h"
+#include "loss_scaling.h"
 #include "metric_sums.h"
 #include "parameter_swap.h"
 #include "program_code.h"
@@ -116,6 +117,7 @@ struct Training {
   TrainingMonitor monitor;
   TrainingCheckpoints<Scalar> checkpoints;
   CheckpointSchedule checkpoint_schedule;
+  LossScaling loss_scaling;
   CheckpointReport pending_checkpoint;  // without its time
   Clock::time_point pending_since;
   TrainingStep<Scalar> step;

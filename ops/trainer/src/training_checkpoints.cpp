@@ -132,7 +132,8 @@ CheckpointState TrainingCheckpoints<Scalar>::open() {
   });
   const PlateauState plateau = state.plateau.value_or(PlateauState{});
   const MonitorState monitor = state.monitor.value_or(MonitorState{});
-  std::array<std::int64_t, 10> numbers{state.training_step,
+  const LossScaleState loss_scale = state.loss_scale.value_or(LossScaleState{});
+  std::array<std::int64_t, 13> numbers{state.training_step,
                                        state.epoch,
                                        state.position,
                                        state.plateau.has_value(),
@@ -141,8 +142,11 @@ CheckpointState TrainingCheckpoints<Scalar>::open() {
                                        state.monitor.has_value(),
                                        monitor.best_step,
                                        monitor.bad_results,
-                                       monitor.pending};
-  std::array<double, 4> sums{state.loss_sum, plateau.best, plateau.factor, monitor.best};
+                                       monitor.pending,
+                                       state.loss_scale.has_value(),
+                                       loss_scale.good_steps,
+                                       loss_scale.skipped_steps};
+  std::array<double, 5> sums{state.loss_sum, plateau.best, plateau.factor, monitor.best, loss_scale.scale};
   communicator_.broadcast(numbers, 0);
   communicator_.broadcast(sums, 0);
   finish(model_.execution());  // the broadcasts do not wait for its stream
@@ -158,6 +162,9 @@ CheckpointState TrainingCheckpoints<Scalar>::open() {
   }
   if (numbers[6] != 0) {
     state.monitor = {.best = sums[3], .best_step = numbers[7], .bad_results = numbers[8], .pending = numbers[9] != 0};
+  }
+  if (numbers[10] != 0) {
+    state.loss_scale = {.scale = sums[4], .good_steps = numbers[11], .skipped_steps = numbers[12]};
   }
   if (resume_) last_saved_ = state.training_step;
   return state;

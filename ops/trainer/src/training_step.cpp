@@ -35,7 +35,7 @@ Communicator for_graphs(Communicator& communicator) {
 template <class Scalar>
 TrainingStep<Scalar>::TrainingStep(Communicator& communicator, Model<Scalar>& model, const Loss<Scalar>& loss,
                                    const MetricSums<Scalar>& metrics, BatchSource<Scalar>& source,
-                                   const TrainerOptions& options)
+                                   const TrainerOptions& options, const LossScale* loss_scale)
     : communicator_(communicator),
       in_stream_(options.graph ? for_graphs(communicator) : communicator),
       model_(model),
@@ -43,6 +43,7 @@ TrainingStep<Scalar>::TrainingStep(Communicator& communicator, Model<Scalar>& mo
       metrics_(metrics),
       source_(source),
       options_(options),
+      loss_scale_(loss_scale),
       reducing_(options.averaging && communicator.size() > 1),
       output_gradient_(model.execution().memory()),
       feed_(source, model.execution(), options.graph),
@@ -361,6 +362,9 @@ void TrainingStep<Scalar>::forward(double scale) {
     if (!on_device() && !std::isfinite(loss.host().front())) note_not_finite();
     kernels_of<Scalar>(execution).add_doubles(1, loss.data(), sums.data() + kLoss);
   });
+  if (loss_scale_ != nullptr) {
+    kernels_of<Scalar>(execution).scale_by(output_gradient_.size(), &loss_scale_->scale, output_gradient_.data());
+  }
   call_program(communicator_, "Metric::add",
                [&] { metrics_.add(execution, *outputs, *batch_, sums.subview(kMetrics, metrics_.size())); });
   const auto weight = static_cast<Scalar>(static_cast<double>(micro_batch_->part.count) * scale);

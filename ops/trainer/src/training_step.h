@@ -63,8 +63,10 @@ template <class Scalar>
 class TrainingStep {
  public:
   /// All references must outlive this object. Collective: makes a communicator for the averager.
+  /// @param loss_scale  null, or where the model computes: the factor on the loss
   TrainingStep(Communicator& communicator, Model<Scalar>& model, const Loss<Scalar>& loss,
-               const MetricSums<Scalar>& metrics, BatchSource<Scalar>& source, const TrainerOptions& options);
+               const MetricSums<Scalar>& metrics, BatchSource<Scalar>& source, const TrainerOptions& options,
+               const LossScale* loss_scale);
 
   /// Sets the numbers that captured work reads. No-op without graphs.
   void set_numbers(const StepNumbers& numbers) { graphs_.set_numbers(numbers); }
@@ -167,6 +169,7 @@ class TrainingStep {
   const MetricSums<Scalar>& metrics_;
   BatchSource<Scalar>& source_;
   const TrainerOptions& options_;
+  const LossScale* const loss_scale_;
   const bool reducing_;  // false if there is one replica or averaging is off
   std::optional<GradientAverager> averager_;
   TreeSum<Scalar> gradient_tree_;

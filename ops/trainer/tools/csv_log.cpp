@@ -35,6 +35,10 @@ std::string device_cells(const EpochReport& report) {
   return cells + "," + (report.peak_share ? cell(*report.peak_share) : "");
 }
 
+std::string loss_scale_cells(const EpochReport& report) {
+  return report.loss_scale ? fmt::format("{},{}", report.skipped_steps, *report.loss_scale) : ",";
+}
+
 }  // namespace
 
 CsvLog::CsvLog(std::filesystem::path file, bool append)
@@ -60,7 +64,7 @@ void CsvLog::write_row(const EpochReport& report) {
     for (const MetricResult& metric : report.metrics) names += "," + quoted("test_" + metric.name);
     file_.write(names +
                 ",images_per_second,seconds,exposed_communication_share,device_step,device_input,device_forward,"
-                "device_backward,device_exposed_communication,device_update,peak_share");
+                "device_backward,device_exposed_communication,device_update,peak_share,skipped_steps,loss_scale");
     has_names_ = true;
   }
   row_begin_ = file_.end();
@@ -70,8 +74,8 @@ void CsvLog::write_row(const EpochReport& report) {
   for (const MetricResult& metric : report.metrics) {
     row += "," + (report.test ? cell(report.test->metric(metric.name)) : "");
   }
-  file_.write(fmt::format("{},{},{},{},{}", row, report.images_per_second, report.seconds,
-                          report.exposed_communication_share, device_cells(report)));
+  file_.write(fmt::format("{},{},{},{},{},{}", row, report.images_per_second, report.seconds,
+                          report.exposed_communication_share, device_cells(report), loss_scale_cells(report)));
 }
 
 }  // namespace farandole::trainer

@@ -56,6 +56,8 @@ void JsonLog::epoch(const EpochReport& report, bool last) {
   line["input_waiting_share"] = report.input_waiting_share;
   line["device_times"] = values_of(report.device_times);
   line["peak_share"] = report.peak_share ? Json(*report.peak_share) : nullptr;
+  line["skipped_steps"] = report.skipped_steps;
+  line["loss_scale"] = report.loss_scale ? Json(*report.loss_scale) : nullptr;
   const auto& checksum = report.parameters_checksum;
   line["parameters_checksum"] = checksum ? Json(fmt::format("{:08x}", *checksum)) : nullptr;
   line["replicas"] = report.replicas;

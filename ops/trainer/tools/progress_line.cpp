@@ -44,6 +44,13 @@ std::string test_text(const EpochReport& report) {
   return fmt::format(", test loss {:.4f}{}", report.test->loss, metrics_text(report.test->metrics, ", test "));
 }
 
+/// ", loss scale 32768, 1 training step skipped"
+std::string loss_scale_text(const EpochReport& report) {
+  if (!report.loss_scale) return "";
+  return fmt::format(", loss scale {}, {} training step{} skipped", *report.loss_scale, report.skipped_steps,
+                     report.skipped_steps == 1 ? "" : "s");
+}
+
 std::string milliseconds(double seconds) {
   return fmt::format("{:.3g} ms", 1e3 * seconds);
 }
@@ -165,9 +172,9 @@ void ProgressLine::step(const StepReport& report, Clock::time_point now) {
 }
 
 void ProgressLine::epoch(const EpochReport& report) {
-  print_line(fmt::format("epoch {}/{}: loss {:.4f}{}{}, {:.0f} images/s, {:.1f} s", report.epoch, epochs_, report.loss,
-                         metrics_text(report.metrics, ", "), test_text(report), report.images_per_second,
-                         report.seconds));
+  print_line(fmt::format("epoch {}/{}: loss {:.4f}{}{}, {:.0f} images/s, {:.1f} s{}", report.epoch, epochs_,
+                         report.loss, metrics_text(report.metrics, ", "), test_text(report), report.images_per_second,
+                         report.seconds, loss_scale_text(report)));
 }
 
 void ProgressLine::interrupted(const EpochReport& report, const std::filesystem::path& checkpoints) {

@@ -39,6 +39,9 @@ std::string describe_start(const TrainCommand& command, const World& world, cons
       replica.size() == 1 ? "" : "s", replica.placement().host_count, replica.placement().host_count == 1 ? "" : "s",
       command.training.global_batch, internals(replica).transport(), world.backend_description());
   if (command.training.device != ComputeDevice::kCpu) text += fmt::format(", computing on {}", devices);
+  if (command.training.compute) {
+    text += fmt::format(", products and convolutions in {}", farandole::name(*command.training.compute));
+  }
   if (command.training.deterministic) {
     text += fmt::format(", deterministic with {} micro-batches", command.training.micro_batches);
   }

@@ -116,7 +116,7 @@ void check_values(const RawOptions& raw, const TrainCommand& command) {
   const std::vector<std::string> names = model_names();
   check_choice("model", command.model, std::vector<std::string_view>(names.begin(), names.end()));
   check_choice("data", command.data.kind, kDataKinds);
-  check_choice("precision", raw.precision, std::vector<std::string_view>{"f32", "f64"});
+  check_choice("precision", raw.precision, std::vector<std::string_view>{"f32", "f64", "bf16", "f16"});
   check_choice("master-precision", raw.master, std::vector<std::string_view>{"model", "f64"});
   check_choice("device", raw.device, std::vector<std::string_view>{"cpu", "cuda", "auto"});
   check_choice("optimizer", raw.optimizer, std::vector<std::string_view>{"sgd", "adam", "adamw"});
@@ -137,6 +137,7 @@ void check_effect(const po::variables_map& values, const RawOptions& raw, const 
   };
   need({"micro-batches"}, command.training.deterministic, "--deterministic");
   need({"momentum", "nesterov"}, raw.optimizer == "sgd", "--optimizer sgd");
+  need({"loss-scale"}, raw.precision == "bf16" || raw.precision == "f16", "--precision bf16 or f16");
   need({"lr-step-epochs", "lr-step-factor"}, raw.schedule == "step", "--lr-schedule step");
   need({"lr-power"}, raw.schedule == "polynomial", "--lr-schedule polynomial");
   need({"lr-pct-start", "lr-div-factor", "lr-final-div-factor"}, raw.schedule == "one-cycle",

@@ -26,8 +26,13 @@ void add_model_options(po::options_description_easy_init add, RawOptions& raw, T
   ModelOptions& sizes = command.model_options;
   add  //
       ("model", word(&command.model, "cnn", fmt::format("{}", fmt::join(model_names(), "|")).c_str()),
-       "model; gpt predicts the next symbol of a text, the others classify images")               //
-      ("precision", word(&raw.precision, "f32", "f32|f64"), "type of parameters and arithmetic")  //
+       "model; gpt predicts the next symbol of a text, the others classify images")  //
+      ("precision", word(&raw.precision, "f32", "f32|f64|bf16|f16"),
+       "type of parameters and arithmetic; bf16 and f16, on devices: of matrix products and convolutions, while "
+       "everything else stays in f32")  //
+      ("loss-scale", word(&raw.loss_scale, "auto", "auto|dynamic|none|N"),
+       "bf16 and f16: factor on the loss, which keeps small gradients; dynamic: begins with 65536, halved when a "
+       "gradient overflows; auto: dynamic for f16, none for bf16")  //
       ("sync-batch-norm", po::bool_switch(&command.model_options.synchronized_batch_normalization),
        "batch normalisation over all replicas instead of each one's part")            //
       ("blocks", count(&sizes.blocks, 4), "gpt: number of blocks")                    //

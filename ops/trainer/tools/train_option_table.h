@@ -20,7 +20,8 @@ inline constexpr std::array<std::string_view, 4> kDataKinds{"fashion-mnist", "ci
 
 /// Values as Boost parses them, before checks and translation. More than 15 members: one for each option.
 struct RawOptions {
-  std::string optimizer, schedule, precision, master, device, data_directory, json_file, csv_file, checkpoint_directory;
+  std::string optimizer, schedule, precision, loss_scale, master, device, data_directory, json_file, csv_file,
+      checkpoint_directory;
   int64_t replicas, ranks, threads, keep, epochs, max_steps, batch, accumulate, seed, micro_batches, warmup,
       step_epochs, plateau_patience, evaluate_every, checkpoint_every, checkpoint_every_steps;
   double rate, momentum, decay, clip, step_factor, minimum, power, pct_start, div_factor, final_div_factor,

@@ -67,6 +67,15 @@ ParameterGroup parse_group(const std::string& text) {
   return group;
 }
 
+/// Parses "auto", "dynamic", "none" or a number. @throws InvalidArgument
+LossScaleOptions parse_loss_scale(const std::string& text) {
+  using Kind = LossScaleOptions::Kind;
+  if (text == "auto") return {};
+  if (text == "dynamic") return {.kind = Kind::kDynamic};
+  if (text == "none") return {.kind = Kind::kNone};
+  return {.kind = Kind::kFixed, .scale = tools::parse_decimal(text, "--loss-scale")};
+}
+
 void translate(const RawOptions& raw, TrainCommand& command) {
   check_values(raw, command);
   command.data.directory = raw.data_directory;
@@ -95,6 +104,8 @@ void translate(const RawOptions& raw, TrainCommand& command) {
   training.optimizer.momentum = raw.momentum;
   training.optimizer.weight_decay = raw.decay;
   training.optimizer.ema_decay = raw.ema_decay;
+  if (raw.precision == "bf16" || raw.precision == "f16") training.compute = parse_dtype(raw.precision);
+  training.loss_scale = parse_loss_scale(raw.loss_scale);
   if (raw.master == "f64") training.optimizer.master = DType::kF64;
   translate(raw, training.learning_rate);
   training.synchronized_layers = command.model_options.synchronized_batch_normalization;
@@ -171,6 +182,7 @@ tools::Program describe_program(RawOptions& raw, TrainCommand& command) {
                            {"--np", "--replicas"},
                            {"--num-replicas", "--replicas"},
                            {"--dtype", "--precision"},
+                           {"--amp", "--precision"},
                            {"--accelerator", "--device"},
                            {"--gpus", "--replicas"},
                            {"--gradient-accumulation-steps", "--accumulate"},

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The double of cuDNN: convolutions of f32 with channels last, computed on the host in streams of the double.
+// The double of cuDNN: convolutions of f32, bf16 and f16 with channels last, computed in f32 on the host in streams of
+// the double.
 //
 // Each algorithm adds the terms of an element in another order, so that a choice of another algorithm shows in the bits
 // of results. An algorithm that is said to be nondeterministic begins at a random term. Without CUDNN_FMA_MATH factors
@@ -10,7 +11,6 @@
 #include <bit>
 #include <cstdint>
 #include <iterator>
-#include <limits>
 #include <memory>
 #include <type_traits>
 #include <utility>
@@ -23,6 +23,7 @@
 #include "fake_graphs.h"
 #include "fake_options.h"
 #include "fake_streams.h"
+#include "farandole/internal/float16.h"
 
 namespace farandole::fake {
 namespace {
@@ -40,14 +41,16 @@ struct CudnnHandle : Handle {
   void* stream = nullptr;
 };
 
-/// Four extents, in the order of memory.
+/// Four extents, in the order of memory, and the type of the elements.
 struct Extents {
   int outer = 0, height = 0, width = 0, channels = 0;
+  cudnnDataType_t type = CUDNN_DATA_FLOAT;
   bool operator==(const Extents&) const = default;
   std::size_t elements() const {
     return static_cast<std::size_t>(outer) * static_cast<std::size_t>(height) * static_cast<std::size_t>(width) *
            static_cast<std::size_t>(channels);
   }
+  std::size_t bytes() const { return elements() * (type == CUDNN_DATA_FLOAT ? sizeof(float) : sizeof(Half)); }
 };
 struct Tensor : Handle {
   static constexpr Kind kKind = Kind::kCudnnTensor;
@@ -94,6 +97,10 @@ cudnnStatus_t destroy(const char* call, Pointer pointer) {
   object->die();
   return CUDNN_STATUS_SUCCESS;
 }
+bool is_known(cudnnDataType_t type) {
+  return type == CUDNN_DATA_FLOAT || type == CUDNN_DATA_HALF || type == CUDNN_DATA_BFLOAT16;
+}
+
 template <class Object, class Pointer>
 cudnnStatus_t set_extents(const char* call, Pointer pointer, bool is_supported, const Extents& extents) {
   auto* const object = object_of<Object>(call, pointer);
@@ -141,6 +148,21 @@ std::uint64_t random_number() {
       .next();
 }
 
+float read(const void* values, std::size_t index, cudnnDataType_t type) {
+  if (type == CUDNN_DATA_HALF) return widen(static_cast<const Half*>(values)[index]);
+  if (type == CUDNN_DATA_BFLOAT16) return widen(static_cast<const BFloat16*>(values)[index]);
+  return static_cast<const float*>(values)[index];
+}
+void write(float value, void* values, std::size_t index, cudnnDataType_t type) {
+  if (type == CUDNN_DATA_HALF) {
+    static_cast<Half*>(values)[index] = narrow_to_half(value);
+  } else if (type == CUDNN_DATA_BFLOAT16) {
+    static_cast<BFloat16*>(values)[index] = narrow_to_bfloat16(value);
+  } else {
+    static_cast<float*>(values)[index] = value;
+  }
+}
+
 /// A convolution of one pass; `input`, `filters` and `output` are operands or the result.
 struct Job {
   Pass pass;
@@ -149,8 +171,8 @@ struct Job {
   bool is_exact;           // no TF32
   std::size_t first_term;  // of each sum, modulo the number of terms
   float alpha, beta;
-  const float *first, *second;
-  float* result;
+  const void *first, *second;
+  void* result;
   unsigned char* workspace;
   std::size_t workspace_bytes;
 
@@ -158,10 +180,10 @@ struct Job {
   float factor(float value) const {
     return is_exact ? value : std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) & 0xffffe000U);
   }
-  static float at(const float* values, const Extents& e, int outer, int y, int x, int channel) {
+  static float at(const void* values, const Extents& e, int outer, int y, int x, int channel) {
     const auto row = static_cast<std::size_t>(outer) * static_cast<std::size_t>(e.height) + static_cast<std::size_t>(y);
     const std::size_t pixel = row * static_cast<std::size_t>(e.width) + static_cast<std::size_t>(x);
-    return values[pixel * static_cast<std::size_t>(e.channels) + static_cast<std::size_t>(channel)];
+    return read(values, pixel * static_cast<std::size_t>(e.channels) + static_cast<std::size_t>(channel), e.type);
   }
   /// The product of input (sample, y, x, channel) and output gradient, or filter; 0 outside the input.
   float forward_term(std::size_t term, const std::array<int, 4>& at_output) const {
@@ -212,7 +234,7 @@ struct Job {
       const std::array<int, 4> place{outer, y, x, static_cast<int>(element % static_cast<std::size_t>(of.channels))};
       float sum = 0;
       for (std::size_t k = 0; k < terms; ++k) sum += (this->*term)((k + first_term) % terms, place);
-      result[element] = alpha * sum + (beta == 0 ? 0 : beta * result[element]);
+      write(alpha * sum + (beta == 0 ? 0 : beta * read(result, element, of.type)), result, element, of.type);
     }
   }
 };
@@ -230,7 +252,7 @@ void run_job(void* argument, int is_possible) {
   const Extents& of = job.pass == Pass::kForward        ? job.output
                       : job.pass == Pass::kBackwardData ? job.input
                                                         : job.filters;
-  std::fill_n(job.result, of.elements(), std::numeric_limits<float>::quiet_NaN());
+  std::fill_n(static_cast<unsigned char*>(job.result), of.bytes(), 0xff);  // NaN in each type
 }
 
 void release_job(void* argument) {
@@ -358,10 +380,10 @@ struct PassCall {
     job.input = pass == Pass::kBackwardData ? result : first;
     job.filters = pass == Pass::kForward ? second : pass == Pass::kBackwardData ? first : result;
     job.output = pass == Pass::kForward ? result : second;
-    job.is_exact = convolution->math == CUDNN_FMA_MATH;
-    job.first = static_cast<const float*>(arrays.first);
-    job.second = static_cast<const float*>(arrays.second);
-    job.result = static_cast<float*>(arrays.result);
+    job.is_exact = convolution->math == CUDNN_FMA_MATH || job.input.type != CUDNN_DATA_FLOAT;
+    job.first = arrays.first;
+    job.second = arrays.second;
+    job.result = arrays.result;
     job.workspace = static_cast<unsigned char*>(arrays.workspace);
     job.workspace_bytes = arrays.workspace_bytes;
     return job;
@@ -369,14 +391,14 @@ struct PassCall {
   bool match() const {
     const Job all = job({});
     const auto outputs = [&](int extent, int kernel) { return (extent + 2 * all.padding - kernel) / all.stride + 1; };
-    return all.input.channels == all.filters.channels &&
+    return all.input.channels == all.filters.channels && all.input.type == all.filters.type &&
            all.output == Extents{all.input.outer, outputs(all.input.height, all.filters.height),
-                                 outputs(all.input.width, all.filters.width), all.filters.outer};
+                                 outputs(all.input.width, all.filters.width), all.filters.outer, all.input.type};
   }
   cudnnStatus_t enqueue(Job wanted, bool only_spoils) const {
-    const std::array<FakeDeviceAccess, 4> accesses{{{wanted.result, result.elements() * sizeof(float), 1},
-                                                    {wanted.first, first.elements() * sizeof(float), 0},
-                                                    {wanted.second, second.elements() * sizeof(float), 0},
+    const std::array<FakeDeviceAccess, 4> accesses{{{wanted.result, result.bytes(), 1},
+                                                    {wanted.first, first.bytes(), 0},
+                                                    {wanted.second, second.bytes(), 0},
                                                     {wanted.workspace, wanted.workspace_bytes, 1}}};
     const auto translate = [](auto*& address) {
       address = static_cast<std::remove_reference_t<decltype(address)>>(fake_device_stream_address(address));
@@ -450,8 +472,8 @@ cudnnStatus_t cudnnCreateTensorDescriptor(cudnnTensorDescriptor_t* descriptor) {
 cudnnStatus_t cudnnSetTensor4dDescriptor(cudnnTensorDescriptor_t descriptor, cudnnTensorFormat_t format,
                                          cudnnDataType_t type, int samples, int channels, int height, int width) {
   FARANDOLE_CUDNN_CALL;
-  return set_extents<Tensor>(__func__, descriptor, format == CUDNN_TENSOR_NHWC && type == CUDNN_DATA_FLOAT,
-                             {samples, height, width, channels});
+  return set_extents<Tensor>(__func__, descriptor, format == CUDNN_TENSOR_NHWC && is_known(type),
+                             {samples, height, width, channels, type});
 }
 cudnnStatus_t cudnnDestroyTensorDescriptor(cudnnTensorDescriptor_t descriptor) {
   FARANDOLE_CUDNN_CALL;
@@ -465,8 +487,8 @@ cudnnStatus_t cudnnCreateFilterDescriptor(cudnnFilterDescriptor_t* descriptor) {
 cudnnStatus_t cudnnSetFilter4dDescriptor(cudnnFilterDescriptor_t descriptor, cudnnDataType_t type,
                                          cudnnTensorFormat_t format, int outputs, int inputs, int height, int width) {
   FARANDOLE_CUDNN_CALL;
-  return set_extents<Filters>(__func__, descriptor, format == CUDNN_TENSOR_NHWC && type == CUDNN_DATA_FLOAT,
-                              {outputs, height, width, inputs});
+  return set_extents<Filters>(__func__, descriptor, format == CUDNN_TENSOR_NHWC && is_known(type),
+                              {outputs, height, width, inputs, type});
 }
 cudnnStatus_t cudnnDestroyFilterDescriptor(cudnnFilterDescriptor_t descriptor) {
   FARANDOLE_CUDNN_CALL;

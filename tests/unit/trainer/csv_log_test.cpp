@@ -24,7 +24,7 @@ EpochReport report_of(std::int64_t epoch) {
 constexpr const char* kNames =
     "epoch,training_steps,loss,accuracy,test_loss,test_accuracy,images_per_second,seconds,exposed_communication_"
     "share,device_step,device_input,device_forward,device_backward,device_exposed_communication,device_update,"
-    "peak_share\n";
+    "peak_share,skipped_steps,loss_scale\n";
 
 TEST(CsvLog, AddsTheEvaluationAtTheEndToTheLastRow) {
   const test::TemporaryDirectory directory;
@@ -39,11 +39,11 @@ TEST(CsvLog, AddsTheEvaluationAtTheEndToTheLastRow) {
     log.epoch(last);
     log.epoch(last);
   }
-  const std::string rows = "1,8,0.5,0.25,,,100,2,0,,,,,,,\n2,16,0.5,0.25,0.75,1,100,2,0,,,,,,,\n";
+  const std::string rows = "1,8,0.5,0.25,,,100,2,0,,,,,,,,,\n2,16,0.5,0.25,0.75,1,100,2,0,,,,,,,,,\n";
   EXPECT_EQ(test::read_bytes(directory.path() / "log"), kNames + rows + rows);
 }
 
-TEST(CsvLog, HoldsTheTimesOfADevice) {
+TEST(CsvLog, HoldsTheTimesOfADeviceAndTheLossScale) {
   const test::TemporaryDirectory directory;
   CsvLog log(directory.path() / "log", false);
   EpochReport report = report_of(1);
@@ -54,10 +54,12 @@ TEST(CsvLog, HoldsTheTimesOfADevice) {
   report.training_steps = 16;
   report.device_times = {.graph_steps = 3, .graph_input = 0.125, .graph_gradients = 0.25, .graph_update = 0.5};
   report.peak_share.reset();
+  report.skipped_steps = 2;
+  report.loss_scale = 32768;
   log.epoch(report);
   EXPECT_EQ(test::read_bytes(directory.path() / "log"), std::string(kNames) +
-                                                            "1,8,0.5,0.25,,,100,2,0,3.875,0.125,0.25,0.5,1,2,0.5\n" +
-                                                            "1,16,0.5,0.25,,,100,2,0,0.875,0.125,,,,0.5,\n");
+                                                            "1,8,0.5,0.25,,,100,2,0,3.875,0.125,0.25,0.5,1,2,0.5,,\n" +
+                                                            "1,16,0.5,0.25,,,100,2,0,0.875,0.125,,,,0.5,,2,32768\n");
 }
 
 }  // namespace

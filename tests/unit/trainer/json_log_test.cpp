@@ -28,19 +28,22 @@ TEST(JsonLog, HoldsAllMetricsOfAnEpoch) {
   EXPECT_TRUE(test::contains(second, R"("final":true)"));
 }
 
-TEST(JsonLog, HoldsTheTimesOfADevice) {
+TEST(JsonLog, HoldsTheTimesOfADeviceAndTheLossScale) {
   const test::TemporaryDirectory directory;
   JsonLog log(directory.path() / "log", false);
   EpochReport report;
   log.epoch(report, false);
   report.device_times = {.steps = 3, .input = 0.125, .forward = 0.25, .graph_steps = 7, .graph_gradients = 0.5};
   report.peak_share = 0.75;
+  report.skipped_steps = 2;
+  report.loss_scale = 32768;
   log.epoch(report, true);
   const std::string text = test::read_bytes(directory.path() / "log");
-  EXPECT_TRUE(test::contains(text, R"("device_times":null,"peak_share":null,)"));
-  EXPECT_TRUE(test::contains(text, R"("device_times":{"steps":3,"input":0.125,"forward":0.25,"backward":0.0,)"
-                                   R"("exposed_communication":0.0,"update":0.0,"graph_steps":7,"graph_input":0.0,)"
-                                   R"("graph_gradients":0.5,"graph_update":0.0},"peak_share":0.75,)"));
+  EXPECT_TRUE(test::contains(text, R"("device_times":null,"peak_share":null,"skipped_steps":0,"loss_scale":null,)"));
+  EXPECT_TRUE(test::contains(
+      text, R"("device_times":{"steps":3,"input":0.125,"forward":0.25,"backward":0.0,)"
+            R"("exposed_communication":0.0,"update":0.0,"graph_steps":7,"graph_input":0.0,)"
+            R"("graph_gradients":0.5,"graph_update":0.0},"peak_share":0.75,"skipped_steps":2,"loss_scale":32768.0,)"));
 }
 
 }  // namespace

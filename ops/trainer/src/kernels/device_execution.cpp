@@ -94,7 +94,7 @@ Buffer released_after(Buffer buffer, Device& device, StreamView stream, const st
 
 }  // namespace
 
-Execution device_execution(Communicator& communicator, AlgorithmChoice choice) {
+Execution device_execution(Communicator& communicator, const DeviceComputation& computation) {
   const MemorySpace space = communicator.device();
   const Settings& settings = internals(communicator).settings();
   Device& device = device_runtime(settings).runtime->open(space.ordinal);
@@ -104,12 +104,18 @@ Execution device_execution(Communicator& communicator, AlgorithmChoice choice) {
   TensorMemory memory{space, [&communicator, &device, stream, log](std::size_t count, DType dtype) {
                         return released_after(communicator.allocate(count, dtype, stream.space), device, stream, log);
                       }};
-  std::unique_ptr<DeviceKernels> kernels = maker.make(device, stream, choice);
+  const auto workspace = std::make_shared<Workspace>(memory);
+  std::unique_ptr<DeviceKernels> kernels = maker.make(device, stream, *workspace, computation);
   const auto give_back = [&device, stream](const DeviceKernels* made) {
     delete made;  // waits for the stream
     unused_streams().give(device, stream);
   };
-  return {std::move(memory), stream, {}, std::shared_ptr<const DeviceKernels>(kernels.release(), give_back), log};
+  return {std::move(memory),
+          stream,
+          {computation.compute, DType::kF32},
+          workspace,
+          std::shared_ptr<const DeviceKernels>(kernels.release(), give_back),
+          log};
 }
 
 BorrowedStream::BorrowedStream(Device& device) : device_(device), stream_(unused_streams().take(device)) {}

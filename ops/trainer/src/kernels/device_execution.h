@@ -13,7 +13,7 @@ namespace farandole::trainer {
 /// the built-in layers. @param communicator  outlives the execution
 /// @throws InvalidArgument  there is no device; says why   @throws Unsupported  the trainer cannot compute on it: the
 /// plug-in or cuBLAS is missing, or a setting names a cuDNN that cannot be used; with a remedy   @throws DeviceError
-FARANDOLE_API Execution device_execution(Communicator& communicator, AlgorithmChoice choice = AlgorithmChoice::kFixed);
+FARANDOLE_API Execution device_execution(Communicator& communicator, const DeviceComputation& computation = {});
 
 /// A stream of a device beside those of executions. Devices keep streams until the process ends, so the destructor
 /// keeps the stream for the next owner, once its work is done.

@@ -14,8 +14,10 @@ namespace farandole::trainer {
 class DeviceKernelsMaker {
  public:
   virtual ~DeviceKernelsMaker() = default;
-  /// Loads the kernels on a device. May block in the driver. @param device  outlives the kernels   @throws DeviceError
-  virtual std::unique_ptr<DeviceKernels> make(Device& device, StreamView stream, AlgorithmChoice choice) const = 0;
+  /// Loads the kernels on a device. May block in the driver. @param device, workspace  outlive the use of the kernels
+  /// @throws DeviceError
+  virtual std::unique_ptr<DeviceKernels> make(Device& device, StreamView stream, Workspace& workspace,
+                                              const DeviceComputation& computation) const = 0;
 };
 
 /// Passed to the plug-in by the trainer. Paths of libraries: empty for the usual search.

@@ -32,8 +32,12 @@ class HostKernels final : public Kernels<Scalar> {
     combine_any(count, left, right, product, Times<Scalar>{});
   }
   void scale(std::int64_t count, Scalar factor, Scalar* values) const override { host_scale(count, factor, values); }
-  void approach(std::int64_t count, Scalar weight, const Scalar* target, Scalar* values) const override {
-    host_approach(count, weight, target, values);
+  void scale_by(std::int64_t count, const double* factor, Scalar* values) const override {
+    host_scale(count, static_cast<Scalar>(*factor), values);
+  }
+  void approach(std::int64_t count, Scalar weight, const Scalar* target, Scalar* values,
+                const LossScale* loss_scale) const override {
+    if (!is_skipped(loss_scale)) host_approach(count, weight, target, values);
   }
   void activate(const Activation& activation, std::int64_t count, const Scalar* x, Scalar* y) const override {
     host_activate<Scalar>(activation, {.count = count, .x = x, .result = y});
@@ -88,18 +92,24 @@ class HostKernels final : public Kernels<Scalar> {
             Scalar* parameter) const override {
     host_adam(factors, count, gradient, first, second, parameter);
   }
-  void move_average(std::int64_t count, Scalar keep, Scalar add, const Scalar* values, Scalar* average) const override {
+  void move_average(std::int64_t count, Scalar keep, Scalar add, const Scalar* values, Scalar* average,
+                    const LossScale* loss_scale) const override {
+    if (is_skipped(loss_scale)) return;
     for (std::int64_t i = 0; i < count; ++i) average[i] = keep * average[i] + add * values[i];
   }
   void add_squares(Workspace& /*workspace*/, std::int64_t count, const Scalar* values, double* sum) const override {
     *sum += host_squares(count, values);
   }
   void set_gradient_scale(double factor, const Clipping& clip, double* scale) const override {
-    *scale = factor;
-    if (clip.limit > 0) *scale *= clipping_factor(std::abs(factor) * std::sqrt(*clip.squares), clip.limit);
+    *scale = gradient_scale_of(factor, clip.limit, clip.squares, clip.loss_scale);
+  }
+  void move_loss_scale(const LossScaleRule& rule, LossScale* loss_scale) const override {
+    trainer::move_loss_scale(rule.is_dynamic ? rule.growth_steps : 0, *loss_scale);
   }
 
  private:
+  static bool is_skipped(const LossScale* loss_scale) { return loss_scale != nullptr && loss_scale->is_skipped == 1; }
+
   const HostImages<Scalar> images_{};
   const HostNormalization<Scalar> normalization_{};
   const HostSequence<Scalar> sequence_{};

@@ -3,6 +3,7 @@
 // vectorise them.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 #include "kernels/kernels.h"
@@ -13,6 +14,7 @@ namespace farandole::trainer {
 template <class Scalar, bool kNesterov>
 void host_sgd(const SgdFactors& factors, std::int64_t count, const Scalar* __restrict gradient,
               Scalar* __restrict velocity, Scalar* __restrict parameter) {
+  if (std::isnan(*factors.scale)) return;
   const auto number = [](double value) { return static_cast<Scalar>(value); };
   const SgdFormula<Scalar> formula{number(factors.rate.rate), number(factors.momentum), number(factors.decay),
                                    number(*factors.scale)};
@@ -22,6 +24,7 @@ void host_sgd(const SgdFactors& factors, std::int64_t count, const Scalar* __res
 template <class Scalar>
 void host_adam(const AdamFactors& factors, std::int64_t count, const Scalar* __restrict gradient,
                Scalar* __restrict first, Scalar* __restrict second, Scalar* __restrict parameter) {
+  if (std::isnan(*factors.scale)) return;
   const auto number = [](double value) { return static_cast<Scalar>(value); };
   const double rate = factors.rate.rate;
   const AdamFormula<Scalar> formula{.rate = number(rate / factors.first_bias),

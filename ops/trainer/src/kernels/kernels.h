@@ -73,10 +73,18 @@ struct AdamFactors {
   const double* scale;
 };
 
-/// Limit of the norm of gradients.
+/// What an update does to all gradients.
 struct Clipping {
-  double limit = 0;                 ///< 0: no clipping
-  const double* squares = nullptr;  ///< sum of the squares of the gradients, in the memory of the kernels
+  double limit = 0;  ///< of the norm of the gradients; 0: no clipping
+  /// Sum of the squares of the gradients, in the memory of the kernels. Needed with a limit or a loss scale.
+  const double* squares = nullptr;
+  LossScale* loss_scale = nullptr;  ///< in the memory of the kernels. May be null
+};
+
+/// How a loss scale changes.
+struct LossScaleRule {
+  bool is_dynamic = false;        ///< false: it stays
+  std::int64_t growth_steps = 0;  ///< good training steps after which it is doubled
 };
 
 /// Computations on values in one memory: the host's, or a device's. All addresses lie there, matrices are stored row by
@@ -96,8 +104,11 @@ class Kernels {
   virtual void multiply_elements(std::int64_t count, const Scalar* left, const Scalar* right,
                                  Scalar* product) const = 0;
   virtual void scale(std::int64_t count, Scalar factor, Scalar* values) const = 0;
-  /// values += weight * (target - values)
-  virtual void approach(std::int64_t count, Scalar weight, const Scalar* target, Scalar* values) const = 0;
+  /// values *= *factor
+  virtual void scale_by(std::int64_t count, const double* factor, Scalar* values) const = 0;
+  /// values += weight * (target - values); nothing if `loss_scale` says that the training step is skipped.
+  virtual void approach(std::int64_t count, Scalar weight, const Scalar* target, Scalar* values,
+                        const LossScale* loss_scale = nullptr) const = 0;
   /// y = activation(x)
   virtual void activate(const Activation& activation, std::int64_t count, const Scalar* x, Scalar* y) const = 0;
   /// dx = dy * activation'(x), with y = activation(x)
@@ -111,6 +122,12 @@ class Kernels {
   /// @param stride  elements from a row of the result to the next; 0: its number of columns
   virtual void multiply(const Factor<Scalar>& left, const Factor<Scalar>& right, bool add, Scalar* result,
                         std::int64_t stride = 0) const = 0;
+  /// Returns the factor of several products, rounded once for all of them, if products are computed in another type
+  /// than Scalar. Valid until the scope ends, or the values change.
+  virtual Factor<Scalar> rounded(Workspace::Scope& scope, const Factor<Scalar>& factor) const {
+    (void)scope;
+    return factor;
+  }
   /// Sets each of `rows` rows to `row`.
   virtual void fill_rows(const Scalar* row, std::int64_t rows, std::int64_t columns, Scalar* to) const = 0;
   /// Sets `sums` to the sum of the rows.
@@ -137,19 +154,23 @@ class Kernels {
   /// *to += factor * *from
   virtual void add_scaled(double factor, const double* from, double* to) const = 0;
 
-  // Optimizers.
+  // Optimizers. An update leaves everything as it is if `*scale` is NaN.
 
   virtual void sgd(const SgdFactors& factors, std::int64_t count, const Scalar* gradient, Scalar* velocity,
                    Scalar* parameter) const = 0;
   virtual void adam(const AdamFactors& factors, std::int64_t count, const Scalar* gradient, Scalar* first,
                     Scalar* second, Scalar* parameter) const = 0;
-  /// average = keep * average + add * values
-  virtual void move_average(std::int64_t count, Scalar keep, Scalar add, const Scalar* values,
-                            Scalar* average) const = 0;
+  /// average = keep * average + add * values; nothing if `loss_scale` says that the training step is skipped.
+  virtual void move_average(std::int64_t count, Scalar keep, Scalar add, const Scalar* values, Scalar* average,
+                            const LossScale* loss_scale = nullptr) const = 0;
   /// Adds the squares of all values to `*sum`, in double and in a fixed order.
   virtual void add_squares(Workspace& workspace, std::int64_t count, const Scalar* values, double* sum) const = 0;
-  /// Sets `*scale` to `factor`, times clipping_factor(norm of the scaled gradients, clip.limit).
+  /// Sets `*scale` to `factor`, divided by the loss scale, times clipping_factor(norm of the scaled gradients,
+  /// clip.limit). With a loss scale sets LossScale::is_skipped: to 1, and `*scale` to NaN, if `*clip.squares` is no
+  /// finite number.
   virtual void set_gradient_scale(double factor, const Clipping& clip, double* scale) const = 0;
+  /// Counts the training step, and changes the scale.
+  virtual void move_loss_scale(const LossScaleRule& rule, LossScale* loss_scale) const = 0;
 };
 
 /// The kernels of host memory.
@@ -166,6 +187,18 @@ enum class AlgorithmChoice : std::uint8_t {
   kMeasured,
 };
 
+/// True for the types of 16 bits, in which only products and convolutions of devices are computed.
+constexpr bool is_half(DType dtype) {
+  return dtype == DType::kBF16 || dtype == DType::kF16;
+}
+
+/// How a device computes.
+struct DeviceComputation {
+  AlgorithmChoice choice = AlgorithmChoice::kFixed;
+  /// Type of products and convolutions of floats: kF32, kBF16 or kF16.
+  DType compute = DType::kF32;
+};
+
 /// The kernels of a device, enqueued in a stream. An Execution on a device has one.
 class DeviceKernels {
  public:
@@ -173,8 +206,8 @@ class DeviceKernels {
   virtual const Kernels<float>& f32() const = 0;
   virtual const Kernels<double>& f64() const = 0;
   virtual Device& device() const = 0;  ///< for copies and events
-  /// The library that computes convolutions of this type: "cuDNN 9.19.0", or "cuBLAS" with the reason.
-  virtual std::string convolution_library(DType dtype) const = 0;
+  /// The library that computes convolutions in this type: "cuDNN 9.19.0", or "cuBLAS" with the reason.
+  virtual std::string convolution_library(DType compute) const = 0;
 };
 
 /// Tells when a pass has another execution than the pass before, whose tensors must be dropped: their memory belongs to

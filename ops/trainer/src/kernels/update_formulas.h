@@ -5,8 +5,39 @@
 #include <cmath>
 
 #include "farandole/internal/host_device.h"
+#include "farandole/trainer/step_numbers.h"
 
 namespace farandole::trainer {
+
+// Loss scales stay in this range, so that gradients in f16 neither all overflow nor lose digits to the scale.
+inline constexpr double kMinLossScale = 1, kMaxLossScale = 16777216;
+
+/// The factor on every gradient: see Kernels::set_gradient_scale. @param loss_scale  may be null
+FARANDOLE_HOST_DEVICE inline double gradient_scale_of(double factor, double limit, const double* squares,
+                                                      LossScale* loss_scale) {
+  double scale = factor;
+  if (loss_scale != nullptr) {
+    loss_scale->is_skipped = std::isfinite(*squares) ? 0 : 1;
+    if (loss_scale->is_skipped == 1) return std::nan("");
+    scale /= loss_scale->scale;
+  }
+  if (limit > 0) {
+    const double norm = std::fabs(scale) * std::sqrt(*squares);
+    if (norm > limit) scale *= limit / norm;
+  }
+  return scale;
+}
+
+/// Counts a training step: see LossScaleOptions. @param growth_steps  0: the scale stays
+FARANDOLE_HOST_DEVICE inline void move_loss_scale(std::int64_t growth_steps, LossScale& loss_scale) {
+  const bool is_skipped = loss_scale.is_skipped == 1;
+  loss_scale.skipped_steps += is_skipped ? 1 : 0;
+  loss_scale.good_steps = is_skipped ? 0 : loss_scale.good_steps + 1;
+  const bool grows = growth_steps > 0 && loss_scale.good_steps == growth_steps;
+  if (grows) loss_scale.good_steps = 0;
+  const double moved = loss_scale.scale * (grows ? 2 : is_skipped && growth_steps > 0 ? 0.5 : 1);
+  if (moved >= kMinLossScale && moved <= kMaxLossScale) loss_scale.scale = moved;
+}
 
 /// Stochastic gradient descent with momentum.
 template <class Scalar>

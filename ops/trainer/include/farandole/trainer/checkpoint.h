@@ -45,6 +45,14 @@ struct EpochMetric {
   friend bool operator==(const EpochMetric&, const EpochMetric&) = default;
 };
 
+/// The loss scale of a training, see LossScale.
+struct LossScaleState {
+  double scale = 1;
+  std::int64_t good_steps = 0, skipped_steps = 0;
+
+  friend bool operator==(const LossScaleState&, const LossScaleState&) = default;
+};
+
 /// Position in training, and the options on which the position depends.
 struct CheckpointState {
   std::int64_t training_step = 0;  ///< number of training steps done
@@ -55,9 +63,10 @@ struct CheckpointState {
   std::vector<EpochMetric> metrics = {};
   /// Options that must be the same when training is resumed, as text: {"seed", "1"}, {"global batch", "128"}, …
   std::vector<std::pair<std::string, std::string>> options = {};
-  std::optional<PlateauState> plateau = {};    ///< state of the schedule kPlateau; empty with other schedules
-  std::optional<MonitorState> monitor = {};    ///< empty without a monitor
-  std::optional<ModelDescription> model = {};  ///< empty in checkpoints of programs that did not describe the model
+  std::optional<PlateauState> plateau = {};       ///< state of the schedule kPlateau; empty with other schedules
+  std::optional<MonitorState> monitor = {};       ///< empty without a monitor
+  std::optional<LossScaleState> loss_scale = {};  ///< empty without a loss scale
+  std::optional<ModelDescription> model = {};     ///< empty in checkpoints of programs that did not describe the model
   /// Options that may change when training is resumed, as text, so that the program can tell what changed.
   std::vector<std::pair<std::string, std::string>> other_options = {};
 };

@@ -93,7 +93,10 @@ enum class DeviceForm : std::uint8_t {
 
 /// The types in which a replica computes.
 struct Precision {
-  DType compute = DType::kF32;  ///< of activations, gradients and products: the model's type
+  /// Of matrix products and convolutions. The model's type, or with a model of floats on a device kBF16 or kF16:
+  /// factors are rounded to that type, and products are added up in f32. Everything else is computed in the model's
+  /// type.
+  DType compute = DType::kF32;
   /// Of the values that the optimizer updates. A finer type than `compute` keeps updates that are too small to change
   /// the model's own parameters; see OptimizerOptions::master.
   DType master = DType::kF32;
@@ -114,9 +117,9 @@ class Execution {
   /// @throws InvalidArgument  a device without a stream, or a stream of another device
   Execution(TensorMemory memory, StreamView stream, Precision precision);
   /// With the kernels of the built-in layers, losses and optimizers for a device; see device_execution.
-  /// @param log  of what `memory` allocates
-  Execution(TensorMemory memory, StreamView stream, Precision precision, std::shared_ptr<const DeviceKernels> kernels,
-            std::shared_ptr<MemoryLog> log);
+  /// @param workspace  of `memory`   @param log  of what `memory` allocates
+  Execution(TensorMemory memory, StreamView stream, Precision precision, std::shared_ptr<Workspace> workspace,
+            std::shared_ptr<const DeviceKernels> kernels, std::shared_ptr<MemoryLog> log);
 
   MemorySpace space() const { return memory_.space; }
   /// For tensors that a layer keeps between calls.

@@ -74,8 +74,9 @@ class Model {
   /// to do.
   std::string why_not_on_devices(DeviceForm needed = DeviceForm::kStreams) const;
   /// Moves the model to the memory of `execution`, with its parameters and moving statistics; the model keeps its
-  /// types. Gradients and batch statistics become 0. Views that were returned before are invalid. Waits until the
-  /// values are there. @throws Unsupported  a layer computes in host memory only (Layer::device_form); names it
+  /// types, but for Precision::compute of kBF16 and kF16, which the execution decides. Gradients and batch statistics
+  /// become 0. Views that were returned before are invalid. Waits until the values are there. @throws Unsupported  a
+  /// layer computes in host memory only (Layer::device_form); names it
   /// @throws DeviceError  the device has no memory for the model
   void move_to(const Execution& execution);
   /// Moves `reducible()` to memory from `allocate(count, dtype)`, for example Communicator::allocate, so that
@@ -85,7 +86,8 @@ class Model {
   const std::vector<NamedSpan>& parameter_layout() const;
   const std::vector<NamedSpan>& statistic_layout() const;
   /// Updates the moving statistics from the batch statistics: moving += momentum * (batch - moving).
-  void move_statistics();
+  /// @param loss_scale  null, or in the memory of the model: no update if it says that the training step is skipped
+  void move_statistics(const LossScale* loss_scale = nullptr);
 
   /// Computes the outputs for `input`. The result is valid until the next call. `forward({}, input)` predicts.
   /// @throws InvalidArgument  the input has another shape, or lies elsewhere than the model

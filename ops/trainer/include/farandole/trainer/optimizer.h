@@ -94,6 +94,10 @@ struct UpdateStep {
   /// Null, or the numbers of the training step on the device, which replace `learning_rate` and `training_step`: for an
   /// update that is captured into a graph.
   const StepNumbers* step_numbers = nullptr;
+  /// Null, or the factor that the gradients contain, in the memory of the execution. The update divides by it, and if a
+  /// gradient is no finite number, it leaves parameters, states and average as they are, and sets
+  /// LossScale::is_skipped.
+  LossScale* loss_scale = nullptr;
 };
 
 template <class Scalar>

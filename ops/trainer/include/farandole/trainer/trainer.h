@@ -82,7 +82,7 @@ struct DeviceTimes {
   }
 };
 
-/// Report of an epoch, or of all epochs of a call.
+/// Report of an epoch, or of all epochs of a call. More than 15 members: programs and logs read each by its name.
 struct EpochReport {
   std::int64_t epoch = 0;                  ///< number of epochs begun
   std::int64_t training_steps = 0;         ///< number of training steps since the first epoch
@@ -105,6 +105,10 @@ struct EpochReport {
   /// (TrainerOptions::compare_every).
   std::optional<std::uint32_t> parameters_checksum = {};
   int replicas = 0;
+  /// With a loss scale (TrainerOptions::loss_scale): training steps since the first whose update was skipped, because a
+  /// gradient was no finite number, and the loss scale after the last one.
+  std::int64_t skipped_steps = 0;
+  std::optional<double> loss_scale = {};
   bool stopped = false;  ///< `Trainer::stop` or `TrainerOptions::stop_requested` ended the call before its last step
   bool stopped_early = false;  ///< the training ended because of `MonitorOptions::patience`
 
@@ -180,6 +184,21 @@ std::string_view name(ComputeDevice device);
 /// @throws InvalidArgument  the name is unknown; lists the valid names
 ComputeDevice parse_compute_device(std::string_view text);
 
+/// Factor on the loss, which keeps small gradients above the smallest number of f16. The update divides by it. If a
+/// gradient is no finite number after the averaging, all replicas skip the training step: parameters, moving
+/// statistics, the optimizer's state and the average stay as they are. The training step still counts for schedules.
+struct LossScaleOptions {
+  enum class Kind : std::uint8_t {
+    kAutomatic,  ///< kDynamic with TrainerOptions::compute = kF16, else kNone
+    kNone,
+    kFixed,    ///< `scale`
+    kDynamic,  ///< begins with `scale`; halved by a skipped step, doubled after `growth_steps` steps without one
+  };
+  Kind kind = Kind::kAutomatic;
+  double scale = 65536;  ///< a power of two changes no bits of gradients that f16 can hold
+  std::int64_t growth_steps = 2000;
+};
+
 /// Options of a training. More than 15 members: each is a choice of the program. Choices on the same subject are
 /// grouped in structures.
 struct TrainerOptions {
@@ -206,6 +225,11 @@ struct TrainerOptions {
   /// devices (docs/trainer.md lists what has one). Not yet on devices: master values, weights of classes.
   /// `trainer.model().execution().space()` tells what kAuto has chosen.
   ComputeDevice device = ComputeDevice::kCpu;
+  /// Type of matrix products and convolutions: empty, the model's; or for a model of floats on devices kBF16 or kF16,
+  /// which is several times as fast there. Factors are rounded to that type, and products are added up in f32.
+  /// Parameters, gradients, activations, normalisations, losses and the optimizer stay in f32.
+  std::optional<DType> compute = {};
+  LossScaleOptions loss_scale;  ///< with `compute` = kBF16 or kF16
   /// On devices: true captures the training step into CUDA graphs, and launches these, so that the host enqueues a few
   /// graphs instead of hundreds of kernels. The bits are those of a training without. The first training step, and the
   /// last one of an epoch if its batch is incomplete, run without. All replicas must be on one host, and share the data

@@ -23,7 +23,8 @@ struct UpdateFacts {
   double weight_decay = 0;         ///< 0 for a parameter that does not decay
   std::int64_t training_step = 0;  ///< 0-based
   /// Factor on every gradient, for example for clipping: one number in the memory of `execution`, because the norm of
-  /// gradients on a device is known on the device first.
+  /// gradients on a device is known on the device first. NaN: the training step is skipped because of its loss scale;
+  /// the rule must leave values and states as they are.
   VectorView<const double> gradient_scale;
   /// In an update that is captured into a graph: the numbers of the training step at hand, on the device. They replace
   /// `training_step`, and `learning_rate` by `step_numbers->learning_rate * rate_factor`. Null: no graph.
