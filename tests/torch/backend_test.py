@@ -111,6 +111,9 @@ def case_tensors_that_are_refused() -> None:
     for call in (dist.all_reduce, lambda values: dist.broadcast(values, 0)):
         expect_error(errors.InvalidArgument, "contiguous()", lambda: call(gaps))
     expect_error(errors.InvalidArgument, "root", lambda: dist.group.WORLD.broadcast(torch.zeros(1), size()))
+    if rank() == 0:
+        short = [torch.zeros(4) for _ in range(size() - 1)] + [torch.zeros(3)]
+        expect_error(errors.InvalidArgument, "in each output", lambda: dist.gather(torch.zeros(4), short, 0))
 
 
 def case_broadcast_and_reduce() -> None:

@@ -3,10 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
-#include <thread>
-#include <utility>
-
 #include "farandole/core/error.h"
 #include "farandole/internal/forked_children.h"
 
@@ -24,18 +20,8 @@ void become_child(WorldSlot& slot) {
 }
 using OfThisProcess = ProcessState<WorldSlot, become_child>;
 
-/// Lock of the thread that joins. Threads that wait for the lock do not hold the mutex of the slot.
-class JoinLock {
- public:
-  JoinLock() {
-    while (std::exchange(OfThisProcess::access()->is_joining, true)) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-  }
-  JoinLock(const JoinLock&) = delete;
-  JoinLock& operator=(const JoinLock&) = delete;
-  ~JoinLock() { OfThisProcess::access()->is_joining = false; }
-};
+/// Lock of the thread that joins.
+using JoinLock = FlagLock<OfThisProcess, &WorldSlot::is_joining>;
 
 /// @throws InvalidArgument  the World has another size, or another place for this process
 void check_place(const SharedWorld& world, const WorldOptions& options) {

@@ -37,18 +37,8 @@ void become_child(EngineSlot& slot) {
 }
 using ProcessSlot = ProcessState<EngineSlot, become_child>;
 
-/// Lock of the thread that starts the engine. Threads that wait for the lock do not hold the mutex of the EngineSlot.
-class StartLock {
- public:
-  StartLock() {
-    while (std::exchange(ProcessSlot::access()->is_starting, true)) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-  }
-  StartLock(const StartLock&) = delete;
-  StartLock& operator=(const StartLock&) = delete;
-  ~StartLock() { ProcessSlot::access()->is_starting = false; }
-};
+/// Lock of the thread that starts the engine.
+using StartLock = FlagLock<ProcessSlot, &EngineSlot::is_starting>;
 
 /// Returns the engine. @param function  caller's name, for the error   @throws InvalidArgument  there is no engine
 EngineProcess& running_engine(const std::shared_ptr<EngineProcess>& process, const char* function) {

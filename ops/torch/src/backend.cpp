@@ -123,7 +123,6 @@ c10::intrusive_ptr<c10d::Work> FarandoleBackend::allreduce_coalesced(Tensors& te
   return start.launch();
 }
 
-/// Gathers the indices and values of all ranks, and adds up the values of each index.
 c10::intrusive_ptr<c10d::Work> FarandoleBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
   constexpr const char* kWhat = "reduce";
   at::Tensor& tensor = only(tensors, kWhat);

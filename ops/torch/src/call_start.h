@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backend.h"
@@ -68,6 +69,11 @@ class FarandoleBackend::Start {
   }
   /// The parameter `work` of the next call: null if the call blocks, or until it is enqueued on a device.
   farandole_work** handle() { return has_handles_ ? work_->add_call() : nullptr; }
+  /// Copies the parts of `whole` to the tensors of `list`, whose memory it joins, once the calls are done.
+  void divide_at_end(const at::Tensor& whole, Tensors list) {
+    work_->keep(whole);
+    work_->then([whole, list = std::move(list)]() mutable { divide(whole, list); });
+  }
   WorkPointer launch() {
     lock_.unlock();  // callbacks may start further calls
     work_->launch();

@@ -50,8 +50,7 @@ c10::intrusive_ptr<c10d::Work> FarandoleBackend::allgather(std::vector<Tensors>&
   at::Tensor whole = joined(list, /*copies=*/false, kWhat);
   const std::vector<size_t> counts = counts_of(list);
   Start start(*this, mode_of(options), c10d::OpType::ALLGATHER, "farandole:all_gather", inputs, list);
-  start.work().keep(whole);
-  start.work().then([whole, list]() mutable { divide(whole, list); });
+  start.divide_at_end(whole, list);
   call(farandole_allgather, start.comm(), from.data, from.count, elements_of(whole, kWhat).data, counts.data(),
        from.dtype, start.options(), start.handle());
   return start.launch();
@@ -104,8 +103,7 @@ c10::intrusive_ptr<c10d::Work> FarandoleBackend::allgather_coalesced(std::vector
               all_outputs);
   for (auto& [from, whole, list] : all) {
     const std::vector<size_t> counts = counts_of(list);
-    start.work().keep(whole);
-    start.work().then([whole = whole, list = list]() mutable { divide(whole, list); });
+    start.divide_at_end(whole, list);
     call(farandole_allgather, start.comm(), from.data, from.count, elements_of(whole, kWhat).data, counts.data(),
          from.dtype, start.options(), start.handle());
   }
@@ -122,19 +120,15 @@ c10::intrusive_ptr<c10d::Work> FarandoleBackend::gather(std::vector<Tensors>& ou
   const Elements from = elements_of(input, kWhat);
   Tensors list;
   at::Tensor whole;
-  std::vector<size_t> counts(static_cast<size_t>(size_), from.count);
   if (is_root) {
     list = outputs.front();
     need_size(kWhat, "outputs, one per rank", static_cast<size_t>(size_), list.size());
     need_same_type(kWhat, input, list.front());
     whole = joined(list, /*copies=*/false, kWhat);
-    need_size(kWhat, "elements in each output", from.count, counts_of(list)[static_cast<size_t>(rank_)]);
+    for (const size_t count : counts_of(list)) need_size(kWhat, "elements in each output", from.count, count);
   }
   Start start(*this, mode_of(options), c10d::OpType::GATHER, "farandole:gather", inputs, list);
-  if (is_root) {
-    start.work().keep(whole);
-    start.work().then([whole, list]() mutable { divide(whole, list); });
-  }
+  if (is_root) start.divide_at_end(whole, list);
   call(farandole_gather, start.comm(), from.data, from.count, is_root ? elements_of(whole, kWhat).data : nullptr,
        nullptr, from.dtype, static_cast<int32_t>(options.rootRank), start.options(), start.handle());
   return start.launch();
@@ -259,8 +253,7 @@ c10::intrusive_ptr<c10d::Work> FarandoleBackend::alltoall(Tensors& outputs, Tens
   const std::vector<size_t> received = counts_of(outputs);
   Start start(*this, mode_of(options), c10d::OpType::ALLTOALL, "farandole:all_to_all", inputs, outputs);
   start.work().keep(from);
-  start.work().keep(to);
-  start.work().then([to, outputs]() mutable { divide(to, outputs); });
+  start.divide_at_end(to, outputs);
   const Elements source = elements_of(from, kWhat);
   call(farandole_alltoall, start.comm(), source.data, elements_of(to, kWhat).data, size_t{0}, sent.data(),
        received.data(), source.dtype, start.options(), start.handle());

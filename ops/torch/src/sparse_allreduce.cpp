@@ -28,6 +28,7 @@ at::Tensor gather_rows(farandole_comm* comm, const at::Tensor& own, const std::v
 
 }  // namespace
 
+/// Gathers the indices and values of all ranks, and adds up the values of each index.
 c10::intrusive_ptr<c10d::Work> FarandoleBackend::allreduce_sparse(Tensors& tensors,
                                                                   const c10d::AllreduceOptions& options) {
   constexpr const char* kWhat = "all_reduce of a sparse tensor";

@@ -45,25 +45,20 @@ class CudnnConvolution final : public Convolution<float> {
     Workspace::Scope scope(workspace);
     float* const filters = take_filters(scope);  // the gradient of the filters, then the filters
     const PassArrays of_filters{input, output_gradient, filters}, of_input{filters, output_gradient, input_gradient};
-    CudnnPlan* const plan = plans_.plan(geometry_, samples);
-    const auto algorithm = [&](ConvolutionPass pass, const PassArrays& arrays) {
-      return plan == nullptr ? nullptr : plan->algorithm(pass, workspace, arrays);
-    };
-    const CudnnAlgorithm* const for_filters = algorithm(ConvolutionPass::kFilterGradient, of_filters);
-    const CudnnAlgorithm* const for_input =
-        input_gradient == nullptr ? nullptr : algorithm(ConvolutionPass::kInputGradient, of_input);
-    if (for_filters == nullptr || (input_gradient != nullptr && for_input == nullptr)) {
+    const auto found = plans_.gradient_plan(geometry_, samples, workspace, of_filters,
+                                            input_gradient == nullptr ? nullptr : &of_input);
+    if (!found) {
       return by_patches_.backward(workspace, samples, input, weights, output_gradient, weight_gradient, bias_gradient,
                                   input_gradient);
     }
     if (bias_gradient != nullptr) {
       kernels_.sum_rows(output_gradient, samples * geometry_.output_positions(), geometry_.channels, bias_gradient);
     }
-    plan->compute(ConvolutionPass::kFilterGradient, *for_filters, workspace, of_filters);
+    found->plan->compute(ConvolutionPass::kFilterGradient, *found->for_filters, workspace, of_filters);
     transpose(geometry_.channels, geometry_.patch_elements(), filters, weight_gradient);
     if (input_gradient == nullptr) return;
     transpose(geometry_.patch_elements(), geometry_.channels, weights, filters);
-    plan->compute(ConvolutionPass::kInputGradient, *for_input, workspace, of_input);
+    found->plan->compute(ConvolutionPass::kInputGradient, *found->for_input, workspace, of_input);
   }
 
  private:

@@ -234,6 +234,18 @@ CudnnPlan* CudnnPlans::plan(const ConvolutionGeometry& geometry, std::int64_t sa
   return &found->second;
 }
 
+std::optional<GradientPlan> CudnnPlans::gradient_plan(const ConvolutionGeometry& geometry, std::int64_t samples,
+                                                      Workspace& workspace, const PassArrays& of_filters,
+                                                      const PassArrays* of_input) {
+  CudnnPlan* const found = plan(geometry, samples);
+  if (found == nullptr) return std::nullopt;
+  const CudnnAlgorithm* const for_filters = found->algorithm(ConvolutionPass::kFilterGradient, workspace, of_filters);
+  const CudnnAlgorithm* const for_input =
+      of_input == nullptr ? nullptr : found->algorithm(ConvolutionPass::kInputGradient, workspace, *of_input);
+  if (for_filters == nullptr || (of_input != nullptr && for_input == nullptr)) return std::nullopt;
+  return GradientPlan{found, for_filters, for_input};
+}
+
 void CudnnPlans::drop_oldest() {
   plans_.erase(std::ranges::min_element(plans_, {}, [](const auto& entry) { return entry.second.last_use_; }));
 }

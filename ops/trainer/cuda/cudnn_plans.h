@@ -94,6 +94,13 @@ class CudnnPlan {
   std::uint64_t last_use_ = 0;    // of CudnnPlans
 };
 
+/// How cuDNN computes the gradients of a convolution.
+struct GradientPlan {
+  CudnnPlan* plan;
+  const CudnnAlgorithm* for_filters;
+  const CudnnAlgorithm* for_input;  ///< null without a gradient of the input
+};
+
 /// The plans of a device's convolutions. Layers of the same shape share a plan. Keeps the kMaxPlans that were used
 /// last. Used by one thread at a time.
 class CudnnPlans {
@@ -109,6 +116,11 @@ class CudnnPlans {
   /// Returns the plan, which is valid until the next call; null if the arrays are too large for cuDNN. The first call
   /// makes the handle of cuDNN. @throws DeviceError
   CudnnPlan* plan(const ConvolutionGeometry& geometry, std::int64_t samples);
+  /// Returns how to compute the gradients; empty unless cuDNN has an algorithm for each of them. Valid as `plan`, and
+  /// with its cost and errors, and those of CudnnPlan::algorithm. @param of_input  null: no gradient of the input
+  std::optional<GradientPlan> gradient_plan(const ConvolutionGeometry& geometry, std::int64_t samples,
+                                            Workspace& workspace, const PassArrays& of_filters,
+                                            const PassArrays* of_input);
 
  private:
   using Shape = std::pair<ConvolutionGeometry, std::int64_t>;  // with the number of samples

@@ -49,14 +49,9 @@ class HalfConvolution final : public Convolution<float> {
     const Narrow narrow = take(scope, samples);  // `filters` is the gradient of the filters, then the filters
     const PassArrays of_filters{narrow.input, narrow.output, narrow.filters};
     const PassArrays of_input{narrow.filters, narrow.output, narrow.input};
-    CudnnPlan* const plan = plans_.plan(geometry_, samples);
-    const auto algorithm = [&](ConvolutionPass pass, const PassArrays& arrays) {
-      return plan == nullptr ? nullptr : plan->algorithm(pass, workspace, arrays);
-    };
-    const CudnnAlgorithm* const for_filters = algorithm(ConvolutionPass::kFilterGradient, of_filters);
-    const CudnnAlgorithm* const for_input =
-        input_gradient == nullptr ? nullptr : algorithm(ConvolutionPass::kInputGradient, of_input);
-    if (for_filters == nullptr || (input_gradient != nullptr && for_input == nullptr)) {
+    const auto found = plans_.gradient_plan(geometry_, samples, workspace, of_filters,
+                                            input_gradient == nullptr ? nullptr : &of_input);
+    if (!found) {
       return by_patches_.backward(workspace, samples, input, weights, output_gradient, weight_gradient, bias_gradient,
                                   input_gradient);
     }
@@ -65,11 +60,11 @@ class HalfConvolution final : public Convolution<float> {
     }
     round(inputs(samples), input, narrow.input);
     round(outputs(samples), output_gradient, narrow.output);
-    plan->compute(ConvolutionPass::kFilterGradient, *for_filters, workspace, of_filters);
+    found->plan->compute(ConvolutionPass::kFilterGradient, *found->for_filters, workspace, of_filters);
     widen_weights(narrow.filters, weight_gradient);
     if (input_gradient == nullptr) return;
     round_weights(weights, narrow.filters);
-    plan->compute(ConvolutionPass::kInputGradient, *for_input, workspace, of_input);
+    found->plan->compute(ConvolutionPass::kInputGradient, *found->for_input, workspace, of_input);
     widen(inputs(samples), narrow.input, nullptr, input_gradient);
   }
 

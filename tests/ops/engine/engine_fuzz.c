@@ -7,20 +7,9 @@
 #include <stdint.h>
 
 #include "engine_client.h"
+#include "fuzz_numbers.h"
 
 enum { kMostTensors = 4, kMostDimensions = 3, kTail = 24 };
-
-static uint64_t state;
-
-static uint64_t next_number(void) { /* splitmix64 */
-  uint64_t z = (state += 0x9e3779b97f4a7c15u);
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
-}
-static int below(int limit) {
-  return (int)(next_number() % (uint64_t)limit);
-}
 
 /* One request with everything that it points to. */
 struct trial {
@@ -103,7 +92,6 @@ static const int32_t kOdd[] = {INT32_MIN, -1, 256, 1 << 20, INT32_MAX};
 static const size_t kSizes[] = {0, 1, 7, 4097, SIZE_MAX, (size_t)1 << 40};
 /* A tensor of the first version. */
 static const size_t kOldestTensor = offsetof(farandole_tensor, memory);
-#define ONE_OF(table) ((table)[below((int)(sizeof(table) / sizeof(table)[0]))])
 
 static char long_text[(1 << 20) + 2];
 

@@ -69,7 +69,6 @@ class Recipe(built_library.Recipe):
     def file_name(self) -> str:
         return f"{self.framework.stem}{self.version}_{self._python}.so"
 
-
     def build(self, compiler: List[str], output: Path, mode: int) -> None:
         if not (_python_headers() / "Python.h").exists():
             raise ImportError(

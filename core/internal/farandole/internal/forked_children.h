@@ -7,6 +7,7 @@
 //   hold_at_forks    a mutex held for moments only: fork waits for the mutex, so that the child finds it free
 //   ForkMutex        a mutex that may be held for long: fork gives up after 100 ms, and tells the child
 //   ProcessState     state shared by all threads of the process, with its mutex
+//   FlagLock         a lock for long steps, in such state
 //   ForkedChildren   objects that the child must detach from (sockets, jobs, …)
 #pragma once
 
@@ -111,6 +112,19 @@ class ProcessState {
     }();
     return *instance;
   }
+};
+
+/// Lock for a step that may take long, such as joining a job: a flag of a ProcessState, so that threads that wait for
+/// the lock do not hold the state's mutex, and forks need not wait. `in_child` resets the flag.
+template <class State, auto flag>
+class FlagLock {
+ public:
+  FlagLock() {
+    while (std::exchange((*State::access()).*flag, true)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  FlagLock(const FlagLock&) = delete;
+  FlagLock& operator=(const FlagLock&) = delete;
+  ~FlagLock() { (*State::access()).*flag = false; }
 };
 
 /// Registry of objects from which a forked child must detach: `let_go(object)` runs in the child for each object that
