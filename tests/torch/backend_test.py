@@ -388,6 +388,54 @@ def case_one_step_of_data_parallel() -> None:
     torch.testing.assert_close(model.module.weight.grad, alone.weight.grad)
 
 
+def is_in_window(memory: int) -> bool:
+    """Whether the memory of this address is shared between the processes of the host."""
+    with open("/proc/self/maps") as maps:
+        for line in maps:
+            begin, end = (int(text, 16) for text in line.split()[0].split("-"))
+            if begin <= memory < end:
+                return "memfd:farandole" in line
+    return False
+
+
+def case_tensors_of_the_group_lie_in_windows() -> None:
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    assert backend.supports_tensor_alloc(torch.device("cpu")) and not backend.supports_tensor_alloc(torch.device("cuda", 0))
+    for dtype in (torch.float32, torch.bfloat16, torch.int64):
+        values = backend.allocate_tensor(100_000, dtype=dtype, device=torch.device("cpu"))
+        assert values.shape == (100_000,) and values.dtype == dtype and is_in_window(values.data_ptr())
+        dist.all_reduce(values.fill_(rank() + 1))
+        expect(values, torch.full((100_000,), size() * (size() + 1) // 2, dtype=dtype))
+
+
+def case_buckets_of_data_parallel_lie_in_windows() -> None:
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(300, 300))
+    seen = []
+
+    def hook(_, bucket):
+        seen.append(is_in_window(bucket.buffer().data_ptr()))
+        return dist.all_reduce(bucket.buffer(), async_op=True).get_future().then(lambda done: done.value()[0])
+
+    model.register_comm_hook(None, hook)
+    for _ in range(3):  # buckets are made again after the first step
+        model(torch.randn(2, 300)).sum().backward()
+    assert seen == [True] * 3, seen
+
+
+def case_calls_between_start_and_end_are_one_work() -> None:
+    tensors = [values_of(rank(), 3 + each) for each in range(3)]
+    group = dist.group.WORLD
+    group._start_coalescing(torch.device("cpu"))
+    for tensor in tensors:
+        dist.broadcast(tensor, 1, async_op=True)
+    work = group._end_coalescing(torch.device("cpu"))
+    assert work.wait() and work.is_completed() and work.is_success()
+    for each, tensor in enumerate(tensors):
+        expect(tensor, values_of(1, 3 + each))
+    assert len(work.result()) == len(tensors) and len(work.get_future().wait()) == len(tensors)
+    expect_error(errors.InvalidArgument, "startCoalescing", lambda: group._end_coalescing(torch.device("cpu")))
+
+
 def case_a_forked_child_is_no_rank() -> None:
     child = os.fork()
     if child == 0:

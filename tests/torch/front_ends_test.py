@@ -132,6 +132,7 @@ def case_fsdp2() -> None:
         if isinstance(layer, nn.Linear):
             fully_shard(layer, mesh=mesh())
     fully_shard(model, mesh=mesh())
+    model.set_allocate_memory_from_process_group_for_comm(True)
     train(model, make_optimizer(model))
     for (_, expected), found in zip(train_alone().named_parameters(), model.parameters()):
         assert isinstance(found, DTensor)

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend.h"
 
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <c10/util/StringUtil.h>
 #include <pybind11/pybind11.h>
 
 #include <utility>
 
 #include "call_start.h"
+#include "work_list.h"
 
 namespace farandole_torch {
 namespace {
@@ -82,6 +85,25 @@ std::string FarandoleBackend::describe(int rank) const {
   call(farandole_comm_describe, comm(), rank, text.data(), text.size());
   text.resize(text.find('\0'));
   return text;
+}
+
+void FarandoleBackend::startCoalescing() {
+  const std::lock_guard lock(mutex_);
+  coalesced_.emplace();
+}
+
+c10::intrusive_ptr<c10d::Work> FarandoleBackend::endCoalescing() {
+  const std::lock_guard lock(mutex_);
+  if (!coalesced_) throw_error(FARANDOLE_INVALID_ARGUMENT, "endCoalescing without startCoalescing");
+  auto works = std::exchange(coalesced_, std::nullopt);
+  return c10::make_intrusive<WorkList>(rank_, *std::move(works));
+}
+
+at::Tensor FarandoleBackend::allocateTensor(long size, at::TensorOptions options) {
+  void* const window = farandole_window_allocate(static_cast<size_t>(size) * options.dtype().itemsize());
+  if (window == nullptr) return at::empty({size}, options);
+  return at::from_blob(
+      window, {size}, [](void* memory) { farandole_window_free(memory); }, options);
 }
 
 c10::intrusive_ptr<c10d::Work> FarandoleBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
@@ -67,6 +68,16 @@ class FarandoleBackend final : public c10d::Backend {
   WorkPointer recv(Tensors& tensors, int source, int tag) override;
   WorkPointer recvAnysource(Tensors& tensors, int tag) override;
 
+  /// Calls from here to `endCoalescing`, which one thread makes, belong to the Work that that function returns.
+  void startCoalescing() override;
+  WorkPointer endCoalescing() override;
+
+  /// True for processors, whose DeviceIndex is -1: torch then allocates the buckets of DistributedDataParallel here.
+  bool supportsTensorAlloc(c10::DeviceIndex device) override { return device < 0; }
+  /// A vector of `size` elements in a window, memory that the ranks of the host share: collectives on it need no
+  /// copies. Ordinary memory if no window can be had. The tensor may outlive the process group.
+  at::Tensor allocateTensor(long size, at::TensorOptions options) override;
+
   /// Ends the job with a fault: all ranks' calls fail.
   void abort() override;
   /// Waits for pending calls of this group on this rank, and lets go of the job. Collective if this is the last group.
@@ -90,6 +101,7 @@ class FarandoleBackend final : public c10d::Backend {
   std::mutex mutex_;                                     // held while a call starts or blocks; guards the following
   std::chrono::milliseconds wait_timeout_ = kNoTimeout;  // of setTimeout()
   std::vector<c10::Stream> streams_;                     // one for each device
+  std::optional<std::vector<WorkPointer>> coalesced_;    // since startCoalescing()
   std::shared_ptr<Job> job_;
   Comm comm_;  // null after shutdown
 };

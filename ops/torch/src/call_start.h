@@ -51,6 +51,7 @@ class FarandoleBackend::Start {
     work_ = c10::make_intrusive<CallWork>(backend.rank_, type, title, inputs, outputs, ++backend.sequence_, timeout,
                                           stream);
     fill_options(stream);
+    if (backend.coalesced_) backend.coalesced_->push_back(work_);
   }
   Start(const Start&) = delete;
   Start& operator=(const Start&) = delete;

@@ -58,6 +58,8 @@ __all__ = [
 ]
 
 _NAME = "farandole"
+# torch's variable; with "0" DistributedDataParallel lets the backend allocate its buckets, which then lie in windows.
+_ORDINARY_BUCKETS = "DDP_DISABLE_COMM_MEM"
 _process = 0  # id of the process that has made a group
 
 
@@ -76,6 +78,8 @@ def _create(options: Any, backend_options: Any) -> Any:
     if _process != os.getpid():
         _process = os.getpid()
         atexit.register(_at_exit)
+    if not torch.cuda.is_available():  # on devices the variable concerns NCCL
+        os.environ.setdefault(_ORDINARY_BUCKETS, "0")
     size = options.group_size
     return _backend.create(
         options.store,
