@@ -30,9 +30,10 @@ using ::testing::HasSubstr;
 
 /// A communicator in the caller's order, after a first call that brings its devices up.
 struct DirectRank {
-  explicit DirectRank(Communicator& ranks)
+  explicit DirectRank(Communicator& ranks, Seconds timeout = Seconds(0))
       : faults(internals(ranks).endpoint().faults()),
-        caller(ranks.duplicate({.device_order = CommunicatorOptions::DeviceOrder::kCaller, .name = "steps"})),
+        caller(ranks.duplicate(
+            {.device_order = CommunicatorOptions::DeviceOrder::kCaller, .timeout = timeout, .name = "steps"})),
         device(device_of(ranks)),
         stream(device.make_stream()),
         values(ranks.allocate(1000, DType::kI32, ranks.device())) {
@@ -106,6 +107,17 @@ TEST(DirectFaults, ARankThatDoesNotComeIsATimeoutThatNamesIt) {
     EXPECT_THAT(message_of<Timeout>([&] { rank.call(ReduceOp::kSum); }),
                 AllOf(HasSubstr("for its device to end call 2 in the caller's device order (allreduce of 1000 i32"),
                       HasSubstr("rank 1 "), HasSubstr("has entered only collective 1")));
+  });
+}
+
+/// FARANDOLE_DEVICE_FAULT is raise, and FARANDOLE_TIMEOUT is not set.
+TEST(DirectFaults, TheTimeoutOfTheCommunicatorHoldsForDirectCalls) {
+  for_each_device_group({2}, [](Communicator& ranks) {
+    DirectRank rank(ranks, Seconds(1));
+    if (ranks.rank() == 0) rank.call(ReduceOp::kSum);
+    rank.wait_for_fault();
+    EXPECT_THAT(message_of<Timeout>([&] { rank.call(ReduceOp::kSum); }),
+                AllOf(HasSubstr("the deadline of 1 s (the communicator's timeout) has passed"), HasSubstr("rank 1 ")));
   });
 }
 

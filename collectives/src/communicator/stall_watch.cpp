@@ -43,7 +43,7 @@ std::optional<Failure> StallWatch::check(CollectiveWork& oldest, Clock::time_poi
   }
   const StallMonitor::Due due = monitor_.take_due(now);
   if (due == StallMonitor::Due::kWarning) oldest.asked = false;
-  if (group_.watches && due == StallMonitor::Due::kError) {
+  if (due == StallMonitor::Due::kError) {
     return Failure{ErrorKind::kTimeout, monitor_.describe_error(describe_stall(oldest, now))};
   }
   if (now - oldest.moved > LateRanks::kGoodbye && waits_for_rank_that_left(oldest)) {

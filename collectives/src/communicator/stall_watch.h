@@ -45,7 +45,7 @@ class StallWatch {
 
   const Group& group_;
   const std::string& label_;
-  StallMonitor monitor_{group_.endpoint->settings().faults.warn_after, group_.deadline()};
+  StallMonitor monitor_ = group_.stall_monitor();
 };
 
 }  // namespace farandole

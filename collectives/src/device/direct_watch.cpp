@@ -23,10 +23,6 @@ constexpr const char* kMadeByAll =
     "all ranks have made the call; look for other work that hangs in its stream; the calls of several communicators "
     "must be in the same order on all ranks";
 
-Seconds watched(const Group& group, Seconds setting) {
-  return group.watches ? setting : Seconds(0);
-}
-
 }  // namespace
 
 DirectWatch::DirectWatch(const Group& group, DeviceScratch words, std::shared_ptr<DeviceGroup> devices)
@@ -37,7 +33,7 @@ DirectWatch::DirectWatch(const Group& group, DeviceScratch words, std::shared_pt
       devices_(std::move(devices)),
       calls_(std::move(words)),
       comparison_(group_),
-      stall_(group.endpoint->settings().faults.warn_after, watched(group, group.endpoint->settings().faults.timeout)) {}
+      stall_(group.stall_monitor()) {}
 
 void DirectWatch::tick(Clock::time_point now) {
   look(now);
@@ -189,7 +185,7 @@ void DirectWatch::close() {
   if (closed_well_) return;
   closed_well_ = false;
   context_.watch_thread().remove(*this);  // from here on this thread looks
-  StallMonitor closing_stall(group_.endpoint->settings().faults.warn_after, group_.endpoint->settings().faults.timeout);
+  StallMonitor closing_stall = group_.stall_monitor();
   constexpr int kLooksPerQuestion = 100;
   try {
     const auto probe = context_.device().make_event(DeviceEvent::Use::kStreams);

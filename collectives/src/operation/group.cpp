@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <set>
 
+#include "farandole/internal/stall_monitor.h"
+
 namespace farandole {
 namespace {
 
@@ -33,6 +35,13 @@ bool is_oversubscribed(const Group& group) {
 std::string Group::describe() const {
   return name.empty() ? fmt::format("communicator {} of {} ranks", id, size())
                       : fmt::format("communicator '{}' of {} ranks", name, size());
+}
+
+StallMonitor Group::stall_monitor() const {
+  const FaultSettings& setting = endpoint->settings().faults;
+  if (!watches) return {setting.warn_after, Seconds(0)};
+  if (timeout.count() <= 0) return {setting.warn_after, setting.timeout};
+  return {setting.warn_after, timeout, Clock::now(), "the communicator's timeout"};
 }
 
 TuningShape Group::shape() const {

@@ -15,6 +15,8 @@
 
 namespace farandole {
 
+class StallMonitor;
+
 /// Members and properties of one communicator on one rank. Const after construction. More than 15 members: operations
 /// read each of them in many places.
 struct Group {
@@ -48,8 +50,9 @@ struct Group {
   int host_of(int index) const {
     return hosts.empty() ? endpoint->topology().rank(member(index)).host_index : hosts[static_cast<std::size_t>(index)];
   }
-  /// Time after which a call fails; 0: never.
-  Seconds deadline() const { return timeout.count() > 0 ? timeout : endpoint->settings().faults.timeout; }
+  /// Watches a wait for calls of this communicator, which begins now. An error is due after `timeout`, or after
+  /// FARANDOLE_TIMEOUT if that is 0; never if `watches` is false.
+  StallMonitor stall_monitor() const;
   /// True if the ranks on the host of member `index` share memory.
   bool shares_memory(int index) const {
     return endpoint->shares_memory(endpoint->topology().rank(member(index)).host_index);

@@ -124,7 +124,7 @@ void MessageQueue::wait(const Work::State& state) {
   const auto& message = static_cast<const Message&>(state);
   const auto is_done = [&] { return message.done.load(std::memory_order_acquire); };
   EndpointProgress& progress = group_.endpoint->progress();
-  StallMonitor stall(group_.endpoint->settings().faults.warn_after, group_.deadline());
+  StallMonitor stall = group_.stall_monitor();
   Waiter waiter(progress.doorbell(), progress.waiting());
   Clock::time_point next_check = Clock::now() + kCheckInterval;
   while (!is_done()) {

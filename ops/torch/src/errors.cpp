@@ -10,10 +10,6 @@ constexpr int kKinds = FARANDOLE_INTERNAL + 1;
 /// Python classes by kind; references that are never given back, because errors may outlive the interpreter.
 std::array<PyObject*, kKinds> exception_classes{};
 
-/// The library's text names its own setting only.
-constexpr const char* kOriginOfTimeouts =
-    " (init_process_group and new_group set the timeout of a process group: timeout=timedelta(minutes=30))";
-
 }  // namespace
 
 PyObject* FarandoleError::python_type() {
@@ -34,10 +30,7 @@ void throw_error(farandole_error_kind kind, const std::string& text) {
 }
 
 std::exception_ptr make_exception(const farandole_error& error) {
-  const farandole_error_kind kind = farandole_error_get_kind(&error);
-  std::string text = farandole_error_text(&error);
-  if (kind == FARANDOLE_TIMEOUT) text += kOriginOfTimeouts;
-  return std::make_exception_ptr(FarandoleError(kind, text));
+  return std::make_exception_ptr(FarandoleError(farandole_error_get_kind(&error), farandole_error_text(&error)));
 }
 
 }  // namespace farandole_torch

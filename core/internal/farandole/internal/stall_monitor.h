@@ -35,8 +35,10 @@ class StallMonitor {
   enum class Due { kNothing, kWarning, kError };
 
   /// @param timeout  0: no error is ever due   @param start  of the wait
-  StallMonitor(Seconds warn_after, Seconds timeout, Clock::time_point start = Clock::now())
-      : warn_after_(warn_after), timeout_(timeout), detector_(start) {
+  /// @param origin  what has set the timeout, for the error's text; must outlive the monitor
+  StallMonitor(Seconds warn_after, Seconds timeout, Clock::time_point start = Clock::now(),
+               const char* origin = "FARANDOLE_TIMEOUT")
+      : warn_after_(warn_after), timeout_(timeout), origin_(origin), detector_(start) {
     restart(start);
   }
 
@@ -74,7 +76,7 @@ class StallMonitor {
   }
   /// Text of the error. @param what  which ranks wait for which
   std::string describe_error(std::string_view what) const {
-    return fmt::format("the deadline of {} s (FARANDOLE_TIMEOUT) has passed: {}", timeout_.count(), what);
+    return fmt::format("the deadline of {} s ({}) has passed: {}", timeout_.count(), origin_, what);
   }
 
   /// Logs a warning that is due, or throws the error. @param describe  returns which ranks wait for which
@@ -105,6 +107,7 @@ class StallMonitor {
   static constexpr std::size_t kMaxStops = 16;
 
   const Seconds warn_after_, timeout_;
+  const char* const origin_;
   StopDetector detector_;
   std::vector<Stop> stops_;  // most recent stops; `watch` may switch to a wait that began before a stop
   Clock::time_point start_{};
