@@ -126,6 +126,8 @@ BATCHES_KEPT = COPIES_WHILE_COMPUTING._replace(filter="StagedCopies.KeepABatchUn
 BATCHES_COPIED = COPIES_WHILE_COMPUTING._replace(filter="StagedCopies.AreWaitedForByTheStreamThatUsesThem")
 BATCHES_AHEAD = COPIES_WHILE_COMPUTING._replace(filter="DeviceBatches.AreGatheredBeforeTheCheckOfTheStepBefore")
 BATCHES_AGAIN = COPIES_WHILE_COMPUTING._replace(filter="DeviceBatches.StayTheSameAfterExceptionsAndStops")
+DRAWN_TRAINING = COPIES_WHILE_COMPUTING._replace(filter="DrawnBatches.TrainAsGatheredOnesOnAnyNumberOfReplicas")
+DRAWN_COPIES = COPIES_WHILE_COMPUTING._replace(filter="DrawnBatches.AreNotCopied")
 BATCH_ERRORS = COPIES_WHILE_COMPUTING._replace(filter="DeviceBatches.ThatCannotBeReadFailTheStepThatNeedsThem")
 BATCH_TIMES = COPIES_WHILE_COMPUTING._replace(filter="DeviceBatches.CountAsWaitingOnlyIfTheDeviceIsIdle")
 ENGINE_ADDED = Test("SetEngine.HandsOutAChangeOnceEarlierBatchesHaveStarted", program="engine_test")
@@ -389,6 +391,10 @@ MUTANTS = [
            "    error_ = std::current_exception();\n    return;", "    throw;", BATCH_ERRORS),
     Mutant("waiting-while-the-device-computes", "that hidden gathering is no waiting", BATCH_FEED,
            "if (device_->computed->is_complete()) waited_", "waited_", BATCH_TIMES),
+    Mutant("samples-of-the-batch-before", "the indices of the samples that a device draws", BATCH_FEED,
+           "drawn->parts_of(micro_batch.samples)", "drawn->parts_of(std::span(micro_batch.samples).first(1))", DRAWN_TRAINING),
+    Mutant("synthetic-batches-are-copied", "that a device draws synthetic samples", "ops/trainer/src/batch_source.cpp",
+           "space.is_host() ? nullptr : SyntheticDataset::from(data)", "nullptr", DRAWN_COPIES),
 
     # The engine.
     Mutant("requests-before-their-input", "the wait of the engine's stream for the tensors' inputs", ENGINE_RUNS,

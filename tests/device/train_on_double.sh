@@ -8,6 +8,7 @@ out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 fail() { echo "FAILED: $*"; cat "$out"/*.txt; exit 1; }
 
+# Batches of --synthetic are drawn on the device, or on the CPU, with the same bits.
 options=(--synthetic --epochs 1 --global-batch 32 --evaluate-every 1 --threads 1)
 # losses FILE: the mean losses and test losses of a run
 losses() {
@@ -62,6 +63,15 @@ for model in mlp cnn_bn gpt resnet18; do
   fi
   rm -f "$out"/*
 done
+
+# The batches above are drawn on the device. Augmented batches are drawn on the host, and copied.
+augmented=(--model cnn_bn --replicas 2 --data images --image-size 8 --samples 64 --augment-flip 0.5 "${options[@]}")
+"$train" "${augmented[@]}" --json "$out/cpu.json" >"$out/cpu.txt" || fail 'augmented, CPU'
+"$train" "${augmented[@]}" --device cuda --json "$out/cuda.json" >"$out/cuda.txt" || fail 'augmented, CUDA'
+losses "$out/cpu.json" >"$out/cpu.txt"
+losses "$out/cuda.json" >"$out/cuda.txt"
+compare "$out/cpu.txt" "$out/cuda.txt" || fail 'augmented: other losses'
+rm -f "$out"/*
 
 # Convolutions without cuDNN, and with one that the loader finds. The first libcudnn.so.9 is no library.
 cnn=(--model cnn --data images --image-size 8 --samples 64 --device cuda)

@@ -19,6 +19,9 @@
 #include <vector>
 
 #include "broken_device.h"
+#include "double_calls.h"
+#include "drawn_batch.h"
+#include "farandole/trainer/augmentation.h"
 #include "farandole/trainer/stream.h"
 #include "kernels/device_execution.h"
 #include "kernels/transfer.h"
@@ -31,12 +34,14 @@
 namespace farandole::trainer::test {
 namespace {
 
+using farandole::test::calls_of;
 using farandole::test::for_each_device_group;
 using farandole::test::message_of;
 using farandole::test::StuckStream;
 using namespace std::chrono_literals;
 using testing::Each;
 using testing::ElementsAre;
+using testing::ElementsAreArray;
 
 /// Batches of equal numbers, which go through staging memory to one place, and what has come there.
 class StagedNumbers {
@@ -166,7 +171,7 @@ TEST(StagedCopies, HaveRoomForBatchesUpToTheLargest) {
 class WatchedData final : public Dataset {
  public:
   /// @param gathering  gets the number of the call, 1 for the first
-  explicit WatchedData(std::function<void(int call)> gathering) : gathering_(std::move(gathering)) {}
+  explicit WatchedData(std::function<void(int call)> gathering = [](int) {}) : gathering_(std::move(gathering)) {}
   std::int64_t size() const override { return data_->size(); }
   const Shape& shape() const override { return data_->shape(); }
   std::int32_t classes() const override { return data_->classes(); }
@@ -181,6 +186,14 @@ class WatchedData final : public Dataset {
   const std::shared_ptr<const Dataset> data_ = Data().training;
   mutable std::atomic<int> calls_{0};
 };
+
+/// The same samples, which are gathered in host memory and copied, or drawn on the device.
+std::shared_ptr<const Dataset> gathered() {
+  return std::make_shared<const WatchedData>();
+}
+std::shared_ptr<const Dataset> drawn() {
+  return Data().training;
+}
 
 /// Runs `body` on each rank that has a device, as if there were no others.
 void on_each_device_alone(const std::function<void(Communicator&)>& body) {
@@ -275,34 +288,40 @@ std::vector<TrainerOptions> all_batches() {
 }
 
 // Callbacks throw before a training step, in its check, which makes it run again, and after it; replicas ask to stop.
+void expect_same_after_interruptions(Communicator& ranks, const TrainerOptions& options,
+                                     const std::shared_ptr<const Dataset>& data, const std::vector<double>& expected) {
+  TrainerOptions mine = options;
+  int begun = 0, reported = 0, checks = 0;
+  mine.before_step = [&](std::int64_t) {
+    if (++begun % 7 == 0 && ranks.size() == 1) throw std::runtime_error("before");
+  };
+  mine.on_step = [&](const StepReport&) {
+    if (++reported % 5 == 0 && ranks.size() == 1) throw std::runtime_error("after");
+  };
+  mine.stop_requested = [&] {
+    if (++checks % 6 == 0 && ranks.size() == 1) throw std::runtime_error("within");
+    return checks % 4 == 0;
+  };
+  Trainer<double> trainer = make_trainer(ranks, mine, data);
+  int calls = 0;
+  for (; trainer.training_steps() < 20; ++calls) {
+    try {
+      trainer.fit();
+    } catch (const std::runtime_error&) {
+      ASSERT_EQ(ranks.size(), 1);
+    }
+  }
+  EXPECT_GT(calls, 1);
+  EXPECT_EQ(parameters_of(trainer), expected);
+}
+
 TEST(DeviceBatches, StayTheSameAfterExceptionsAndStops) {
   for_each_device_group({1, 2}, [](Communicator& ranks) {
     for (const TrainerOptions& options : all_batches()) {
       if (options.graph && ranks.placement().host_count > 1) continue;  // collectives between hosts are not captured
-      const std::vector<double> expected = parameters_after(ranks, options);
-      TrainerOptions mine = options;
-      int begun = 0, reported = 0, checks = 0;
-      mine.before_step = [&](std::int64_t) {
-        if (++begun % 7 == 0 && ranks.size() == 1) throw std::runtime_error("before");
-      };
-      mine.on_step = [&](const StepReport&) {
-        if (++reported % 5 == 0 && ranks.size() == 1) throw std::runtime_error("after");
-      };
-      mine.stop_requested = [&] {
-        if (++checks % 6 == 0 && ranks.size() == 1) throw std::runtime_error("within");
-        return checks % 4 == 0;
-      };
-      Trainer<double> trainer = make_trainer(ranks, mine);
-      int calls = 0;
-      for (; trainer.training_steps() < 20; ++calls) {
-        try {
-          trainer.fit();
-        } catch (const std::runtime_error&) {
-          ASSERT_EQ(ranks.size(), 1);
-        }
-      }
-      EXPECT_GT(calls, 1);
-      EXPECT_EQ(parameters_of(trainer), expected);
+      const std::vector<double> expected = parameters_after(ranks, options, gathered());
+      expect_same_after_interruptions(ranks, options, gathered(), expected);
+      expect_same_after_interruptions(ranks, options, drawn(), expected);
     }
   });
 }
@@ -310,18 +329,20 @@ TEST(DeviceBatches, StayTheSameAfterExceptionsAndStops) {
 // The 8th training step has 26 samples, all others 32: their memory grows after it.
 TEST(DeviceBatches, GrowAfterAResume) {
   for_each_device_group({1, 2}, [](Communicator& ranks) {
-    const std::vector<double> expected = parameters_after(ranks, on_device(20));
-    const TemporaryDirectory directory;
-    std::string path = directory.path().string();  // rank 0's, for all ranks
-    path.resize(1000);
-    ranks.broadcast(BufferView(path.data(), path.size(), DType::kU8), 0);
-    TrainerOptions options = on_device(7);
-    options.checkpoints.directory = path.c_str();
-    parameters_after(ranks, options);
-    options.max_steps = 20;
-    options.checkpoints.resume = true;
-    EXPECT_EQ(parameters_after(ranks, options), expected);
-    ranks.barrier();  // rank 0's directory goes
+    const std::vector<double> expected = parameters_after(ranks, on_device(20), gathered());
+    for (const auto& data : {gathered(), drawn()}) {
+      const TemporaryDirectory directory;
+      std::string path = directory.path().string();  // rank 0's, for all ranks
+      path.resize(1000);
+      ranks.broadcast(BufferView(path.data(), path.size(), DType::kU8), 0);
+      TrainerOptions options = on_device(7);
+      options.checkpoints.directory = path.c_str();
+      parameters_after(ranks, options, data);
+      options.max_steps = 20;
+      options.checkpoints.resume = true;
+      EXPECT_EQ(parameters_after(ranks, options, data), expected);
+      ranks.barrier();  // rank 0's directory goes
+    }
   });
 }
 
@@ -385,6 +406,86 @@ TEST(DeviceBatches, CountAsWaitingOnlyIfTheDeviceIsIdle) {
     options.deterministic = true;
     options.micro_batches = 2;
     expect_waiting_of_an_idle_device(ranks, options);
+  });
+}
+
+/// Sends the indices of samples to the device, draws the samples, and expects those of the host.
+template <class Scalar>
+void expect_drawn_as_gathered(Communicator& ranks, const Dataset& data) {
+  const Execution execution = device_execution(ranks);
+  const BorrowedStream stream(device_of(execution));
+  StagedCopies copies(execution, stream.view());
+  ASSERT_NE(SyntheticDataset::from(data), nullptr);
+  DrawnBatch<Scalar> batch(*SyntheticDataset::from(data), execution.memory(), /*always_weights=*/false);
+  Batch<Scalar> expected;
+  for (const std::uint32_t count : {32U, 1U, 7U, 60U}) {
+    std::vector<std::uint32_t> indices;
+    for (std::uint32_t i = 0; i < count; ++i) indices.push_back((i * 37 + count) % 101);
+    data.gather(indices, expected);
+    const BatchParts parts = batch.parts_of(indices);
+    EXPECT_EQ(bytes_of(parts), count * sizeof(std::uint32_t)) << "more than the indices is copied";
+    copies.reserve(parts);
+    copies.send(parts);
+    copies.receive(batch.reserve(count));
+    const BatchView<Scalar> view = batch.draw(execution, count);
+    EXPECT_THAT(to_host<Scalar>(execution, view.inputs.view()), ElementsAreArray(expected.inputs.host()));
+    EXPECT_EQ(view.inputs.shape(), data.shape());
+    EXPECT_EQ(to_host<std::int32_t>(execution, view.labels), expected.labels);
+    EXPECT_EQ(view.targets.samples(), 0);
+    EXPECT_TRUE(view.weights.empty());
+  }
+}
+
+TEST(DrawnBatches, HaveTheBitsOfTheHost) {
+  for_each_device_group({1}, [](Communicator& ranks) {
+    constexpr std::uint64_t kLargeSeed = ~std::uint64_t{3};
+    for (const auto& data : {synthetic_dataset(101, {8, 9, 3}, 10, kLargeSeed), synthetic_dataset(101, {1}, 1, 0, 0.25),
+                             synthetic_text(101, 13, 96, kLargeSeed)}) {
+      expect_drawn_as_gathered<float>(ranks, *data);
+      expect_drawn_as_gathered<double>(ranks, *data);
+    }
+  });
+}
+
+TEST(DrawnBatches, TrainAsGatheredOnesOnAnyNumberOfReplicas) {
+  for_each_device_group({1, 2, 4}, [](Communicator& ranks) {
+    for (const bool own_shards : {false, true}) {
+      TrainerOptions options = on_device(20);
+      options.data.own_shards = own_shards;
+      EXPECT_EQ(parameters_after(ranks, options, drawn()), parameters_after(ranks, options, gathered()));
+    }
+  });
+}
+
+/// Number of copies that the training steps 11 to 20 enqueue.
+unsigned long copies_of_ten_steps(Communicator& ranks, const std::shared_ptr<const Dataset>& data) {
+  unsigned long before = 0, after = 0;
+  TrainerOptions options = on_device(21);
+  options.check_every = 1;
+  options.before_step = [&](std::int64_t step) {
+    if (step == 11) before = calls_of("cuMemcpyAsync");
+    if (step == 21) after = calls_of("cuMemcpyAsync");
+  };
+  make_trainer(ranks, options, data).fit();
+  return after - before;
+}
+
+// A gathered batch has inputs and labels, each copied to staging memory and from there; of a drawn one the indices are.
+TEST(DrawnBatches, AreNotCopied) {
+  on_each_device_alone([](Communicator& ranks) {
+    if (calls_of("cuInit") == 0) GTEST_SKIP() << "a GPU counts no copies";
+    EXPECT_EQ(copies_of_ten_steps(ranks, gathered()) - copies_of_ten_steps(ranks, drawn()), 20);
+  });
+}
+
+TEST(DrawnBatches, AreGatheredIfTheyAreAugmented) {
+  for_each_device_group({1, 2}, [](Communicator& ranks) {
+    const auto data = augmented(drawn(), {.crop_padding = 1, .flip = 0.5});
+    EXPECT_EQ(SyntheticDataset::from(*data), nullptr);
+    TrainerOptions options = on_device(20);
+    const std::vector<double> found = parameters_after(ranks, options, data);
+    options.device = ComputeDevice::kCpu;
+    EXPECT_THAT(found, testing::Pointwise(testing::DoubleNear(1e-9), parameters_after(ranks, options, data)));
   });
 }
 

@@ -13,6 +13,7 @@
 #include "device_images.h"
 #include "device_losses.h"
 #include "device_normalization.h"
+#include "device_samples.h"
 #include "device_sequence.h"
 #include "device_sums.h"
 #include "farandole/trainer/random.h"
@@ -36,7 +37,8 @@ class CudaKernels final : public Kernels<Scalar> {
         images_(launcher),
         normalization_(launcher),
         sequence_(launcher, cublas, halves),
-        losses_(launcher) {}
+        losses_(launcher),
+        samples_(launcher) {}
 
   void clear(std::int64_t count, Scalar* values) const override {
     if (count > 0) device().fill_zero(values, bytes_of(count), launcher_.stream());
@@ -121,6 +123,7 @@ class CudaKernels final : public Kernels<Scalar> {
   const NormalizationKernels<Scalar>& normalization() const override { return normalization_; }
   const SequenceKernels<Scalar>& sequence() const override { return sequence_; }
   const LossKernels<Scalar>& losses() const override { return losses_; }
+  const SampleKernels<Scalar>& samples() const override { return samples_; }
 
   void add_doubles(std::int64_t count, const double* from, double* to) const override {
     run(Kernel::kSumDoubles, count, {writes(to, count), reads(from, count)}, {count, count, 1});
@@ -203,6 +206,7 @@ class CudaKernels final : public Kernels<Scalar> {
   const DeviceNormalization<Scalar> normalization_;
   const DeviceSequence<Scalar> sequence_;
   const DeviceLosses<Scalar> losses_;
+  const DeviceSamples<Scalar> samples_;
   mutable std::int64_t ones_ = 0;
   mutable std::vector<void*> ones_memory_;
 };

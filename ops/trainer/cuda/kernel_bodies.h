@@ -11,6 +11,7 @@
 #include "bodies_images.h"
 #include "bodies_losses.h"
 #include "bodies_normalization.h"
+#include "bodies_samples.h"
 #include "bodies_sequence.h"
 #include "bodies_sums.h"
 #include "bodies_updates.h"

@@ -72,7 +72,10 @@
   X(set_gradient_scale, SetGradientScale)                      \
   X(move_loss_scale, MoveLossScale)                            \
   X(sgd, Sgd)                                                  \
-  X(adam, Adam)
+  X(adam, Adam)                                                \
+  X(label_samples, LabelSamples)                               \
+  X(draw_samples, DrawSamples)                                 \
+  X(draw_text, DrawText)
 
 #define FARANDOLE_TRAINER_HALF_KERNELS(X) \
   X(narrow, Narrow)                       \

@@ -8,16 +8,34 @@
 namespace farandole::trainer {
 
 template <class Scalar>
-BatchFeed<Scalar>::OnDevice::OnDevice(const Execution& execution, bool always_weights)
+BatchFeed<Scalar>::OnDevice::OnDevice(const BatchSource<Scalar>& source, const Execution& execution,
+                                      bool always_weights)
     : batch(execution.memory(), always_weights),
       stream(device_of(execution)),
       copies(execution, stream.view()),
-      computed(device_of(execution).make_event(DeviceEvent::Use::kHost)) {}
+      computed(device_of(execution).make_event(DeviceEvent::Use::kHost)) {
+  if (source.drawn_on_device() != nullptr) drawn.emplace(*source.drawn_on_device(), execution.memory(), always_weights);
+}
+
+template <class Scalar>
+BatchParts BatchFeed<Scalar>::OnDevice::parts_of(const MicroBatch<Scalar>& micro_batch) {
+  return drawn ? drawn->parts_of(micro_batch.samples) : batch.parts_of(micro_batch.batch);
+}
+
+template <class Scalar>
+BatchAddresses BatchFeed<Scalar>::OnDevice::reserve(const MicroBatch<Scalar>& micro_batch) {
+  return drawn ? drawn->reserve(micro_batch.samples.size()) : batch.reserve(micro_batch.batch);
+}
+
+template <class Scalar>
+BatchView<Scalar> BatchFeed<Scalar>::OnDevice::view(const Execution& execution, const MicroBatch<Scalar>& micro_batch) {
+  return drawn ? drawn->draw(execution, micro_batch.samples.size()) : batch.view(micro_batch.batch);
+}
 
 template <class Scalar>
 BatchFeed<Scalar>::BatchFeed(BatchSource<Scalar>& source, const Execution& execution, bool always_weights)
     : source_(source), execution_(execution) {
-  if (!execution.space().is_host()) device_.emplace(execution, always_weights);
+  if (!execution.space().is_host()) device_.emplace(source, execution, always_weights);
 }
 
 template <class Scalar>
@@ -47,16 +65,15 @@ const MicroBatch<Scalar>& BatchFeed<Scalar>::next() {
 
 template <class Scalar>
 BatchView<Scalar> BatchFeed<Scalar>::place() {
-  const Batch<Scalar>& batch = current_->batch;
-  if (!device_) return batch;
-  const BatchAddresses addresses = device_->batch.reserve(batch);
+  if (!device_) return current_->batch;
+  const BatchAddresses addresses = device_->reserve(*current_);
   if (!std::exchange(is_sent_, false)) {
-    const BatchParts parts = device_->batch.parts_of(batch);
+    const BatchParts parts = device_->parts_of(*current_);
     device_->copies.reserve(parts);
     device_->copies.send(parts);
   }
   device_->copies.receive(addresses);
-  return device_->batch.view(batch);
+  return device_->view(execution_, *current_);
 }
 
 template <class Scalar>
@@ -73,7 +90,7 @@ void BatchFeed<Scalar>::fetch_ahead() {
   if (device_->computed->is_complete()) waited_ += source_.waited() - before;
   is_sent_ = false;
   if (ahead_->part.count == 0) return;
-  const BatchParts parts = device_->batch.parts_of(ahead_->batch);
+  const BatchParts parts = device_->parts_of(*ahead_);
   if (!device_->copies.has_room_for(parts)) return;  // memory grows in `place`, when no gradients are in flight
   device_->copies.send(parts);
   is_sent_ = true;

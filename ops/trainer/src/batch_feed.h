@@ -9,6 +9,7 @@
 
 #include "batch_source.h"
 #include "device_batch.h"
+#include "drawn_batch.h"
 #include "farandole/internal/deadline.h"
 #include "farandole/sdk/device.h"
 #include "kernels/device_execution.h"
@@ -17,7 +18,8 @@
 namespace farandole::trainer {
 
 /// Gives the micro-batches of the training steps, and puts them where the model computes. In host memory they stay
-/// where they are. On a device they are gathered and copied while the device computes the micro-batch before:
+/// where they are. On a device they are gathered and copied while the device computes the micro-batch before; of
+/// synthetic samples only the indices are, and `place` enqueues the kernels that draw the samples:
 ///
 ///     feed.seek(training_step);
 ///     const MicroBatch<float>& micro_batch = feed.next();
@@ -35,7 +37,7 @@ class BatchFeed {
 
   /// Moves to the first micro-batch of a training step. Drops a micro-batch that was fetched ahead if it is another.
   void seek(std::int64_t training_step);
-  /// Returns the next micro-batch, valid until the next `fetch_ahead` or `next`. Its samples are in host memory.
+  /// Returns the next micro-batch, valid until the next `fetch_ahead` or `next`. Gathered samples are in host memory.
   /// @throws  what the data set threw, now or when the micro-batch was fetched ahead
   const MicroBatch<Scalar>& next();
   /// Puts the micro-batch that `next` returned where the model computes, at the same addresses each time unless it is
@@ -50,9 +52,15 @@ class BatchFeed {
 
  private:
   struct OnDevice {
-    OnDevice(const Execution& execution, bool always_weights);
+    OnDevice(const BatchSource<Scalar>& source, const Execution& execution, bool always_weights);
+    /// What is copied of a micro-batch, and where it belongs.
+    BatchParts parts_of(const MicroBatch<Scalar>& micro_batch);
+    BatchAddresses reserve(const MicroBatch<Scalar>& micro_batch);
+    /// The micro-batch, once its parts were copied. Enqueues the drawing of synthetic samples.
+    BatchView<Scalar> view(const Execution& execution, const MicroBatch<Scalar>& micro_batch);
 
     DeviceBatch<Scalar> batch;
+    std::optional<DrawnBatch<Scalar>> drawn;  // instead of `batch` if the device draws the samples
     const BorrowedStream stream;
     StagedCopies copies;
     const std::unique_ptr<DeviceEvent> computed;

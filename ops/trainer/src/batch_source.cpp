@@ -9,9 +9,12 @@
 namespace farandole::trainer {
 
 template <class Scalar>
-BatchSource<Scalar>::BatchSource(const Dataset& data, const DataOptions& options, BatchPlan plan)
-    : plan_(std::move(plan)), data_(data), loaders_{plan_.loader(), plan_.loader()} {
-  if (options.threads == 0 || options.batches_ahead == 0) return;
+BatchSource<Scalar>::BatchSource(const Dataset& data, const DataOptions& options, BatchPlan plan, MemorySpace space)
+    : plan_(std::move(plan)),
+      data_(data),
+      drawn_on_device_(space.is_host() ? nullptr : SyntheticDataset::from(data)),
+      loaders_{plan_.loader(), plan_.loader()} {
+  if (options.threads == 0 || options.batches_ahead == 0 || drawn_on_device_ != nullptr) return;
   const auto gather_on_thread = [this](std::int64_t index, MicroBatch<Scalar>& result) {
     omp_set_num_threads(1);  // of this thread: a data set that uses OpenMP takes no cores from the kernel threads
     gather(index, result);
@@ -57,6 +60,7 @@ void BatchSource<Scalar>::gather(std::int64_t index, MicroBatch<Scalar>& result)
     const auto batch = loader.batch(training_step % batches_per_epoch());
     std::copy_n(batch.begin() + first, result.part.count, result.samples.begin());
   }
+  if (drawn_on_device_ != nullptr) return;
   data_.gather_for_training(result.samples, {plan_.seed(), epoch}, result.batch);
   result.batch.targets_are_probabilities = data_.targets_are_probabilities();
 }

@@ -12,6 +12,7 @@
 #include "farandole/core/settings.h"
 #include "farandole/internal/deadline.h"
 #include "prefetcher.h"
+#include "synthetic_dataset.h"
 
 namespace farandole::trainer {
 
@@ -20,7 +21,7 @@ template <class Scalar>
 struct MicroBatch {
   Range part;                          ///< its samples within the global batch
   std::vector<std::uint32_t> samples;  ///< their indices in this rank's data
-  Batch<Scalar> batch;                 ///< undefined if there are no samples
+  Batch<Scalar> batch;                 ///< undefined without samples, and if a device draws them
 };
 
 /// Gathers the micro-batches of the training steps. With threads, the micro-batches of the coming training steps are
@@ -36,7 +37,8 @@ template <class Scalar>
 class BatchSource {
  public:
   /// @param data  object of this replica, if the data set has such (Dataset::for_replica); must outlive this object
-  BatchSource(const Dataset& data, const DataOptions& options, BatchPlan plan);
+  /// @param space  where the model computes
+  BatchSource(const Dataset& data, const DataOptions& options, BatchPlan plan, MemorySpace space = {});
 
   /// A scope in which the threads may run, for the training steps before `last_step`. The destructor joins them.
   class Reading {
@@ -51,6 +53,8 @@ class BatchSource {
   };
 
   const BatchPlan& plan() const { return plan_; }
+  /// The data set if a device draws its samples: micro-batches then have indices only. Null if samples are gathered.
+  const SyntheticDataset* drawn_on_device() const { return drawn_on_device_; }
   std::int64_t batches_per_epoch() const { return plan_.steps_per_epoch(); }
   /// Samples of a training step (0-based, over all epochs).
   StepSamples samples(std::int64_t training_step) const { return plan_.samples(training_step % batches_per_epoch()); }
@@ -75,6 +79,7 @@ class BatchSource {
 
   const BatchPlan plan_;
   const Dataset& data_;
+  const SyntheticDataset* const drawn_on_device_;
   std::int64_t last_step_ = 0;
   std::int64_t position_ = 0;    // of the next micro-batch, without threads
   MicroBatch<Scalar> gathered_;  // without threads

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "farandole/core/error.h"
-#include "farandole/trainer/random.h"
 #include "idx_file.h"
 
 namespace farandole::trainer {
@@ -59,25 +58,6 @@ TrainingData load_fashion_mnist(const std::filesystem::path& directory) {
                                 describe(data.training->shape()), describe(data.test->shape())));
   }
   return data;
-}
-
-std::shared_ptr<const Dataset> synthetic_dataset(std::int64_t samples, const Shape& shape, std::int32_t classes,
-                                                 std::uint64_t seed, double noise) {
-  const auto stream = [](std::uint64_t index) { return random_stream(RandomPurpose::kOther, {index}); };
-  const CounterRandom prototypes(seed, stream(0)), deviations(seed, stream(1)), classes_drawn(seed, stream(2));
-  const auto count = static_cast<std::uint64_t>(elements(shape));
-  std::vector<float> values;
-  std::vector<std::int32_t> labels;
-  values.reserve(static_cast<std::size_t>(samples) * count);
-  for (std::uint64_t sample = 0; sample < static_cast<std::uint64_t>(samples); ++sample) {
-    const std::uint64_t label = classes_drawn.below(sample, static_cast<std::uint64_t>(classes));
-    labels.push_back(static_cast<std::int32_t>(label));
-    for (std::uint64_t i = 0; i < count; ++i) {
-      values.push_back(
-          static_cast<float>(prototypes.normal(label * count + i) + noise * deviations.normal(sample * count + i)));
-    }
-  }
-  return memory_dataset({.shape = shape, .inputs = std::move(values), .labels = std::move(labels), .classes = classes});
 }
 
 }  // namespace farandole::trainer

@@ -5,7 +5,11 @@
 #include <gtest/gtest.h>
 #include <zlib.h>
 
+#include <cmath>
+#include <functional>
 #include <numeric>
+#include <set>
+#include <utility>
 
 #include "farandole/core/error.h"
 #include "message_of.h"
@@ -271,6 +275,92 @@ TEST(Dataset, SyntheticDataAreTheSameEachTimeAndHaveAllClasses) {
   EXPECT_EQ(a.labels, b.labels);
   EXPECT_TRUE(std::equal(a.inputs.host().begin(), a.inputs.host().end(), b.inputs.host().begin()));
   for (int label = 0; label < 4; ++label) EXPECT_GT(std::count(a.labels.begin(), a.labels.end(), label), 20);
+}
+
+/// Mean and standard deviation of the values that `use` gives to its argument.
+std::pair<double, double> moments(const std::function<void(const std::function<void(double)>&)>& use) {
+  double count = 0, sum = 0, squares = 0;
+  use([&](double value) { ++count, sum += value, squares += value * value; });
+  return {sum / count, std::sqrt(squares / count - sum / count * (sum / count))};
+}
+
+// Means of two samples of a class differ by noise only, so noise and prototypes are told apart.
+TEST(Dataset, SyntheticSamplesArePrototypesPlusNoise) {
+  constexpr std::int64_t kElements = 2000;
+  const auto data = synthetic_dataset(40, {kElements}, 4, 7, 0.5), quiet = synthetic_dataset(40, {kElements}, 4, 7, 0);
+  std::vector<std::uint32_t> all(40);
+  std::iota(all.begin(), all.end(), 0U);
+  Batch<float> noisy, prototypes;
+  data->gather(all, noisy);
+  quiet->gather(all, prototypes);
+  EXPECT_EQ(noisy.labels, prototypes.labels);
+  const auto [prototype_mean, prototype_deviation] = moments([&](const auto& add) {
+    for (const float value : prototypes.inputs.host().first(kElements)) add(value);
+  });
+  EXPECT_NEAR(prototype_mean, 0, 0.1);
+  EXPECT_NEAR(prototype_deviation, 1, 0.05);
+  const auto [noise_mean, noise_deviation] = moments([&](const auto& add) {
+    for (std::size_t i = 0; i < noisy.inputs.host().size(); ++i)
+      add(noisy.inputs.host()[i] - prototypes.inputs.host()[i]);
+  });
+  EXPECT_NEAR(noise_mean, 0, 0.01);
+  EXPECT_NEAR(noise_deviation, 0.5, 0.005);
+  for (std::size_t sample = 1; sample < all.size(); ++sample) {
+    const auto first = prototypes.inputs.host().first(kElements),
+               other = prototypes.inputs.host().subspan(sample * kElements, kElements);
+    EXPECT_EQ(std::ranges::equal(first, other), prototypes.labels[sample] == prototypes.labels[0]);
+  }
+}
+
+TEST(Dataset, SyntheticSamplesDependOnTheirIndicesOnly) {
+  const auto data = synthetic_dataset(50, {3, 5, 1}, 4, 7);
+  Batch<float> all, one;
+  std::vector<std::uint32_t> indices(50);
+  std::iota(indices.begin(), indices.end(), 0U);
+  data->gather(indices, all);
+  for (const std::uint32_t sample : {49U, 0U, 17U}) {
+    data->gather(std::vector{sample}, one);
+    EXPECT_THAT(one.inputs.host(), testing::ElementsAreArray(all.inputs.host().subspan(sample * 15, 15)));
+    EXPECT_THAT(one.labels, testing::ElementsAre(all.labels[sample]));
+  }
+}
+
+TEST(Dataset, LabelsOfSyntheticTextAreTheNextSymbols) {
+  const auto text = synthetic_text(30, 8, 5, 7);
+  EXPECT_EQ(text->labels_per_sample(), 8);
+  EXPECT_EQ(text->classes(), 5);
+  EXPECT_EQ(text->shape(), Shape{8});
+  std::vector<std::uint32_t> all(30);
+  std::iota(all.begin(), all.end(), 0U);
+  Batch<float> batch;
+  text->gather(all, batch);
+  const std::span<const float> symbols = batch.inputs.host();
+  for (std::size_t i = 0; i + 1 < symbols.size(); ++i) EXPECT_EQ(static_cast<float>(batch.labels[i]), symbols[i + 1]);
+  for (int symbol = 0; symbol < 5; ++symbol) EXPECT_GT(std::ranges::count(symbols, static_cast<float>(symbol)), 20);
+}
+
+TEST(Dataset, SyntheticDataOfOtherArgumentsHaveAnotherChecksum) {
+  std::set<std::uint32_t> checksums;
+  for (const auto& data :
+       {synthetic_dataset(9, {4}, 3, 1), synthetic_dataset(8, {4}, 3, 1), synthetic_dataset(9, {2, 2}, 3, 1),
+        synthetic_dataset(9, {4}, 2, 1), synthetic_dataset(9, {4}, 3, 2), synthetic_dataset(9, {4}, 3, 1, 2),
+        synthetic_text(9, 4, 3, 1), synthetic_text(9, 4, 3, 2)}) {
+    EXPECT_TRUE(checksums.insert(data->checksum()).second);
+  }
+  EXPECT_TRUE(checksums.contains(synthetic_dataset(9, {4}, 3, 1)->checksum()));
+}
+
+TEST(Dataset, SyntheticDataNeedSizesAndAFiniteNoise) {
+  EXPECT_EQ(
+      message_of<InvalidArgument>([] {
+        synthetic_dataset(5, {3, 0}, 4, 7);
+      }),
+      "synthetic_dataset: 5 samples of shape 3x0 with 4 classes; expected at least 0 samples, extents of at least "
+      "1, and at least 1 class");
+  EXPECT_THAT(message_of<InvalidArgument>([] { synthetic_dataset(-1, {3}, 4, 7); }), testing::HasSubstr("-1 samples"));
+  EXPECT_THAT(message_of<InvalidArgument>([] { synthetic_text(5, 3, 0, 7); }), testing::HasSubstr("0 classes"));
+  EXPECT_THAT(message_of<InvalidArgument>([] { synthetic_dataset(5, {3}, 4, 7, std::nan("")); }),
+              testing::HasSubstr("noise is nan; it must be a finite number"));
 }
 
 TEST(MemoryDataset, RefusesAShapeOfTargetsWithoutTargets) {

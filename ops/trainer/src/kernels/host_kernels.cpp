@@ -10,6 +10,7 @@
 #include "kernels/host_images.h"
 #include "kernels/host_losses.h"
 #include "kernels/host_normalization.h"
+#include "kernels/host_samples.h"
 #include "kernels/host_sequence.h"
 #include "kernels/host_updates.h"
 #include "kernels/host_vectors.h"
@@ -77,6 +78,7 @@ class HostKernels final : public Kernels<Scalar> {
   const NormalizationKernels<Scalar>& normalization() const override { return normalization_; }
   const SequenceKernels<Scalar>& sequence() const override { return sequence_; }
   const LossKernels<Scalar>& losses() const override { return losses_; }
+  const SampleKernels<Scalar>& samples() const override { return samples_; }
 
   void add_doubles(std::int64_t count, const double* from, double* to) const override {
     for (std::int64_t i = 0; i < count; ++i) to[i] += from[i];
@@ -114,6 +116,7 @@ class HostKernels final : public Kernels<Scalar> {
   const HostNormalization<Scalar> normalization_{};
   const HostSequence<Scalar> sequence_{};
   const HostLosses<Scalar> losses_{};
+  const HostSamples<Scalar> samples_{};
 };
 
 }  // namespace

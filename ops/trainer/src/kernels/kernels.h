@@ -24,6 +24,7 @@
 #include "kernels/images.h"
 #include "kernels/losses.h"
 #include "kernels/normalization.h"
+#include "kernels/samples.h"
 #include "kernels/sequence.h"
 
 namespace farandole {
@@ -146,6 +147,7 @@ class Kernels {
   virtual const NormalizationKernels<Scalar>& normalization() const = 0;
   virtual const SequenceKernels<Scalar>& sequence() const = 0;
   virtual const LossKernels<Scalar>& losses() const = 0;
+  virtual const SampleKernels<Scalar>& samples() const = 0;
 
   // Sums of losses and metrics, in double.
 

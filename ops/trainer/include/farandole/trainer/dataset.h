@@ -188,10 +188,21 @@ inline constexpr const char* kFashionMnistDirectory = "/usr/share/datasets/fashi
 TrainingData load_fashion_mnist(const std::filesystem::path& directory = {});
 
 /// Makes `samples` samples for tests and examples: each class has a random prototype, and a sample is its class's
-/// prototype plus noise. The result depends only on the arguments.
-/// @param noise  standard deviation of the noise; the elements of the prototypes are standard normal
+/// prototype plus noise. Prototypes and noise are nearly normal (each number is a sum of eight uniform bytes). The
+/// samples depend on the arguments only. They are drawn in host memory when the first of them is gathered (some 1 to 4
+/// ns for each element). A training on devices draws its batches on the device instead, with the same bits
+/// (docs/trainer.md#gpus).
+/// @param shape, classes  extents and number of at least 1
+/// @param noise  standard deviation of the noise; that of the prototypes' elements is 1
+/// @throws InvalidArgument  a size is too small, or the noise is not a finite number
 std::shared_ptr<const Dataset> synthetic_dataset(std::int64_t samples, const Shape& shape, std::int32_t classes,
                                                  std::uint64_t seed, double noise = 1.0);
+
+/// Makes `samples` samples of `length` random symbols, for models of text: inputs are numbers of symbols, and the label
+/// of each position is the next symbol. A model can learn no more than that all symbols are equally frequent. Otherwise
+/// as synthetic_dataset. @param symbols  number of different symbols
+std::shared_ptr<const Dataset> synthetic_text(std::int64_t samples, std::int64_t length, std::int32_t symbols,
+                                              std::uint64_t seed);
 
 }  // namespace trainer
 }  // namespace FARANDOLE_API
