@@ -18,8 +18,9 @@ On another system it prints what is needed and fails.
                      TensorBoard and tf-keras if they can be had; the tests of what is not there are skipped
   --tensorflow VERSION
                      this version of TensorFlow, such as 2.16.2, in an environment that has none yet
-  --torch            also torch in that environment, with which a test compares the trainer: the build for CPUs, or, where
-                     PyTorch's own index cannot be reached, the default one: 3 GB, with CUDA's libraries
+  --torch            also torch in that environment, for the tests of the torch backend and of the trainer: the build for
+                     CPUs, or, where PyTorch's own index cannot be reached, the default one without the GPU packages that
+                     it starts without: 2.1 GB with a CUDA toolkit on the machine, otherwise 4.3 GB
   --print            print the packages and install nothing
   --os-release FILE  the description of the system, /etc/os-release if not given
   --help             this text
@@ -30,8 +31,11 @@ say() { echo "setup.sh: $*" >&2; }
 fail() { say "$*"; exit 1; }
 misuse() { say "$*"; exit 2; }
 
+scripts=$(dirname "${BASH_SOURCE[0]}")
 # shellcheck source=scripts/tools.sh
-source "$(dirname "${BASH_SOURCE[0]}")/tools.sh"
+source "$scripts/tools.sh"
+# shellcheck source=scripts/python_environment.sh
+source "$scripts/python_environment.sh"
 
 # make and ocl-icd-opencl-dev are listed because other packages only recommend them. CMake uses make for a user's
 # program. The CMake package of libdnnl-dev needs ocl-icd-opencl-dev.
@@ -41,7 +45,6 @@ readonly build_packages=(
   libfmt-dev libspdlog-dev nlohmann-json3-dev libsodium-dev libboost-program-options-dev
 )
 readonly python_packages=(python3 python3-venv)
-readonly torch_index=https://download.pytorch.org/whl/cpu  # builds without CUDA's libraries
 readonly dev_packages=(clang-format-14 clang-tidy-14 iproute2 iptables openssh-client openssh-server pkg-config)
 # Packages that the build can do without, by group. At least one MPI is needed.
 declare -rA optional_packages=(
@@ -347,65 +350,6 @@ say_how_to_use_tools() {
   is_good_cmake cmake || exports+=("PATH=\"$(cd "$cmake_dir" && pwd):\$PATH\"")
   ! needs_newer_compiler || exports+=("CXX=$newer_compiler")
   [ ${#exports[@]} = 0 ] || say "before you run cmake or pip by hand: export ${exports[*]}"
-}
-
-# ---- Python
-
-# True if the environment's interpreter finds the modules.
-has_modules() {
-  "$python_dir/bin/python" -c \
-    'import importlib.util as u, sys; sys.exit(any(u.find_spec(m) is None for m in sys.argv[1:]))' "$@"
-}
-
-# Sets `pip` to the words that install packages in the environment.
-find_pip() {
-  pip=("$python_dir/bin/python" -m pip --disable-pip-version-check install -q)
-}
-
-make_python_environment() {
-  local pip
-  find_pip
-  make_environment "$python_dir"
-  if ! has_modules numpy ml_dtypes cloudpickle yaml; then
-    echo "setup.sh: installing numpy in $python_dir"
-    "${pip[@]}" numpy ml_dtypes cloudpickle pyyaml || { say 'no numpy for the Python tests, which will be skipped'; return 0; }
-  fi
-  if ! has_modules tensorflow; then
-    echo "setup.sh: installing TensorFlow in $python_dir"
-    "${pip[@]}" "$tensorflow_needed" || {
-      [ -z "$tensorflow_version" ] || fail "there is no TensorFlow $tensorflow_version for $("$python_dir/bin/python" --version)"
-      say "no $tensorflow_needed for $("$python_dir/bin/python" --version): its tests will be skipped"
-      return 0
-    }
-  fi
-  if ! has_modules tensorboard tf_keras; then
-    echo "setup.sh: installing TensorBoard and tf-keras in $python_dir"
-    local version
-    # --no-deps: tf-keras would install the package tensorflow over tensorflow-cpu. Its other dependencies are
-    # installed.
-    if ! { version=$("$python_dir/bin/python" -c 'import tensorflow; print(tensorflow.__version__)' 2>/dev/null) &&
-      "${pip[@]}" --no-deps "tf-keras==${version%.*}.*" && "${pip[@]}" tensorboard; }; then
-      say 'no TensorBoard and tf-keras: their tests will be skipped'
-    fi
-  fi
-}
-
-# Installs the build for CPUs, or, where PyTorch's index cannot be reached, the default one.
-install_torch_build() {
-  # One retry: where a firewall hides the index, pip would wait for each of its usual five.
-  "${pip[@]}" --retries 1 --index-url "$torch_index" torch && return
-  say "$torch_index cannot be reached; installing the default build of torch"
-  "${pip[@]}" torch
-}
-
-install_torch() {
-  local pip
-  find_pip
-  if has_modules torch safetensors; then return; fi
-  echo "setup.sh: installing torch in $python_dir"
-  if ! { "${pip[@]}" numpy safetensors && install_torch_build; }; then
-    say 'no torch: the comparison of the trainer with it will be skipped'
-  fi
 }
 
 if [ $print_only = yes ]; then

@@ -9,10 +9,11 @@ distributed checkpoints, SyncBatchNorm, torch.compile. Two ranks, started by tor
 
 import inspect
 import os
+import shutil
 import sys
 import tempfile
 import warnings
-from typing import Callable, Dict, List
+from typing import Callable, Dict, Iterable, List
 
 import torch
 import torch.distributed as dist
@@ -56,8 +57,8 @@ def train_alone(steps: int = STEPS) -> nn.Module:
     return model
 
 
-def train(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    for step in range(STEPS):
+def train(model: nn.Module, optimizer: torch.optim.Optimizer, steps: Iterable[int] = range(STEPS)) -> None:
+    for step in steps:
         optimizer.zero_grad()
         loss_of(model(own(batch(step)))).backward()
         optimizer.step()
@@ -201,23 +202,34 @@ def case_pipeline() -> None:
 
 
 def case_checkpoint() -> None:
+    """A training that goes on from a checkpoint of FSDP2's parameters and of the optimizer's state."""
     import torch.distributed.checkpoint as checkpoint
+    from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
     from torch.distributed.fsdp import fully_shard
 
-    model = make_model()
-    fully_shard(model, mesh=mesh())
+    def make():
+        model = make_model()
+        fully_shard(model, mesh=mesh())
+        return model, make_optimizer(model)
+
+    def state_of(model, optimizer):
+        return dict(zip(("model", "optimizer"), get_state_dict(model, optimizer)))
+
     places: List[str] = [tempfile.mkdtemp() if dist.get_rank() == 0 else ""]
     dist.broadcast_object_list(places, src=0)
-    checkpoint.save({"model": model.state_dict()}, checkpoint_id=places[0])
-    other = make_model()
-    for values in other.parameters():
-        nn.init.zeros_(values)
-    fully_shard(other, mesh=mesh())
-    state = {"model": other.state_dict()}
+    model, optimizer = make()
+    train(model, optimizer, range(STEPS // 2))
+    checkpoint.save(state_of(model, optimizer), checkpoint_id=places[0])
+    model, optimizer = make()
+    state = state_of(model, optimizer)
     checkpoint.load(state, checkpoint_id=places[0])
-    other.load_state_dict(state["model"])
-    for found, expected in zip(other.parameters(), make_model().parameters()):
-        torch.testing.assert_close(found.full_tensor(), expected.detach())
+    set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+    train(model, optimizer, range(STEPS // 2, STEPS))
+    for found, expected in zip(model.parameters(), train_alone().parameters()):
+        torch.testing.assert_close(found.full_tensor(), expected.detach(), atol=1e-6, rtol=1e-6)
+    dist.barrier()
+    if dist.get_rank() == 0:
+        shutil.rmtree(places[0])
 
 
 def case_batch_norm() -> None:

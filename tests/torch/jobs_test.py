@@ -25,7 +25,11 @@ import farandole.torch
 
 RANK_NAMES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK")
 RANK = int(next(os.environ[name] for name in RANK_NAMES if name in os.environ))
-ADDRESS = dict(init_method="tcp://127.0.0.1:" + os.environ["TEST_PORT"], world_size=2)
+
+def own_address():
+    # torch before 2.15 would take this address for the one of torchrun's store, and serve none here.
+    os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)
+    return dict(init_method="tcp://127.0.0.1:" + os.environ["TEST_PORT"], world_size=2)
 
 def expect_sum():
     values = torch.ones(3)
@@ -34,7 +38,7 @@ def expect_sum():
 """
 TWO_JOBS = """
 for job in range(2):
-    dist.init_process_group("farandole", rank=RANK, **ADDRESS)
+    dist.init_process_group("farandole", rank=RANK, **own_address())
     expect_sum()
     dist.destroy_process_group()
 """
@@ -47,19 +51,19 @@ for job in range(2):
 SHARED_JOB = """
 import farandole.numpy as collectives
 
-dist.init_process_group("farandole", rank=RANK, **ADDRESS)
+dist.init_process_group("farandole", rank=RANK, **own_address())
 farandole.init()
 assert (farandole.rank(), farandole.size()) == (RANK, 2)
 dist.destroy_process_group()
 assert collectives.allreduce([1.0], op=farandole.Sum)[0] == 2.0
-dist.init_process_group("farandole", rank=RANK, **ADDRESS)
+dist.init_process_group("farandole", rank=RANK, **own_address())
 expect_sum()
 """  # the group ends with the interpreter
 EXCHANGED_RANKS = """
-dist.init_process_group("farandole", rank=1 - RANK, **ADDRESS)
+dist.init_process_group("farandole", rank=1 - RANK, **own_address())
 """
 PART_OF_THE_JOB = """
-dist.init_process_group("gloo", rank=RANK, **ADDRESS)
+dist.init_process_group("gloo", rank=RANK, **own_address())
 part = dist.new_group([0], backend="farandole")
 """
 
