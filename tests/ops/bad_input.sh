@@ -48,6 +48,9 @@ refused 2 'FARANDOLE_TIMEOUT' env FARANDOLE_TIMEOUT=soon "$train"
 refused 2 '3 samples does not split over 4 replicas' "$train" --replicas 4 --global-batch 3
 refused 2 '6 micro-batches.*valid are 2, 4, 8' "$train" --replicas 2 --deterministic --micro-batches 6
 refused 2 '3 ranks were expected and 2 are there' "$train" --replicas 2 --expect-ranks 3
+refused 2 'profile times layers on the CPU only' "$train" --profile --device cuda
+refused 2 'profile has no times for layers in graphs.*leave out --graph' "$train" --profile --device auto --graph
+refused 2 'profile has no effect without --json FILE where --quiet prints nothing' "$train" --profile --quiet
 # Data files.
 refused 1 'nowhere/train-images.*no such file.*apt-get install dataset-fashion-mnist.*--data-dir' "$train" --data-dir nowhere
 mkdir cut; cp "$fashion_mnist"/*.gz cut/; head -c 1000000 "$fashion_mnist"/train-images-idx3-ubyte.gz >cut/train-images-idx3-ubyte.gz

@@ -52,6 +52,11 @@ class Attention final : public Layer<Scalar> {
     const auto length = static_cast<double>(length_), units = static_cast<double>(units_);
     return 8 * length * units * units + 4 * length * length * units;
   }
+  /// Without the gradient of the input, the product with `qkv_weight` is left out, 6 L U^2.
+  double backward_flops(bool input_gradient) const override {
+    const auto length = static_cast<double>(length_), units = static_cast<double>(units_);
+    return 2 * flops() - (input_gradient ? 0 : 6 * length * units * units);
+  }
   void bind(const LayerMemory<Scalar>& memory) override { memory_ = memory; }
 
   DeviceForm device_form() const override { return DeviceForm::kGraphs; }

@@ -9,6 +9,7 @@
 
 #include "farandole/core/error.h"
 #include "farandole/trainer/graph.h"
+#include "graph_work.h"
 #include "layer_graph.h"
 
 namespace farandole::trainer {
@@ -17,7 +18,7 @@ namespace {
 constexpr std::uint64_t kBodyBranch = 1, kShortcutBranch = 2;
 
 template <class Scalar>
-class Container final : public Layer<Scalar> {
+class Container final : public LayerOfLayers<Scalar> {
  public:
   /// @param name  kind and layers: "sequence (dense, 8 units; relu)"
   Container(std::string name, std::unique_ptr<LayerGraph<Scalar>> graph)
@@ -34,6 +35,8 @@ class Container final : public Layer<Scalar> {
   std::vector<ParameterSpec> parameters() const override { return graph_->parameters(); }
   std::vector<StatisticSpec> statistics() const override { return graph_->statistics(); }
   double flops() const override { return graph_->flops(); }
+  double backward_flops(bool input_gradient) const override { return trainer::backward_flops(*graph_, input_gradient); }
+  GraphStructure<Scalar>& graph() override { return *graph_; }
   DeviceForm device_form() const override { return graph_->device_form(); }
   void bind(const LayerMemory<Scalar>& memory) override { graph_->bind(memory); }
   void forward(const Pass& pass, const Tensor<Scalar>& input, Tensor<Scalar>& output) override {

@@ -28,6 +28,9 @@ struct NodeSpec {
   std::size_t use = 0;                    ///< kLayer: number of nodes of the same layer before this node
   std::int64_t first = 0, count = 0;      ///< kSlice: channels
   Shape shape = {};                       ///< of a sample's value; set by `prepare`
+  static constexpr std::size_t kNoRow = SIZE_MAX;
+  /// Place in Model::work; kNoRow for inputs, containers, and inside layers of the program's own.
+  std::size_t row = kNoRow;
 };
 
 /// Place of a layer in its graph.
@@ -93,6 +96,8 @@ class GraphStructure {
   const std::vector<std::pair<std::string, std::size_t>>& output_nodes() const { return outputs_; }
   std::size_t layers() const { return stages_.size(); }
   const Layer<Scalar>& layer(std::size_t number) const { return *stages_[number].layer; }
+  Layer<Scalar>& layer(std::size_t number) { return *stages_[number].layer; }
+  void set_row(std::size_t node, std::size_t row) { nodes_[node].row = row; }
   const LayerPlace& place(std::size_t layer) const { return stages_[layer].place; }
   std::size_t uses(std::size_t layer) const { return stages_[layer].uses; }
   /// A node in words: "layer 3 (dense, 10 units)", "input 'age'", "sum 'both'".

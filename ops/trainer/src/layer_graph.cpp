@@ -7,11 +7,11 @@
 //              concatenate and slice, dx_k += the channels of dy that x_k gave, and 0 for all others.
 // A layer at several nodes adds its parameters' gradients of all uses; its forward pass of a use runs again before the
 // backward pass of that use, because the layer may keep values of its last forward pass only.
-#include <algorithm>
-
-#include "farandole/trainer/random.h"
-#include "kernels/kernels.h"
 #include "layer_graph.h"
+#include "farandole/trainer/random.h"
+#include "graph_work.h"
+#include "kernels/kernels.h"
+#include "step_profiler.h"
 
 namespace farandole::trainer {
 namespace {
@@ -98,6 +98,7 @@ void LayerGraph<Scalar>::forward(const Pass& pass, const Tensor<Scalar>& input, 
 template <class Scalar>
 void LayerGraph<Scalar>::compute(std::size_t node, const Run& run, Tensor<Scalar>& result) {
   const NodeSpec& spec = nodes_[node];
+  const ProfiledPart part(run.pass.profiler, spec.row, Direction::kForward);
   const auto source = [&](std::size_t k) -> const Tensor<Scalar>& { return value(spec.sources[k], run); };
   const Kernels<Scalar>& kernels = kernels_of<Scalar>(run.pass.execution);
   const std::size_t count = spec.sources.size();
@@ -147,15 +148,7 @@ void LayerGraph<Scalar>::for_each_source(
 template <class Scalar>
 void LayerGraph<Scalar>::start_gradients(const Run& run, const Tensor<Scalar>& output_gradient,
                                          bool wants_input_gradient) {
-  needs_gradient_.assign(nodes_.size(), 0);
-  for (std::size_t node = 0; node < nodes_.size(); ++node) {
-    const NodeSpec& spec = nodes_[node];
-    const bool needs_by_sources = std::any_of(spec.sources.begin(), spec.sources.end(),
-                                              [&](std::size_t source) { return needs_gradient_[source] != 0; });
-    needs_gradient_[node] = spec.kind == NodeKind::kInput   ? wants_input_gradient
-                            : spec.kind == NodeKind::kLayer ? true
-                                                            : needs_by_sources;
-  }
+  find_nodes_with_gradient(*this, wants_input_gradient, needs_gradient_);
   gradients_.start(nodes_.size(), output_gradient, run.pass.execution);
   const Kernels<Scalar>& kernels = kernels_of<Scalar>(run.pass.execution);
   if (outputs_.size() == 1) {
@@ -215,6 +208,7 @@ void LayerGraph<Scalar>::contribute(std::size_t source, const Run& run, Tensor<S
 template <class Scalar>
 void LayerGraph<Scalar>::propagate(std::size_t node, const Run& run, Tensor<Scalar>* input_gradient) {
   const NodeSpec& spec = nodes_[node];
+  const ProfiledPart part(run.pass.profiler, spec.row, Direction::kBackward);
   if (spec.kind == NodeKind::kLayer) return propagate_layer(node, run, input_gradient);
   const Kernels<Scalar>& kernels = kernels_of<Scalar>(run.pass.execution);
   const auto contribute_to = [&](std::size_t k, const auto& write) {

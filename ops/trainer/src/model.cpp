@@ -10,6 +10,7 @@
 
 #include "farandole/core/error.h"
 #include "farandole/trainer/random.h"
+#include "graph_work.h"
 #include "kernels/kernels.h"
 #include "kernels/transfer.h"
 #include "layer_graph.h"
@@ -68,6 +69,7 @@ struct Model<Scalar>::State {
   std::vector<NamedSpan> parameter_layout, statistic_layout;
   std::vector<ParameterSpec> parameter_specs;
   std::vector<StatisticSpec> statistic_specs;
+  std::vector<LayerWork> work;
   std::size_t parameter_count = 0, statistic_count = 0;
   Execution execution{{dtype_of<Scalar>, dtype_of<Scalar>}};
   Buffer parameters, moving, reducible;
@@ -98,6 +100,7 @@ Model<Scalar>::State::State(std::unique_ptr<LayerGraph<Scalar>> layers) : graph(
     statistic_layout.push_back({spec.name, {spec.count}, statistic_count, count, false});
     statistic_count += count;
   }
+  work = number_rows(*graph);
   allocate();
   bind();
 }
@@ -228,6 +231,10 @@ std::vector<GraphPort> Model<Scalar>::outputs() const {
 template <class Scalar>
 double Model<Scalar>::flops() const {
   return state().graph->flops();
+}
+template <class Scalar>
+const std::vector<LayerWork>& Model<Scalar>::work() const {
+  return state().work;
 }
 template <class Scalar>
 std::string Model<Scalar>::describe() const {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "farandole/trainer/model.h"
+#include "text_table.h"
 
 namespace farandole::trainer {
 namespace {
@@ -35,32 +36,9 @@ std::string with_unit(double number) {
   return fmt::format("{:.3g}{}", number, kUnits[unit]);
 }
 
-std::string cut_to(std::string text, std::size_t length) {
-  if (text.size() <= length) return text;
-  text.resize(length - 3);
-  return text + "...";
-}
-
 /// A line of the table: layer, sources, output shape, parameters, operations.
 using Line = std::array<std::string, 5>;
-constexpr std::size_t kName = 0, kSources = 1;
-
-std::string format_lines(const std::vector<Line>& lines, bool with_sources) {
-  std::array<std::size_t, 5> widths{};
-  for (const Line& line : lines) {
-    for (std::size_t k = 0; k < line.size(); ++k) widths[k] = std::max(widths[k], line[k].size());
-  }
-  std::string text;
-  for (const Line& line : lines) {
-    for (std::size_t k = 0; k < line.size(); ++k) {
-      if (k == kSources && !with_sources) continue;
-      text += k <= kSources ? fmt::format("{:<{}}  ", line[k], widths[k]) : fmt::format("{:>{}}  ", line[k], widths[k]);
-    }
-    text.resize(text.find_last_not_of(' ') + 1);
-    text += '\n';
-  }
-  return text;
-}
+constexpr std::size_t kSources = 1;
 
 /// True if the node's only source is the node before.
 bool follows(const NodeSpec& spec, std::size_t node) {
@@ -128,7 +106,8 @@ std::string table_of(const LayerGraph<Scalar>& graph) {
   }
   lines.push_back(
       {"total", "", trainer::describe(graph.output_shape()), with_commas(parameters), with_unit(graph.flops())});
-  return format_lines(lines, with_sources);
+  constexpr std::size_t kTexts = 2;
+  return with_sources ? format_table(lines, kTexts) : format_table(lines, kTexts, kSources);
 }
 
 template <class Scalar>

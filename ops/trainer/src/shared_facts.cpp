@@ -162,7 +162,7 @@ void add_layout(std::vector<SharedFact>& facts, const char* kind, const std::vec
 std::vector<SharedFact> facts_of(const TrainerOptions& options) {
   const auto& [global_batch, epochs, max_steps, optimizer, learning_rate, clip_norm, accumulate, seed, initialize,
                deterministic, micro_batches, synchronized_layers, averaging, device, compute, loss_scale, graph,
-               device_times, kernel_threads, evaluate_every, evaluation_batch, evaluate_with_ema, check_every,
+               device_times, profile, kernel_threads, evaluate_every, evaluation_batch, evaluate_with_ema, check_every,
                compare_every, checkpoints, data, monitor, before_epoch, before_step, on_step, on_epoch,
                before_checkpoint, on_checkpoint, stop_requested] = options;
   // Options that may differ from rank to rank: the machine's cores, and the program's callbacks.
@@ -181,6 +181,7 @@ std::vector<SharedFact> facts_of(const TrainerOptions& options) {
   group.add("loss_scale.growth_steps", growth_steps);
   group.add("graph", graph);
   group.add("device_times", device_times);
+  group.add("profile", profile);
   add_options(facts, optimizer);
   add_options(facts, learning_rate);
   group.add("clip_norm", clip_norm);

@@ -75,6 +75,9 @@ Trainer<Scalar>::Trainer(Communicator communicator, Model<Scalar> model, std::sh
     if (options.device == ComputeDevice::kAuto) {
       options.device = choose_device(communicator, why_not);
       if (options.device == ComputeDevice::kCpu) options.graph = false;
+      if (options.device == ComputeDevice::kCuda && options.profile) {
+        raise_on_all(ErrorKind::kUnsupported, profile_needs_cpu());
+      }
       if (options.device == ComputeDevice::kCpu && is_half(options.compute.value_or(dtype_of<Scalar>))) {
         raise_on_all(ErrorKind::kUnsupported, why_not.empty() ? needs_device(*options.compute) : why_not);
       }

@@ -86,6 +86,16 @@ void check_batches(const TrainerOptions& options, const TrainingFacts& facts) {
   at_least("the evaluation batch", options.evaluation_batch, 1);
 }
 
+void check_profile(const TrainerOptions& options) {
+  if (!options.profile) return;
+  if (options.graph) {
+    throw InvalidArgument(
+        "a training step that is captured into graphs is launched as a whole, so its layers have no times; train "
+        "without TrainerOptions::profile (--profile), or without TrainerOptions::graph (--graph)");
+  }
+  if (options.device == ComputeDevice::kCuda) throw Unsupported(profile_needs_cpu());
+}
+
 void check_graph(const TrainerOptions& options) {
   if (!options.graph) return;
   if (options.device == ComputeDevice::kCpu) {
@@ -194,6 +204,12 @@ std::string needs_device(DType compute) {
       farandole::name(compute));
 }
 
+std::string profile_needs_cpu() {
+  return "layers are timed on the CPU only; train on it (--device cpu, TrainerOptions::device), or without "
+         "TrainerOptions::profile (--profile): TrainerOptions::device_times times the phases of a training step on "
+         "devices";
+}
+
 void check_data(const Dataset& data, const std::string& what, const Shape& model_input) {
   if (data.shape() == model_input) return;
   throw InvalidArgument(fmt::format("the model takes samples of shape {}, but those of {} are {}",
@@ -229,6 +245,7 @@ void check(const TrainerOptions& options, const TrainingFacts& facts) {
   check_batches(options, facts);
   if (options.deterministic) check_deterministic(options, facts.replicas);
   check_precision(options, facts.model_type);
+  check_profile(options);
   check_graph(options);
   check_data(facts.training, kTrainingData, facts.model_input);
   if (facts.test != nullptr) {

@@ -36,6 +36,9 @@ void check_same_classes(const Dataset& training, const Dataset& data, const std:
 /// Says that a 16-bit type cannot be computed in on the CPU, and what to do.
 std::string needs_device(DType compute);
 
+/// Says that layers are timed on the CPU only, and what to do.
+std::string profile_needs_cpu();
+
 /// Checks the options, and that the model can take the data. @throws InvalidArgument  lists the valid choices
 /// @throws Unsupported  the combination of options is not available
 void check(const TrainerOptions& options, const TrainingFacts& facts);

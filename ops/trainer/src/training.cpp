@@ -13,10 +13,12 @@
 #include "evaluation.h"
 #include "farandole/internal/communicator_access.h"
 #include "farandole/internal/endpoint.h"
+#include "host_peak.h"
 #include "kernel_threads.h"
 #include "kernels/device_execution.h"
 #include "kernels/transfer.h"
 #include "mirror.h"
+#include "training_profile.h"
 
 namespace farandole::trainer {
 namespace {
@@ -80,7 +82,8 @@ Training<Scalar>::Training(Communicator world, Model<Scalar> network, std::share
       checkpoints(communicator, model, optimizer, options, loader.plan(), test != nullptr),
       checkpoint_schedule(options.checkpoints),
       loss_scaling(model.execution(), options),
-      step(communicator, model, *loss, metrics, loader, options, loss_scaling.on_device()) {
+      profiler(options.profile ? std::make_unique<StepProfiler>(model.work().size()) : nullptr),
+      step(communicator, model, *loss, metrics, loader, options, loss_scaling.on_device(), profiler.get()) {
   const KernelThreads threads(kernel_threads(options, communicator));
   if (options.initialize) model.initialize(options.seed);
   const CheckpointState state = checkpoints.open();
@@ -106,6 +109,7 @@ EpochReport Training<Scalar>::fit() {
   EpochTotals all;
   finish_checkpoint();  // of a call that an exception has ended
   current.restart_times();
+  if (profiler) profiler->restart();
   catch_up_evaluation();
   checkpoint_schedule.written();  // the time between two calls does not count
   next_check = steps_done + 1;    // tells how long a training step takes
@@ -145,6 +149,7 @@ EpochReport Training<Scalar>::fit() {
   EpochReport report = make_report(all, true);
   report.stopped = stopped;
   report.stopped_early = monitor.is_exhausted() && !is_finished();
+  report.profile = make_profile();
   return report;
 }
 
@@ -158,6 +163,7 @@ void Training<Scalar>::begin_epoch() const {
 template <class Scalar>
 StepVotes Training<Scalar>::train_one_step() {
   const auto start = Clock::now();
+  if (profiler) profiler->begin_step();
   if (options.before_step) {
     call_program(communicator, "TrainerOptions::before_step", [&] { options.before_step(steps_done + 1); });
   }
@@ -179,6 +185,7 @@ StepVotes Training<Scalar>::train_one_step() {
   last_evaluation.reset();
   const StepTimes times{Clock::now() - start, step.exposed(), step.input_waiting(), learning_rate};
   step.end(times);
+  if (profiler) end_profiled_step(steps_done - 1);
   current.training += times.taken;
   current.exposed += times.exposed;
   current.input_waiting += times.input_waiting;
@@ -213,6 +220,25 @@ template <class Scalar>
 void Training<Scalar>::measure_peak() {
   if (!step.timer().is_on() || peak > 0) return;
   peak = call_device(communicator, [&] { return measured_peak<Scalar>(model.execution()); });
+}
+
+template <class Scalar>
+void Training<Scalar>::end_profiled_step(std::int64_t training_step) {
+  const StepSamples samples = loader.samples(training_step);
+  const bool is_complete = samples.all == loader.samples(0).all;
+  if (is_complete || loader.plan().has_own_shards()) profiler->end_step(samples.own.count);
+}
+
+template <class Scalar>
+std::optional<TrainingProfile> Training<Scalar>::make_profile() {
+  if (!profiler || profiler->steps() == 0) return std::nullopt;
+  TrainingProfile profile = profiler->report(model.work());
+  if (peak == 0) peak = measured_host_peak<Scalar>(communicator);
+  profile.peak = peak;
+  profile.type = dtype_of<Scalar>;
+  profile.kernel_threads = kernel_threads(options, communicator);
+  compare_replicas(communicator, profile);
+  return profile;
 }
 
 template <class Scalar>
@@ -265,6 +291,7 @@ void Training<Scalar>::check_losses() {
 
 template <class Scalar>
 void Training<Scalar>::apply(const UpdateStep& update) {
+  const ProfiledPart part(profiler.get(), StepPart::kUpdate);
   step.timer().start();
   step.run_update([&] {
     optimizer.update(model.execution(), model.parameters(), model.gradients(), update);

@@ -21,6 +21,7 @@
 #include "parameter_swap.h"
 #include "program_code.h"
 #include "shared_facts.h"
+#include "step_profiler.h"
 #include "trainer_options.h"
 #include "training_checkpoints.h"
 #include "training_monitor.h"
@@ -75,6 +76,10 @@ struct Training {
   void read_device_times(EpochTotals& totals);
   /// Measures the speed of the device once, if times are measured.
   void measure_peak();
+  /// Ends the profile of a training step that was begun, if it counts. @param training_step  0-based
+  void end_profiled_step(std::int64_t training_step);
+  /// See EpochReport::profile. Collective.
+  std::optional<TrainingProfile> make_profile();
   /// See EpochReport::peak_share.
   std::optional<double> peak_share(const std::optional<DeviceTimes>& times) const;
   /// Updates parameters and moving statistics.
@@ -120,13 +125,14 @@ struct Training {
   LossScaling loss_scaling;
   CheckpointReport pending_checkpoint;  // without its time
   Clock::time_point pending_since;
+  const std::unique_ptr<StepProfiler> profiler;  // null without TrainerOptions::profile
   TrainingStep<Scalar> step;
   std::int64_t steps_done = 0;
   std::int64_t last_check = 0, next_check = 0;  // numbers of training steps
   Clock::time_point last_check_time;
   std::deque<StepReport> unreported;  // reports for `on_step`
   EpochTotals current;                // of the last epoch; a later `fit` continues an epoch that is not complete
-  double peak = 0;                    // measured_peak; 0: not measured
+  double peak = 0;                    // measured_peak or measured_host_peak; 0: not measured
   std::optional<Evaluation> last_evaluation;  // with the current parameters; empty after an update
   std::atomic<bool> stop_asked{false};        // by Trainer::stop, on this replica
   static_assert(std::atomic<bool>::is_always_lock_free, "Trainer::stop may be called in a signal handler");

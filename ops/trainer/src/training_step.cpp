@@ -35,7 +35,7 @@ Communicator for_graphs(Communicator& communicator) {
 template <class Scalar>
 TrainingStep<Scalar>::TrainingStep(Communicator& communicator, Model<Scalar>& model, const Loss<Scalar>& loss,
                                    const MetricSums<Scalar>& metrics, BatchSource<Scalar>& source,
-                                   const TrainerOptions& options, const LossScale* loss_scale)
+                                   const TrainerOptions& options, const LossScale* loss_scale, StepProfiler* profiler)
     : communicator_(communicator),
       in_stream_(options.graph ? for_graphs(communicator) : communicator),
       model_(model),
@@ -53,6 +53,7 @@ TrainingStep<Scalar>::TrainingStep(Communicator& communicator, Model<Scalar>& mo
   if (reducing_ && !options.deterministic) make_averager();
   pass_.seed = options.seed;
   pass_.step_numbers = graphs_.numbers();
+  pass_.profiler = profiler;
   if (options.synchronized_layers) pass_.replicas = &in_stream_;
 }
 
@@ -115,6 +116,7 @@ StepVotes TrainingStep<Scalar>::check(const StepVotes& votes) {
   if (on_device()) fetch_device_sums();
   const std::span<double> to_add = std::span(results_).subspan(checked_ * sums_.size());
   if (reducing_) {
+    const ProfiledPart part = profiled(StepPart::kAveraging);
     const auto start = Clock::now();
     // Deterministic: continues the tree of each number, see above.
     communicator_.allreduce(to_add, ReduceOp::kSum,
@@ -254,6 +256,7 @@ void TrainingStep<Scalar>::run_overlapped(const StepSamples& samples) {
 template <class Scalar>
 void TrainingStep<Scalar>::finish_averaging() {
   if (!averager_) return;
+  const ProfiledPart part = profiled(StepPart::kAveraging);
   averager_->wait();
   end_phase(DevicePhase::kCommunication);
   exposed_ = averager_->exposed();
@@ -275,11 +278,16 @@ std::string TrainingStep<Scalar>::find_not_finite(std::int64_t training_step) {
 template <class Scalar>
 void TrainingStep<Scalar>::backward_and_average(bool has_accumulated) {
   if (has_accumulated) add_accumulated(model_.gradients().size(), model_.batch_statistics().size());
-  if (averager_ && !model_.batch_statistics().empty()) averager_->ready(model_.parameter_layout().size());
+  const auto average = [&](std::size_t index) {
+    if (!averager_) return;
+    const ProfiledPart part = profiled(StepPart::kAveraging);
+    averager_->ready(index);
+  };
+  if (!model_.batch_statistics().empty()) average(model_.parameter_layout().size());
   model_.backward(pass_, batch_->inputs, output_gradient_, [&](std::size_t index) {
     const NamedSpan& span = model_.parameter_layout()[index];
     if (has_accumulated) add_accumulated(span.first, span.count);
-    if (averager_) averager_->ready(index);
+    average(index);
   });
 }
 
@@ -325,6 +333,7 @@ void TrainingStep<Scalar>::run_deterministic(const StepSamples& samples) {
   }
   if (!reducing_) return;
   run_piece(own, [&] {
+    const ProfiledPart part = profiled(StepPart::kAveraging);
     const auto start = Clock::now();
     in_stream_.allreduce(model_.reducible(), ReduceOp::kSum,
                          {.algorithm = "recursive_doubling", .stream = execution.stream()});
@@ -335,6 +344,7 @@ void TrainingStep<Scalar>::run_deterministic(const StepSamples& samples) {
 
 template <class Scalar>
 std::int64_t TrainingStep<Scalar>::next_micro_batch() {
+  const ProfiledPart part = profiled(StepPart::kInput);
   micro_batch_ = call_program(communicator_, "Dataset::gather", [&] { return &feed_.next(); });
   return micro_batch_->part.count;
 }
@@ -355,6 +365,7 @@ void TrainingStep<Scalar>::forward(double scale) {
   const Tensor<Scalar>* outputs = nullptr;
   call_program(communicator_, "a forward pass", [&] {
     outputs = &model_.forward(pass_, batch_->inputs);
+    const ProfiledPart part = profiled(StepPart::kLoss);
     Workspace::Scope scope(execution.workspace());
     const VectorView<double> loss = scope.take<double>(1);
     clear(execution, loss);
@@ -365,8 +376,10 @@ void TrainingStep<Scalar>::forward(double scale) {
   if (loss_scale_ != nullptr) {
     kernels_of<Scalar>(execution).scale_by(output_gradient_.size(), &loss_scale_->scale, output_gradient_.data());
   }
-  call_program(communicator_, "Metric::add",
-               [&] { metrics_.add(execution, *outputs, *batch_, sums.subview(kMetrics, metrics_.size())); });
+  call_program(communicator_, "Metric::add", [&] {
+    const ProfiledPart part = profiled(StepPart::kLoss);
+    metrics_.add(execution, *outputs, *batch_, sums.subview(kMetrics, metrics_.size()));
+  });
   const auto weight = static_cast<Scalar>(static_cast<double>(micro_batch_->part.count) * scale);
   const VectorView<Scalar> statistics = model_.batch_statistics();
   kernels_of<Scalar>(execution).scale(static_cast<std::int64_t>(statistics.size()), weight, statistics.data());

@@ -15,6 +15,7 @@
 #include "farandole/trainer/trainer.h"
 #include "metric_sums.h"
 #include "step_graphs.h"
+#include "step_profiler.h"
 #include "tree_sum.h"
 
 namespace farandole::trainer {
@@ -64,9 +65,10 @@ class TrainingStep {
  public:
   /// All references must outlive this object. Collective: makes a communicator for the averager.
   /// @param loss_scale  null, or where the model computes: the factor on the loss
+  /// @param profiler  null, or measures where the time goes; the caller begins and ends its training steps
   TrainingStep(Communicator& communicator, Model<Scalar>& model, const Loss<Scalar>& loss,
                const MetricSums<Scalar>& metrics, BatchSource<Scalar>& source, const TrainerOptions& options,
-               const LossScale* loss_scale);
+               const LossScale* loss_scale, StepProfiler* profiler);
 
   /// Sets the numbers that captured work reads. No-op without graphs.
   void set_numbers(const StepNumbers& numbers) { graphs_.set_numbers(numbers); }
@@ -157,6 +159,8 @@ class TrainingStep {
   void end_phase(DevicePhase phase) {
     if (!graphs_.is_capturing()) timer_.end(phase);
   }
+  /// The scope's time counts for a part of the training step.
+  ProfiledPart profiled(StepPart part) const { return {pass_.profiler, part}; }
   void make_averager();
   /// @throws Unsupported  on all ranks
   void check_calls_can_be_captured() const;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -34,6 +35,37 @@ Json values_of(const std::optional<DeviceTimes>& times) {
           {"graph_update", times->graph_update}};
 }
 
+/// Times in seconds and operations per training step.
+Json values_of(const TrainingProfile& profile) {
+  Json layers = Json::array();
+  for (const LayerProfile& layer : profile.layers) {
+    const std::optional<double> flops = profile.flops(layer);
+    layers.push_back({{"name", layer.layer.name},
+                      {"kind", layer.layer.kind},
+                      {"output", layer.layer.output},
+                      {"forward", layer.forward},
+                      {"backward", layer.backward},
+                      {"flops", flops ? Json(*flops) : nullptr}});
+  }
+  const StepParts& parts = profile.parts;
+  return {{"replica", profile.replica},
+          {"steps", profile.steps},
+          {"samples", profile.samples},
+          {"kernel_threads", profile.kernel_threads},
+          {"local_replicas", profile.local_replicas},
+          {"layers", layers},
+          {"loss", parts.loss},
+          {"averaging", parts.averaging},
+          {"update", parts.update},
+          {"input", parts.input},
+          {"rest", parts.rest},
+          {"step", profile.step},
+          {"peak", profile.peak},
+          {"slowest_replica", profile.slowest_replica},
+          {"slowest_seconds", profile.slowest_seconds},
+          {"busy_seconds", profile.busy_seconds}};
+}
+
 }  // namespace
 
 JsonLog::JsonLog(std::filesystem::path file, bool append) : file_("--json", std::move(file), append) {}
@@ -61,6 +93,7 @@ void JsonLog::epoch(const EpochReport& report, bool last) {
   const auto& checksum = report.parameters_checksum;
   line["parameters_checksum"] = checksum ? Json(fmt::format("{:08x}", *checksum)) : nullptr;
   line["replicas"] = report.replicas;
+  if (report.profile) line["profile"] = values_of(*report.profile);
   if (last) line["final"] = true;
   file_.write(line.dump());
 }

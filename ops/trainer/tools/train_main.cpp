@@ -69,6 +69,13 @@ int interrupted_status(Communicator& replica) {
   return signal == SIGUSR1 ? EX_TEMPFAIL : 128 + static_cast<int>(signal);
 }
 
+/// The profile as a table, or why there is none.
+std::string profile_text(const EpochReport& report) {
+  if (report.profile) return describe(*report.profile);
+  return "no profile: the first three training steps and incomplete batches do not count, and there were no others; "
+         "raise --max-steps, --epochs or --samples\n";
+}
+
 /// Trains a replica. Returns the exit status.
 template <class Scalar>
 int train(const TrainCommand& command, const TrainingData& data, const World& world, Communicator& replica,
@@ -120,6 +127,7 @@ int train(const TrainCommand& command, const TrainingData& data, const World& wo
   if (stops_on_signals) interrupts.watch(speaks);
   const EpochReport report = trainer.fit();
   if (csv) csv->epoch(report);
+  if (progress && command.training.profile) progress->table(profile_text(report));
   if (report.stopped) {
     if (progress) progress->interrupted(report, command.training.checkpoints.directory);
     return interrupted_status(replica);

@@ -160,6 +160,16 @@ void check_effect(const po::variables_map& values, const RawOptions& raw, const 
     throw InvalidArgument(fmt::format("--model {} cannot learn --data {}: gpt needs text, and the other models images",
                                       command.model, data.kind));
   }
+  if (command.training.profile && command.training.device == ComputeDevice::kCuda) {
+    throw InvalidArgument(
+        "--profile times layers on the CPU only; without it the last line of a training with --device cuda tells the "
+        "times of its phases");
+  }
+  if (command.training.profile && command.training.graph) {
+    throw InvalidArgument(
+        "--profile has no times for layers in graphs, which are launched as a whole; leave out --graph");
+  }
+  need({"profile"}, !command.quiet || !command.json_file.empty(), "--json FILE where --quiet prints nothing");
   if (data.synthetic && values.contains("data-dir")) {
     throw InvalidArgument("--data-dir has no effect with --synthetic");
   }

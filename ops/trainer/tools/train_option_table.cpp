@@ -166,6 +166,9 @@ void add_output_options(po::options_description_easy_init add, RawOptions& raw, 
       ("min-delta", number(&monitor.min_delta, 0, "0"), "a result is better if it is better by more than this")  //
       ("json", po::value(&raw.json_file)->value_name("FILE"), "write a JSON line per epoch and one at the end")  //
       ("csv", po::value(&raw.csv_file)->value_name("FILE"), "write a row per epoch, comma-separated")            //
+      ("profile", po::bool_switch(&command.training.profile),
+       "CPU: print at the end how long each layer took per training step, its GFLOP/s, and the share of the speed of a "
+       "large matrix product; also in the last line of --json")  //
       ("log-steps", po::bool_switch(&command.log_steps),
        "also a JSON line per training step, to FILE or standard output")  //
       ("quiet", po::bool_switch(&command.quiet), "print nothing but errors");

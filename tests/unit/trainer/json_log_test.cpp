@@ -46,5 +46,26 @@ TEST(JsonLog, HoldsTheTimesOfADeviceAndTheLossScale) {
             R"("graph_gradients":0.5,"graph_update":0.0},"peak_share":0.75,"skipped_steps":2,"loss_scale":32768.0,)"));
 }
 
+TEST(JsonLog, HoldsTheProfileOfTheLayers) {
+  const test::TemporaryDirectory directory;
+  JsonLog log(directory.path() / "log", false);
+  EpochReport report;
+  log.epoch(report, false);
+  TrainingProfile& profile = report.profile.emplace();
+  profile.steps = 5;
+  profile.samples = 16;
+  profile.layers = {{{"0.dense", "dense, 3 units", {3}, 12, 24}, 0.25, 0.5}, {{"1.relu", "relu", {3}}, 0.125, 0}};
+  profile.parts.update = 0.0625;
+  profile.peak = 1e9;
+  log.epoch(report, true);
+  const std::string text = test::read_bytes(directory.path() / "log");
+  EXPECT_FALSE(test::contains(text.substr(0, text.find('\n')), "profile"));
+  EXPECT_TRUE(test::contains(
+      text, R"("steps":5,"samples":16.0,"kernel_threads":1,"local_replicas":1,"layers":[{"name":"0.dense",)"
+            R"("kind":"dense, 3 units","output":[3],"forward":0.25,"backward":0.5,"flops":576.0},{"name":"1.relu",)"
+            R"("kind":"relu","output":[3],"forward":0.125,"backward":0.0,"flops":null}],"loss":0.0,"averaging":0.0,)"
+            R"("update":0.0625,"input":0.0,"rest":0.0,)"));
+}
+
 }  // namespace
 }  // namespace farandole::trainer

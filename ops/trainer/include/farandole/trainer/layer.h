@@ -15,6 +15,8 @@
 namespace farandole FARANDOLE_API {
 namespace trainer {
 
+class StepProfiler;
+
 /// Context of a pass of a batch through a layer. The default is a prediction; training passes `Pass{.training = true,
 /// .seed = 1, .training_step = step}`.
 struct Pass {
@@ -32,6 +34,8 @@ struct Pass {
   const StepNumbers* step_numbers = nullptr;
   Communicator* replicas = nullptr;  ///< for layers that synchronise across replicas; null: this replica only
   Execution execution = {};          ///< where and how to compute, and scratch memory; set by Model
+  /// Measures the layers of a training step; set by the trainer (TrainerOptions::profile). Null: nothing is measured.
+  StepProfiler* profiler = nullptr;
 };
 
 /// Initial values of a parameter. kUniformFanIn: U(-b, b) with b = 1/sqrt(fan_in), as PyTorch's default. kNormalFanIn:
@@ -84,6 +88,10 @@ class Layer {
   /// Floating-point operations of matrix products and convolutions in a forward pass of one sample: a multiply-add
   /// counts as 2, and element-wise operations, sums of biases, pooling and normalisation as 0. Called after `prepare`.
   virtual double flops() const { return 0; }
+  /// Floating-point operations of a backward pass of one sample, counted as in `flops`. The default holds for layers
+  /// whose backward pass has two products for each one of the forward pass: for the gradients of parameters and input.
+  /// @param input_gradient  true: backward computes the gradient of the input, too
+  virtual double backward_flops(bool input_gradient) const { return input_gradient ? 2 * flops() : flops(); }
   /// What `forward` and `backward` can do on devices. The default is host memory only; Model::move_to refuses such
   /// layers.
   virtual DeviceForm device_form() const { return DeviceForm::kNone; }

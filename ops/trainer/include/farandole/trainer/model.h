@@ -61,6 +61,8 @@ class Model {
   ModelDescription description() const;
   /// Floating-point operations of a forward pass of a sample: see Layer::flops.
   double flops() const;
+  /// The layers and operations in the order of the forward pass, without inputs and without the containers of layers.
+  const std::vector<LayerWork>& work() const;
 
   VectorView<Scalar> parameters();
   VectorView<Scalar> gradients();         ///< as many as parameters

@@ -12,6 +12,16 @@
 namespace farandole FARANDOLE_API {
 namespace trainer {
 
+/// A layer or operation of a model. A container such as `residual` is represented by the layers that it contains.
+struct LayerWork {
+  /// Path, as in the names of parameters: "0.conv2d", "8.residual.body.3.conv2d"; of an operation "8.residual.sum".
+  std::string name;
+  std::string kind;           ///< Layer::name, "conv2d 3x3, 32 channels"; of an operation "sum"
+  Shape output;               ///< of a sample
+  double forward_flops = 0;   ///< of a sample: Layer::flops; 0: no products, or a layer that does not name them
+  double backward_flops = 0;  ///< of a sample: Layer::backward_flops, at the layer's place in the model
+};
+
 /// What a model is made of, as text; checkpoints keep it.
 struct ModelDescription {
   Shape input, output;                   ///< of a sample
