@@ -117,7 +117,7 @@ TEST(DirectFaults, TheTimeoutOfTheCommunicatorHoldsForDirectCalls) {
     if (ranks.rank() == 0) rank.call(ReduceOp::kSum);
     rank.wait_for_fault();
     EXPECT_THAT(message_of<Timeout>([&] { rank.call(ReduceOp::kSum); }),
-                AllOf(HasSubstr("the deadline of 1 s (the communicator's timeout) has passed"), HasSubstr("rank 1 ")));
+                AllOf(HasSubstr("the deadline of 1 s (the timeout of the communicator) has passed"), HasSubstr("rank 1 ")));
   });
 }
 

@@ -41,7 +41,7 @@ StallMonitor Group::stall_monitor() const {
   const FaultSettings& setting = endpoint->settings().faults;
   if (!watches) return {setting.warn_after, Seconds(0)};
   if (timeout.count() <= 0) return {setting.warn_after, setting.timeout};
-  return {setting.warn_after, timeout, Clock::now(), "the communicator's timeout"};
+  return {setting.warn_after, timeout, Clock::now(), "the timeout of the communicator"};
 }
 
 TuningShape Group::shape() const {

@@ -160,8 +160,8 @@ TEST(StallMonitor, ChecksByLoggingAndThrowing) {
   } catch (const Timeout& error) {
     EXPECT_STREQ(error.message(), "the deadline of 20 s (FARANDOLE_TIMEOUT) has passed: rank 1 waits for rank 2");
   }
-  const StallMonitor own(Seconds(10), Seconds(5), at(0), "the communicator's timeout");
-  EXPECT_EQ(own.describe_error("x"), "the deadline of 5 s (the communicator's timeout) has passed: x");
+  const StallMonitor own(Seconds(10), Seconds(5), at(0), "the timeout of the communicator");
+  EXPECT_EQ(own.describe_error("x"), "the deadline of 5 s (the timeout of the communicator) has passed: x");
 }
 
 }  // namespace
