@@ -116,8 +116,9 @@ TEST(DirectFaults, TheTimeoutOfTheCommunicatorHoldsForDirectCalls) {
     DirectRank rank(ranks, Seconds(1));
     if (ranks.rank() == 0) rank.call(ReduceOp::kSum);
     rank.wait_for_fault();
-    EXPECT_THAT(message_of<Timeout>([&] { rank.call(ReduceOp::kSum); }),
-                AllOf(HasSubstr("the deadline of 1 s (the timeout of the communicator) has passed"), HasSubstr("rank 1 ")));
+    EXPECT_THAT(
+        message_of<Timeout>([&] { rank.call(ReduceOp::kSum); }),
+        AllOf(HasSubstr("the deadline of 1 s (the timeout of the communicator) has passed"), HasSubstr("rank 1 ")));
   });
 }
 

@@ -76,39 +76,54 @@ std::string profile_text(const EpochReport& report) {
          "raise --max-steps, --epochs or --samples\n";
 }
 
+/// Where replica 0 reports to; empty on other replicas.
+struct Reports {
+  std::optional<ProgressLine> progress;
+  std::optional<JsonLog> json;
+  std::optional<CsvLog> csv;
+};
+
+/// Opens the files. Collective. @throws Error  on every replica, if replica 0 cannot open one
+void open_reports(Reports& reports, const TrainCommand& command, Communicator& replica) {
+  agree(replica, [&] {
+    if (replica.rank() != 0) return;
+    if (!command.json_file.empty() || command.log_steps) {
+      reports.json.emplace(command.json_file, command.training.checkpoints.resume);
+    }
+    if (!command.csv_file.empty()) reports.csv.emplace(command.csv_file, command.training.checkpoints.resume);
+    if (!command.quiet) {
+      // With JSON lines on standard output, no progress line is rewritten between them.
+      const bool shows_steps = !command.log_steps || !command.json_file.empty();
+      reports.progress.emplace(command.training, shows_steps, standard_output());
+    }
+  });
+}
+
+/// Makes a training report to `reports`, which outlives it.
+void report_to(Reports& reports, const TrainCommand& command, TrainerOptions& options) {
+  if (reports.progress || command.log_steps) {
+    options.on_step = [&reports, logs_steps = command.log_steps](const StepReport& report) {
+      if (reports.progress) reports.progress->step(report);
+      if (reports.json && logs_steps) reports.json->step(report);
+    };
+  }
+  options.on_epoch = [&reports, logs_epochs = !command.json_file.empty()](const EpochReport& report) {
+    if (reports.progress) reports.progress->epoch(report);
+    if (reports.json && logs_epochs) reports.json->epoch(report, false);
+    if (reports.csv) reports.csv->epoch(report);
+  };
+}
+
 /// Trains a replica. Returns the exit status.
 template <class Scalar>
 int train(const TrainCommand& command, const TrainingData& data, const World& world, Communicator& replica,
           Interrupts& interrupts) {
-  const bool speaks = replica.rank() == 0;
-  std::optional<ProgressLine> progress;
-  std::optional<JsonLog> json;
-  std::optional<CsvLog> csv;
-  agree(replica, [&] {
-    if (!speaks) return;
-    if (!command.json_file.empty() || command.log_steps) {
-      json.emplace(command.json_file, command.training.checkpoints.resume);
-    }
-    if (!command.csv_file.empty()) csv.emplace(command.csv_file, command.training.checkpoints.resume);
-    if (!command.quiet) {
-      // With JSON lines on standard output, no progress line is rewritten between them.
-      const bool shows_steps = !command.log_steps || !command.json_file.empty();
-      progress.emplace(command.training, shows_steps, standard_output());
-    }
-  });
+  Reports reports;
+  open_reports(reports, command, replica);
+  auto& [progress, json, csv] = reports;
   TrainerOptions options = command.training;
   options.device_times = true;
-  if (progress || command.log_steps) {
-    options.on_step = [&](const StepReport& report) {
-      if (progress) progress->step(report);
-      if (json && command.log_steps) json->step(report);
-    };
-  }
-  options.on_epoch = [&](const EpochReport& report) {
-    if (progress) progress->epoch(report);
-    if (json && !command.json_file.empty()) json->epoch(report, false);
-    if (csv) csv->epoch(report);
-  };
+  report_to(reports, command, options);
   // Replicas without averaging share nothing in a training step and could not stop together.
   const bool stops_on_signals = options.averaging || replica.size() == 1;
   if (stops_on_signals) options.stop_requested = [] { return Interrupts::received() != 0; };
@@ -124,7 +139,7 @@ int train(const TrainCommand& command, const TrainingData& data, const World& wo
     if (command.summary) progress->table(trainer.model().describe());
   }
   const SignalStack for_handlers;
-  if (stops_on_signals) interrupts.watch(speaks);
+  if (stops_on_signals) interrupts.watch(replica.rank() == 0);
   const EpochReport report = trainer.fit();
   if (csv) csv->epoch(report);
   if (progress && command.training.profile) progress->table(profile_text(report));
