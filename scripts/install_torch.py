@@ -34,7 +34,12 @@ def say(text: str) -> None:
 
 
 class Environment:
-    """The environment of this interpreter."""
+    """The environment of this interpreter.
+
+    reason: why the last `starts` was False; the end of its error text.
+    """
+
+    reason = ""
 
     def install(self, *arguments: str) -> bool:
         """True if pip has installed what `arguments` name."""
@@ -45,7 +50,10 @@ class Environment:
         return done.returncode == 0
 
     def starts(self) -> bool:
-        return subprocess.run([sys.executable, "-c", CHECK], stderr=subprocess.DEVNULL).returncode == 0
+        done = subprocess.run([sys.executable, "-c", CHECK], stderr=subprocess.PIPE, text=True)
+        lines = done.stderr.strip().splitlines()
+        self.reason = lines[-1] if lines else f"exit status {done.returncode}"
+        return done.returncode == 0
 
     def requirements(self, package: str) -> List[str]:
         importlib.invalidate_caches()
@@ -82,11 +90,11 @@ def gpu_packages(requirements: Iterable[str]) -> Dict[str, str]:
     found = {}
     for requirement in requirements:
         toolkit = re.match(r"cuda-toolkit\[([^]]*)\](.*)", requirement)
-        single = re.match(r"nvidia-([a-z]+)", requirement)
+        single = re.match(r"nvidia-(?:cuda-)?([a-z]+)", requirement)
         if toolkit:
             found.update({extra.strip(): f"cuda-toolkit[{extra.strip()}]{toolkit[2]}" for extra in toolkit[1].split(",")})
         elif single:
-            found[single[1]] = requirement
+            found["cudart" if single[1] == "runtime" else single[1]] = requirement
     return found
 
 
@@ -100,7 +108,8 @@ def packages_for(names: Iterable[str], packages: Dict[str, str]) -> List[str]:
 
 
 def install_without_spare(environment: Environment) -> bool:
-    """Installs the default build with the packages that it needs to start. True if torch then starts."""
+    """Installs the default build with the packages that it needs to start. True if torch then starts; otherwise says why
+    not, if pip has not."""
     if not environment.install("--no-deps", "torch"):
         return False
     # Requirements keep their markers ("; platform_system == …"), which pip evaluates.
@@ -116,7 +125,10 @@ def install_without_spare(environment: Environment) -> bool:
             options = [] if each.startswith("cuda-toolkit") else ["--no-deps"]
             if not environment.install(*options, each):
                 return False
-    return environment.starts()
+    if environment.starts():
+        return True
+    say(f"torch does not start so: {environment.reason}")
+    return False
 
 
 def install(environment: Environment) -> bool:
@@ -134,10 +146,11 @@ def install(environment: Environment) -> bool:
             "(torch 2.15: 2.1 GB if the machine has a CUDA toolkit, otherwise 4.3 GB)"
         )
         if not install_without_spare(environment):
-            say("torch does not start so; installing all its packages (torch 2.15: 5.7 GB)")
+            say("installing all packages of torch (torch 2.15: 5.7 GB)")
             if not environment.install("torch"):
                 return False
     if not environment.starts():
+        say(f"torch is installed and does not start: {environment.reason}")
         return False
     say(f"torch {environment.version()}: {environment.size() - before:.1f} GB in {time.monotonic() - begin:.0f} s")
     return True

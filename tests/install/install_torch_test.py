@@ -75,6 +75,8 @@ class Machine:
         needed = [file for files in LIBRARIES.values() for file in files] + self.also_needed
         return [file for file in needed if file not in self.found]
 
+    reason = "ImportError: libnew.so.1: cannot open shared object file"
+
     def starts(self):
         return self.has_torch and (self.is_whole or not (self.lacking() or self.too_old))
 
@@ -150,7 +152,19 @@ class InstallTorch(unittest.TestCase):
         machine = Machine(also_needed=["libnew.so.1"])
         self.assertTrue(self.install(machine))
         self.assertEqual(machine.calls[-1], "torch")
-        self.assertIn("torch does not start so; installing all its packages", self.output.getvalue())
+        self.assertIn(f"torch does not start so: {machine.reason}\nsetup.sh: installing all packages", self.output.getvalue())
+
+    def test_says_why_torch_does_not_start(self):
+        machine = Machine()
+        machine.starts = lambda: False
+        self.assertFalse(self.install(machine))
+        self.assertIn(f"torch is installed and does not start: {machine.reason}", self.output.getvalue())
+
+    def test_knows_the_packages_of_cuda_12(self):
+        names = ["nvidia-cuda-runtime-cu12==12.8.90", "nvidia-cuda-nvrtc-cu12==12.8.93", "nvidia-cublas-cu12==12.8.4.1"]
+        packages = install_torch.gpu_packages(names)
+        self.assertEqual(sorted(packages), ["cublas", "cudart", "nvrtc"])
+        self.assertEqual(install_torch.packages_for(["cudart.so.12"], packages), names[:1])
 
     def test_fails_without_a_registry(self):
         self.assertFalse(self.install(Machine(pypi=False)))

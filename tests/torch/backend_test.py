@@ -432,8 +432,13 @@ def case_calls_between_start_and_end_are_one_work() -> None:
     assert work.wait() and work.is_completed() and work.is_success()
     for each, tensor in enumerate(tensors):
         expect(tensor, values_of(1, 3 + each))
-    assert len(work.result()) == len(tensors) and len(work.get_future().wait()) == len(tensors)
+    for values in (work.result(), work.get_future().wait()):
+        assert [each.data_ptr() for each in values] == [each.data_ptr() for each in tensors], values
     expect_error(errors.InvalidArgument, "startCoalescing", lambda: group._end_coalescing(torch.device("cpu")))
+    group._start_coalescing(torch.device("cpu"))
+    dist.all_reduce(torch.ones(3))  # in a block that an exception has left
+    group._start_coalescing(torch.device("cpu"))
+    assert group._end_coalescing(torch.device("cpu")).result() == []
 
 
 def case_a_forked_child_is_no_rank() -> None:

@@ -213,6 +213,22 @@ def case_futures() -> None:
     expect(future.wait(), 3)
 
 
+def case_calls_between_start_and_end() -> None:
+    """The future of coalesced calls makes its user's stream wait for all of them."""
+    group = dist.group.WORLD
+    tensors = [filled(own(), 1000 + each) for each in range(3)]
+    group._start_coalescing(device())
+    for tensor in tensors:
+        dist.broadcast(tensor, 1)
+    work = group._end_coalescing(device())
+    copies = work.get_future().then(lambda done: [value.clone() for value in done.value()]).wait()
+    for copy in copies:
+        expect(copy, 2)
+    work.wait()
+    for tensor in tensors:
+        expect(tensor, 2)
+
+
 def case_what_is_refused() -> None:
     for call in (lambda: dist.send(filled(1), 1 - dist.get_rank()), lambda: dist.recv(filled(1))):
         try:
@@ -239,6 +255,7 @@ def run_rank(rank: int, library: str, names: List[str], store: str) -> None:
     torch.set_num_threads(1)
     torch.ops.load_library(library)
     torch._register_device_module("privateuseone", DeviceModule(rank))
+    farandole.torch._backend.accept_extension_devices()
     double = Double(library)
     backend = "cpu:farandole,privateuseone:farandole"
     dist.init_process_group(backend, init_method=f"file://{store}", rank=rank, world_size=RANKS)

@@ -185,7 +185,8 @@ void DirectWatch::close() {
   if (closed_well_) return;
   closed_well_ = false;
   context_.watch_thread().remove(*this);  // from here on this thread looks
-  StallMonitor closing_stall = group_.stall_monitor();
+  // Nobody else can watch the end of a communicator, so `watches` does not matter here.
+  StallMonitor closing_stall = group_.stall_monitor(/*always=*/true);
   constexpr int kLooksPerQuestion = 100;
   try {
     const auto probe = context_.device().make_event(DeviceEvent::Use::kStreams);

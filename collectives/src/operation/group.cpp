@@ -37,9 +37,9 @@ std::string Group::describe() const {
                       : fmt::format("communicator '{}' of {} ranks", name, size());
 }
 
-StallMonitor Group::stall_monitor() const {
+StallMonitor Group::stall_monitor(bool always) const {
   const FaultSettings& setting = endpoint->settings().faults;
-  if (!watches) return {setting.warn_after, Seconds(0)};
+  if (!watches && !always) return {setting.warn_after, Seconds(0)};
   if (timeout.count() <= 0) return {setting.warn_after, setting.timeout};
   return {setting.warn_after, timeout, Clock::now(), "the timeout of the communicator"};
 }

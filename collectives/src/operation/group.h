@@ -51,8 +51,8 @@ struct Group {
     return hosts.empty() ? endpoint->topology().rank(member(index)).host_index : hosts[static_cast<std::size_t>(index)];
   }
   /// Watches a wait for calls of this communicator, which begins now. An error is due after `timeout`, or after
-  /// FARANDOLE_TIMEOUT if that is 0; never if `watches` is false.
-  StallMonitor stall_monitor() const;
+  /// FARANDOLE_TIMEOUT if that is 0; never if `watches` is false. @param always  ignore `watches`
+  StallMonitor stall_monitor(bool always = false) const;
   /// True if the ranks on the host of member `index` share memory.
   bool shares_memory(int index) const {
     return endpoint->shares_memory(endpoint->topology().rank(member(index)).host_index);

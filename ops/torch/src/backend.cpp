@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "call_start.h"
-#include "work_list.h"
 
 namespace farandole_torch {
 namespace {
@@ -53,6 +52,8 @@ void FarandoleBackend::shutdown() {
   Comm last;
   std::shared_ptr<Job> job;
   const std::lock_guard lock(mutex_);
+  coalescing_thread_ = {};
+  coalesced_.clear();
   last = std::move(comm_);
   job = std::move(job_);
   last.reset();  // before the job
@@ -89,14 +90,22 @@ std::string FarandoleBackend::describe(int rank) const {
 
 void FarandoleBackend::startCoalescing() {
   const std::lock_guard lock(mutex_);
-  coalesced_.emplace();
+  coalescing_thread_ = std::this_thread::get_id();
+  coalesced_.clear();
+}
+
+void FarandoleBackend::collect(const c10::intrusive_ptr<CallWork>& work) {
+  const std::lock_guard lock(mutex_);
+  if (coalescing_thread_ == std::this_thread::get_id()) coalesced_.push_back(work);
 }
 
 c10::intrusive_ptr<c10d::Work> FarandoleBackend::endCoalescing() {
   const std::lock_guard lock(mutex_);
-  if (!coalesced_) throw_error(FARANDOLE_INVALID_ARGUMENT, "endCoalescing without startCoalescing");
-  auto works = std::exchange(coalesced_, std::nullopt);
-  return c10::make_intrusive<WorkList>(rank_, *std::move(works));
+  if (coalescing_thread_ != std::this_thread::get_id()) {
+    throw_error(FARANDOLE_INVALID_ARGUMENT, "endCoalescing: this thread has not called startCoalescing");
+  }
+  coalescing_thread_ = {};
+  return c10::make_intrusive<WorkList>(rank_, std::exchange(coalesced_, {}));
 }
 
 at::Tensor FarandoleBackend::allocateTensor(long size, at::TensorOptions options) {

@@ -5,14 +5,15 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
+#include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
 #include "job.h"
 #include "tensors.h"
 #include "work.h"
+#include "work_list.h"
 
 namespace farandole_torch {
 
@@ -68,8 +69,10 @@ class FarandoleBackend final : public c10d::Backend {
   WorkPointer recv(Tensors& tensors, int source, int tag) override;
   WorkPointer recvAnysource(Tensors& tensors, int tag) override;
 
-  /// Calls from here to `endCoalescing`, which one thread makes, belong to the Work that that function returns.
+  /// Calls that this thread makes from here to `endCoalescing` belong to the Work that `endCoalescing` returns. Calls
+  /// of a block that was not ended, because of an exception, are let go by the next block.
   void startCoalescing() override;
+  /// @throws InvalidArgument  this thread has not called `startCoalescing`
   WorkPointer endCoalescing() override;
 
   /// True for processors, whose DeviceIndex is -1: torch then allocates the buckets of DistributedDataParallel here.
@@ -85,6 +88,8 @@ class FarandoleBackend final : public c10d::Backend {
 
  private:
   class Start;
+  /// Notes a call that has begun, if its thread collects calls.
+  void collect(const c10::intrusive_ptr<CallWork>& work);
   /// @throws InvalidArgument  after shutdown()
   farandole_comm* comm() const;
   /// A rank of the group, for messages: "rank 3 (host node7, pid 4711)".
@@ -101,7 +106,8 @@ class FarandoleBackend final : public c10d::Backend {
   std::mutex mutex_;                                     // held while a call starts or blocks; guards the following
   std::chrono::milliseconds wait_timeout_ = kNoTimeout;  // of setTimeout()
   std::vector<c10::Stream> streams_;                     // one for each device
-  std::optional<std::vector<WorkPointer>> coalesced_;    // since startCoalescing()
+  std::thread::id coalescing_thread_;                    // that has called startCoalescing(); no thread: none
+  WorkList::Works coalesced_;                            // its calls
   std::shared_ptr<Job> job_;
   Comm comm_;  // null after shutdown
 };

@@ -39,7 +39,7 @@ class FarandoleBackend::Start {
  public:
   Start(FarandoleBackend& backend, const Mode& mode, c10d::OpType type, const char* title, const Tensors& inputs,
         const Tensors& outputs)
-      : lock_(backend.mutex_), comm_(backend.comm()) {
+      : backend_(backend), lock_(backend.mutex_), comm_(backend.comm()) {
     const at::Device device = common_device(inputs, outputs, title);
     std::optional<c10::Stream> stream;
     if (!device.is_cpu()) {
@@ -51,7 +51,6 @@ class FarandoleBackend::Start {
     work_ = c10::make_intrusive<CallWork>(backend.rank_, type, title, inputs, outputs, ++backend.sequence_, timeout,
                                           stream);
     fill_options(stream);
-    if (backend.coalesced_) backend.coalesced_->push_back(work_);
   }
   Start(const Start&) = delete;
   Start& operator=(const Start&) = delete;
@@ -78,6 +77,7 @@ class FarandoleBackend::Start {
   WorkPointer launch() {
     lock_.unlock();  // callbacks may start further calls
     work_->launch();
+    backend_.collect(work_);
     return work_;
   }
 
@@ -92,6 +92,7 @@ class FarandoleBackend::Start {
     options_.has_stream = 1;
   }
 
+  FarandoleBackend& backend_;
   std::unique_lock<std::mutex> lock_;
   farandole_comm* const comm_;
   farandole_call_options options_{};

@@ -10,6 +10,11 @@ constexpr int kKinds = FARANDOLE_INTERNAL + 1;
 /// Python classes by kind; references that are never given back, because errors may outlive the interpreter.
 std::array<PyObject*, kKinds> exception_classes{};
 
+/// What the library says of a deadline that the program has set for a process group, and how torch calls that.
+constexpr const char* kOwnTimeout = "(the timeout of the communicator)";
+constexpr const char* kHowToSetIt =
+    "; to change it: init_process_group(timeout=timedelta(minutes=60)), or new_group's timeout";
+
 }  // namespace
 
 PyObject* FarandoleError::python_type() {
@@ -30,7 +35,9 @@ void throw_error(farandole_error_kind kind, const std::string& text) {
 }
 
 std::exception_ptr make_exception(const farandole_error& error) {
-  return std::make_exception_ptr(FarandoleError(farandole_error_get_kind(&error), farandole_error_text(&error)));
+  std::string text = farandole_error_text(&error);
+  if (text.find(kOwnTimeout) != std::string::npos) text += kHowToSetIt;
+  return std::make_exception_ptr(FarandoleError(farandole_error_get_kind(&error), text));
 }
 
 }  // namespace farandole_torch

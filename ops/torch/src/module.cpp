@@ -32,5 +32,6 @@ PYBIND11_MODULE(farandole_torch, module) {
   });
   module.def("create", &farandole_torch::create, call_guard<gil_scoped_release>());
   module.def("abort", &farandole_torch::Job::abort, call_guard<gil_scoped_release>());
+  module.def("accept_extension_devices", [] { farandole_torch::extension_has_cuda_memory = true; });
   module.def("leave", &farandole_torch::Job::leave, call_guard<gil_scoped_release>());
 }

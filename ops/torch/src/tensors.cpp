@@ -73,8 +73,7 @@ Elements elements_of(const at::Tensor& tensor, const char* what, Use use) {
     refuse(what,
            c10::str("expected a dense tensor, got one of layout ", tensor.layout(), "; convert it with to_dense()"));
   }
-  // PrivateUse1 is the device of torch's extensions; the core raises InvalidArgument if its memory is not CUDA's.
-  if (!tensor.is_cpu() && !tensor.is_cuda() && !tensor.is_privateuseone()) {
+  if (!tensor.is_cpu() && !tensor.is_cuda() && !(extension_has_cuda_memory && tensor.is_privateuseone())) {
     refuse(what, c10::str("expected a tensor on a CPU or a CUDA device, got one on ", tensor.device()));
   }
   const bool is_usable = use == Use::kInOrder ? tensor.is_contiguous() : tensor.is_non_overlapping_and_dense();

@@ -4,12 +4,16 @@
 
 #include <ATen/ATen.h>
 
+#include <atomic>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <vector>
 
 #include "farandole/collectives.h"
 
 namespace farandole_torch {
+
+/// True in tests, in which torch's device type for extensions, PrivateUse1, has memory of (a double of) CUDA.
+inline std::atomic<bool> extension_has_cuda_memory{false};
 
 /// A tensor's memory, as elements of a type that Farandole has. Complex numbers are pairs of floating-point numbers;
 /// types that Farandole has not are bytes, which can be moved but not reduced.

@@ -55,6 +55,8 @@ class CallWork final : public c10d::Work {
   void abort() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   uint64_t getSequencenumber() const override { return sequence_; }
+  /// The stream in which the calls run; none on a CPU.
+  const std::optional<c10::Stream>& stream() const { return stream_; }
 
  private:
   using Future = c10::intrusive_ptr<c10::ivalue::Future>;

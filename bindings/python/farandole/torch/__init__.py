@@ -59,7 +59,7 @@ __all__ = [
 
 _NAME = "farandole"
 # torch's variable; with "0" DistributedDataParallel lets the backend allocate its buckets, which then lie in windows.
-_ORDINARY_BUCKETS = "DDP_DISABLE_COMM_MEM"
+_NO_WINDOWS = "DDP_DISABLE_COMM_MEM"
 _process = 0  # id of the process that has made a group
 
 
@@ -79,7 +79,7 @@ def _create(options: Any, backend_options: Any) -> Any:
         _process = os.getpid()
         atexit.register(_at_exit)
     if not torch.cuda.is_available():  # on devices the variable concerns NCCL
-        os.environ.setdefault(_ORDINARY_BUCKETS, "0")
+        os.environ.setdefault(_NO_WINDOWS, "0")
     size = options.group_size
     return _backend.create(
         options.store,
