@@ -75,9 +75,10 @@ class Conv2d final : public Layer<Scalar> {
   Convolution<Scalar>& convolution(const Pass& pass) {
     if (execution_.changes(pass.execution)) convolution_ = nullptr;
     if (!convolution_) {
-      const bool by_eigen = options_.library == ConvolutionLibrary::kEigen;
-      convolution_ = kernels_of<Scalar>(pass.execution)
-                         .convolution(geometry_, {.by_eigen = by_eigen, .winograd = options_.winograd});
+      const ConvolutionChoice choice{.by_eigen = options_.library == ConvolutionLibrary::kEigen,
+                                     .by_onednn = options_.library == ConvolutionLibrary::kOneDnn,
+                                     .winograd = options_.winograd};
+      convolution_ = kernels_of<Scalar>(pass.execution).convolution(geometry_, choice);
     }
     return *convolution_;
   }

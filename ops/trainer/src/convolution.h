@@ -36,6 +36,7 @@ FARANDOLE_API ConvolutionGeometry convolution_geometry(const std::string& layer,
 /// How to compute a convolution in host memory, as in Conv2dOptions.
 struct ConvolutionChoice {
   bool by_eigen = false;
+  bool by_onednn = false;  ///< also where winograd_convolution is faster
   bool winograd = false;
 };
 
@@ -57,6 +58,16 @@ class Convolution {
 
 /// Makes a convolution by oneDNN. @param winograd  as in Conv2dOptions
 std::unique_ptr<Convolution<float>> onednn_convolution(const ConvolutionGeometry& geometry, bool winograd);
+/// Makes a convolution by Winograd's algorithm with AVX2 and FMA. Results depend on the arguments only, never on the
+/// number of threads, and a sample's output and input gradient do not depend on the other samples.
+/// @param geometry  one that winograd_can_compute; otherwise the result is undefined
+std::unique_ptr<Convolution<float>> winograd_convolution(const ConvolutionGeometry& geometry);
+/// True if this processor has AVX2 and FMA, and the convolution has a 3x3 kernel, stride 1, at most 2 zeros on each
+/// side, and multiples of eight channels.
+bool winograd_can_compute(const ConvolutionGeometry& geometry);
+/// True if winograd_convolution is faster than onednn_convolution: it can compute the convolution, and oneDNN may not
+/// use AVX-512, for which it has Winograd's algorithm. Depends on the geometry and the instruction set only.
+bool winograd_is_faster(const ConvolutionGeometry& geometry);
 /// Makes a convolution of matrix products by Eigen.
 template <class Scalar>
 std::unique_ptr<Convolution<Scalar>> eigen_convolution(const ConvolutionGeometry& geometry);

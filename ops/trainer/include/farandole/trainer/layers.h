@@ -22,7 +22,8 @@ struct DenseOptions {
 template <class Scalar>
 FARANDOLE_API std::unique_ptr<Layer<Scalar>> dense(std::int64_t units, const DenseOptions& options = {});
 
-/// Library that computes a convolution. kAutomatic: oneDNN for float, Eigen for double.
+/// Library that computes a convolution. kAutomatic: oneDNN or Winograd's algorithm of our own for float, Eigen for
+/// double.
 enum class ConvolutionLibrary { kAutomatic, kOneDnn, kEigen };
 
 struct Conv2dOptions {
@@ -31,9 +32,10 @@ struct Conv2dOptions {
   std::int64_t stride = 1;
   std::int64_t padding = 0;  ///< rows and columns of zeros on each side
   ConvolutionLibrary library = ConvolutionLibrary::kAutomatic;
-  /// True: use Winograd's algorithm for 3x3 kernels with stride 1 whose numbers of input and output channels are
-  /// multiples of 16, if oneDNN has the algorithm for this processor. Winograd's algorithm is more than twice as fast,
-  /// and its rounding errors are about twice as large (docs/decisions/0003).
+  /// True: use Winograd's algorithm for 3x3 kernels with stride 1: that of oneDNN on processors with AVX-512, if the
+  /// numbers of input and output channels are multiples of 16; our own with AVX2 and FMA, if they are multiples of 8,
+  /// at least 16, and `library` is kAutomatic. Winograd's algorithm is about twice as fast, and its rounding errors are
+  /// about twice as large (docs/decisions/0003, 0067).
   bool winograd = true;
   bool bias = true;  ///< false: without bias, as before a normalisation, which would remove it
 };
