@@ -52,8 +52,7 @@ void FarandoleBackend::shutdown() {
   Comm last;
   std::shared_ptr<Job> job;
   const std::lock_guard lock(mutex_);
-  coalescing_thread_ = {};
-  coalesced_.clear();
+  collect_for({});
   last = std::move(comm_);
   job = std::move(job_);
   last.reset();  // before the job
@@ -88,24 +87,27 @@ std::string FarandoleBackend::describe(int rank) const {
   return text;
 }
 
+WorkList::Works FarandoleBackend::collect_for(std::thread::id thread) {
+  const std::lock_guard lock(coalescing_mutex_);
+  coalescing_thread_ = thread;
+  return std::exchange(coalesced_, {});
+}
+
 void FarandoleBackend::startCoalescing() {
-  const std::lock_guard lock(mutex_);
-  coalescing_thread_ = std::this_thread::get_id();
-  coalesced_.clear();
+  collect_for(std::this_thread::get_id());
 }
 
 void FarandoleBackend::collect(const c10::intrusive_ptr<CallWork>& work) {
-  const std::lock_guard lock(mutex_);
+  if (coalescing_thread_ != std::this_thread::get_id()) return;
+  const std::lock_guard lock(coalescing_mutex_);
   if (coalescing_thread_ == std::this_thread::get_id()) coalesced_.push_back(work);
 }
 
 c10::intrusive_ptr<c10d::Work> FarandoleBackend::endCoalescing() {
-  const std::lock_guard lock(mutex_);
   if (coalescing_thread_ != std::this_thread::get_id()) {
     throw_error(FARANDOLE_INVALID_ARGUMENT, "endCoalescing: this thread has not called startCoalescing");
   }
-  coalescing_thread_ = {};
-  return c10::make_intrusive<WorkList>(rank_, std::exchange(coalesced_, {}));
+  return c10::make_intrusive<WorkList>(rank_, collect_for({}));
 }
 
 at::Tensor FarandoleBackend::allocateTensor(long size, at::TensorOptions options) {

@@ -90,6 +90,9 @@ class FarandoleBackend final : public c10d::Backend {
   class Start;
   /// Notes a call that has begun, if its thread collects calls.
   void collect(const c10::intrusive_ptr<CallWork>& work);
+  /// From now on collects the calls of this thread; of none if it is the id of no thread. Returns those collected so
+  /// far.
+  WorkList::Works collect_for(std::thread::id thread);
   /// @throws InvalidArgument  after shutdown()
   farandole_comm* comm() const;
   /// A rank of the group, for messages: "rank 3 (host node7, pid 4711)".
@@ -100,14 +103,16 @@ class FarandoleBackend final : public c10d::Backend {
   c10::Stream stream_on(at::Device device);
 
   const c10::intrusive_ptr<Options> options_;
+  // Not mutex_, which another thread may hold as long as its blocking call takes.
+  std::mutex coalescing_mutex_;                       // guards coalesced_, and writes of coalescing_thread_
+  std::atomic<std::thread::id> coalescing_thread_{};  // that has called startCoalescing(); no thread: none
+  WorkList::Works coalesced_;                         // its calls
   const c10::intrusive_ptr<c10d::Store> store_;
   std::atomic<uint64_t> sequence_{0};
   std::atomic<int> monitored_barriers_{0};
   std::mutex mutex_;                                     // held while a call starts or blocks; guards the following
   std::chrono::milliseconds wait_timeout_ = kNoTimeout;  // of setTimeout()
   std::vector<c10::Stream> streams_;                     // one for each device
-  std::thread::id coalescing_thread_;                    // that has called startCoalescing(); no thread: none
-  WorkList::Works coalesced_;                            // its calls
   std::shared_ptr<Job> job_;
   Comm comm_;  // null after shutdown
 };

@@ -78,8 +78,8 @@ def _create(options: Any, backend_options: Any) -> Any:
     if _process != os.getpid():
         _process = os.getpid()
         atexit.register(_at_exit)
-    if not torch.cuda.is_available():  # on devices the variable concerns NCCL
-        os.environ.setdefault(_NO_WINDOWS, "0")
+        if not torch.cuda.is_available():  # on devices the variable concerns NCCL
+            os.environ.setdefault(_NO_WINDOWS, "0")
     size = options.group_size
     return _backend.create(
         options.store,
