@@ -9,14 +9,8 @@ has_modules() {
     'import importlib.util as u, sys; sys.exit(any(u.find_spec(m) is None for m in sys.argv[1:]))' "$@"
 }
 
-# Sets `pip` to the words that install packages in the environment.
-find_pip() {
-  pip=("$python_dir/bin/python" -m pip --disable-pip-version-check install -q)
-}
-
 make_python_environment() {
-  local pip
-  find_pip
+  local pip=("$python_dir/bin/python" -m pip --disable-pip-version-check install -q)
   make_environment "$python_dir"
   if ! has_modules numpy ml_dtypes cloudpickle yaml; then
     echo "setup.sh: installing numpy in $python_dir"

@@ -65,7 +65,7 @@ void expect_results_of_host(Communicator& ranks, AlgorithmChoice choice, const C
       .with(fine_values<T>(g.channels, 6))
       .with(fine_values<T>(inputs, 7))
       .expect_equal(error, [&](const Kernels<T>& kernels, Workspace& workspace, const Vectors<T>& v) {
-        const auto convolution = kernels.convolution(g, {.by_eigen = true});
+        const auto convolution = kernels.convolution(g, {.library = ConvolutionLibrary::kEigen});
         for (int pass = 0; pass < 2; ++pass) {
           convolution->forward(workspace, samples, v[0], v[1], v[2], v[3]);
           convolution->backward(workspace, samples, v[0], v[1], v[4], v[5], v[6], v[7]);

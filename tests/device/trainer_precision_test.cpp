@@ -153,7 +153,7 @@ TEST(HalfKernels, ConvolveWithinTheRoundingOfTheirResults) {
               .with_result(inputs)
               .expect_equal(unit(half) + kSumError,
                             [&](const Kernels<float>& kernels, Workspace& workspace, const Vectors<float>& v) {
-                              const auto convolution = kernels.convolution(g, {.by_eigen = true});
+                              const auto convolution = kernels.convolution(g, {.library = ConvolutionLibrary::kEigen});
                               convolution->forward(workspace, kSamples, v[0], v[1], v[3], v[4]);
                               convolution->backward(workspace, kSamples, v[0], v[1], v[2], v[5], nullptr, v[6]);
                               convolution->forward(workspace, kSamples, v[0], v[1], nullptr, v[4]);

@@ -19,6 +19,7 @@
 #include "farandole/trainer/graph.h"
 #include "farandole/trainer/outputs.h"
 #include "farandole/trainer/parameters.h"
+#include "forwarding_layer.h"
 #include "groups.h"
 #include "message_of.h"
 #include "on_device.h"
@@ -474,21 +475,11 @@ TEST(DeviceTraining, ByGraphsGoesOnAfterAnException) {
 }
 
 /// A layer that computes on devices, and does not say that it can be captured.
-class StreamLayer final : public Layer<float> {
+class StreamLayer final : public ForwardingLayer {
  public:
+  StreamLayer() : ForwardingLayer(relu<float>()) {}
   std::string name() const override { return "of a stream"; }
-  Shape prepare(const Shape& input) override { return inner_->prepare(input); }
   DeviceForm device_form() const override { return DeviceForm::kStreams; }
-  void forward(const Pass& pass, const Tensor<float>& input, Tensor<float>& output) override {
-    inner_->forward(pass, input, output);
-  }
-  void backward(const Pass& pass, const Tensor<float>& input, const Tensor<float>& output,
-                const Tensor<float>& output_gradient, Tensor<float>* input_gradient) override {
-    inner_->backward(pass, input, output, output_gradient, input_gradient);
-  }
-
- private:
-  std::unique_ptr<Layer<float>> inner_ = relu<float>();
 };
 
 TEST(DeviceTraining, ByGraphsRefusesWhatCannotBeCaptured) {

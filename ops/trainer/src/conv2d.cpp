@@ -75,10 +75,8 @@ class Conv2d final : public Layer<Scalar> {
   Convolution<Scalar>& convolution(const Pass& pass) {
     if (execution_.changes(pass.execution)) convolution_ = nullptr;
     if (!convolution_) {
-      const ConvolutionChoice choice{.by_eigen = options_.library == ConvolutionLibrary::kEigen,
-                                     .by_onednn = options_.library == ConvolutionLibrary::kOneDnn,
-                                     .winograd = options_.winograd};
-      convolution_ = kernels_of<Scalar>(pass.execution).convolution(geometry_, choice);
+      convolution_ = kernels_of<Scalar>(pass.execution)
+                         .convolution(geometry_, {.library = options_.library, .winograd = options_.winograd});
     }
     return *convolution_;
   }

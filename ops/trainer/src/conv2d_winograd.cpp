@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // 3x3 convolutions with stride 1 by Winograd's F(4x4, 3x3), for processors with AVX2 and FMA (winograd_transforms.h has
-// the formulas and their source). Tiles are computed in chunks whose transformed values stay in cache:
-//   forward               transform the kernels; for each chunk: transform its images, 36 products, transform the
-//   results gradient of the input    the same with the kernels turned by 180 degrees, inputs and channels exchanged
-//   gradient of the kernels  for each chunk: transform its images and gradients, add 36 products; transform the sums
+// the formulas and their source). Tiles are computed in chunks whose transformed values stay in cache.
+// - Output: transform the kernels; for each chunk transform its images, compute 36 products, transform the results.
+// - Gradient of the input: the same with the kernels turned by 180 degrees, inputs and channels exchanged.
+// - Gradient of the kernels: for each chunk transform its images and gradients, add 36 products; transform the sums.
 // 36 products of 1 multiplication replace 16 * 9: a quarter. Bits do not depend on chunks and threads, because products
 // are added in the same order whatever the chunks (winograd_product.h).
 #include "convolution.h"

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "farandole/trainer/execution.h"
+#include "farandole/trainer/layers.h"
 
 namespace farandole::trainer {
 
@@ -35,8 +36,7 @@ FARANDOLE_API ConvolutionGeometry convolution_geometry(const std::string& layer,
 
 /// How to compute a convolution in host memory, as in Conv2dOptions.
 struct ConvolutionChoice {
-  bool by_eigen = false;
-  bool by_onednn = false;  ///< also where winograd_convolution is faster
+  ConvolutionLibrary library = ConvolutionLibrary::kAutomatic;
   bool winograd = false;
 };
 

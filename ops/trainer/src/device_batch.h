@@ -24,6 +24,11 @@ inline std::size_t bytes_of(const BatchParts& batch) {
   return bytes;
 }
 
+/// Allocates if the buffer holds fewer elements.
+inline void reserve_elements(Buffer& buffer, const TensorMemory& memory, std::size_t count, DType dtype) {
+  if (buffer.count() < count) buffer = allocate(memory, count, dtype);
+}
+
 /// Memory of a device for one batch. Its addresses stay the same until a batch needs more memory.
 template <class Scalar>
 class DeviceBatch {
@@ -45,8 +50,8 @@ class DeviceBatch {
   BatchAddresses reserve(const Batch<Scalar>& batch) {
     inputs_.resize(batch.inputs.samples(), batch.inputs.shape());
     targets_.resize(batch.targets.samples(), batch.targets.shape());
-    reserve(labels_, batch.labels.size(), DType::kI32);
-    reserve(weights_, weights_in(batch), DType::kF32);
+    reserve_elements(labels_, memory_, batch.labels.size(), DType::kI32);
+    reserve_elements(weights_, memory_, weights_in(batch), DType::kF32);
     return {inputs_.data(), targets_.data(), labels_.view().data, weights_.view().data};
   }
 
@@ -64,9 +69,6 @@ class DeviceBatch {
   std::size_t weights_in(const Batch<Scalar>& batch) const {
     const bool gets_ones = batch.weights.empty() && always_weights_;
     return gets_ones ? static_cast<std::size_t>(batch.inputs.samples()) : batch.weights.size();
-  }
-  void reserve(Buffer& buffer, std::size_t count, DType dtype) {
-    if (buffer.count() < count) buffer = allocate(memory_, count, dtype);
   }
 
   const TensorMemory memory_;

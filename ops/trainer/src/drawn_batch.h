@@ -37,9 +37,9 @@ class DrawnBatch {
   /// Returns where the parts belong. Allocates if they, or the samples, need more memory than before.
   BatchAddresses reserve(std::size_t samples) {
     inputs_.resize(static_cast<std::int64_t>(samples), data_.shape());
-    reserve(labels_, labels_in(samples), DType::kI32);
-    reserve(indices_, samples, DType::kU32);
-    reserve(weights_, weights_in(samples), DType::kF32);
+    reserve_elements(labels_, memory_, labels_in(samples), DType::kI32);
+    reserve_elements(indices_, memory_, samples, DType::kU32);
+    reserve_elements(weights_, memory_, weights_in(samples), DType::kF32);
     return {indices_.view().data, weights_.view().data};
   }
 
@@ -61,9 +61,6 @@ class DrawnBatch {
     return samples * static_cast<std::size_t>(data_.labels_per_sample());
   }
   std::size_t weights_in(std::size_t samples) const { return always_weights_ ? samples : 0; }
-  void reserve(Buffer& buffer, std::size_t count, DType dtype) {
-    if (buffer.count() < count) buffer = allocate(memory_, count, dtype);
-  }
 
   const SyntheticDataset& data_;
   const TensorMemory memory_;

@@ -265,10 +265,16 @@ TEST(Dataset, OfTheProgramGathersDoublesFromItsFloats) {
   EXPECT_THAT(batch.targets.host(), testing::ElementsAre(9, 1));
 }
 
+/// 0, 1, …, count - 1
+std::vector<std::uint32_t> first_indices(std::size_t count) {
+  std::vector<std::uint32_t> indices(count);
+  std::iota(indices.begin(), indices.end(), 0U);
+  return indices;
+}
+
 TEST(Dataset, SyntheticDataAreTheSameEachTimeAndHaveAllClasses) {
   const auto first = synthetic_dataset(200, {3}, 4, 7), second = synthetic_dataset(200, {3}, 4, 7);
-  std::vector<std::uint32_t> all(200);
-  std::iota(all.begin(), all.end(), 0U);
+  const std::vector<std::uint32_t> all = first_indices(200);
   Batch<double> a, b;
   first->gather(all, a);
   second->gather(all, b);
@@ -288,8 +294,7 @@ std::pair<double, double> moments(const std::function<void(const std::function<v
 TEST(Dataset, SyntheticSamplesArePrototypesPlusNoise) {
   constexpr std::int64_t kElements = 2000;
   const auto data = synthetic_dataset(40, {kElements}, 4, 7, 0.5), quiet = synthetic_dataset(40, {kElements}, 4, 7, 0);
-  std::vector<std::uint32_t> all(40);
-  std::iota(all.begin(), all.end(), 0U);
+  const std::vector<std::uint32_t> all = first_indices(40);
   Batch<float> noisy, prototypes;
   data->gather(all, noisy);
   quiet->gather(all, prototypes);
@@ -315,8 +320,7 @@ TEST(Dataset, SyntheticSamplesArePrototypesPlusNoise) {
 TEST(Dataset, SyntheticSamplesDependOnTheirIndicesOnly) {
   const auto data = synthetic_dataset(50, {3, 5, 1}, 4, 7);
   Batch<float> all, one;
-  std::vector<std::uint32_t> indices(50);
-  std::iota(indices.begin(), indices.end(), 0U);
+  const std::vector<std::uint32_t> indices = first_indices(50);
   data->gather(indices, all);
   for (const std::uint32_t sample : {49U, 0U, 17U}) {
     data->gather(std::vector{sample}, one);
@@ -330,8 +334,7 @@ TEST(Dataset, LabelsOfSyntheticTextAreTheNextSymbols) {
   EXPECT_EQ(text->labels_per_sample(), 8);
   EXPECT_EQ(text->classes(), 5);
   EXPECT_EQ(text->shape(), Shape{8});
-  std::vector<std::uint32_t> all(30);
-  std::iota(all.begin(), all.end(), 0U);
+  const std::vector<std::uint32_t> all = first_indices(30);
   Batch<float> batch;
   text->gather(all, batch);
   const std::span<const float> symbols = batch.inputs.host();

@@ -13,6 +13,7 @@
 #include "farandole/trainer/graph.h"
 #include "farandole/trainer/model.h"
 #include "farandole/trainer/models.h"
+#include "forwarding_layer.h"
 #include "layer_harness.h"
 #include "step_profiler.h"
 
@@ -35,21 +36,10 @@ void expect_flops(const LayerWork& layer, double forward, double backward) {
 }
 
 /// A layer of the program's own, which contains a layer and names no operations.
-class OwnLayer final : public Layer<float> {
+class OwnLayer final : public ForwardingLayer {
  public:
-  explicit OwnLayer(std::unique_ptr<Layer<float>> inner) : inner_(std::move(inner)) {}
+  using ForwardingLayer::ForwardingLayer;
   std::string name() const override { return "own layer"; }
-  Shape prepare(const Shape& input) override { return inner_->prepare(input); }
-  void forward(const Pass& pass, const Tensor<float>& input, Tensor<float>& output) override {
-    inner_->forward(pass, input, output);
-  }
-  void backward(const Pass& pass, const Tensor<float>& input, const Tensor<float>& output,
-                const Tensor<float>& output_gradient, Tensor<float>* input_gradient) override {
-    inner_->backward(pass, input, output, output_gradient, input_gradient);
-  }
-
- private:
-  std::unique_ptr<Layer<float>> inner_;
 };
 
 TEST(Work, ConvolutionsAndProductsCountTheirMultiplyAdds) {

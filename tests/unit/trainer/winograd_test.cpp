@@ -195,8 +195,8 @@ TEST_F(WinogradConvolutions, AreChosenIfOneDnnHasNoAvx512) {
   };
   EXPECT_EQ(equals_own({.winograd = true}), winograd_is_faster(g));
   EXPECT_FALSE(equals_own({.winograd = false}));
-  EXPECT_FALSE(equals_own({.by_onednn = true, .winograd = true}));
-  EXPECT_FALSE(equals_own({.by_eigen = true, .winograd = true}));
+  EXPECT_FALSE(equals_own({.library = ConvolutionLibrary::kOneDnn, .winograd = true}));
+  EXPECT_FALSE(equals_own({.library = ConvolutionLibrary::kEigen, .winograd = true}));
 }
 
 }  // namespace

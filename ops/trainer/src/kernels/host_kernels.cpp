@@ -69,9 +69,9 @@ class HostKernels final : public Kernels<Scalar> {
   std::unique_ptr<Convolution<Scalar>> convolution(const ConvolutionGeometry& geometry,
                                                    const ConvolutionChoice& choice) const override {
     if constexpr (std::is_same_v<Scalar, float>) {
-      const bool may_replace_onednn = choice.winograd && !choice.by_eigen && !choice.by_onednn;
-      if (may_replace_onednn && winograd_is_faster(geometry)) return winograd_convolution(geometry);
-      if (!choice.by_eigen) return onednn_convolution(geometry, choice.winograd);
+      const bool is_free = choice.library == ConvolutionLibrary::kAutomatic;
+      if (is_free && choice.winograd && winograd_is_faster(geometry)) return winograd_convolution(geometry);
+      if (choice.library != ConvolutionLibrary::kEigen) return onednn_convolution(geometry, choice.winograd);
     }
     return eigen_convolution<Scalar>(geometry);
   }
