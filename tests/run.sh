@@ -6,7 +6,8 @@
 #   tests/run.sh --full                                all tests, as CI does
 #   tests/run.sh ARGUMENTS OF CTEST                    e.g. -L mpi, -R schedule
 #   tests/run.sh --gpu [OUT_DIRECTORY]                 where a GPU is: its tests, figures and a report (build/gpu-report)
-#   tests/run.sh --gpu-bundle DIRECTORY                makes a folder to carry to a machine that has a GPU and little else;
+#   tests/run.sh --gpu-bundle DIRECTORY [TORCH_LIBRARY…]
+#                                                      makes a folder to carry to a machine that has a GPU and little else;
 #                                                      there, DIRECTORY/run OUT [SECONDS] does as --gpu
 #   PRESET=asan tests/run.sh --full                    dev, release, asan, tsan, or ci, which is the default
 #
@@ -15,13 +16,13 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 preset=${PRESET:-ci}
 
-# The build of --gpu and --gpu-bundle is apart from the others, and needs neither TensorFlow nor Python's packages.
+# The build of --gpu and --gpu-bundle is apart from the others, and needs neither TensorFlow nor packages of Python.
 build_for_gpu() {
   [ -n "${SKIP_SETUP-}" ] || scripts/setup.sh
   # shellcheck source=scripts/tools.sh
   source scripts/tools.sh
   use_tools build/none
-  cmake --preset "${PRESET:-release}" -B build/gpu -DFARANDOLE_WITH_TENSORFLOW=OFF -DFARANDOLE_WITH_PYTHON=OFF -DFARANDOLE_WITH_MPI=OFF
+  cmake --preset "${PRESET:-release}" -B build/gpu -DFARANDOLE_WITH_TENSORFLOW=OFF -DFARANDOLE_WITH_PYTHON=AUTO -DFARANDOLE_WITH_MPI=OFF
   cmake --build build/gpu --target farandole_gpu_tests
 }
 
@@ -60,9 +61,12 @@ case ${1-} in
   --full) shift; chosen=("$@") ;;
   --gpu) shift; run_on_gpu "$@" ;;
   --gpu-bundle)
-    [ $# = 2 ] || { echo 'run.sh: --gpu-bundle needs the folder that it makes, for example .gpu' >&2; exit 2; }
+    [ $# -ge 2 ] || { echo 'run.sh: --gpu-bundle needs the folder that it makes, for example .gpu' >&2; exit 2; }
+    shift
     build_for_gpu
-    exec tests/gpu/make_bundle.sh build/gpu "$(absolute "$2")" ;;
+    paths=()
+    for path in "$@"; do paths+=("$(absolute "$path")"); done
+    exec tests/gpu/make_bundle.sh build/gpu "${paths[@]}" ;;
   --help | -h) sed -n 's/^#   //p; s/^# \(SKIP_SETUP.*\)/\n\1/p' "${BASH_SOURCE[0]}"; exit 0 ;;
   *) chosen=("$@") ;;
 esac

@@ -6,6 +6,7 @@ import re
 import steps
 
 MIB = 1 << 20
+SKIPPED = 77  # exit status of a program that cannot run here
 MOST_LEFT_OUT = 3  # tests of a step that the page names one by one
 DOUBLE = "not a GPU result: the driver is the double of tests/support/host_device"
 # The devices of the double are called so.
@@ -64,6 +65,8 @@ def outcome(step, status, output):
         row.update(result="failed", reason=reason)
     measured = [line[len("measured: "):].rpartition(": ") for line in output.splitlines() if line.startswith("measured: ")]
     row["measured"] = {what: float(value) for what, _, value in measured}
+    if status == SKIPPED and step.result != "tests":
+        return {**row, "result": "skipped", "reason": (output.strip() or "no reason was given").splitlines()[-1]}
     if step.result == "tests":
         row = outcome_of_tests(row, output)
     elif step.result == "json" and row["result"] == "passed":
@@ -138,6 +141,10 @@ def judge(report):
                     "step": enqueue})
     targets.append({**at_most("the same through ctypes, of torch's NCCL process group",
                               ratio_of(by_torch, "Farandole by ctypes, us", "torch.distributed.all_reduce, us"), 1), "step": by_torch})
+    backend = named(rows, steps.TORCH_BACKEND)
+    targets.append({**at_most("the same through farandole.torch, 64 KiB, of torch's NCCL process group",
+                              ratio_of(backend, *(f"{name}, 64 KiB: host time of a call, us" for name in ("farandole", "nccl"))), 1),
+                    "step": backend})
     by_engine = named(rows, steps.TORCH_ENGINE)
     targets.append({**at_most("a step of ResNet-50's 161 gradients by the engine, of torch's NCCL process group",
                               ratio_of(by_engine, "the engine: a step of gradients, us",

@@ -53,6 +53,8 @@ ROWS = [row(steps.FIGURES, figures=FIGURES), row(steps.BRING_UP, figures={"ranks
         row(steps.TORCH_ENQUEUE, figures={"Farandole by ctypes, us": 12.0, "torch.distributed.all_reduce, us": 10.0}),
         row(steps.TORCH_ENGINE, figures={"the engine: a step of gradients, us": 900.0,
                                          "torch.distributed: a step of gradients, us": 1000.0}),
+        row(steps.TORCH_BACKEND, figures={"farandole, 64 KiB: host time of a call, us": 24.0,
+                                          "nccl, 64 KiB: host time of a call, us": 30.0}),
         row(steps.ALL_ALGORITHMS, "skipped", reason="no collectives on devices: no NCCL")]
 
 
@@ -87,13 +89,21 @@ class Outcomes(unittest.TestCase):
         self.assertEqual(report.outcome(step(result="json"), 0, 'a warning\n{"a": 1}\n')["figures"], {"a": 1})
         self.assertEqual(report.outcome(step(result="json"), 0, "nothing\n")["result"], "failed")
 
+    def test_a_program_says_why_it_cannot_run_here(self):
+        for result in ("text", "json"):
+            came = report.outcome(step(result=result), report.SKIPPED, "building\nno compiler\n")
+            self.assertEqual((came["result"], came["reason"]), ("skipped", "no compiler"))
+        self.assertEqual(report.outcome(step(result="text"), 1, "no compiler\n")["result"], "failed")
+        self.assertEqual(report.outcome(step(), report.SKIPPED, PASSED)["result"], "failed")
+
 
 class Targets(unittest.TestCase):
     def test_met_or_missed_or_why_neither(self):
         rows = targets()
         self.assertEqual({what: target["met"] for what, target in rows.items()},
                          {"reduce_f32": True, "reduce_f16": False, "reduce_bf16": None, "pack": True, "unpack": None,
-                          "bring-up to the end": False, "host time": True, "the same through ctypes": False, "a step": True, "a stuck stream to Timeout": True, "two ranks on one GPU": None})
+                          "bring-up to the end": False, "host time": True, "the same through ctypes": False,
+                          "the same through farandole.torch": True, "a step": True, "a stuck stream to Timeout": True, "two ranks on one GPU": None})
         self.assertAlmostEqual(rows["reduce_f32"]["value"], 3 / 1.6 / 2)
         self.assertAlmostEqual(rows["bring-up to the end"]["value"], 1.2)
         self.assertIn("no NCCL", rows["two ranks on one GPU"]["reason"])
@@ -114,7 +124,7 @@ class Targets(unittest.TestCase):
         failed = row("another", "failed", reason="it ended with 1", output=["what went wrong <here>"])
         page = report.make_page(report.make_report(INFO, [*ROWS, failed]))
         self.assertNotIn("Not a GPU result", page)
-        for text in ("NVIDIA H100, 85.0 GiB, 9.0", "driver 580.159 (CUDA 13.0), NCCL 2.28.9", "6 passed, 1 failed, 1 skipped",
+        for text in ("NVIDIA H100, 85.0 GiB, 9.0", "driver 580.159 (CUDA 13.0), NCCL 2.28.9", "7 passed, 1 failed, 1 skipped",
                      "| pack | 0.5 µs | 2000 GB/s | 1.00 | 0.80 |", "| reduce_f32 | 1.6 µs | 1875 GB/s | 0.94 |  |", "**missed**", "what went wrong <here>", "| farandole_s | 0.36 |"):
             self.assertIn(text, page)
 
@@ -138,9 +148,24 @@ class Runs(unittest.TestCase):
 
     def test_nothing_but_skips_is_no_success(self):
         on_the_host = row("kernels", needs="nothing", tests={"passed": 1, "skipped": 0})
-        self.assertEqual(run.status_of([row("machine"), on_the_host, row("tests", "skipped")]), run.SKIPPED)
+        self.assertEqual(run.status_of([row("machine"), on_the_host, row("tests", "skipped")]), report.SKIPPED)
         self.assertEqual(run.status_of([row("tests", tests={"passed": 1, "skipped": 0})]), 0)
         self.assertEqual(run.status_of([row("tests", tests={"passed": 1, "skipped": 0}), row("more", "failed")]), 1)
+
+    def test_a_step_is_skipped_after_another_that_did_not_pass(self):
+        def why(result):
+            return run.why_not_after(step(after="a build"), [row("a build", result, reason="no compiler")])
+
+        self.assertEqual(why("passed"), "")
+        self.assertEqual(why("skipped"), "'a build' was skipped: no compiler")
+        self.assertEqual(why("failed"), "'a build' failed: no compiler")
+        self.assertEqual(run.why_not_after(step(), []), "")
+        self.assertIn("was not run", run.why_not_after(step(after="a build"), []))
+
+    def test_steps_come_after_steps_that_exist(self):
+        rows = steps.steps(8, False)
+        for number, each in enumerate(rows):
+            self.assertIn(each.after, ("", *steps.names(rows[:number])))
 
     def test_steps_have_names_of_their_own(self):
         names = steps.names(steps.steps(8, False))

@@ -36,7 +36,6 @@ import steps
 
 HERE = pathlib.Path(__file__).resolve().parent
 INSTALLED_DATA = pathlib.Path("/usr/share/datasets/fashion-mnist")
-SKIPPED = 77
 LOG_BYTES = 400_000  # of each step's output: its beginning and its end
 SPARE_SECONDS = 8  # a step that has less left is not begun
 
@@ -126,7 +125,8 @@ def unpack_libraries(programs, directory):
 
 
 class Machine:
-    """Programs, libraries and data that steps need, each looked up once. @param unpacked  the bundle's compressed libraries"""
+    """Programs, libraries and data that steps need, each looked up once. @param unpacked  a directory of this run, with the bundle's
+    compressed libraries"""
 
     def __init__(self, programs, unpacked):
         self.programs = programs.resolve()
@@ -136,7 +136,10 @@ class Machine:
         self.cublas, self.cublas_origin = find_cublas()
         cudnn, _ = find_cudnn()
         libraries = [str(self.programs / "lib"), str(unpacked), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
-        self.environment = {**os.environ, "LD_LIBRARY_PATH": os.pathsep.join(libraries),
+        packages = [str(self.programs / "python"), *filter(None, [os.environ.get("PYTHONPATH")])]
+        # farandole.torch builds its library in the cache. One of this run works wherever the home directory cannot be written.
+        self.environment = {**os.environ, "LD_LIBRARY_PATH": os.pathsep.join(libraries), "PYTHONPATH": os.pathsep.join(packages),
+                            "XDG_CACHE_HOME": str(unpacked),
                             **({"FARANDOLE_NCCL_LIBRARY": self.nccl} if self.nccl else {}),
                             **({"FARANDOLE_CUBLAS_LIBRARY": self.cublas} if self.cublas else {}),
                             **({"FARANDOLE_CUDNN_LIBRARY": cudnn} if cudnn else {})}
@@ -236,10 +239,18 @@ def execute(command, environment, limit, file):
     return status, time.monotonic() - begin
 
 
-def run_step(step, machine, out, left):
-    """The row of a step, with its outcome."""
+def why_not_after(step, rows):
+    """Why a step is skipped because of the outcome of the step that it follows; nothing if it is not."""
+    row = report.named(rows, step.after) if step.after else {"result": "passed"}
+    if row["result"] == "passed":
+        return ""
+    return f"'{step.after}' {'failed' if row['result'] == 'failed' else 'was skipped'}: {row['reason']}"
+
+
+def run_step(step, machine, out, left, rows):
+    """The row of a step, with its outcome. @param rows  those of the earlier steps"""
     row = {"name": step.name, "needs": step.needs, "result": "skipped", "seconds": 0.0}
-    reason = machine.why_not(step.needs)
+    reason = machine.why_not(step.needs) or why_not_after(step, rows)
     if not reason and left < SPARE_SECONDS:
         reason = "no time was left"
     if reason:
@@ -284,7 +295,7 @@ def run_steps(machine, out, end, quick):
     rows = []
     with open(out / "steps.jsonl", "w", encoding="utf-8") as results, open(out / "log.txt", "w", encoding="utf-8") as log:
         for step in steps.steps(len(machine.devices), quick):
-            row, output = run_step(step, machine, out, end - time.monotonic())
+            row, output = run_step(step, machine, out, end - time.monotonic(), rows)
             rows.append(row)
             results.write(json.dumps(row, ensure_ascii=False) + "\n")
             log.write(f"=== {step.name}: {' '.join(step.command)}\n{shortened(output)}\n")
@@ -299,14 +310,14 @@ def status_of(rows):
     if any(row["result"] == "failed" for row in rows):
         return 1
     tests_passed = any(row["result"] == "passed" and row.get("tests") and row["needs"] != "nothing" for row in rows)
-    return 0 if tests_passed else SKIPPED
+    return 0 if tests_passed else report.SKIPPED
 
 
 def main():
     if sys.argv[1:] == ["look"]:
         reason = why_no_gpu()
         print(reason, end="\n" if reason else "")
-        return SKIPPED if reason else 0
+        return report.SKIPPED if reason else 0
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="measure and test next to nothing, to see that the steps work")
     parser.add_argument("programs", type=pathlib.Path)

@@ -12,6 +12,8 @@ ALLREDUCE = "allreduce, each rank a device"
 TORCH_FIGURES = "torch: copy and add"
 TORCH_ENQUEUE = "torch: host time of a call"
 TORCH_ENGINE = "torch: a step of gradients by the engine"
+TORCH_LIBRARY = "farandole.torch: its library"
+TORCH_BACKEND = "farandole.torch: host time of a call"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,8 +21,8 @@ class Step:
     """A program, or a job of `ranks` processes of it.
 
     {bin}, {tests} and {data} in `command` are replaced by the directories of the programs, of the tests' scripts and of
-    Fashion-MNIST. `result` says
-    how the output is read: "tests" of GoogleTest, "json", or "text". `needs` is checked before: "nothing", "device",
+    Fashion-MNIST. `result` says how the output is read: "tests" of GoogleTest, "json", or "text"; a program of the latter two
+    that ends with 77 is skipped, with its last line as the reason. `needs` is checked before: "nothing", "device",
     "nccl" (a device and an NCCL), "devices=N" (so many, and an NCCL), "tool=PROGRAM" (a device that is no double, and that
     program), "torch" (a device, and a Python whose torch sees it), "data" (a device, the trainer, and Fashion-MNIST), "trainer"
     (a device, the trainer's tests, and cuBLAS).
@@ -36,6 +38,7 @@ class Step:
     # Ranks that share device 0. NCCL accepts them where each claims to be a host of its own, and they talk by sockets.
     share_device: bool = False
     expected_status: int = 0
+    after: str = ""  # name of an earlier step; unless that step passes, this step is skipped
 
 
 def test(name, limit, program, filters, **more):
@@ -64,6 +67,8 @@ def steps(devices: int, quick: bool) -> List[Step]:
         Step("machine", 30, ["bash", "{tests}/machine.sh"], needs="nothing", result="text"),
         Step("farandole-info", 20, ["{bin}/farandole-info"], needs="nothing", result="text"),
         test("kernels, on the device", 60, DEVICE_TEST, "DeviceKernels.*", needs="device"),
+        shared(BRING_UP, 60, ["bash", "{tests}/bring_up.sh", "{bin}/farandole_gpu_figures", "2" if quick else "5"], result="json"),
+        *torch_backend(samples),
         test("kernels, on the processor", 60, "cuda_kernels_test", "-*Fatbin*:*Compiled*", needs="nothing"),
         Step(FIGURES, 60, [*figures, "memory", bytes_, samples], needs="device", result="json"),
         Step("costs of driver calls", 40, [*figures, "driver", samples], needs="device", result="json"),
@@ -77,7 +82,6 @@ def steps(devices: int, quick: bool) -> List[Step]:
         test(STUCK_STREAM, 40, FAULTS, "*.AStuckStreamIsATimeoutOnAllRanksWithinTheDeadline",
              environment={"FARANDOLE_TIMEOUT": "3" if quick else "10"}),
         shared(ENQUEUE, 60, [*figures, "enqueue", samples], result="json"),
-        shared(BRING_UP, 60, ["bash", "{tests}/bring_up.sh", "{bin}/farandole_gpu_figures", "2" if quick else "5"], result="json"),
         test("no device", 20, FAULTS, "*.NoDevice", environment={"CUDA_VISIBLE_DEVICES": "-1", "FAKE_DEVICE_COUNT": "0"}, needs="device"),
         test("one device for two ranks", 20, FAULTS, "*.OneDeviceForTwoRanks", environment={"FARANDOLE_DEVICE": "0"}),
         test("memory", 40, FAULTS, "*.NoMemoryLeftSaysHowMuchWasAskedAndIsFree:*.ADeviceOfAnotherRankIsNotAllocatedFrom", needs="device"),
@@ -103,6 +107,23 @@ def steps(devices: int, quick: bool) -> List[Step]:
                                              bytes_, "1"], needs="tool=ncu", result="text"),
     ]
     return rows + several_devices(min(devices, 8), quick)
+
+
+def torch_backend(samples: str) -> List[Step]:
+    """The backend of torch.distributed on torch's tensors, as a user's program loads it."""
+    def cases(what, limit, *groups):
+        command = ["{python}", "{tests}/torch_backend.py", *groups]
+        return shared(f"farandole.torch: {what}", limit, command, needs="torch", result="text", after=TORCH_LIBRARY)
+
+    return [
+        Step(TORCH_LIBRARY, 100, ["{python}", "{tests}/torch_library.py"], needs="torch", result="text"),
+        cases("collectives", 60, "collectives"),
+        cases("streams", 40, "streams"),
+        cases("DistributedDataParallel", 40, "training"),
+        cases("a graph", 40, "graph"),
+        shared(TORCH_BACKEND, 60, ["{python}", "{tests}/torch_backend_figures.py", samples], needs="torch", result="json",
+               after=TORCH_LIBRARY),
+    ]
 
 
 def killed_peers() -> List[Step]:
@@ -137,7 +158,7 @@ def several_devices(count: int, quick: bool) -> List[Step]:
     bench = [*DEVICE_BENCH, "--max-bytes", end, *(["--iterations", "3"] if quick else [])]
     return [
         test("a device each, threads: all tests", 150, DEVICE_TEST, A_FEW if quick else "*", needs=many),
-        Step("a device each, processes: all tests", 150, ["{bin}/" + DEVICE_TEST], needs=many, ranks=2),
+        test("a device each, processes: all tests", 150, DEVICE_TEST, A_FEW if quick else "*", needs=many, ranks=2),
         Step(ALLREDUCE, 90, [*bench, "--peer", "nccl", "--json", "{out}/allreduce.json"], needs=many, ranks=count, result="text"),
         Step("more ranks than devices", 20, ["{bin}/" + FAULTS, "--gtest_filter=*.MoreRanksThanDevices"],
              needs="devices=2", environment={"CUDA_VISIBLE_DEVICES": "0,1"}),

@@ -6,7 +6,6 @@ against torch's NCCL process group in the same processes, with and without concu
 prints JSON.
 """
 import json
-import os
 import pathlib
 import random
 import sys
@@ -16,6 +15,7 @@ import torch
 import torch.distributed
 
 from engine_client import Engine
+from torch_job import store_address
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from resnet50 import resnet50_gradient_sizes  # noqa: E402
@@ -64,8 +64,7 @@ def times_of(step, gradients, stream, samples, load=None):
 def main():
     samples = 3 + int(sys.argv[2])
     engine = Engine(sys.argv[1])
-    port = 20_000 + sum(os.environ["FARANDOLE_JOB"].encode()) % 10_000
-    torch.distributed.init_process_group("nccl", init_method=f"tcp://127.0.0.1:{port}", rank=engine.rank, world_size=engine.size,
+    torch.distributed.init_process_group("nccl", init_method=store_address(), rank=engine.rank, world_size=engine.size,
                                          device_id=torch.device("cuda", 0))
     stream, beside = torch.cuda.Stream(), torch.cuda.Stream()
     check_results(engine, stream)

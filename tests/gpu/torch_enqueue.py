@@ -5,14 +5,13 @@ Measures the host's time to enqueue an allreduce: of Farandole in the caller's o
 NCCL process group, alternately in the same processes. Rank 0 prints JSON.
 """
 import json
-import os
 import sys
 import time
 
 import torch
 import torch.distributed
 
-from torch_job import Probe
+from torch_job import Probe, store_address
 
 
 def host_us(call, stream, samples):
@@ -31,8 +30,7 @@ def host_us(call, stream, samples):
 def main():
     samples = int(sys.argv[2])
     probe = Probe(sys.argv[1])
-    port = 20_000 + sum(os.environ["FARANDOLE_JOB"].encode()) % 10_000
-    torch.distributed.init_process_group("nccl", init_method=f"tcp://127.0.0.1:{port}", rank=probe.rank, world_size=probe.size,
+    torch.distributed.init_process_group("nccl", init_method=store_address(), rank=probe.rank, world_size=probe.size,
                                          device_id=torch.device("cuda", 0))
     values = torch.ones(1024, device="cuda")
     stream = torch.cuda.Stream()

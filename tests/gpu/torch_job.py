@@ -1,6 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls Farandole's allreduce on torch's tensors and streams, through libfarandole_torch_probe.so."""
+"""What the torch steps share: the address of torch's store, and Farandole's allreduce on torch's tensors and streams, through
+libfarandole_torch_probe.so."""
 import ctypes
+import os
+import zlib
+
+
+def store_address():
+    """The address of torch's store, the same on all ranks of a job and mostly different between jobs."""
+    return f"tcp://127.0.0.1:{20_000 + zlib.crc32(os.environ['FARANDOLE_JOB'].encode()) % 10_000}"
 
 
 class Probe:
