@@ -183,7 +183,7 @@ void ShortCollective::reduce_from_all(const Shown& shown, std::span<const void*>
   for (int rank = 0; rank < size_; ++rank) {
     pointers[static_cast<std::size_t>(rank)] = rank == rank_ ? own_to_reduce(shown, at) : shown_at(shown, rank, at);
   }
-  reduce_and_scale(call_.output.data, pointers, at.count, call_.input.dtype, call_.op, call_.final_scale);
+  reduce_and_scale(call_.output.data, nullptr, pointers, at.count, call_.input.dtype, call_.op, call_.final_scale);
 }
 
 }  // namespace farandole

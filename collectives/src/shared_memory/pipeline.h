@@ -85,7 +85,8 @@ class Pipeline {
   bool copy_out(std::size_t slice);
   bool copy_from_peer(int local, std::size_t element, std::byte* to, std::size_t bytes) const;
   bool writes_results_past_caches() const;
-  void distribute_result(const std::byte* result, Extent at) const;
+  std::byte* second_target(Extent at) const;
+  void distribute_result(const std::byte* result, const std::byte* also, Extent at) const;
   void copy_to_output(std::byte* to, const std::byte* from, std::size_t bytes, const void* next = nullptr) const;
 
   const std::byte* input(std::size_t element) const { return input_ + slices_.bytes(element); }

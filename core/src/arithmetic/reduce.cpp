@@ -23,6 +23,7 @@
 namespace farandole {
 namespace {
 
+using kernels::FinalKernel;
 using kernels::Kernel;
 using kernels::KernelSet;
 
@@ -115,6 +116,32 @@ const void* combine_block(const KernelSet& kernels, std::span<const void* const>
     const void* const sums = combine_block(kernels, inputs, first, length, sizeof(Half), scratch);
     table.scale_half_sums(static_cast<Half*>(out) + first, sums, length, factor);
   }
+}
+
+/// The kernels of sums of `dtype` that are multiplied by `factor`; null if there are none.
+const kernels::ScaledSums* scaled_sums_of(const kernels::IsaTable& table, DType dtype, double factor) {
+  if (dtype == DType::kBF16) return &table.scaled_bf16;
+  if (dtype == DType::kF64) return &table.scaled_f64;
+  if (dtype != DType::kF32) return nullptr;
+  // A double holds the product of two floats exactly.
+  return static_cast<double>(static_cast<float>(factor)) == factor ? &table.scaled_f32_in_f32 : &table.scaled_f32;
+}
+
+/// The kernel that reduces, multiplies and stores in one pass; null if there is none, or if it would do no more than
+/// reduce_many().
+FinalKernel final_kernel(Isa isa, DType dtype, ReduceOp op, std::size_t inputs, double factor, bool twice) {
+  if (inputs != 2 && inputs != 4) return nullptr;
+  const bool is_pair = inputs == 2;
+  if (factor == 1.0) {
+    if (!twice || (op == ReduceOp::kAverage && sum_type(dtype) != dtype)) return nullptr;
+    const KernelSet& kernels = kernels_of(isa, dtype, op);
+    return is_pair ? kernels.pair_twice : kernels.quad_twice;
+  }
+  if (op != ReduceOp::kSum && op != ReduceOp::kAverage) return nullptr;
+  const kernels::ScaledSums* const sums = scaled_sums_of(table_of(isa), dtype, factor);
+  if (sums == nullptr) return nullptr;
+  if (is_pair) return twice ? sums->pair_twice : sums->pair;
+  return twice ? sums->quad_twice : sums->quad;
 }
 
 template <class T>
@@ -225,14 +252,27 @@ void reduce_many(void* out, std::span<const void* const> inputs, std::size_t cou
   reduce_tree(kernels, out, inputs, count, size_in_bytes(dtype));
 }
 
-void reduce_and_scale(void* out, std::span<const void* const> inputs, std::size_t count, DType dtype, ReduceOp op,
-                      double factor) {
-  if (op == ReduceOp::kAverage) {
-    if (dtype == DType::kF16) return average_halves(out, inputs, count, factor);
-    if (sum_type(dtype) != dtype) return average_integers(out, inputs, count, dtype, factor);
+void reduce_and_scale(void* out, void* also, std::span<const void* const> inputs, std::size_t count, DType dtype,
+                      ReduceOp op, double factor) {
+  reduce_and_scale(out, also, inputs, count, dtype, op, factor, active_isa());
+}
+
+void reduce_and_scale(void* out, void* also, std::span<const void* const> inputs, std::size_t count, DType dtype,
+                      ReduceOp op, double factor, Isa isa) {
+  const FinalKernel kernel = final_kernel(isa, dtype, op, inputs.size(), factor, also != nullptr);
+  if (kernel != nullptr) {
+    const FloatMode mode;
+    return kernel({out, also, factor}, inputs.data(), count);
   }
-  reduce_many(out, inputs, count, dtype, op);
-  if (factor != 1.0) scale(out, out, count, dtype, factor);
+  if (op == ReduceOp::kAverage && dtype == DType::kF16) {
+    average_halves(out, inputs, count, factor);
+  } else if (op == ReduceOp::kAverage && sum_type(dtype) != dtype) {
+    average_integers(out, inputs, count, dtype, factor);
+  } else {
+    reduce_many(out, inputs, count, dtype, op, isa);
+    if (factor != 1.0) scale(out, out, count, dtype, factor);
+  }
+  if (also != nullptr && count > 0) std::memcpy(also, out, count * size_in_bytes(dtype));
 }
 
 void scale(void* out, const void* in, std::size_t count, DType dtype, double factor) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <type_traits>
 
 #include "farandole/core/dtype.h"
 #include "farandole/core/reduce.h"
@@ -54,6 +55,44 @@ struct Combine {
   }
 };
 
+/// What a FinalKernel does with each result: multiplies it by `factor`, and stores it at `out` and, unless null, at
+/// `also`.
+struct Finish {
+  void* out;
+  void* also;
+  double factor;
+};
+
+/// Kernel that computes the final results of all elements. `out` and `also` may equal an input.
+using FinalKernel = void (*)(const Finish& finish, const void* const* inputs, std::size_t count);
+
+/// Results of Combine<T, T, Op, kInputs>, multiplied as Scale<T, Wide> does; not multiplied if Wide is void.
+template <class T, class Op, int kInputs, class Wide, bool kTwice>
+struct CombineAndFinish {
+  [[gnu::always_inline]] static inline void run(const Finish& finish, const void* const* inputs, std::size_t count) {
+    using Acc = Accumulator<T>;
+    static_assert(kInputs == 2 || kInputs == 4);
+    const auto* a = static_cast<const T*>(inputs[0]);
+    const auto* b = static_cast<const T*>(inputs[1]);
+    const auto* c = static_cast<const T*>(inputs[kInputs - 2]);
+    const auto* d = static_cast<const T*>(inputs[kInputs - 1]);
+    auto* out = static_cast<T*>(finish.out);
+    [[maybe_unused]] auto* also = static_cast<T*>(finish.also);
+    [[maybe_unused]] const double factor = finish.factor;
+    FARANDOLE_INDEPENDENT_ITERATIONS
+    for (std::size_t i = 0; i < count; ++i) {
+      Acc sum = Op::template apply<Acc>(convert<Acc>(a[i]), convert<Acc>(b[i]));
+      if constexpr (kInputs == 4) {
+        sum = Op::template apply<Acc>(sum, Op::template apply<Acc>(convert<Acc>(c[i]), convert<Acc>(d[i])));
+      }
+      T result = convert<T>(sum);
+      if constexpr (!std::is_void_v<Wide>) result = multiply(result, static_cast<Wide>(factor));
+      out[i] = result;
+      if constexpr (kTwice) also[i] = result;
+    }
+  }
+};
+
 template <class T, class Wide = ScaleType<T>>
 struct Scale {
   [[gnu::always_inline]] static inline void run(void* out, const void* in, std::size_t count, double factor) {
@@ -85,6 +124,10 @@ struct Target {
     Loop::run(out, inputs, first, count);
   }
   template <class Loop>
+  static void finish(const Finish& finish, const void* const* inputs, std::size_t count) {
+    Loop::run(finish, inputs, count);
+  }
+  template <class Loop>
   static void scale(void* out, const void* in, std::size_t count, double factor) {
     Loop::run(out, in, count, factor);
   }
@@ -105,6 +148,10 @@ struct Target<Isa::kAvx2> {
     Loop::run(out, inputs, first, count);
   }
   template <class Loop>
+  [[FARANDOLE_AVX2]] static void finish(const Finish& finish, const void* const* inputs, std::size_t count) {
+    Loop::run(finish, inputs, count);
+  }
+  template <class Loop>
   [[FARANDOLE_AVX2]] static void scale(void* out, const void* in, std::size_t count, double factor) {
     Loop::run(out, in, count, factor);
   }
@@ -115,6 +162,10 @@ struct Target<Isa::kAvx512> {
   template <class Loop>
   [[FARANDOLE_AVX512]] static void combine(void* out, const void* const* inputs, std::size_t first, std::size_t count) {
     Loop::run(out, inputs, first, count);
+  }
+  template <class Loop>
+  [[FARANDOLE_AVX512]] static void finish(const Finish& finish, const void* const* inputs, std::size_t count) {
+    Loop::run(finish, inputs, count);
   }
   template <class Loop>
   [[FARANDOLE_AVX512]] static void scale(void* out, const void* in, std::size_t count, double factor) {

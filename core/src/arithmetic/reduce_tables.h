@@ -19,7 +19,24 @@ struct KernelSet {
   Kernel quad_wide;        ///< T, T, T, T → A
   Kernel wide_pair;        ///< A, A → A
   Kernel wide_pair_final;  ///< A, A → T
+  FinalKernel pair_twice;  ///< T, T → T, T, without the factor; null for f16
+  FinalKernel quad_twice;  ///< T, T, T, T → T, T, without the factor; null for f16
 };
+
+/// Kernels of sums that are multiplied by a factor.
+struct ScaledSums {
+  FinalKernel pair, pair_twice;
+  FinalKernel quad, quad_twice;
+};
+
+template <Isa isa, class T, class Wide>
+constexpr ScaledSums scaled_sums() {
+  using Run = Target<isa>;
+  return {Run::template finish<CombineAndFinish<T, Sum, 2, Wide, false>>,
+          Run::template finish<CombineAndFinish<T, Sum, 2, Wide, true>>,
+          Run::template finish<CombineAndFinish<T, Sum, 4, Wide, false>>,
+          Run::template finish<CombineAndFinish<T, Sum, 4, Wide, true>>};
+}
 
 template <Isa isa, class T, class Op>
 constexpr KernelSet kernel_set() {
@@ -34,7 +51,9 @@ constexpr KernelSet kernel_set() {
             combine_halves<isa, Half, Half, Op, 4>,
             combine_halves<isa, Half, float, Op, 4>,
             Run::template combine<Combine<float, float, Op, 2>>,
-            combine_halves<isa, float, Half, Op, 2>};
+            combine_halves<isa, float, Half, Op, 2>,
+            nullptr,
+            nullptr};
   }
 #endif
   if constexpr (!std::is_same_v<T, A>) set.widen = Run::template combine<Combine<T, A, void, 1>>;
@@ -44,6 +63,8 @@ constexpr KernelSet kernel_set() {
   set.quad_wide = Run::template combine<Combine<T, A, Op, 4>>;
   set.wide_pair = Run::template combine<Combine<A, A, Op, 2>>;
   set.wide_pair_final = Run::template combine<Combine<A, T, Op, 2>>;
+  set.pair_twice = Run::template finish<CombineAndFinish<T, Op, 2, void, true>>;
+  set.quad_twice = Run::template finish<CombineAndFinish<T, Op, 4, void, true>>;
   return set;
 }
 
@@ -79,6 +100,8 @@ struct IsaTable {
   std::array<ScaleKernel, kDTypeCount> scale;  ///< null for bool and integers
   ScaleKernel scale_half_sums;                 ///< multiplies sums in f32 and narrows them to f16
   void (*narrow_halves)(Half* out, const float* in, std::size_t count);
+  ScaledSums scaled_bf16, scaled_f32, scaled_f64;
+  ScaledSums scaled_f32_in_f32;  ///< for factors that float represents: the same bits, without conversions to double
 };
 
 template <Isa isa>
@@ -110,7 +133,11 @@ constexpr IsaTable isa_table() {
            Run::template scale<Scale<BFloat16>>, Run::template scale<Scale<float>>, Run::template scale<Scale<double>>,
            nullptr, nullptr},
           half_sums_scale<isa>(),
-          narrow_halves<isa>};
+          narrow_halves<isa>,
+          scaled_sums<isa, BFloat16, float>(),
+          scaled_sums<isa, float, double>(),
+          scaled_sums<isa, double, double>(),
+          scaled_sums<isa, float, float>()};
 }
 
 }  // namespace farandole::kernels

@@ -78,13 +78,13 @@ TEST(Average, IntegerAverageIsExactIfTheSumOverflows) {
         for (const auto& each : inputs) pointers.push_back(each.data());
         std::vector<T> average(1200);
         const double factor = average_factor(1.0, dtype, static_cast<int>(ranks));
-        reduce_and_scale(average.data(), pointers, 1200, dtype, ReduceOp::kAverage, factor);
+        reduce_and_scale(average.data(), nullptr, pointers, 1200, dtype, ReduceOp::kAverage, factor);
         for (std::size_t i = 0; i < 1200; ++i) {
           std::int64_t sum = 0;
           for (const auto& each : inputs) sum += each[i];
           ASSERT_EQ(average[i], static_cast<T>(sum / static_cast<std::int64_t>(ranks))) << name(dtype) << ", " << ranks;
         }
-        reduce_and_scale(inputs[0].data(), pointers, 1200, dtype, ReduceOp::kAverage, factor);
+        reduce_and_scale(inputs[0].data(), nullptr, pointers, 1200, dtype, ReduceOp::kAverage, factor);
         EXPECT_EQ(inputs[0], average) << "in place";
       }
     });
@@ -96,9 +96,9 @@ TEST(Average, IntegerAverageSaturatesIfAFactorOverflows) {
   const std::uint8_t* const inputs[] = {&bytes[0], &bytes[1]};
   std::uint8_t result = 0;
   const void* const pointers[] = {inputs[0], inputs[1]};
-  reduce_and_scale(&result, pointers, 1, DType::kU8, ReduceOp::kAverage, average_factor(3.0, DType::kU8, 2));
+  reduce_and_scale(&result, nullptr, pointers, 1, DType::kU8, ReduceOp::kAverage, average_factor(3.0, DType::kU8, 2));
   EXPECT_EQ(result, 255);
-  reduce_and_scale(&result, pointers, 1, DType::kU8, ReduceOp::kAverage, average_factor(-1.0, DType::kU8, 2));
+  reduce_and_scale(&result, nullptr, pointers, 1, DType::kU8, ReduceOp::kAverage, average_factor(-1.0, DType::kU8, 2));
   EXPECT_EQ(result, 0);
 }
 
@@ -115,7 +115,7 @@ TEST(Average, SumsThatTravelGiveTheSame) {
           scale(scaled_right.data(), right.data(), 1100, dtype, prescale);
           const void* const pointers[] = {scaled_left.data(), scaled_right.data()};
           const double factor = average_factor(postscale, dtype, 2);
-          reduce_and_scale(wanted.data(), pointers, 1100, dtype, ReduceOp::kAverage, factor);
+          reduce_and_scale(wanted.data(), nullptr, pointers, 1100, dtype, ReduceOp::kAverage, factor);
 
           const std::size_t bytes = 1100 * size_in_bytes(sum_type(dtype));
           std::vector<std::byte> wide_left(bytes), wide_right(bytes);
@@ -143,7 +143,7 @@ TEST(Average, HalvesAreAddedInFloatAndRoundedOnce) {
     }
     std::vector<Half> average(1100);
     const double factor = average_factor(1.0, DType::kF16, ranks);
-    reduce_and_scale(average.data(), pointers, 1100, DType::kF16, ReduceOp::kAverage, factor);
+    reduce_and_scale(average.data(), nullptr, pointers, 1100, DType::kF16, ReduceOp::kAverage, factor);
     EXPECT_EQ(to_float(average[0]), to_float(to_half(60'000))) << ranks;
     for (std::size_t i = 0; i < 1100; ++i) {
       // Sums of so few halves are exact in float, in any order.
