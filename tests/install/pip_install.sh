@@ -50,10 +50,10 @@ cmake -S "$checkout" -B "$work/configured" -G Ninja "-DCMAKE_CXX_COMPILER=$compi
 
 # pip takes a directory whose name looks like one of a release for a release, whose wheel it need not build twice.
 mv "$checkout" "$work/source"
-# What is looked at here depends neither on how well the compiler optimises, which takes two thirds of its time, nor on how
-# many GPUs there are kernels for.
+# What is looked at here depends neither on how well the compiler optimises, which takes two thirds of its time, nor on
+# kernels for GPUs.
 options=(-C "build-dir=$work/build" -C cmake.define.CMAKE_CXX_FLAGS_RELEASE=-DNDEBUG
-         -C cmake.define.FARANDOLE_CUDA_ARCHITECTURES=90
+         -C cmake.define.FARANDOLE_NVCC=
          -C "cmake.define.CMAKE_CXX_COMPILER=$compiler")
 pip tools wheel --no-cache-dir --no-deps "${options[@]}" -w "$work/wheels" "$work/source" || fail "no wheel"
 wheel=("$work"/wheels/farandole-*-py3-none-linux_*.whl)
