@@ -82,7 +82,8 @@ class Program:
 
 
 def bench(name, *arguments, ranks=2, **more):
-    command = ["{build}/bin/farandole-bench", *arguments, "--place", "out", "--no-check", "--json", "{file}"]
+    place = [] if "--place" in arguments else ["--place", "out"]
+    command = ["{build}/bin/farandole-bench", *arguments, *place, "--no-check", "--json", "{file}"]
     return Program(name, command, bench_figures, ranks, **more)
 
 

@@ -225,7 +225,7 @@ void Pipeline::copy_in(std::size_t slice) {
 /// Reduces a slice of this rank's chunk over all ranks, block by block.
 void Pipeline::reduce_slice(std::size_t slice) {
   const Extent at = slices_.slice_of(slices_.chunk(shm_.rank()), slice);
-  std::size_t block_bytes = shm_.size() == 2 ? kBlockBytesOfTwo : kBlockBytes;
+  std::size_t block_bytes = shm_.size() == 2 && !plan_.uses(ShmStage::kCopyOut) ? kBlockBytesOfTwo : kBlockBytes;
   if (writes_results_past_caches()) block_bytes = kNonTemporalBlockBytes;
   const std::size_t block_count = block_bytes / slices_.element_bytes();
   for (std::size_t done = 0; done < at.count; done += block_count) {
