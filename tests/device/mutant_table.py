@@ -118,6 +118,8 @@ TRAINS_AS_A_CPU = Test("DeviceTraining.OfFloatsHasTheLossesOfACpu", program="tra
 GRAPHS = TRAINS_AS_A_CPU._replace(filter="DeviceTraining.ByGraphsHasTheSameBits")
 SAME_BITS = Test("ConvolutionAlgorithms.GiveTheSameBitsEachTime", program="trainer_device_test")
 CONVOLVES_AS_A_CPU = Test("DeviceConvolutions/0.HaveTheResultsOfTheHost", program="trainer_device_test")
+ATTENDS = Test("FusedAttentionTest.HasTheResultsOfTheFormula", program="trainer_device_test")
+ATTENDS_ALIKE = ATTENDS._replace(filter="FusedAttentionTest.HasTheSameBitsEachTimeIfFixed")
 ANY_REPLICAS = Test("DeviceTraining.InDeterministicModeHasTheSameBitsOnAnyNumberOfReplicas", program="trainer_device_test")
 NEARLY_FLOATS = Test("HalfTraining.HasNearlyTheLossesOfFloats", program="trainer_device_test")
 OVERFLOW = NEARLY_FLOATS._replace(filter="HalfTraining.SkipsTheStepOfAnOverflowOnAllReplicas")
@@ -134,6 +136,8 @@ ENGINE_ADDED = Test("SetEngine.HandsOutAChangeOnceEarlierBatchesHaveStarted", pr
 ENGINE_STRESS = ENGINE_SIZES._replace(filter="EngineOnDeviceStress.RandomRequests", processes=3)
 
 CUDNN_PLANS = "ops/trainer/cuda/cudnn_plans.cpp"
+CUDNN_ATTENTION = "ops/trainer/cuda/cudnn_attention.cpp"
+ATTENTION_GRAPHS = "ops/trainer/cuda/attention_graphs.cpp"
 OPERATION = "collectives/src/device/device_operation.cpp"
 DIRECT = "collectives/src/communicator/direct_calls.cpp"
 COMPARISON = "collectives/src/device/direct_comparison.cpp"
@@ -356,6 +360,16 @@ MUTANTS = [
            "offer.determinism != CUDNN_DETERMINISTIC", "false", SAME_BITS),
     Mutant("convolutions-in-tf32", "that convolutions compute in full f32", CUDNN_PLANS,
            "CUDNN_DATA_FLOAT ? CUDNN_FMA_MATH", "CUDNN_DATA_FLOAT ? CUDNN_DEFAULT_MATH", CONVOLVES_AS_A_CPU),
+    Mutant("attention-to-later-positions", "the causal mask", ATTENTION_GRAPHS, "CMP_GE, {row, column}", "CMP_GE, {row, row}", ATTENDS),
+    Mutant("attention-without-a-scale", "the factor of the scores", ATTENTION_GRAPHS, "probabilities}), scale});",
+           "probabilities}), b.graph.number(kAttentionOne)});", ATTENDS),
+    Mutant("statistics-of-another-head", "that each head has statistics", ATTENTION_GRAPHS,
+           "of_rows(GraphLayout::packed({f.samples, f.heads, f.length, 1}))",
+           "of_rows{{f.samples, f.heads, f.length, 1}, {f.heads * f.length, 0, 1, 1}}", ATTENDS),
+    Mutant("too-small-a-workspace-of-attention", "the memory of cuDNN's plans", CUDNN_ATTENTION,
+           "plan.workspace_bytes()));\n  auto* const narrow", "1));\n  auto* const narrow", ATTENDS),
+    Mutant("attention-of-other-bits-each-time", "that only deterministic engines are chosen", CUDNN_ATTENTION,
+           "{is_fixed()}", "{false}", ATTENDS_ALIKE),
     Mutant("measured-in-deterministic-mode", "that deterministic mode does not measure", TRAINING,
            "options.deterministic ? AlgorithmChoice::kFixed", "options.deterministic ? AlgorithmChoice::kMeasured",
            ANY_REPLICAS),

@@ -34,13 +34,13 @@ for model in mlp cnn_bn gpt resnet18; do
     cnn_bn) more=(--data images --image-size 8 --samples 64) ;;
     # On images above 64x64 the first pooling is padded. The double takes seconds for each sample.
     resnet18) more=(--data images --image-size 72 --samples 4) ;;
-    gpt) more=(--data text --samples 64 --text-length 8 --units 8 --heads 2 --blocks 1) ;;
+    gpt) more=(--data text --samples 64 --text-length 8 --units 16 --heads 2 --blocks 1) ;;
   esac
   "$train" --model $model "${options[@]}" "${more[@]}" --replicas 2 --json "$out/cpu.json" >"$out/cpu.txt" || fail "$model, CPU"
   "$train" --model $model "${options[@]}" "${more[@]}" --replicas 2 --device cuda --json "$out/cuda.json" >"$out/cuda.txt" ||
     fail "$model, CUDA"
-  grep -q 'computing on 2 CUDA devices (fake device 0, fake device 1), convolutions by cuDNN 9.19.0' "$out/cuda.txt" ||
-    fail 'devices or cuDNN are not named'
+  grep -q 'computing on 2 CUDA devices (fake device 0, fake device 1), convolutions by cuDNN 9.19.0, attention by cuBLAS (cuDNN computes' \
+    "$out/cuda.txt" || fail 'devices or cuDNN are not named'
   grep -q 'on the device, per training step (median of [0-9]*): .* waiting for communication .* measured peak' "$out/cuda.txt" ||
     fail 'the times of the device are missing'
   grep -q 'on the device' "$out/cpu.txt" && fail 'a CPU has times of a device'
@@ -55,6 +55,8 @@ for model in mlp cnn_bn gpt resnet18; do
     "$train" --model $model "${options[@]}" "${more[@]}" --replicas 2 --device cuda --precision $half --json "$out/$half.json" \
       >"$out/$half.txt" || fail "$model, $half"
     grep -q "parameters in f32, .*, products and convolutions in $half" "$out/$half.txt" || fail "$half is not named"
+    grep -q 'attention by cuDNN 9.19.0' "$out/$half.txt" || fail "attention in $half is not named"
+    grep -q 'attention by cuBLAS' "$out/$half.txt" && fail "attention in $half was refused"
     losses "$out/$half.json" >"$out/$half.losses.txt"
     compare "$out/cpu.txt" "$out/$half.losses.txt" 0.02 || fail "$model: other losses in $half"
   done
@@ -99,6 +101,29 @@ convolutions_by 'cuBLAS (no cuDNN: cuDNN 8.9.7 (libcudnn.so.9) is too old: 9.0.0
 "$train" "${cnn[@]}" "${options[@]}" --precision f64 >"$out/cnn.txt" || fail 'f64'
 grep -q 'convolutions by cuBLAS (cuDNN is not used in f64)' "$out/cnn.txt" || fail 'the library for f64 is not named'
 rm -r "${out:?}"/*
+
+# Attention without cuDNN, and where cuDNN has no fused form. Each has nearly the losses of a CPU.
+gpt=(--model gpt --data text --samples 64 --text-length 8 --blocks 1 "${options[@]}")
+# attention_by PATTERN SIZES DEVICE_OPTIONS ASSIGNMENT…: a training in bf16 computes attention by this library.
+attention_by() {
+  local pattern=$1 sizes=$2 more=$3
+  shift 3
+  # shellcheck disable=SC2086
+  "$train" "${gpt[@]}" $sizes --json "$out/cpu.json" >"$out/cpu.txt" || fail "$pattern, CPU"
+  # shellcheck disable=SC2086
+  env "$@" "$train" "${gpt[@]}" $sizes $more --device cuda --precision bf16 --json "$out/gpt.json" >"$out/gpt.txt" || fail "attention by $pattern"
+  grep -q -- "attention by $pattern" "$out/gpt.txt" || fail "no attention by $pattern"
+  losses "$out/cpu.json" >"$out/cpu.losses"
+  losses "$out/gpt.json" >"$out/gpt.losses"
+  compare "$out/cpu.losses" "$out/gpt.losses" 0.02 || fail "other losses with attention by $pattern"
+  rm "$out"/*
+}
+attention_by 'cuDNN 9.19.0' '--units 16 --heads 2' --graph FAKE_CUDNN_WORKSPACE=0
+attention_by 'cuDNN 9.19.0' '--units 16 --heads 2' '--deterministic --graph'
+attention_by 'cuBLAS (not for 2 heads of 12 units at 8 positions: heads need a multiple of 8 units)' '--units 24 --heads 2' ''
+attention_by 'cuBLAS (cuDNN 9.15.1 is too old for attention: 9.16.0 or newer is needed)' '--units 16 --heads 2' '' FAKE_CUDNN_VERSION=91501
+attention_by 'cuBLAS (FARANDOLE_CUDNN_LIBRARY=off)' '--units 16 --heads 2' '' FARANDOLE_CUDNN_LIBRARY=off
+attention_by 'cuBLAS (in deterministic mode cuDNN computes attention up to' '--units 16 --heads 2' --deterministic FAKE_DEVICE_CAPABILITY=100
 
 options+=(--samples 192)
 

@@ -298,7 +298,7 @@ TEST(ConvolutionAlgorithms, ErrorsOfCudnnAreNamed) {
     EXPECT_THAT(message("cudnnConvolutionForward", 5000, AlgorithmChoice::kFixed),
                 testing::AllOf(HasSubstr("cudnnConvolutionForward failed on CUDA device"),
                                HasSubstr("CUDNN_STATUS_EXECUTION_FAILED (5000)"),
-                               HasSubstr("FARANDOLE_CUDNN_LIBRARY=off computes convolutions without cuDNN")));
+                               HasSubstr("FARANDOLE_CUDNN_LIBRARY=off computes without cuDNN")));
     EXPECT_THAT(message("cudnnCreate", 1001, AlgorithmChoice::kFixed),
                 HasSubstr("CUDNN_STATUS_NOT_INITIALIZED (1001): cuDNN cannot use this device or driver"));
     EXPECT_THAT(message("cudnnFindConvolutionBackwardDataAlgorithmEx", 4000, AlgorithmChoice::kMeasured),

@@ -18,10 +18,10 @@
 #include <utility>
 #include <vector>
 
-#include "farandole/internal/float16.h"
 #include "farandole/trainer/models.h"
 #include "farandole/trainer/random.h"
 #include "groups.h"
+#include "half_values.h"
 #include "kernel_comparison.h"
 #include "message_of.h"
 #include "on_device.h"
@@ -34,20 +34,6 @@ using farandole::test::for_each_device_group;
 using farandole::test::message_of;
 using farandole::test::on_each_device;
 using testing::HasSubstr;
-
-constexpr DType kHalves[] = {DType::kBF16, DType::kF16};
-
-/// Largest relative error of a rounding to the type.
-double unit(DType half) {
-  return half == DType::kBF16 ? 0x1p-8 : 0x1p-11;
-}
-
-std::vector<float> rounded(std::vector<float> values, DType half) {
-  for (float& value : values) {
-    value = half == DType::kBF16 ? widen(narrow_to_bfloat16(value)) : widen(narrow_to_half(value));
-  }
-  return values;
-}
 
 /// A comparison of a device that computes in `half` on values with the host, in f32 on the rounded values.
 class HalfComparison : public Comparison<float> {
@@ -388,19 +374,27 @@ TrainerOptions with_moving_scale(std::int64_t steps) {
   return options;
 }
 
-TEST(HalfTraining, HasTheSameBitsByGraphsAndOnAnyNumberOfReplicas) {
-  const HalfTask task = with_an_overflow(small_cnn<float>);
+/// Trains on one replica, on all, and on all by graphs.
+void expect_the_same_bits(const HalfTask& task, bool skips) {
   for_each_device_group({1, 2, 4}, [&](Communicator& ranks) {
     TrainerOptions options = with_moving_scale(20);
     Communicator alone = ranks.split(ranks.rank());
     const Course of_one = run_task(alone, task, options);
-    EXPECT_GT(of_one.report.skipped_steps, 0);
+    EXPECT_EQ(of_one.report.skipped_steps > 0, skips);
     expect_same_course(run_task(ranks, task, options), of_one);
     if (ranks.placement().host_count > 1) return;
     options.graph = true;
     expect_same_course(run_task(ranks, task, options), of_one);
     ranks.barrier();
   });
+}
+
+TEST(HalfTraining, HasTheSameBitsByGraphsAndOnAnyNumberOfReplicas) {
+  expect_the_same_bits(with_an_overflow(small_cnn<float>), true);
+}
+
+TEST(HalfTraining, AttentionHasTheSameBitsByGraphsAndOnAllReplicas) {
+  expect_the_same_bits(of_text(), false);
 }
 
 TEST(HalfTraining, GoesOnFromACheckpointWithTheSameBits) {

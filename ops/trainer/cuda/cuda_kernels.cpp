@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "cudnn_attention.h"
 #include "cudnn_convolution.h"
 #include "device_convolution.h"
 #include "device_images.h"
@@ -27,16 +28,17 @@ namespace {
 template <class Scalar>
 class CudaKernels final : public Kernels<Scalar> {
  public:
-  /// @param halves  null: products and convolutions in Scalar   @param launcher, cublas, cudnn, halves  outlive this
-  /// object
-  CudaKernels(const Launcher& launcher, const Cublas& cublas, CudnnPlans& cudnn, const HalfProducts* halves)
+  /// @param halves  null: products and convolutions in Scalar   @param attention  null: no fused attention
+  /// @param launcher, cublas, cudnn, halves, attention  outlive this object
+  CudaKernels(const Launcher& launcher, const Cublas& cublas, CudnnPlans& cudnn, const HalfProducts* halves,
+              FusedAttention<Scalar>* attention)
       : launcher_(launcher),
         cublas_(cublas),
         cudnn_(cudnn),
         halves_(halves),
         images_(launcher),
         normalization_(launcher),
-        sequence_(launcher, cublas, halves),
+        sequence_(launcher, cublas, halves, attention),
         losses_(launcher),
         samples_(launcher) {}
 
@@ -220,8 +222,9 @@ class CudaDeviceKernels final : public DeviceKernels {
         cudnn_(cudnn),
         plans_(cudnn, device, stream, computation),
         halves_(launcher_, cublas_, workspace, computation.compute),
-        f32_(launcher_, cublas_, plans_, is_half(computation.compute) ? &halves_ : nullptr),
-        f64_(launcher_, cublas_, plans_, nullptr) {}
+        attention_(cudnn, plans_, launcher_, computation),
+        f32_(launcher_, cublas_, plans_, is_half(computation.compute) ? &halves_ : nullptr, &attention_),
+        f64_(launcher_, cublas_, plans_, nullptr, nullptr) {}
   ~CudaDeviceKernels() override {
     try {
       device().synchronize(launcher_.stream());  // memory must not be released while work uses it
@@ -236,6 +239,10 @@ class CudaDeviceKernels final : public DeviceKernels {
     if (!cudnn_.why_not.empty()) return fmt::format("cuBLAS ({})", cudnn_.why_not);
     return compute == DType::kF64 ? "cuBLAS (cuDNN is not used in f64)" : "cuDNN " + cudnn_.version;
   }
+  std::string attention_library() const override {
+    const std::string& reason = attention_.why_not();
+    return reason.empty() ? "cuDNN " + cudnn_.version : fmt::format("cuBLAS ({})", reason);
+  }
 
  private:
   const Launcher launcher_;
@@ -243,6 +250,7 @@ class CudaDeviceKernels final : public DeviceKernels {
   const CudnnLibrary& cudnn_;
   CudnnPlans plans_;
   const HalfProducts halves_;  // used if the computation is in a 16-bit type
+  CudnnAttention attention_;   // likewise
   const CudaKernels<float> f32_;
   const CudaKernels<double> f64_;
 };

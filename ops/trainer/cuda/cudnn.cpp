@@ -18,12 +18,6 @@ constexpr const char* kCudnnRemedy =
 constexpr std::string_view kOff = "off";
 constexpr std::size_t kOldestVersion = 90000;
 
-/// "9.19.0" of 91900, and "8.9.7" of 8907, as versions before 9 are written.
-std::string version_text(std::size_t version) {
-  if (version < 10000) return fmt::format("{}.{}.{}", version / 1000, version / 100 % 10, version % 100);
-  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
-}
-
 /// Fills the table. Returns why the library cannot be used; empty if it can.
 std::string fill(CudnnLibrary& cudnn, void* library, const std::string& file, int driver) {
   std::string missing;
@@ -32,6 +26,7 @@ std::string fill(CudnnLibrary& cudnn, void* library, const std::string& file, in
 #undef FARANDOLE_FIND
   if (cudnn.api.cudnnGetVersion == nullptr) return fmt::format("{} is no cuDNN: it has no cudnnGetVersion", file);
   const std::size_t version = cudnn.api.cudnnGetVersion();
+  cudnn.number = version;
   cudnn.version = version_text(version);
   const std::string found = fmt::format("cuDNN {} ({})", cudnn.version, file);
   if (version < kOldestVersion) {
@@ -56,6 +51,11 @@ std::string_view hint(cudnnStatus_t status) {
 
 }  // namespace
 
+std::string version_text(std::size_t version) {
+  if (version < 10000) return fmt::format("{}.{}.{}", version / 1000, version / 100 % 10, version % 100);
+  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+
 CudnnLibrary load_cudnn(const std::string& path, int driver) {
   CudnnLibrary cudnn;
   if (path == kOff) {
@@ -70,6 +70,17 @@ CudnnLibrary load_cudnn(const std::string& path, int driver) {
     cudnn.why_not = message_of(error);
   }
   return cudnn;
+}
+
+cudnnDataType_t cudnn_type_of(DType compute) {
+  if (compute == DType::kBF16) return CUDNN_DATA_BFLOAT16;
+  return compute == DType::kF16 ? CUDNN_DATA_HALF : CUDNN_DATA_FLOAT;
+}
+
+std::string last_error_of(const CudnnApi& api) {
+  std::array<char, 512> details{};
+  api.cudnnGetLastErrorString(details.data(), details.size());
+  return details[0] == '\0' ? "" : fmt::format("; cuDNN says: {}", details.data());
 }
 
 Cudnn::Cudnn(const CudnnApi& api, Device& device, StreamView stream) : api_(api), device_(device), stream_(stream) {
@@ -90,13 +101,10 @@ Cudnn::~Cudnn() {
 
 void Cudnn::check(cudnnStatus_t result, std::string_view function) const {
   if (result == CUDNN_STATUS_SUCCESS) return;
-  std::array<char, 512> details{};
-  api_.cudnnGetLastErrorString(details.data(), details.size());
   throw DeviceError(
-      fmt::format("{} failed on CUDA device {} ({}): {} ({}){}{}; FARANDOLE_CUDNN_LIBRARY=off computes convolutions "
-                  "without cuDNN",
+      fmt::format("{} failed on CUDA device {} ({}): {} ({}){}{}; FARANDOLE_CUDNN_LIBRARY=off computes without cuDNN",
                   function, device_.info().ordinal, device_.info().name, api_.cudnnGetErrorString(result), result,
-                  hint(result), details[0] == '\0' ? "" : fmt::format("; cuDNN says: {}", details.data())));
+                  hint(result), last_error_of(api_)));
 }
 
 }  // namespace farandole::trainer::cuda

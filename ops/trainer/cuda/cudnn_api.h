@@ -6,6 +6,7 @@
 #include <cstddef>
 
 #include "cuda/cuda_api.h"
+#include "cudnn_graph_api.h"
 
 namespace farandole::trainer::cuda {
 
@@ -31,7 +32,9 @@ inline constexpr cudnnStatus_t CUDNN_STATUS_NOT_SUPPORTED = 3000;  ///< the firs
 inline constexpr cudnnStatus_t CUDNN_STATUS_EXECUTION_FAILED = 5000;
 inline constexpr cudnnDataType_t CUDNN_DATA_FLOAT = 0;
 inline constexpr cudnnDataType_t CUDNN_DATA_HALF = 2;
+inline constexpr cudnnDataType_t CUDNN_DATA_INT32 = 4;
 inline constexpr cudnnDataType_t CUDNN_DATA_BFLOAT16 = 9;
+inline constexpr cudnnDataType_t CUDNN_DATA_BOOLEAN = 11;
 inline constexpr cudnnTensorFormat_t CUDNN_TENSOR_NHWC = 1;
 inline constexpr cudnnConvolutionMode_t CUDNN_CROSS_CORRELATION = 1;
 /// Allows TF32 on devices of capability 8.0 and newer; CUDNN_FMA_MATH does not.
@@ -100,7 +103,8 @@ struct cudnnConvolutionAlgoPerf_t {
   FARANDOLE_CUDNN_FUNCTIONS_OF(X, BackwardData, cudnnFilterDescriptor_t, cudnnTensorDescriptor_t,                     \
                                cudnnTensorDescriptor_t)                                                               \
   FARANDOLE_CUDNN_FUNCTIONS_OF(X, BackwardFilter, cudnnTensorDescriptor_t, cudnnTensorDescriptor_t,                   \
-                               cudnnFilterDescriptor_t)
+                               cudnnFilterDescriptor_t)                                                               \
+  FARANDOLE_CUDNN_GRAPH_FUNCTIONS(X)
 
 #define FARANDOLE_MEMBER(result, name, parameters) result(*name) parameters = nullptr;
 struct CudnnApi {

@@ -48,16 +48,6 @@ class MeasuringMemory {
   void* memory_ = nullptr;
 };
 
-bool has_memory(Workspace& workspace, std::size_t bytes) {
-  try {
-    Workspace::Scope scope(workspace);
-    if (bytes > 0) scope.take<std::uint8_t>(bytes);
-    return true;
-  } catch (const DeviceError&) {
-    return false;
-  }
-}
-
 /// True if cuDNN, whose extents are ints, can count the elements of each array.
 bool fits(const ConvolutionGeometry& g, std::int64_t samples) {
   constexpr std::int64_t kMost = std::numeric_limits<int>::max();
@@ -65,10 +55,6 @@ bool fits(const ConvolutionGeometry& g, std::int64_t samples) {
          g.patch_elements() * g.channels <= kMost && std::max(g.stride, g.padding) <= kMost;
 }
 
-cudnnDataType_t cudnn_type_of(DType compute) {
-  if (compute == DType::kBF16) return CUDNN_DATA_BFLOAT16;
-  return compute == DType::kF16 ? CUDNN_DATA_HALF : CUDNN_DATA_FLOAT;
-}
 cudnnMathType_t cudnn_math_of(cudnnDataType_t type) {
   return type == CUDNN_DATA_FLOAT ? CUDNN_FMA_MATH : CUDNN_TENSOR_OP_MATH;
 }
@@ -221,14 +207,30 @@ void CudnnPlan::compute(ConvolutionPass pass, const CudnnAlgorithm& algorithm, W
   });
 }
 
+bool has_memory(Workspace& workspace, std::size_t bytes) {
+  if (bytes == 0) return true;
+  try {
+    Workspace::Scope scope(workspace);
+    scope.take<std::uint8_t>(bytes);
+  } catch (const DeviceError&) {
+    return false;
+  }
+  return true;
+}
+
+const Cudnn& CudnnPlans::library() {
+  if (!cudnn_) cudnn_.emplace(library_.api, device_, stream_);
+  return *cudnn_;
+}
+
 CudnnPlan* CudnnPlans::plan(const ConvolutionGeometry& geometry, std::int64_t samples) {
   if (!fits(geometry, samples)) return nullptr;
-  if (!cudnn_) cudnn_.emplace(library_.api, device_, stream_);
+  const Cudnn& cudnn = library();
   const Shape shape{geometry, samples};
   auto found = plans_.find(shape);
   if (found == plans_.end()) {
     if (plans_.size() == kMaxPlans) drop_oldest();
-    found = plans_.try_emplace(shape, *cudnn_, geometry, static_cast<int>(samples), computation_).first;
+    found = plans_.try_emplace(shape, cudnn, geometry, static_cast<int>(samples), computation_).first;
   }
   found->second.last_use_ = ++uses_;
   return &found->second;

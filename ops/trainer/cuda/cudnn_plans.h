@@ -101,6 +101,9 @@ struct GradientPlan {
   const CudnnAlgorithm* for_input;  ///< null without a gradient of the input
 };
 
+/// True if the workspace has, or can get, this memory.
+bool has_memory(Workspace& workspace, std::size_t bytes);
+
 /// The plans of a device's convolutions. Layers of the same shape share a plan. Keeps the kMaxPlans that were used
 /// last. Used by one thread at a time.
 class CudnnPlans {
@@ -113,6 +116,8 @@ class CudnnPlans {
       : library_(library), device_(device), stream_(stream), computation_(computation) {}
 
   bool can_be_used() const { return library_.why_not.empty(); }
+  /// cuDNN with its handle, which the first call makes. @throws DeviceError
+  const Cudnn& library();
   /// Returns the plan, which is valid until the next call; null if the arrays are too large for cuDNN. The first call
   /// makes the handle of cuDNN. @throws DeviceError
   CudnnPlan* plan(const ConvolutionGeometry& geometry, std::int64_t samples);

@@ -19,9 +19,11 @@ namespace farandole::trainer::cuda {
 template <class Scalar>
 class DeviceSequence final : public SequenceKernels<Scalar> {
  public:
-  /// @param halves  null: products in Scalar   @param launcher, cublas, halves  outlive this object
-  DeviceSequence(const Launcher& launcher, const Cublas& cublas, const HalfProducts* halves)
-      : launcher_(launcher), cublas_(cublas), halves_(halves) {}
+  /// @param halves  null: products in Scalar   @param attention  may be null
+  /// @param launcher, cublas, halves, attention  outlive this object
+  DeviceSequence(const Launcher& launcher, const Cublas& cublas, const HalfProducts* halves,
+                 FusedAttention<Scalar>* attention)
+      : launcher_(launcher), cublas_(cublas), halves_(halves), attention_(attention) {}
 
   void measure_sets(const SetNormalization& n, const Scalar* x, const SetStatistics<Scalar>& s) const override {
     run(Kernel::kMeasureSets, n.count(),
@@ -115,6 +117,7 @@ class DeviceSequence final : public SequenceKernels<Scalar> {
         {writes(gradients, elements), reads(probabilities, elements), reads(products, rows * parts)},
         {rows, scores.length, parts, causal}, {scores.scale});
   }
+  FusedAttention<Scalar>* fused_attention() const override { return attention_; }
 
  private:
   static farandole::cuda::Operand of_sets(const Scalar* values, const SetNormalization& n) {
@@ -144,6 +147,7 @@ class DeviceSequence final : public SequenceKernels<Scalar> {
   const Launcher& launcher_;
   const Cublas& cublas_;
   const HalfProducts* const halves_;
+  FusedAttention<Scalar>* const attention_;
 };
 
 }  // namespace farandole::trainer::cuda

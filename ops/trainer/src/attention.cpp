@@ -3,7 +3,8 @@
 //   forward    P = softmax(s Q K^T), a row per position;  C = P V
 //   backward   dV = P^T dC;  dP = dC V^T;  dS = s P (dP - rowsum(dP P)), element by element;  dQ = dS K;  dK = dS^T Q
 // Q, K and V of all heads lie beside each other in a row of 3 * units, and C in a row of units, so that a head is a
-// matrix with a stride. On one thread, with 128 positions and 64 units, oneDNN's sgemm computes Q K^T in 11 us and
+// matrix with a stride. On devices a library may have fused kernels (FusedAttention), which compute all that from Q, K
+// and V without storing P. On one thread, with 128 positions and 64 units, oneDNN's sgemm computes Q K^T in 11 us and
 // Eigen in 58 us, so heads use the same product as dense layers. Source: Vaswani et al., NeurIPS 2017.
 #include <fmt/format.h>
 
@@ -65,23 +66,16 @@ class Attention final : public Layer<Scalar> {
     const std::int64_t samples = input.samples(), rows = samples * length_;
     if (samples == 0) return;
     place(pass.execution);
-    qkv_.resize(samples, {length_, 3 * units_});
-    context_.resize(samples, {length_, units_});
-    probabilities_.resize(samples, {options_.heads, length_, length_});
     const Kernels<Scalar>& kernels = kernels_of<Scalar>(pass.execution);
-    kernels.fill_rows(memory_.parameters[1].data(), rows, 3 * units_, qkv_.data());
-    kernels.multiply({input.data(), rows, units_}, qkv_weights(), true, qkv_.data());
-    for_each_chunk(pass, samples, [&](const Chunk& chunk) {
-      const SequenceKernels<Scalar>& sequence = kernels.sequence();
-      Scalar* const scores = probabilities_.data() + scores_offset(chunk);
-      sequence.multiply_batch(products(chunk, kQkvSteps, kQkvSteps, kScoreSteps), part(kQuery, chunk),
-                              part(kKey, chunk).transpose(), scores, 0);
-      sequence.softmax(pass.execution.workspace(), scores_of(chunk), scores);
-      sequence.multiply_batch(products(chunk, kScoreSteps, kQkvSteps, kContextSteps), {scores, length_, length_},
-                              part(kValue, chunk), context_.data() + context_offset(chunk), units_);
-    });
+    FusedAttention<Scalar>* const fused = kernels.sequence().fused_attention();
+    is_fused_ = fused != nullptr && fused->fuses(pass.execution.workspace(), form(samples), pass.training);
+    if (is_fused_) {
+      attend_fused(pass, *fused, input);
+    } else {
+      attend(pass, input);
+    }
     kernels.fill_rows(memory_.parameters[3].data(), rows, units_, output.data());
-    kernels.multiply({context_.data(), rows, units_}, output_weights(), true, output.data());
+    kernels.multiply(context(rows), output_weights(), true, output.data());
   }
 
   void backward(const Pass& pass, const Tensor<Scalar>& input, const Tensor<Scalar>&,
@@ -92,13 +86,21 @@ class Attention final : public Layer<Scalar> {
     Workspace::Scope scope(pass.execution.workspace());
     const Factor<Scalar> gradient = kernels.rounded(scope, {output_gradient.data(), rows, units_});
     const auto take = [&](std::int64_t count) { return scope.take<Scalar>(static_cast<std::size_t>(count)).data(); };
-    const std::int64_t squares = samples_of_chunk(pass, samples) * options_.heads * length_ * length_;
+    const std::int64_t squares = is_fused_ ? 0 : samples_of_chunk(pass, samples) * options_.heads * length_ * length_;
     const Gradients gradients{take(rows * 3 * units_), take(rows * units_), take(squares)};
-    kernels.multiply({context_.data(), rows, units_, true}, gradient, false, memory_.gradients[2].data());
+    kernels.multiply(context(rows).transpose(), gradient, false, memory_.gradients[2].data());
     kernels.sum_rows(output_gradient.data(), rows, units_, memory_.gradients[3].data());
     kernels.multiply(gradient, output_weights().transpose(), false, gradients.context);
-    for_each_chunk(pass, samples, [&](const Chunk& chunk) { propagate(pass, gradients, chunk); });
-    const Factor<Scalar> by_qkv = kernels.rounded(scope, {gradients.qkv, rows, 3 * units_});
+    Factor<Scalar> by_qkv{gradients.qkv, rows, 3 * units_};
+    if (is_fused_) {
+      Scalar* const rounded = take(halved(rows * 3 * units_));
+      kernels.sequence().fused_attention()->backward(pass.execution.workspace(), form(samples), fused_memory(),
+                                                     gradients.context, rounded, gradients.qkv);
+      by_qkv.rounded = rounded;
+    } else {
+      for_each_chunk(pass, samples, [&](const Chunk& chunk) { propagate(pass, gradients, chunk); });
+      by_qkv = kernels.rounded(scope, by_qkv);
+    }
     kernels.multiply({input.data(), rows, units_, true}, by_qkv, false, memory_.gradients[0].data());
     kernels.sum_rows(gradients.qkv, rows, 3 * units_, memory_.gradients[1].data());
     if (input_gradient != nullptr) kernels.multiply(by_qkv, qkv_weights().transpose(), false, input_gradient->data());
@@ -124,7 +126,9 @@ class Attention final : public Layer<Scalar> {
 
   void place(const Execution& execution) {
     if (!execution_.changes(execution)) return;
-    for (Tensor<Scalar>* tensor : {&qkv_, &probabilities_, &context_}) *tensor = Tensor<Scalar>(execution.memory());
+    for (Tensor<Scalar>* tensor : {&qkv_, &probabilities_, &context_, &statistics_}) {
+      *tensor = Tensor<Scalar>(execution.memory());
+    }
   }
   /// In host memory one sample at a time, whose heads fit into the processor's cache; on a device all.
   static std::int64_t samples_of_chunk(const Pass& pass, std::int64_t samples) {
@@ -165,6 +169,52 @@ class Attention final : public Layer<Scalar> {
     return {chunk.samples * options_.heads, length_, options_.causal, 1 / std::sqrt(static_cast<double>(head_units_))};
   }
 
+  AttentionForm form(std::int64_t samples) const {
+    return {samples, options_.heads, length_, head_units_, options_.causal};
+  }
+  /// Number of elements of Scalar, which is float, that have the bytes of `count` elements of 16 bits.
+  static std::int64_t halved(std::int64_t count) { return (count + 1) / 2; }
+  FusedAttentionMemory<Scalar> fused_memory() { return {qkv_.data(), context_.data(), statistics_.data()}; }
+  /// The context of the last forward pass.
+  Factor<Scalar> context(std::int64_t rows) const {
+    return {context_.data(), rows, units_, false, 0, is_fused_ ? context_.data() : nullptr};
+  }
+  void project(const Pass& pass, const Tensor<Scalar>& input, Scalar* qkv) const {
+    const Kernels<Scalar>& kernels = kernels_of<Scalar>(pass.execution);
+    const std::int64_t rows = input.samples() * length_;
+    kernels.fill_rows(memory_.parameters[1].data(), rows, 3 * units_, qkv);
+    kernels.multiply({input.data(), rows, units_}, qkv_weights(), true, qkv);
+  }
+
+  /// Computes Q, K, V, P and the context.
+  void attend(const Pass& pass, const Tensor<Scalar>& input) {
+    const std::int64_t samples = input.samples();
+    qkv_.resize(samples, {length_, 3 * units_});
+    context_.resize(samples, {length_, units_});
+    probabilities_.resize(samples, {options_.heads, length_, length_});
+    project(pass, input, qkv_.data());
+    const SequenceKernels<Scalar>& kernels = kernels_of<Scalar>(pass.execution).sequence();
+    for_each_chunk(pass, samples, [&](const Chunk& chunk) {
+      Scalar* const scores = probabilities_.data() + scores_offset(chunk);
+      kernels.multiply_batch(products(chunk, kQkvSteps, kQkvSteps, kScoreSteps), part(kQuery, chunk),
+                             part(kKey, chunk).transpose(), scores, 0);
+      kernels.softmax(pass.execution.workspace(), scores_of(chunk), scores);
+      kernels.multiply_batch(products(chunk, kScoreSteps, kQkvSteps, kContextSteps), {scores, length_, length_},
+                             part(kValue, chunk), context_.data() + context_offset(chunk), units_);
+    });
+  }
+  /// Computes Q, K, V and the context, in the type of products, and what the backward pass needs instead of P.
+  void attend_fused(const Pass& pass, FusedAttention<Scalar>& fused, const Tensor<Scalar>& input) {
+    const std::int64_t samples = input.samples();
+    qkv_.resize(samples, {halved(length_ * 3 * units_)});
+    context_.resize(samples, {halved(length_ * units_)});
+    statistics_.resize(samples, {options_.heads, length_});
+    Workspace::Scope scope(pass.execution.workspace());
+    Scalar* const qkv = scope.take<Scalar>(static_cast<std::size_t>(samples * length_ * 3 * units_)).data();
+    project(pass, input, qkv);
+    fused.forward(pass.execution.workspace(), form(samples), qkv, fused_memory());
+  }
+
   /// Computes the gradients of Q, K and V of the heads of a chunk.
   void propagate(const Pass& pass, const Gradients& gradients, const Chunk& chunk) const {
     const SequenceKernels<Scalar>& kernels = kernels_of<Scalar>(pass.execution).sequence();
@@ -187,7 +237,10 @@ class Attention final : public Layer<Scalar> {
   std::int64_t length_ = 0, units_ = 0, head_units_ = 0;
   LayerMemory<Scalar> memory_;
   ExecutionMark execution_;
-  Tensor<Scalar> qkv_, probabilities_, context_;  ///< of the last forward pass
+  // Of the last forward pass. A fused pass keeps Q, K, V and the context in elements of 16 bits, and statistics instead
+  // of probabilities.
+  Tensor<Scalar> qkv_, probabilities_, context_, statistics_;
+  bool is_fused_ = false;
 };
 
 }  // namespace

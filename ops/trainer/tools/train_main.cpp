@@ -134,6 +134,7 @@ int train(const TrainCommand& command, const TrainingData& data, const World& wo
   Trainer<Scalar> trainer(replica, std::move(model), data.training, data.test, std::move(options),
                           cross_entropy_loss<Scalar>(), std::move(metrics));
   const std::string devices = describe_used_devices(replica, trainer.model().execution());
+  const std::string attention = describe_attention(trainer.model().execution());
   if (progress) {
     progress->start(describe_start(command, world, replica, trainer, devices));
     if (command.summary) progress->table(trainer.model().describe());
@@ -143,6 +144,8 @@ int train(const TrainCommand& command, const TrainingData& data, const World& wo
   const EpochReport report = trainer.fit();
   if (csv) csv->epoch(report);
   if (progress && command.training.profile) progress->table(profile_text(report));
+  const std::string used = describe_attention(trainer.model().execution());
+  if (progress && used != attention) progress->table(used + "\n");
   if (report.stopped) {
     if (progress) progress->interrupted(report, command.training.checkpoints.directory);
     return interrupted_status(replica);

@@ -30,12 +30,18 @@ void copy(const std::string& text, std::array<char, 64>& to) {
 
 }  // namespace
 
+std::string describe_attention(const Execution& execution) {
+  if (execution.space().is_host()) return "";
+  return fmt::format("attention by {}", execution.device_kernels()->attention_library());
+}
+
 std::string describe_used_devices(Communicator& replica, const Execution& execution) {
   if (execution.space().is_host()) return "the CPU";
   const DeviceKernels& kernels = *execution.device_kernels();
   const DeviceInfo& own = kernels.device().info();
-  const std::string convolutions =
-      fmt::format("convolutions by {}", kernels.convolution_library(execution.precision().compute));
+  const std::string libraries =
+      fmt::format("convolutions by {}, {}", kernels.convolution_library(execution.precision().compute),
+                  describe_attention(execution));
   UsedDevice mine{replica.placement().host_index, {}, {}};
   copy(own.identity, mine.identity);
   copy(own.name, mine.name);
@@ -47,10 +53,10 @@ std::string describe_used_devices(Communicator& replica, const Execution& execut
   for (const UsedDevice& used : all) {
     if (devices.emplace(used.host, used.identity.data()).second) ++names[used.name.data()];
   }
-  if (devices.size() == 1) return fmt::format("CUDA device {} ({}), {}", own.ordinal, own.name, convolutions);
+  if (devices.size() == 1) return fmt::format("CUDA device {} ({}), {}", own.ordinal, own.name, libraries);
   std::vector<std::string> texts;
   for (const auto& [name, count] : names) texts.push_back(count > 1 ? fmt::format("{} {}", count, name) : name);
-  return fmt::format("{} CUDA devices ({}), {}", devices.size(), fmt::join(texts, ", "), convolutions);
+  return fmt::format("{} CUDA devices ({}), {}", devices.size(), fmt::join(texts, ", "), libraries);
 }
 
 }  // namespace farandole::trainer

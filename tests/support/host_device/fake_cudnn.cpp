@@ -16,30 +16,57 @@
 #include <utility>
 #include <vector>
 
-#include "cudnn_api.h"
+#include "fake_cudnn.h"
 #include "fake_device.h"
-#include "fake_devices.h"
-#include "fake_faults.h"
 #include "fake_graphs.h"
 #include "fake_options.h"
-#include "fake_streams.h"
-#include "farandole/internal/float16.h"
 
 namespace farandole::fake {
+namespace cudnn {
+
+CudnnHandle* handle_of(const char* call, cudnnHandle_t handle) {
+  auto* const object = object_of<CudnnHandle>(call, handle);
+  if (object == nullptr || &object->device == current_device()) return object;
+  misuse("{}: the handle is of device {}, which is not current", call, object->device.ordinal);
+  return nullptr;
+}
+
+std::uint64_t random_number() {
+  static std::atomic<std::uint64_t> calls{0};
+  return Random(static_cast<std::uint64_t>(option(Option::kSeed)) + calls.fetch_add(1, std::memory_order_relaxed))
+      .next();
+}
+
+float read(const void* values, std::size_t index, cudnnDataType_t type) {
+  if (type == CUDNN_DATA_HALF) return widen(static_cast<const Half*>(values)[index]);
+  if (type == CUDNN_DATA_BFLOAT16) return widen(static_cast<const BFloat16*>(values)[index]);
+  return static_cast<const float*>(values)[index];
+}
+void write(float value, void* values, std::size_t index, cudnnDataType_t type) {
+  if (type == CUDNN_DATA_HALF) {
+    static_cast<Half*>(values)[index] = narrow_to_half(value);
+  } else if (type == CUDNN_DATA_BFLOAT16) {
+    static_cast<BFloat16*>(values)[index] = narrow_to_bfloat16(value);
+  } else {
+    static_cast<float*>(values)[index] = value;
+  }
+}
+
+std::string& last_error() {
+  thread_local std::string text;
+  return text;
+}
+
+}  // namespace cudnn
+
 namespace {
 
-// NOLINTBEGIN(google-build-using-namespace): cuDNN's names
-using namespace trainer::cuda;
-// NOLINTEND(google-build-using-namespace)
-
-// Objects behind handles. Never freed, so that uses of destroyed ones are recognised.
-
-struct CudnnHandle : Handle {
-  static constexpr Kind kKind = Kind::kCudnn;
-  explicit CudnnHandle(Device& owner) : Handle(kKind), device(owner) {}
-  Device& device;
-  void* stream = nullptr;
-};
+using cudnn::CudnnHandle;
+using cudnn::handle_of;
+using cudnn::object_of;
+using cudnn::random_number;
+using cudnn::read;
+using cudnn::write;
 
 /// Four extents, in the order of memory, and the type of the elements.
 struct Extents {
@@ -50,7 +77,7 @@ struct Extents {
     return static_cast<std::size_t>(outer) * static_cast<std::size_t>(height) * static_cast<std::size_t>(width) *
            static_cast<std::size_t>(channels);
   }
-  std::size_t bytes() const { return elements() * (type == CUDNN_DATA_FLOAT ? sizeof(float) : sizeof(Half)); }
+  std::size_t bytes() const { return elements() * cudnn::bytes_of(type); }
 };
 struct Tensor : Handle {
   static constexpr Kind kKind = Kind::kCudnnTensor;
@@ -68,22 +95,6 @@ struct Convolution : Handle {
   int padding = 0, stride = 0;
   cudnnMathType_t math = CUDNN_DEFAULT_MATH;
 };
-
-/// Returns the object of a descriptor or handle; reports a misuse and returns null if it is none, or was destroyed.
-template <class Object, class Pointer>
-Object* object_of(const char* call, Pointer pointer) {
-  auto* const object = reinterpret_cast<Object*>(pointer);
-  if (object != nullptr && object->is(Object::kKind)) return object;
-  misuse("{}: a handle or descriptor of another kind, or one that was destroyed", call);
-  return nullptr;
-}
-/// As `object_of`; reports another current device, too.
-CudnnHandle* handle_of(const char* call, cudnnHandle_t handle) {
-  auto* const object = object_of<CudnnHandle>(call, handle);
-  if (object == nullptr || &object->device == current_device()) return object;
-  misuse("{}: the handle is of device {}, which is not current", call, object->device.ordinal);
-  return nullptr;
-}
 
 template <class Object, class Pointer>
 cudnnStatus_t create(Pointer* pointer) {
@@ -140,27 +151,6 @@ bool find_trait(Pass pass, cudnnConvolutionAlgo_t algorithm, Trait& trait) {
   const auto* const found = std::ranges::find(numbers, algorithm);
   trait = static_cast<Trait>(found - numbers.begin());
   return found != numbers.end() && trait != Trait::kUnsupported;
-}
-
-std::uint64_t random_number() {
-  static std::atomic<std::uint64_t> calls{0};
-  return Random(static_cast<std::uint64_t>(option(Option::kSeed)) + calls.fetch_add(1, std::memory_order_relaxed))
-      .next();
-}
-
-float read(const void* values, std::size_t index, cudnnDataType_t type) {
-  if (type == CUDNN_DATA_HALF) return widen(static_cast<const Half*>(values)[index]);
-  if (type == CUDNN_DATA_BFLOAT16) return widen(static_cast<const BFloat16*>(values)[index]);
-  return static_cast<const float*>(values)[index];
-}
-void write(float value, void* values, std::size_t index, cudnnDataType_t type) {
-  if (type == CUDNN_DATA_HALF) {
-    static_cast<Half*>(values)[index] = narrow_to_half(value);
-  } else if (type == CUDNN_DATA_BFLOAT16) {
-    static_cast<BFloat16*>(values)[index] = narrow_to_bfloat16(value);
-  } else {
-    static_cast<float*>(values)[index] = value;
-  }
 }
 
 /// A convolution of one pass; `input`, `filters` and `output` are operands or the result.
@@ -419,13 +409,7 @@ struct PassCall {
 }  // namespace
 
 // NOLINTBEGIN(readability-identifier-naming,bugprone-macro-parentheses): cuDNN's names
-#define FARANDOLE_DECLARE_CUDNN(result, name, parameters) result name parameters;
-#define FARANDOLE_CUDNN_CALL           \
-  static CallSite call_site(__func__); \
-  if (const int failed = call_site.begin_call(); failed != 0) return failed
 extern "C" {
-FARANDOLE_CUDNN_FUNCTIONS(FARANDOLE_DECLARE_CUDNN)
-
 std::size_t cudnnGetVersion() {
   return static_cast<std::size_t>(option(Option::kCudnnVersion));
 }
@@ -438,12 +422,15 @@ const char* cudnnGetErrorString(cudnnStatus_t status) {
       return "CUDNN_STATUS_NOT_INITIALIZED";
     case CUDNN_STATUS_EXECUTION_FAILED:
       return "CUDNN_STATUS_EXECUTION_FAILED";
+    case CUDNN_STATUS_NOT_SUPPORTED:
+      return "CUDNN_STATUS_NOT_SUPPORTED";
     default:
       return "a status of cuDNN";
   }
 }
 void cudnnGetLastErrorString(char* message, std::size_t bytes) {
-  if (bytes > 0) *message = '\0';
+  if (bytes == 0) return;
+  message[cudnn::last_error().copy(message, bytes - 1)] = '\0';
 }
 
 cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) {

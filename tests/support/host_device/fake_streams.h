@@ -46,6 +46,7 @@ class Handle {
     kCudnnTensor,
     kCudnnFilters,
     kCudnnConvolution,
+    kCudnnBackend,
   };
   explicit Handle(Kind kind) : kind_(kind) {}
   Handle(const Handle&) = delete;

@@ -210,6 +210,9 @@ class DeviceKernels {
   virtual Device& device() const = 0;  ///< for copies and events
   /// The library that computes convolutions in this type: "cuDNN 9.19.0", or "cuBLAS" with the reason.
   virtual std::string convolution_library(DType compute) const = 0;
+  /// The library that computes attention in the type of this computation: "cuDNN 9.19.0", or "cuBLAS" with the reason.
+  /// cuDNN may refuse a shape, which is known only after its first use.
+  virtual std::string attention_library() const = 0;
 };
 
 /// Tells when a pass has another execution than the pass before, whose tensors must be dropped: their memory belongs to

@@ -7,6 +7,7 @@
 
 #include "farandole/trainer/execution.h"
 #include "kernels/factor.h"
+#include "kernels/fused_attention.h"
 #include "kernels/normalization_sets.h"
 
 namespace farandole::trainer {
@@ -92,6 +93,8 @@ class SequenceKernels {
   /// Replaces the gradients of probabilities by those of the scores: scale * p * (gradient - sum(gradient * p)).
   virtual void softmax_backward(Workspace& workspace, const AttentionScores& scores, const Scalar* probabilities,
                                 Scalar* gradients) const = 0;
+  /// Fused kernels of attention, which belong to this object; null if the library has none for this computation.
+  virtual FusedAttention<Scalar>* fused_attention() const { return nullptr; }
 };
 
 }  // namespace farandole::trainer
