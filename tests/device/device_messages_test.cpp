@@ -343,6 +343,24 @@ TEST(DeviceMessages, MayBeMadeByThreadsOfTheirOwn) {
   });
 }
 
+/// The first message connects both directions.
+TEST(DeviceMessages, OnlyTheFirstWaitsForThePeerInTheCallersOrder) {
+  for_each_pair([](Communicator& ranks) {
+    Communicator caller = direct(ranks);
+    const StreamView stream = device_of(ranks).make_stream();
+    Buffer values = to_device(ranks, numbers(ranks.rank(), 1, 100'000));
+    ranks.rank() == 0 ? caller.send(values.view(), 1, 0, stream) : (void)caller.recv(values.view(), 0, 0, stream);
+    if (ranks.rank() == 1) caller.send(values.view(), 0, 0, stream);
+    ranks.barrier();
+    Buffer received = zeros(ranks, values.count());
+    if (ranks.rank() == 0) (void)caller.recv(received.view(), 1, 0, stream);
+    device_of(ranks).synchronize(stream);
+    if (ranks.rank() == 0) {
+      EXPECT_EQ(read(ranks, received), numbers(0, 1, values.count()));
+    }
+  });
+}
+
 /// In the caller's order messages only enqueue, after the first.
 TEST(DeviceMessages, WakeNobodyInTheCallersOrder) {
   for_each_pair([](Communicator& ranks) {

@@ -23,7 +23,7 @@ namespace farandole {
 /// parent, whose calls are messages (kDeviceMessageMethod). So a message is compared, ordered, watched, captured and
 /// reported as a collective of two ranks: in the agreed order it takes its place among all device operations of both
 /// ranks; in the caller's order the calling thread enqueues it. Two directions are two lanes, so that ranks which both
-/// send first and then receive do not wait for each other. docs/decisions/0068 has the reasons.
+/// send first and then receive, in another stream, do not wait for each other. docs/decisions/0068 has the reasons.
 ///
 /// The first message with a peer makes both lanes, and blocks until the peer makes its first message with this rank. In
 /// the caller's order it also makes the lanes' device groups and connects them, so that later messages only enqueue.
