@@ -207,22 +207,30 @@ static void test_messages(void) {
         farandole_send(all, input, 1, FARANDOLE_F32, next, 0, &in_segments, NULL, &error));
 }
 
+static farandole_message message_of(float* values, size_t count, int32_t is_receive, int32_t peer, int32_t tag) {
+  const farandole_message message = {sizeof message, values, count, FARANDOLE_F32, is_receive, peer, tag};
+  return message;
+}
+
 static void test_exchange(void) {
   enum { kLongest = 5000 };
   const int next = (rank + 1) % size;
   const int previous = (rank + size - 1) % size;
   fill(kLongest);
   float three[3] = {0};
-  const farandole_message messages[] = {
-      {.values = input, .count = kLongest, .dtype = FARANDOLE_F32, .peer = next, .tag = 1},
-      {.values = input, .count = 3, .dtype = FARANDOLE_F32, .peer = next, .tag = 2},
-      {.values = three, .count = 3, .dtype = FARANDOLE_F32, .is_receive = 1, .peer = previous, .tag = 2},
-      {.values = output, .count = kLongest, .dtype = FARANDOLE_F32, .is_receive = 1, .peer = previous, .tag = 1}};
+  const farandole_message messages[] = {message_of(input, kLongest, 0, next, 1), message_of(input, 3, 0, next, 2),
+                                        message_of(three, 3, 1, previous, 2),
+                                        message_of(output, kLongest, 1, previous, 1)};
   OK(farandole_exchange(all, messages, 4, NULL, &error));
   for (int i = 0; i < kLongest; ++i) CHECK(output[i] == value(previous, i), "%d: %g", i, output[i]);
   for (int i = 0; i < 3; ++i) CHECK(three[i] == value(previous, i), "%d: %g", i, three[i]);
   OK(farandole_exchange(all, NULL, 0, NULL, &error));
   FAILS(FARANDOLE_INVALID_ARGUMENT, "messages", farandole_exchange(all, NULL, 1, NULL, &error));
+  farandole_message different[2] = {messages[0], messages[1]};
+  different[1].struct_bytes = sizeof(farandole_message) + sizeof(size_t);
+  FAILS(FARANDOLE_INVALID_ARGUMENT, "struct_bytes of message 1", farandole_exchange(all, different, 2, NULL, &error));
+  different[0].struct_bytes = 0;
+  FAILS(FARANDOLE_INVALID_ARGUMENT, "farandole_message", farandole_exchange(all, different, 2, NULL, &error));
   farandole_message elsewhere = messages[0];
   elsewhere.peer = size;
   FAILS(FARANDOLE_INVALID_ARGUMENT, "exchange: rank", farandole_exchange(all, &elsewhere, 1, NULL, &error));

@@ -335,20 +335,20 @@ TEST(PointToPoint, AListOfMessagesIsCompleteAtItsEnd) {
 }
 
 TEST(PointToPoint, AListRaisesItsFirstErrorOnceAllMessagesHaveEnded) {
-  for_each_group({2}, [](Communicator& ranks) {
-    const int peer = 1 - ranks.rank();
+  for_each_group({1, 2, 3}, [](Communicator& ranks) {
+    const int target = next(ranks), source = previous(ranks);
     const std::vector<std::int32_t> first = numbers(ranks.rank(), 1, 60'000), second = numbers(ranks.rank(), 2, 60'000);
     std::vector<std::int32_t> shorter(59'999), received(60'000);
     const auto all = [&] {
-      ranks.exchange({{PeerMessage::send(first, peer, 1), PeerMessage::recv(shorter, peer, 1),
-                       PeerMessage::send(second, peer, 2), PeerMessage::recv(received, peer, 2)}});
+      ranks.exchange({{PeerMessage::send(first, target, 1), PeerMessage::recv(shorter, source, 1),
+                       PeerMessage::send(second, target, 2), PeerMessage::recv(received, source, 2)}});
     };
     EXPECT_THAT(message_of<Mismatch>(all), HasSubstr("sends a message of 60000 i32 with tag 1"));
-    EXPECT_EQ(received, numbers(peer, 2, 60'000));
+    EXPECT_EQ(received, numbers(source, 2, 60'000));
     EXPECT_THAT(message_of<InvalidArgument>([&] {
-                  ranks.exchange({{PeerMessage::send(first, peer), PeerMessage::recv(received, ranks.size())}});
+                  ranks.exchange({{PeerMessage::send(first, target), PeerMessage::recv(received, ranks.size())}});
                 }),
-                HasSubstr("exchange: rank 2"));
+                HasSubstr(fmt::format("exchange: rank {}", ranks.size())));
     expect_usable(ranks);
   });
 }

@@ -217,7 +217,8 @@ FARANDOLE_C_API int farandole_recv(farandole_comm* comm, void* values, size_t co
 
 /* One message of farandole_exchange. */
 typedef struct farandole_message {
-  void* values; /* read only if the message is sent */
+  size_t struct_bytes; /* the same in all messages of a list */
+  void* values;        /* read only if the message is sent */
   size_t count;
   farandole_dtype dtype;
   int32_t is_receive; /* 0: send to `peer`; 1: receive from `peer` */

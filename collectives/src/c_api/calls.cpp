@@ -107,6 +107,25 @@ class CallArguments {
   CallOptions options_;
 };
 
+/// Copies the caller's messages. @throws InvalidArgument  `struct_bytes` of a message is impossible, or differs from
+/// that of the first
+std::vector<farandole_message> known_messages(const farandole_message* messages, std::size_t count,
+                                              const char* function) {
+  std::vector<farandole_message> known;
+  if (count == 0) return known;
+  const std::size_t bytes = struct_bytes_of(messages);
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto* const message = static_cast<const farandole_message*>(element_of(messages, bytes, i));
+    known.push_back(known_options(message, function, "farandole_message"));
+    if (struct_bytes_of(message) == bytes) continue;
+    throw InvalidArgument(
+        fmt::format("{}: struct_bytes of message {} is {}, that of the first one {}; they must be the "
+                    "same",
+                    function, i, struct_bytes_of(message), bytes));
+  }
+  return known;
+}
+
 /// Runs a call: blocks if `work` is null, otherwise stores the handle there. @param run, start  the two forms of the
 /// call
 /// @param space  where the buffers lie
@@ -284,11 +303,11 @@ int farandole_exchange(farandole_comm* comm, const farandole_message* messages, 
     const CallArguments common(kName, comm, FARANDOLE_U8, options);
     if (message_count > 0) need(messages, kName, "messages");
     std::vector<PeerMessage> list;
-    for (const farandole_message* message = messages; message != messages + message_count; ++message) {
+    for (const farandole_message& message : known_messages(messages, message_count, kName)) {
       const BufferView values =
-          CallArguments(kName, comm, message->dtype, options).output(message->values, message->count);
-      list.push_back(message->is_receive != 0 ? PeerMessage::recv(values, message->peer, message->tag)
-                                              : PeerMessage::send(values, message->peer, message->tag));
+          CallArguments(kName, comm, message.dtype, options).output(message.values, message.count);
+      list.push_back(message.is_receive != 0 ? PeerMessage::recv(values, message.peer, message.tag)
+                                             : PeerMessage::send(values, message.peer, message.tag));
     }
     common.communicator().exchange(list, common.stream_of_message());
   });

@@ -3,11 +3,11 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <exception>
 #include <string_view>
 #include <vector>
 
 #include "communicator/communicator_state.h"
+#include "communicator/first_error.h"
 #include "farandole/collectives/communicator.h"
 #include "farandole/core/error.h"
 
@@ -31,20 +31,6 @@ bool are_on_device(std::span<const PeerMessage> messages) {
   throw InvalidArgument(
       fmt::format("exchange: {} of {} messages are in device memory; expected all or none: make two lists of them",
                   count, messages.size()));
-}
-
-/// Waits for all messages, then throws the first error. A Work that is destroyed while an exception passes would poison
-/// the job.
-void wait_for_all(std::vector<Work>& works) {
-  std::exception_ptr first;
-  for (Work& work : works) {
-    try {
-      work.wait();
-    } catch (...) {
-      if (!first) first = std::current_exception();
-    }
-  }
-  if (first) std::rethrow_exception(first);
 }
 
 }  // namespace
@@ -88,7 +74,9 @@ void Communicator::exchange(std::span<const PeerMessage> messages, StreamView st
     works.push_back(Work(direction == PeerMessage::Direction::kSend ? queue.start_send(values, peer, tag)
                                                                     : queue.start_recv(values, peer, tag)));
   }
-  wait_for_all(works);
+  FirstError error;
+  for (Work& work : works) error.run([&] { work.wait(); });
+  error.check();
 }
 
 }  // namespace farandole

@@ -5,13 +5,13 @@
 
 #include <algorithm>
 #include <array>
-#include <exception>
 #include <string>
 #include <thread>
 #include <tuple>
 #include <utility>
 
 #include "communicator/communicator_state.h"
+#include "communicator/first_error.h"
 #include "farandole/core/error.h"
 #include "farandole/internal/stall_monitor.h"
 #include "farandole/internal/view_address.h"
@@ -52,26 +52,6 @@ void check_own_pair(const PeerMessage* sent, const PeerMessage* received) {
   throw InvalidArgument(fmt::format("exchange: a rank sends {} {} to itself, and receives {} {}", sent->values.count,
                                     name(sent->values.dtype), received->values.count, name(received->values.dtype)));
 }
-
-/// Runs every action, then throws the first exception. Work that is destroyed while an exception passes would poison
-/// the job.
-class FirstError {
- public:
-  template <class Action>
-  void run(const Action& action) {
-    try {
-      action();
-    } catch (...) {
-      if (!first_) first_ = std::current_exception();
-    }
-  }
-  void check() const {
-    if (first_) std::rethrow_exception(first_);
-  }
-
- private:
-  std::exception_ptr first_;
-};
 
 }  // namespace
 

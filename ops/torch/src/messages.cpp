@@ -30,7 +30,7 @@ WorkPointer FarandoleBackend::send_or_recv(const at::Tensor& tensor, c10d::OpTyp
   const bool is_send = type == c10d::OpType::SEND;
   const char* const what = is_send ? "send" : "recv";
   const Elements values = elements_of(tensor, what, Use::kAny);
-  const farandole_message message{values.data, values.count, values.dtype, is_send ? 0 : 1, peer, tag};
+  const farandole_message message{sizeof message, values.data, values.count, values.dtype, is_send ? 0 : 1, peer, tag};
   StreamUse use;
   if (!tensor.is_cpu()) {
     if (peer == FARANDOLE_ANY_SOURCE) {
