@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,10 +28,20 @@ std::string_view name(TimeOf time_of);
 
 /// Stands for all collectives, or for all algorithms.
 inline constexpr const char* kAll = "all";
+/// A case of messages: each rank sends a vector to the next rank and receives one from the previous rank at the same
+/// time, as sendrecv_perf of nccl-tests does.
+inline constexpr const char* kSendRecv = "sendrecv";
+
+/// What a case measures: a collective, or kSendRecv.
+struct Measured {
+  std::optional<Collective> collective;  ///< empty: kSendRecv
+  std::string_view name() const { return collective ? farandole::name(*collective) : kSendRecv; }
+};
 
 /// The options of the command line. More than 15 members: each option of the program has one.
 struct Options {
   std::vector<Collective> collectives;
+  bool sends_and_receives = false;      ///< also measure kSendRecv
   std::vector<std::string> algorithms;  ///< empty: the algorithm that Farandole selects
   std::size_t min_bytes = 4, max_bytes = 64 << 20;
   double factor = 4;
@@ -56,9 +67,11 @@ struct Options {
 
   /// True if the collective is to be measured in place (`in_place_call`) or out of place (not `in_place_call`), as
   /// --place says. Two exceptions: broadcast, which has a single buffer, is measured in place only; barrier is measured
-  /// out of place only.
+  /// out of place only. kSendRecv is measured out of place only.
   bool measures(Collective collective, bool in_place_call) const;
   bool measures_any(bool in_place_call) const;
+  /// The collectives, then kSendRecv.
+  std::vector<Measured> all_measured() const;
 };
 
 /// A vendor's collectives (MPI's or NCCL's), which are measured in the same loop as ours.
@@ -88,10 +101,10 @@ struct Times {
   double p50_us = 0, p99_us = 0;
 };
 
-/// Result of one case: a collective, an algorithm and a size, in place or out of place. A line of the printed table
-/// shows one result, or two side by side.
+/// Result of one case: a collective or kSendRecv, an algorithm and a size, in place or out of place. A line of the
+/// printed table shows one result, or two side by side.
 struct Result {
-  Collective collective = Collective::kAllreduce;
+  Measured measured;
   std::string algorithm, transport;
   int ranks = 1;
   std::size_t bytes = 0, count = 0;

@@ -89,6 +89,7 @@ double reduced(int size, std::size_t index, DType dtype, ReduceOp op) {
 
 /// Expected value of element `i` of this rank's result.
 double expected(const Communicator& ranks, const CallShape& shape, DType dtype, ReduceOp op, int root, std::size_t i) {
+  if (shape.is_sendrecv) return number((ranks.rank() + ranks.size() - 1) % ranks.size(), i, op);
   const std::size_t part = shape.part;
   const std::size_t own = static_cast<std::size_t>(ranks.rank()) * part;
   switch (shape.collective) {
@@ -136,6 +137,12 @@ std::function<void()> call_of(Communicator& ranks, const Options& options, Colle
   return [=, &ranks] { ranks.barrier(named); };
 }
 
+std::function<void()> exchange_of(Communicator& ranks, ConstBufferView source, BufferView target) {
+  const int next = (ranks.rank() + 1) % ranks.size();
+  const int previous = (ranks.rank() + ranks.size() - 1) % ranks.size();
+  return [=, &ranks] { ranks.exchange({{PeerMessage::send(source, next), PeerMessage::recv(target, previous)}}); };
+}
+
 VendorCall vendor_call(const Options& options, const CallShape& shape, ConstBufferView source, BufferView target) {
   VendorCall call;
   call.collective = shape.collective;
@@ -164,6 +171,12 @@ CallShape shape_of(const Communicator& ranks, const Options& options, Collective
   shape.count = collective == Collective::kBarrier ? 0 : std::max<std::size_t>(1, bytes / size_in_bytes(options.dtype));
   if (has_parts(collective)) shape.count = std::max(size, shape.count / size * size);
   shape.part = shape.count / size;
+  return shape;
+}
+
+CallShape sendrecv_shape_of(const Communicator& ranks, const Options& options, std::size_t bytes) {
+  CallShape shape = shape_of(ranks, options, Collective::kAllreduce, bytes, /*in_place=*/false);
+  shape.is_sendrecv = true;
   return shape;
 }
 
@@ -235,7 +248,9 @@ void Contender::lay_out(Pair& pair, int rank, bool for_vendor) const {
 void Contender::bind(Communicator& ranks, const Options& options, const std::string& algorithm) {
   calls_.clear();
   for (const Pair& pair : *pairs_) {
-    calls_.push_back(call_of(ranks, options, shape_.collective, algorithm, pair.source, pair.target));
+    calls_.push_back(shape_.is_sendrecv
+                         ? exchange_of(ranks, pair.source, pair.target)
+                         : call_of(ranks, options, shape_.collective, algorithm, pair.source, pair.target));
   }
 }
 

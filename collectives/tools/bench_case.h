@@ -15,21 +15,24 @@ namespace farandole::bench {
 /// Shape of the measured calls. Counts are in elements.
 struct CallShape {
   Collective collective = Collective::kAllreduce;
-  std::size_t count = 0;  ///< size of the whole vector
-  std::size_t part = 0;   ///< size of each rank's part; the same on all ranks
+  bool is_sendrecv = false;  ///< kSendRecv, with the buffers of an allreduce out of place
+  std::size_t count = 0;     ///< size of the whole vector
+  std::size_t part = 0;      ///< size of each rank's part; the same on all ranks
   bool in_place = false;
 };
 /// Returns the shape of a call on about `bytes` bytes: rounded to whole elements, and to equal parts if the collective
 /// has parts.
 CallShape shape_of(const Communicator& ranks, const Options& options, Collective collective, std::size_t bytes,
                    bool in_place);
+/// The same for kSendRecv.
+CallShape sendrecv_shape_of(const Communicator& ranks, const Options& options, std::size_t bytes);
 
 /// An implementation to measure: ours, MPI's or NCCL's. Owns pairs of input and output buffers, and a call on each
 /// pair. Contenders share no buffers (except by `on`), so that no contender profits from data that another contender
 /// has left in the caches.
 class Contender {
  public:
-  /// Our collective on `ranks`. @throws InvalidArgument  not enough memory for the pairs
+  /// Our collective, or our messages, on `ranks`. @throws InvalidArgument  not enough memory for the pairs
   static Contender farandole(Communicator& ranks, const Options& options, const CallShape& shape,
                              const std::string& algorithm);
   /// The same call on another communicator of the same ranks. Shares this contender's buffers.

@@ -114,15 +114,20 @@ void take_samples(Communicator& ranks, const Options& options, const CaseContext
 }
 
 /// Measures one case. Collective over `ranks`.
-Result measure(Communicator& ranks, const Options& options, const CaseContext& context, Collective collective,
+Result measure(Communicator& ranks, const Options& options, const CaseContext& context, const Measured& measured,
                const std::string& algorithm, std::size_t bytes, bool in_place) {
-  const CallShape shape = shape_of(ranks, options, collective, bytes, in_place);
+  const CallShape shape = measured.collective ? shape_of(ranks, options, *measured.collective, bytes, in_place)
+                                              : sendrecv_shape_of(ranks, options, bytes);
   Result result;
-  result.collective = collective;
+  result.measured = measured;
   result.count = shape.count;
   result.bytes = shape.count * size_in_bytes(options.dtype);
-  result.algorithm =
-      algorithm.empty() ? internals(ranks).choose(collective, result.bytes, kind_of(options.memory)) : algorithm;
+  result.algorithm = algorithm;
+  if (!measured.collective) {
+    result.algorithm = "messages";
+  } else if (algorithm.empty()) {
+    result.algorithm = internals(ranks).choose(*measured.collective, result.bytes, kind_of(options.memory));
+  }
   result.transport = options.memory == Memory::kDevice ? "nccl" : internals(ranks).transport();
   result.ranks = ranks.size();
   result.in_place = in_place;
@@ -136,7 +141,7 @@ Result measure(Communicator& ranks, const Options& options, const CaseContext& c
     if (const long long wrong = peer_contender->try_all(ranks, options); wrong > 0) {
       throw InternalError(
           fmt::format("{} of {} bytes by {}: {} elements are wrong, so that there is nothing to compare with",
-                      name(collective), result.bytes, context.peer->version, wrong));
+                      measured.name(), result.bytes, context.peer->version, wrong));
     }
   }
   take_samples(ranks, options, context, ours, peer_contender ? &*peer_contender : nullptr, result);
@@ -165,8 +170,16 @@ bool Options::measures(Collective collective, bool in_place_call) const {
 }
 
 bool Options::measures_any(bool in_place_call) const {
+  if (sends_and_receives && !in_place_call) return true;
   return std::any_of(collectives.begin(), collectives.end(),
                      [&](Collective collective) { return measures(collective, in_place_call); });
+}
+
+std::vector<Measured> Options::all_measured() const {
+  std::vector<Measured> all;
+  for (const Collective collective : collectives) all.push_back({collective});
+  if (sends_and_receives) all.push_back({});
+  return all;
 }
 
 Peer open_peer(World& world) {
@@ -223,7 +236,8 @@ double Result::algbw_gbs() const {
 
 double Result::busbw_gbs() const {
   const double n = ranks;
-  switch (collective) {
+  if (!measured.collective) return algbw_gbs();
+  switch (*measured.collective) {
     case Collective::kAllreduce:
       return algbw_gbs() * 2 * (n - 1) / n;
     case Collective::kBroadcast:
@@ -244,25 +258,28 @@ std::vector<Result> run(Communicator& ranks, const Options& options, const Peer*
   const CaseContext context{peer, opened ? &*opened : nullptr, beside ? &*beside : nullptr};
   const std::vector<std::string> automatic{""};
   bool is_first = true;
-  for (const Collective collective : options.collectives) {
+  for (const Measured& measured : options.all_measured()) {
+    const auto is_measured = [&](bool in_place) {
+      return measured.collective ? options.measures(*measured.collective, in_place) : !in_place;
+    };
     for (const std::string& algorithm : options.algorithms.empty() ? automatic : options.algorithms) {
       double next = static_cast<double>(options.min_bytes);
       for (; next <= static_cast<double>(options.max_bytes); next *= options.factor) {
         const auto bytes = static_cast<std::size_t>(next);
         std::optional<Result> out_of_place, in_place;
-        if (options.measures(collective, false)) {
-          out_of_place = measure(ranks, options, context, collective, algorithm, bytes, false);
+        if (is_measured(false)) {
+          out_of_place = measure(ranks, options, context, measured, algorithm, bytes, false);
           results.push_back(*out_of_place);
         }
-        if (options.measures(collective, true)) {
-          in_place = measure(ranks, options, context, collective, algorithm, bytes, true);
+        if (is_measured(true)) {
+          in_place = measure(ranks, options, context, measured, algorithm, bytes, true);
           results.push_back(*in_place);
         }
         if (ranks.rank() == 0) {
           if (std::exchange(is_first, false)) print_header(options, ranks, peer);
           print_line(options, out_of_place ? &*out_of_place : nullptr, in_place ? &*in_place : nullptr);
         }
-        if (collective == Collective::kBarrier) break;
+        if (measured.collective == Collective::kBarrier) break;
       }
     }
   }

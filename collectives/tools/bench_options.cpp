@@ -34,7 +34,7 @@ po::typed_value<Number>* number(const char* value_name, Number default_value) {
 }
 
 void add_calls(po::options_description_easy_init add) {
-  add("collective,c", word("COLLECTIVE,...", "allreduce"), "one or more, or all");
+  add("collective,c", word("COLLECTIVE,...", "allreduce"), "one or more, or all; sendrecv: messages in a ring");
   add("algorithm,a", word("ALGORITHM,..."), "one or more, or all of the collective (default: what would be chosen)");
   add("min-bytes", word("BYTES", "4"), "smallest vector, e.g. 1K");
   add("max-bytes", word("BYTES", "64MiB"), "largest vector");
@@ -159,6 +159,27 @@ void read_tuning(const po::variables_map& values, Options& options) {
   }
 }
 
+/// The value of --collective, which is "all" by default with --tune.
+std::string collective_names_of(const po::variables_map& values) {
+  const bool is_all = values["collective"].defaulted() && values.contains("tune");
+  return is_all ? kAll : values["collective"].as<std::string>();
+}
+
+void read_collectives(const po::variables_map& values, Options& options) {
+  const std::string names = collective_names_of(values);
+  if (names == kAll) {
+    for (int i = 0; i < kCollectiveCount; ++i) options.collectives.push_back(static_cast<Collective>(i));
+    return;
+  }
+  for (const std::string& part : split(names)) {
+    if (part == kSendRecv) {
+      options.sends_and_receives = true;
+    } else {
+      options.collectives.push_back(parse_collective(part));
+    }
+  }
+}
+
 /// Drops barrier from tuning on device memory, because a barrier has no memory.
 /// @param are_named  true if the user listed the collectives; then barrier is an error
 void read_device_tuning(bool are_named, Options& options) {
@@ -167,6 +188,18 @@ void read_device_tuning(bool are_named, Options& options) {
   if (left_out > 0 && are_named) {
     throw InvalidArgument("--tune with --memory device does not measure barrier, which has no memory; leave it out");
   }
+}
+
+/// @throws InvalidArgument  kSendRecv is to be measured in a way that only collectives have
+void check_messages(const Options& options) {
+  if (!options.sends_and_receives) return;
+  const char* const other = !options.algorithms.empty()  ? "--algorithm"
+                            : options.with_peer          ? "--peer"
+                            : !options.tune_file.empty() ? "--tune"
+                                                         : nullptr;
+  if (other == nullptr) return;
+  throw InvalidArgument(
+      fmt::format("{} is for collectives; --collective {} measures messages, so leave it out", other, kSendRecv));
 }
 
 /// @throws InvalidArgument  a collective has no algorithm of a given name; lists the valid names
@@ -208,7 +241,7 @@ tools::Program describe_program() {
     words.insert(words.end(), more.begin(), more.end());
     return words;
   };
-  program.values = {{"COLLECTIVE", plus(tools::collective_names(), {kAll})},
+  program.values = {{"COLLECTIVE", plus(tools::collective_names(), {kSendRecv, kAll})},
                     {"ALGORITHM", plus(tools::algorithm_names(), {kAll})},
                     {"DTYPE", names_of(kAllDTypes)},
                     {"OP", names_of(kAllReduceOps)}};
@@ -230,14 +263,7 @@ tools::Program describe_program() {
 Options options_from(const po::variables_map& values) {
   Options options;
   read_tuning(values, options);
-  const bool by_default = values["collective"].defaulted() && !options.tune_file.empty();
-  const std::string collective = by_default ? kAll : values["collective"].as<std::string>();
-  for (int i = 0; collective == kAll && i < kCollectiveCount; ++i) {
-    options.collectives.push_back(static_cast<Collective>(i));
-  }
-  if (collective != kAll) {
-    for (const std::string& part : split(collective)) options.collectives.push_back(parse_collective(part));
-  }
+  read_collectives(values, options);
   if (values.contains("algorithm")) options.algorithms = split(values["algorithm"].as<std::string>());
   options.min_bytes = static_cast<std::size_t>(parse_bytes(values["min-bytes"].as<std::string>()));
   options.max_bytes = static_cast<std::size_t>(parse_bytes(values["max-bytes"].as<std::string>()));
@@ -258,7 +284,7 @@ Options options_from(const po::variables_map& values) {
   options.in_place = place != "out";
   options.out_of_place = place != "in";
   read_comparison(values, options);
-  read_device_tuning(/*are_named=*/collective != kAll, options);
+  read_device_tuning(/*are_named=*/collective_names_of(values) != kAll, options);
   if (values.contains("json")) options.json_file = values["json"].as<std::string>();
   constexpr double kLargestFactor = 1e9;
   if (!(options.factor > 1 && options.factor <= kLargestFactor)) {
@@ -268,7 +294,10 @@ Options options_from(const po::variables_map& values) {
   if (options.iterations < 0) {
     throw InvalidArgument(fmt::format("--iterations is {}; it must be a number of samples, or 0", options.iterations));
   }
-  if (options.collectives.empty()) throw InvalidArgument("--collective is empty; name one or more, or 'all'");
+  check_messages(options);
+  if (options.collectives.empty() && !options.sends_and_receives) {
+    throw InvalidArgument("--collective is empty; name one or more, or 'all'");
+  }
   check_algorithms(options);
   if (options.min_bytes < 1 || options.min_bytes > options.max_bytes) {
     throw InvalidArgument("--min-bytes must be at least 1 and at most --max-bytes");

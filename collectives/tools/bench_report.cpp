@@ -175,7 +175,7 @@ void print_line(const Options& options, const Result* out_of_place, const Result
   const Result& any = out_of_place != nullptr ? *out_of_place : *in_place;
   fmt::print(
       "{}{}",
-      names(options, " ", name(any.collective), any.algorithm, std::to_string(any.bytes), std::to_string(any.count)),
+      names(options, " ", any.measured.name(), any.algorithm, std::to_string(any.bytes), std::to_string(any.count)),
       shows_one_half(options) ? half(options, &any)
                               : halves(options, half(options, out_of_place), half(options, in_place)));
   const long long wrong =
@@ -194,7 +194,7 @@ void print_verdict(const std::vector<Result>& results) {
 std::string to_json(const Options& options, const Peer* peer, const std::vector<Result>& results) {
   nlohmann::json list = nlohmann::json::array();
   for (const Result& result : results) {
-    nlohmann::json entry = {{"collective", name(result.collective)},
+    nlohmann::json entry = {{"collective", result.measured.name()},
                             {"algorithm", result.algorithm},
                             {"transport", result.transport},
                             {"ranks", result.ranks},

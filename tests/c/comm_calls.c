@@ -179,17 +179,17 @@ static void test_messages(void) {
   for (int count = 10; count <= kLong; count += kLong - 10) { /* buffered, and not */
     fill(count);
     farandole_work* sent = NULL;
-    OK(farandole_send(all, input, (size_t)count, FARANDOLE_F32, next, kTag, &sent, &error));
+    OK(farandole_send(all, input, (size_t)count, FARANDOLE_F32, next, kTag, NULL, &sent, &error));
     int32_t sender = -1;
-    OK(farandole_recv(all, output, (size_t)count, FARANDOLE_F32, FARANDOLE_ANY_SOURCE, kTag, &sender, NULL, &error));
+    OK(farandole_recv(all, output, (size_t)count, FARANDOLE_F32, FARANDOLE_ANY_SOURCE, kTag, &sender, NULL, NULL, &error));
     CHECK(sender == previous, "from %d", (int)sender);
     for (int i = 0; i < count; ++i) CHECK(output[i] == value(previous, i), "%d: %g", i, output[i]);
     finish(sent);
 
     farandole_work* received = NULL;
     memset(output, 0, sizeof output);
-    OK(farandole_recv(all, output, (size_t)count, FARANDOLE_F32, previous, kTag + 1, NULL, &received, &error));
-    OK(farandole_send(all, input, (size_t)count, FARANDOLE_F32, next, kTag + 1, &sent, &error));
+    OK(farandole_recv(all, output, (size_t)count, FARANDOLE_F32, previous, kTag + 1, NULL, NULL, &received, &error));
+    OK(farandole_send(all, input, (size_t)count, FARANDOLE_F32, next, kTag + 1, NULL, &sent, &error));
     OK(farandole_work_wait(received, &error));
     CHECK(farandole_work_source(received) == previous, "from %d", (int)farandole_work_source(received));
     for (int i = 0; i < count; ++i) CHECK(output[i] == value(previous, i), "%d: %g", i, output[i]);
@@ -197,11 +197,43 @@ static void test_messages(void) {
     finish(sent);
   }
   farandole_work* sent = NULL;
-  OK(farandole_send(all, input, 3, FARANDOLE_F32, next, kTag, &sent, &error));
-  FAILS(FARANDOLE_MISMATCH, "3 f32", farandole_recv(all, output, 2, FARANDOLE_F32, previous, kTag, NULL, NULL, &error));
+  OK(farandole_send(all, input, 3, FARANDOLE_F32, next, kTag, NULL, &sent, &error));
+  FAILS(FARANDOLE_MISMATCH, "3 f32", farandole_recv(all, output, 2, FARANDOLE_F32, previous, kTag, NULL, NULL, NULL, &error));
   finish(sent);
-  FAILS(FARANDOLE_INVALID_ARGUMENT, "tag", farandole_send(all, input, 1, FARANDOLE_F32, next, -1, NULL, &error));
-  FAILS(FARANDOLE_INVALID_ARGUMENT, "rank", farandole_send(all, input, 1, FARANDOLE_F32, size, 0, NULL, &error));
+  FAILS(FARANDOLE_INVALID_ARGUMENT, "tag", farandole_send(all, input, 1, FARANDOLE_F32, next, -1, NULL, NULL, &error));
+  FAILS(FARANDOLE_INVALID_ARGUMENT, "rank", farandole_send(all, input, 1, FARANDOLE_F32, size, 0, NULL, NULL, &error));
+  const farandole_call_options in_segments = {.struct_bytes = sizeof in_segments, .segments = 2};
+  FAILS(FARANDOLE_INVALID_ARGUMENT, "memory, device and stream only",
+        farandole_send(all, input, 1, FARANDOLE_F32, next, 0, &in_segments, NULL, &error));
+}
+
+static farandole_message message_of(float* values, size_t count, int32_t is_receive, int32_t peer, int32_t tag) {
+  const farandole_message message = {sizeof message, values, count, FARANDOLE_F32, is_receive, peer, tag};
+  return message;
+}
+
+static void test_exchange(void) {
+  enum { kLongest = 5000 };
+  const int next = (rank + 1) % size;
+  const int previous = (rank + size - 1) % size;
+  fill(kLongest);
+  float three[3] = {0};
+  const farandole_message messages[] = {message_of(input, kLongest, 0, next, 1), message_of(input, 3, 0, next, 2),
+                                        message_of(three, 3, 1, previous, 2),
+                                        message_of(output, kLongest, 1, previous, 1)};
+  OK(farandole_exchange(all, messages, 4, NULL, &error));
+  for (int i = 0; i < kLongest; ++i) CHECK(output[i] == value(previous, i), "%d: %g", i, output[i]);
+  for (int i = 0; i < 3; ++i) CHECK(three[i] == value(previous, i), "%d: %g", i, three[i]);
+  OK(farandole_exchange(all, NULL, 0, NULL, &error));
+  FAILS(FARANDOLE_INVALID_ARGUMENT, "messages", farandole_exchange(all, NULL, 1, NULL, &error));
+  farandole_message different[2] = {messages[0], messages[1]};
+  different[1].struct_bytes = sizeof(farandole_message) + sizeof(size_t);
+  FAILS(FARANDOLE_INVALID_ARGUMENT, "struct_bytes of message 1", farandole_exchange(all, different, 2, NULL, &error));
+  different[0].struct_bytes = 0;
+  FAILS(FARANDOLE_INVALID_ARGUMENT, "farandole_message", farandole_exchange(all, different, 2, NULL, &error));
+  farandole_message elsewhere = messages[0];
+  elsewhere.peer = size;
+  FAILS(FARANDOLE_INVALID_ARGUMENT, "exchange: rank", farandole_exchange(all, &elsewhere, 1, NULL, &error));
 }
 
 struct counted {
@@ -299,6 +331,7 @@ int main(int argument_count, char** arguments) {
   test_communicators();
   test_members();
   test_messages();
+  test_exchange();
   test_work();
   test_errors();
   farandole_comm_free(all);

@@ -48,7 +48,7 @@ refused 'FARANDOLE_ALREDUCE .*did you mean FARANDOLE_ALLREDUCE' env FARANDOLE_AL
 measures() {
   local count=$1 number='[0-9][0-9.e+-]*'; shift
   rm -f results.json
-  works 'allreduce|broadcast|barrier' "$@" --json results.json
+  works 'allreduce|broadcast|barrier|sendrecv' "$@" --json results.json
   timeout 60 "$flatten" results.json >out 2>&1 || fail "invalid JSON of: $*"
   for field in 'collective="[a-z_]+"' 'algorithm="[a-z_]+"' 'transport=".+"' 'dtype="[a-z0-9]+"' 'op="[a-z]+"' \
     'memory=".+"' 'time_of="[a-z0-9]+"' 'ranks=2' 'bytes=[0-9]+' 'in_place=(true|false)' "p50_us=$number" "p99_us=$number" \
@@ -76,6 +76,22 @@ has_lines 2 'dtype="i64"'
 has_lines 2 'op="max"'
 has_no 'in_place=true'
 measures 3 "$bench" --replicas 2 "${quick[@]}" --place in --no-check
+# Messages in a ring, after the collectives.
+measures 3 "$bench" --replicas 2 "${quick[@]}" --collective sendrecv
+has_lines 3 'collective="sendrecv"'
+has_lines 3 'algorithm="messages"'
+has_no 'in_place=true'
+measures 6 "$bench" --replicas 2 "${quick[@]}" --collective sendrecv,broadcast --dtype u8 --memory window
+has_lines 3 'collective="broadcast"'
+has '^/0/collective="broadcast"$'
+has '^/5/collective="sendrecv"$'
+for ranks in 1 3; do
+  works '^ sendrecv +messages +64 ' "$bench" --replicas $ranks "${quick[@]}" --collective sendrecv
+  has '^# all results right$'
+done
+for option in --algorithm=ring --tune=t.json --peer=mpi; do
+  refused "${option%=*} is for collectives; --collective sendrecv measures messages" "$bench" --collective sendrecv "$option"
+done
 for times in average slowest; do
   measures 6 "$bench" --replicas 2 "${quick[@]}" --time-of $times
   has_lines 6 "time_of=\"$times\""

@@ -304,8 +304,51 @@ TEST(PointToPoint, RefusesInvalidArguments) {
     EXPECT_THAT(message_of<InvalidArgument>([&] { ranks.send(ConstBufferView(nullptr, 3, DType::kF32), 0); }),
                 HasSubstr("the address is null, but there are 3 elements"));
     const BufferView on_device(data.data(), 3, DType::kF32, {MemoryKind::kCuda, 0});
-    EXPECT_THAT(message_of<Unsupported>([&] { ranks.send(on_device, 0); }), HasSubstr("host memory only"));
-    EXPECT_THAT(message_of<Unsupported>([&] { (void)ranks.recv_async(on_device, 0); }), HasSubstr("of_members"));
+    EXPECT_THROW(ranks.send(on_device, 0), InvalidArgument);  // here is no device
+    EXPECT_THROW((void)ranks.recv_async(on_device, 0), InvalidArgument);
+    EXPECT_THROW(ranks.send(data, 0, 0, StreamView(nullptr, on_device.space)), InvalidArgument);
+    expect_usable(ranks);
+  });
+}
+
+/// All ranks send to all ranks, themselves included, before they receive.
+TEST(PointToPoint, AListOfMessagesIsCompleteAtItsEnd) {
+  for_each_group({1, 3, 4}, [](Communicator& ranks) {
+    for (const std::size_t count : {1UL, 5UL, 60'000UL}) {
+      std::vector<std::vector<std::int32_t>> sent, received(static_cast<std::size_t>(ranks.size()));
+      std::vector<PeerMessage> messages;
+      for (int rank = 0; rank < ranks.size(); ++rank) sent.push_back(numbers(ranks.rank(), rank, count));
+      for (int rank = 0; rank < ranks.size(); ++rank) {
+        const auto index = static_cast<std::size_t>(rank);
+        received[index].resize(count);
+        messages.push_back(PeerMessage::send(sent[index], rank, 4));
+        messages.push_back(PeerMessage::recv(received[index], rank, 4));
+      }
+      ranks.exchange(messages);
+      for (int rank = 0; rank < ranks.size(); ++rank) {
+        ASSERT_EQ(received[static_cast<std::size_t>(rank)], numbers(rank, ranks.rank(), count));
+      }
+    }
+    ranks.exchange({});
+    expect_usable(ranks);
+  });
+}
+
+TEST(PointToPoint, AListRaisesItsFirstErrorOnceAllMessagesHaveEnded) {
+  for_each_group({1, 2, 3}, [](Communicator& ranks) {
+    const int target = next(ranks), source = previous(ranks);
+    const std::vector<std::int32_t> first = numbers(ranks.rank(), 1, 60'000), second = numbers(ranks.rank(), 2, 60'000);
+    std::vector<std::int32_t> shorter(59'999), received(60'000);
+    const auto all = [&] {
+      ranks.exchange({{PeerMessage::send(first, target, 1), PeerMessage::recv(shorter, source, 1),
+                       PeerMessage::send(second, target, 2), PeerMessage::recv(received, source, 2)}});
+    };
+    EXPECT_THAT(message_of<Mismatch>(all), HasSubstr("sends a message of 60000 i32 with tag 1"));
+    EXPECT_EQ(received, numbers(source, 2, 60'000));
+    EXPECT_THAT(message_of<InvalidArgument>([&] {
+                  ranks.exchange({{PeerMessage::send(first, target), PeerMessage::recv(received, ranks.size())}});
+                }),
+                HasSubstr(fmt::format("exchange: rank {}", ranks.size())));
     expect_usable(ranks);
   });
 }

@@ -81,6 +81,7 @@ LAST_REPORT = Test("DirectFaults.AnEndWaitsForTheReportOfTheLastCall", program="
 LAST_CALLS = LAST_REPORT._replace(filter="DirectFaults.TheLastCallsAreCompared", deadline_s=2)
 AFTER_THE_QUEUE = Test("DirectCalls.AreEnqueuedAfterEarlierCallsOfTheQueue", deadline_s=5)
 DIRECT_FACTORS = Test("DirectCalls.AverageAndMultiplyWithoutAKernelOfTheirOwn")
+MESSAGE_LISTS = Test("DeviceMessages.OfAListProceedAtTheSameTime", limit_s=30)
 DIRECT_GRADIENTS = Test("DeviceGradients.AreAveragedInTheCallersOrder")
 REFUSED_IN_A_CAPTURE = Test("DirectCalls.ARefusedCallLeavesTheCaptureValid")
 CAPTURED_AFTER_ONE_CALL = Test("DirectCalls.ACallThatHasRunOnceCanBeCaptured")
@@ -140,6 +141,7 @@ CUDNN_ATTENTION = "ops/trainer/cuda/cudnn_attention.cpp"
 ATTENTION_GRAPHS = "ops/trainer/cuda/attention_graphs.cpp"
 OPERATION = "collectives/src/device/device_operation.cpp"
 DIRECT = "collectives/src/communicator/direct_calls.cpp"
+MESSAGES = "collectives/src/communicator/device_messages.cpp"
 COMPARISON = "collectives/src/device/direct_comparison.cpp"
 CAPTURED_CALLS = "collectives/src/device/captured_calls.cpp"
 WATCH = "collectives/src/device/direct_watch.cpp"
@@ -327,6 +329,10 @@ MUTANTS = [
            LAST_REPORT),
     Mutant("ends-without-a-last-look", "the reports and comparisons while a communicator ends", WATCH,
            "look(Clock::now());", "(void)give_up_ended(Clock::now());", LAST_CALLS),
+    Mutant("messages-before-their-input", "the wait of a list's messages for the caller's stream", MESSAGES,
+           "device.wait(lane.stream, *begin_);", "", MESSAGE_LISTS),
+    Mutant("stream-before-its-messages", "the wait of the caller's stream for a list's messages", MESSAGES,
+           "device.wait(stream, *planned[i].lane->done);", "{}", MESSAGE_LISTS),
     Mutant("direct-calls-overtake-the-queue", "the wait of a direct call for earlier calls of the queue", DIRECT,
            "if (queue_.wait_until_enqueued()) ++waits_;", "", AFTER_THE_QUEUE),
     Mutant("factors-of-the-vendor-are-lost", "the factor of the vendor's reduction", WORK,

@@ -37,6 +37,9 @@ explains '^chosen by Farandole, because the table odd.json has nothing for allre
 works 'recursive_doubling' "${on_double[@]}" FARANDOLE_TUNING=odd.json "$bench" --replicas 2 --memory device --min-bytes 512 \
   --max-bytes 512 --iterations 1
 
+works '^ sendrecv +messages +64 ' "${on_double[@]}" "$bench" --replicas 3 --memory device --collective sendrecv --iterations 1 \
+  --min-bytes 64 --max-bytes 4K --factor 64
+has '^# all results right$'
 refused '--tune with --memory device does not measure barrier' "${tune[@]}" --tune t.json --collective barrier
 sed 's/recursive_doubling/shared_memory/' odd.json >wrong.json
 ends 1 'wrong.json: device memory, allreduce, entry 1 .*: shared_memory works on host memory only' "${on_double[@]}" \

@@ -229,14 +229,103 @@ def case_calls_between_start_and_end() -> None:
         expect(tensor, 2)
 
 
+def case_messages() -> None:
+    """A message follows the work of the current stream, and the current stream waits for it."""
+    for dtype in DTYPES:
+        for value in range(3):
+            if dist.get_rank() == 0:
+                dist.send(filled(value + 1, dtype=dtype), 1)
+                filled(99, dtype=dtype)  # may take the memory of the tensor that was dropped
+            else:
+                received, copy = filled(0, dtype=dtype), filled(0, dtype=dtype)
+                assert dist.recv(received, 0) == 0
+                copy.copy_(received)
+                expect(copy, value + 1)
+
+
+def case_both_ranks_send_first() -> None:
+    peer = 1 - dist.get_rank()
+    for value in range(5):
+        sent, received, copy = filled(own() + value, 1 << 20), filled(0, 1 << 20), filled(0, 1 << 20)
+        works = [dist.isend(sent, peer), dist.irecv(received, peer)]
+        for work in works:
+            work.wait()
+        copy.copy_(received)
+        sent.fill_(99)
+        expect(copy, peer + 1 + value)
+
+
+def case_a_batch_of_messages() -> None:
+    """Receives first, two messages on the same way, and messages to the rank itself."""
+    rank, peer = dist.get_rank(), 1 - dist.get_rank()
+    for value in range(5):
+        received = [filled(0), filled(0, 100), filled(0, 7)]
+        copies = [torch.empty_like(each) for each in received]
+        batch = [dist.P2POp(dist.irecv, received[0], peer), dist.P2POp(dist.isend, filled(own() + value), peer)]
+        batch += [dist.P2POp(dist.isend, filled(own() + 50, 100), peer), dist.P2POp(dist.irecv, received[1], peer)]
+        batch += [dist.P2POp(dist.irecv, received[2], rank), dist.P2POp(dist.isend, filled(own() + 70, 7), rank)]
+        works = dist.batch_isend_irecv(batch)
+        del batch
+        filled(99)
+        for work in works:
+            work.wait()
+        for copy, each in zip(copies, received):
+            copy.copy_(each)
+        expect(copies[0], peer + 1 + value)
+        expect(copies[1], peer + 51)
+        expect(copies[2], own() + 70)
+
+
+def case_messages_only_enqueue() -> None:
+    """Messages after work that cannot run, and waits for them, return before the work runs."""
+    peer = 1 - dist.get_rank()
+    sent, received, copy = filled(own()), filled(0), filled(0)
+
+    def exchange() -> None:
+        works = dist.batch_isend_irecv([dist.P2POp(dist.isend, sent, peer), dist.P2POp(dist.irecv, received, peer)])
+        works += [dist.isend(sent, peer), dist.irecv(received, peer)]
+        for work in works:
+            work.wait()
+
+    exchange()
+    expect(received, peer + 1)
+    double.stick_current_stream()
+    sent.fill_(10 * own())
+    exchange()
+    copy.copy_(received)
+    double.restore()
+    expect(copy, 10 * (peer + 1))
+
+
+def case_a_message_of_a_block_starts_at_its_end() -> None:
+    group, peer = dist.group.WORLD, 1 - dist.get_rank()
+    group._start_coalescing(device())
+    work = dist.isend(filled(1), peer)
+    try:
+        work.wait()
+    except errors.InvalidArgument as error:
+        assert "wait for the work of the block" in str(error), error
+    else:
+        raise AssertionError("a message that has not started can be waited for")
+    received = filled(0)
+    dist.irecv(received, peer)
+    group._end_coalescing(device()).wait()
+    expect(received, 1)
+
+
 def case_what_is_refused() -> None:
-    for call in (lambda: dist.send(filled(1), 1 - dist.get_rank()), lambda: dist.recv(filled(1))):
+    peer = 1 - dist.get_rank()
+    for call, why in (
+        (lambda: dist.send(filled(1), peer, tag=3), "have no tags"),
+        (lambda: dist.recv(filled(1)), "pass `src`"),
+        (lambda: dist.recv(filled(1), peer, tag=1), "have no tags"),
+    ):
         try:
             call()
         except errors.Unsupported as error:
-            assert "tensor.cpu()" in str(error), error
+            assert why in str(error), error
         else:
-            raise AssertionError("messages between devices are not refused")
+            raise AssertionError(f"a message is not refused: {why}")
     try:
         dist.all_gather([torch.empty(4), torch.empty(4, device=device())], filled(1, 4))
     except errors.InvalidArgument as error:

@@ -198,15 +198,39 @@ FARANDOLE_C_API int farandole_barrier(farandole_comm* comm, farandole_work** wor
 #define FARANDOLE_ANY_SOURCE (-1)
 
 /* Sends `count` elements to rank `target`. Messages from one rank with one tag (0 to 2^31 - 1) arrive in the order in
- * which they were sent. A short message is buffered, a long one is done once the receiver has it. Host memory only. */
+ * which they were sent.
+ *
+ * Host memory (`options` NULL): a short message is buffered, a long one is done once the receiver has it. CUDA memory:
+ * sender and receiver both name their device in `options`, with or without a stream, as for collectives; the tag is 0.
+ * The first message of CUDA memory between two ranks blocks until both have made one, even if `work` is not NULL.
+ * `options`: memory, device and stream only.
+ * Errors: as for collectives. UNSUPPORTED: CUDA memory with a tag. */
 FARANDOLE_C_API int farandole_send(farandole_comm* comm, const void* values, size_t count, farandole_dtype dtype,
-                                   int32_t target, int32_t tag, farandole_work** work, farandole_error** error);
-/* Receives a message of `count` elements with this tag from rank `source`, or from any rank with FARANDOLE_ANY_SOURCE.
- * MISMATCH: the message has another count or type; it is dropped. `*sender` gets the sender's rank if `sender` is not
- * NULL and `work` is NULL; else ask farandole_work_source. */
+                                   int32_t target, int32_t tag, const farandole_call_options* options,
+                                   farandole_work** work, farandole_error** error);
+/* Receives a message of `count` elements with this tag from rank `source`, or from any rank with FARANDOLE_ANY_SOURCE
+ * (host memory only). MISMATCH: the message has another count or type; it is dropped. `*sender` gets the sender's rank
+ * if `sender` is not NULL and `work` is NULL; else ask farandole_work_source. */
 FARANDOLE_C_API int farandole_recv(farandole_comm* comm, void* values, size_t count, farandole_dtype dtype,
-                                   int32_t source, int32_t tag, int32_t* sender, farandole_work** work,
-                                   farandole_error** error);
+                                   int32_t source, int32_t tag, int32_t* sender, const farandole_call_options* options,
+                                   farandole_work** work, farandole_error** error);
+
+/* One message of farandole_exchange. */
+typedef struct farandole_message {
+  size_t struct_bytes; /* the same in all messages of a list */
+  void* values;        /* read only if the message is sent */
+  size_t count;
+  farandole_dtype dtype;
+  int32_t is_receive; /* 0: send to `peer`; 1: receive from `peer` */
+  int32_t peer, tag;
+} farandole_message;
+
+/* Sends and receives `message_count` messages that proceed at the same time: none waits for another one of the list,
+ * whatever their order. Blocks until all are done or, with a stream in `options`, until they are enqueued. `options`
+ * holds for all messages, as in farandole_send. Fails with the first error in the order of the list, once all have
+ * ended; INVALID_ARGUMENT and UNSUPPORTED: nothing was sent. */
+FARANDOLE_C_API int farandole_exchange(farandole_comm* comm, const farandole_message* messages, size_t message_count,
+                                       const farandole_call_options* options, farandole_error** error);
 
 /* ---- Work ---------------------------------------------------------------------------------------------------- */
 

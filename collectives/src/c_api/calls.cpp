@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "c_api/handles.h"
 #include "farandole/collectives.h"
@@ -54,6 +55,14 @@ class CallArguments {
     }
     return count * ranks;
   }
+  /// The stream of a message. @throws InvalidArgument  an option is set that messages do not have
+  StreamView stream_of_message() const {
+    if (options_.prescale != 1.0 || options_.postscale != 1.0 || options_.segments != 0 ||
+        !options_.algorithm.empty()) {
+      throw InvalidArgument(fmt::format("{}: messages have the options memory, device and stream only", function_));
+    }
+    return options_.stream;
+  }
   ReduceOp op(farandole_reduce_op op) const {
     for (const ReduceOp known : kAllReduceOps) {
       if (static_cast<int>(known) == static_cast<int>(op)) return known;
@@ -97,6 +106,25 @@ class CallArguments {
   MemorySpace space_;
   CallOptions options_;
 };
+
+/// Copies the caller's messages. @throws InvalidArgument  `struct_bytes` of a message is impossible, or differs from
+/// that of the first
+std::vector<farandole_message> known_messages(const farandole_message* messages, std::size_t count,
+                                              const char* function) {
+  std::vector<farandole_message> known;
+  if (count == 0) return known;
+  const std::size_t bytes = struct_bytes_of(messages);
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto* const message = static_cast<const farandole_message*>(element_of(messages, bytes, i));
+    known.push_back(known_options(message, function, "farandole_message"));
+    if (struct_bytes_of(message) == bytes) continue;
+    throw InvalidArgument(
+        fmt::format("{}: struct_bytes of message {} is {}, that of the first one {}; they must be the "
+                    "same",
+                    function, i, struct_bytes_of(message), bytes));
+  }
+  return known;
+}
 
 /// Runs a call: blocks if `work` is null, otherwise stores the handle there. @param run, start  the two forms of the
 /// call
@@ -240,28 +268,48 @@ int farandole_barrier(farandole_comm* comm, farandole_work** work, farandole_err
 }
 
 int farandole_send(farandole_comm* comm, const void* values, size_t count, farandole_dtype dtype, int32_t target,
-                   int32_t tag, farandole_work** work, farandole_error** error) {
+                   int32_t tag, const farandole_call_options* options, farandole_work** work, farandole_error** error) {
   return guarded(error, [&] {
-    const CallArguments call("farandole_send", comm, dtype, nullptr);
+    const CallArguments call("farandole_send", comm, dtype, options);
     const ConstBufferView from = call.input(values, count);
+    const StreamView stream = call.stream_of_message();
     run_or_start(
-        work, call.space(), [&] { call.communicator().send(from, target, tag); },
-        [&] { return call.communicator().send_async(from, target, tag); });
+        work, call.space(), [&] { call.communicator().send(from, target, tag, stream); },
+        [&] { return call.communicator().send_async(from, target, tag, stream); });
   });
 }
 
 int farandole_recv(farandole_comm* comm, void* values, size_t count, farandole_dtype dtype, int32_t source, int32_t tag,
-                   int32_t* sender, farandole_work** work, farandole_error** error) {
+                   int32_t* sender, const farandole_call_options* options, farandole_work** work,
+                   farandole_error** error) {
   return guarded(error, [&] {
-    const CallArguments call("farandole_recv", comm, dtype, nullptr);
+    const CallArguments call("farandole_recv", comm, dtype, options);
     const BufferView to = call.output(values, count);
+    const StreamView stream = call.stream_of_message();
     run_or_start(
         work, call.space(),
         [&] {
-          const int from = call.communicator().recv(to, source, tag);
+          const int from = call.communicator().recv(to, source, tag, stream);
           if (sender != nullptr) *sender = from;
         },
-        [&] { return call.communicator().recv_async(to, source, tag); });
+        [&] { return call.communicator().recv_async(to, source, tag, stream); });
+  });
+}
+
+int farandole_exchange(farandole_comm* comm, const farandole_message* messages, size_t message_count,
+                       const farandole_call_options* options, farandole_error** error) {
+  return guarded(error, [&] {
+    constexpr const char* kName = "farandole_exchange";
+    const CallArguments common(kName, comm, FARANDOLE_U8, options);
+    if (message_count > 0) need(messages, kName, "messages");
+    std::vector<PeerMessage> list;
+    for (const farandole_message& message : known_messages(messages, message_count, kName)) {
+      const BufferView values =
+          CallArguments(kName, comm, message.dtype, options).output(message.values, message.count);
+      list.push_back(message.is_receive != 0 ? PeerMessage::recv(values, message.peer, message.tag)
+                                             : PeerMessage::send(values, message.peer, message.tag));
+    }
+    common.communicator().exchange(list, common.stream_of_message());
   });
 }
 

@@ -188,8 +188,6 @@ Communicator Communicator::duplicate(const CommunicatorOptions& options) {
 
 namespace {
 
-constexpr int kCreationTag = 0;
-
 /// Message of a member to the coordinator of a new communicator.
 struct Proposal {
   std::uint64_t ranks_digest = 0;
@@ -281,29 +279,44 @@ Decision decide(const Group& parent, std::span<const int> members, std::span<con
 /// Agrees with the other members, by messages. The member with the lowest rank in the parent is the coordinator, so
 /// that lists of the same ranks in different orders are compared.
 Decision agree_with_members(MessageQueue& messages, const Group& parent, std::span<const int> ranks,
-                            const CommunicatorOptions& options) {
+                            const CommunicatorOptions& options, CreationTag creation_tag) {
   constexpr MessageSpace kSpace = MessageSpace::kCreation;
+  const int tag = static_cast<int>(creation_tag);
   Proposal own = propose(parent, ranks, options);
   std::vector<int> members(ranks.begin(), ranks.end());
   std::sort(members.begin(), members.end());
   Decision decision;
   if (parent.rank != members.front()) {
-    messages.send(bytes_of(own), members.front(), kCreationTag, kSpace);
-    messages.recv(bytes_of(decision), members.front(), kCreationTag, kSpace);
+    messages.send(bytes_of(own), members.front(), tag, kSpace);
+    messages.recv(bytes_of(decision), members.front(), tag, kSpace);
     return decision;
   }
   std::vector<Proposal> proposals(members.size(), own);
   for (std::size_t i = 1; i < members.size(); ++i) {
-    messages.recv(bytes_of(proposals[i]), members[i], kCreationTag, kSpace);
+    messages.recv(bytes_of(proposals[i]), members[i], tag, kSpace);
   }
   decision = decide(parent, members, proposals);
   for (std::size_t i = 1; i < members.size(); ++i) {
-    messages.send(bytes_of(decision), members[i], kCreationTag, kSpace);
+    messages.send(bytes_of(decision), members[i], tag, kSpace);
   }
   return decision;
 }
 
 }  // namespace
+
+std::shared_ptr<Communicator::State> Communicator::State::make_of_members(std::span<const int> ranks,
+                                                                          const CommunicatorOptions& options,
+                                                                          CreationTag tag) {
+  group_.endpoint->faults().check();
+  CommunicatorIds& ids = group_.endpoint->communicator_ids();
+  const std::lock_guard creating(ids.creation_mutex());
+  const Decision decision = agree_with_members(messages(), group_, ranks, options, tag);
+  if (decision.error != Decision::kNoError) throw_error(static_cast<ErrorKind>(decision.error), text_of(decision.text));
+  ids.accept_generation(static_cast<std::uint64_t>(decision.agreed.generation));
+  Group group = make_group(group_, ranks, options, decision.agreed);
+  group.carries_messages = tag == CreationTag::kDeviceMessages;
+  return std::make_shared<State>(std::move(group));
+}
 
 Communicator Communicator::of_members(Communicator& parent, std::span<const int> ranks,
                                       const CommunicatorOptions& options) {
@@ -311,12 +324,7 @@ Communicator Communicator::of_members(Communicator& parent, std::span<const int>
   group.endpoint->faults().check();
   check_own(options);
   check_members(group, ranks);
-  CommunicatorIds& ids = group.endpoint->communicator_ids();
-  const std::lock_guard creating(ids.creation_mutex());
-  const Decision decision = agree_with_members(parent.state().messages(), group, ranks, options);
-  if (decision.error != Decision::kNoError) throw_error(static_cast<ErrorKind>(decision.error), text_of(decision.text));
-  ids.accept_generation(static_cast<std::uint64_t>(decision.agreed.generation));
-  return Communicator(std::make_shared<State>(make_group(group, ranks, options, decision.agreed)));
+  return Communicator(parent.state().make_of_members(ranks, options, CreationTag::kOfMembers));
 }
 
 }  // namespace farandole

@@ -46,12 +46,14 @@ Communicator::State::~State() {
     keep_until_the_end(queue_);
     keep_until_the_end(std::move(direct_));
     keep_until_the_end(std::move(messages_));
+    keep_until_the_end(std::move(device_messages_));
     return;
   }
   // During stack unwinding this rank abandons its pending collectives, so poison the job: the peers must not wait for
   // this rank. What its device completes is not abandoned.
   if (std::uncaught_exceptions() > exceptions_at_start_ && has_pending()) queue_->give_up();
   if (messages_ != nullptr) messages_->close();
+  device_messages_.reset();
   if (direct_ != nullptr) direct_->close();
   queue_->close();
   group_.endpoint->communicator_ids().release(group_.id);
@@ -64,6 +66,12 @@ MessageQueue& Communicator::State::messages() {
   std::call_once(messages_made_, [this] { messages_ = std::make_shared<MessageQueue>(group_); });
   messages_->begin_use();
   return *messages_;
+}
+
+DeviceMessages& Communicator::State::device_messages() {
+  (void)messages();  // checks, and notes the calling thread
+  std::call_once(device_messages_made_, [this] { device_messages_ = std::make_unique<DeviceMessages>(*this); });
+  return *device_messages_;
 }
 
 bool Communicator::State::has_pending() const {
@@ -85,6 +93,7 @@ std::array<ShortVectors, kCollectiveCount> Communicator::State::select_short_vec
 }
 
 Selection Communicator::State::select(const PreparedCall& prepared) {
+  if (group_.carries_messages) return {&kDeviceMessageMethod, nullptr, 1};
   const Call& call = prepared.call;
   const MemoryKind memory = prepared.space.kind;
   const bool is_free = call.algorithm.empty() && call.segments == 0 && memory == MemoryKind::kHost;

@@ -13,6 +13,7 @@
 #include <string>
 #include <tuple>
 
+#include "communicator/device_messages.h"
 #include "communicator/direct_calls.h"
 #include "communicator/work_queue.h"
 #include "farandole/collectives/communicator.h"
@@ -46,8 +47,16 @@ class Communicator::State {
   /// The queue of point-to-point messages, made by the first call. Any thread may call this function at any time.
   /// @throws Error  the fault of the job
   MessageQueue& messages();
+  /// The messages of device memory, made by the first call. Any thread may call this function at any time.
+  /// @throws Error  the fault of the job
+  DeviceMessages& device_messages();
   /// This rank's slot in the job. The caller checks for faults and forked children.
   Endpoint& endpoint() const { return *group_.endpoint; }
+
+  /// Makes a communicator of `ranks`, see Communicator::of_members, which checks the arguments. Collective over
+  /// `ranks`. Different tags do not match.
+  std::shared_ptr<State> make_of_members(std::span<const int> ranks, const CommunicatorOptions& options,
+                                         CreationTag tag);
 
   /// Transport to the farthest member, whose link is the slowest and determines the speed of every algorithm.
   Transport& message_route() const { return group_.endpoint->route(group_.farthest_member()); }
@@ -97,6 +106,12 @@ class Communicator::State {
       queue_->run(prepared);
     }
   }
+  /// Starts a message of device memory. @param source  rank whose message this rank receives, for Work::source;
+  /// kNoSource for a send
+  Work start_message(const Call& call, int source) {
+    PreparedCall prepared = prepare(call, /*is_direct=*/false);
+    return start(prepared, source);
+  }
   Work start(const Call& call) {
     const bool is_direct = starts_directly_ && direct_ != nullptr && call.stream.valid();
     PreparedCall prepared = prepare(call, is_direct);
@@ -121,12 +136,13 @@ class Communicator::State {
   PreparedCall prepare(const Call& call, bool is_direct);
   /// Completes a call that this rank refuses. @throws InvalidArgument  with `why`, if no peer compares the call
   void refuse(PreparedCall& prepared, const std::string& why, bool is_direct) const;
-  Work start(PreparedCall& prepared) {
+  Work start(PreparedCall& prepared, int source = Work::State::kNoSource) {
     if (direct_ != nullptr) direct_->note_call_of_queue(prepared);
-    Work work(queue_->submit(prepared));
+    const std::shared_ptr<CollectiveWork> work = queue_->submit(prepared);
+    work->source = source;
     queue_->advance();
     if (group_.progress == CommunicatorOptions::Progress::kBackground) group_.endpoint->progress().wake();
-    return work;
+    return Work(work);
   }
   Selection select(const PreparedCall& prepared);
   bool has_pending() const;
@@ -136,7 +152,9 @@ class Communicator::State {
   const std::shared_ptr<WorkQueue> queue_;
   std::once_flag messages_made_;
   std::shared_ptr<MessageQueue> messages_;  // null before the first message
-  std::unique_ptr<DirectCalls> direct_;     // null if no call is enqueued directly
+  std::once_flag device_messages_made_;
+  std::unique_ptr<DeviceMessages> device_messages_;  // null before the first message of device memory
+  std::unique_ptr<DirectCalls> direct_;              // null if no call is enqueued directly
   bool starts_directly_ = false;
   const LinkCost link_ = message_route().cost();
   std::array<ShortVectors, kCollectiveCount> select_short_vectors() const;

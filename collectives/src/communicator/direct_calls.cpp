@@ -45,6 +45,7 @@ void DirectCalls::note_call_of_queue(PreparedCall& prepared) {
 /// True if a call like this never needs the host between its parts.
 bool DirectCalls::is_direct_kind(const PreparedCall& prepared) const {
   const Method* const method = prepared.selection.method;
+  if (method == &kDeviceMessageMethod) return true;
   return (method == &kDeviceScheduleMethod || method == &kDeviceVendorMethod) && !prepared.call.exchanges_counts() &&
          average_way(prepared.call, group_) != AverageWay::kWideSum;
 }
@@ -171,6 +172,7 @@ void DirectCalls::note_buffers(const Call& call, std::uint64_t number) {
 
 void DirectCalls::run(const PreparedCall& prepared, std::uint64_t number, bool is_captured) {
   const Call& call = prepared.call;
+  if (group_.carries_messages) return enqueue_message(*devices_, call, group_.rank, call.stream);
   VendorPlan vendor;
   if (prepared.selection.method == &kDeviceVendorMethod) {
     vendor = plan_vendor(call, average_way(call, group_), group_.rank, group_.size(), devices_);

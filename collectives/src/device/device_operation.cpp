@@ -73,6 +73,18 @@ constinit const Method kDeviceScheduleMethod{
     .make = make_device_operation<DeviceOperation::Way::kSchedule>,
 };
 
+constinit const Method kDeviceMessageMethod{
+    .name = "message",
+    .number = Descriptor::kMessage,
+    .needs = "two ranks",
+    .memory = MemoryKind::kCuda,
+    .created_before_comparison = true,
+    .supports = [](Collective collective) { return collective == Collective::kBroadcast; },
+    .fits = [](const TuningShape& shape) { return shape.ranks == 2; },
+    .is_available = [](const SelectionQuery& query, bool) { return query.size == 2; },
+    .make = make_device_operation<DeviceOperation::Way::kMessage>,
+};
+
 DeviceOperation::DeviceOperation(const MethodInputs& inputs, Way way)
     : group_(inputs.group),
       slot_(inputs.devices),
@@ -199,6 +211,10 @@ std::unique_ptr<DeviceRun> DeviceOperation::make_run_of(const Call& call, const 
           events);
     case Way::kHierarchical:
       return std::make_unique<HierarchicalDeviceRun>(slot_, call, ticket_.sequence, events);
+    case Way::kMessage:
+      return make_single_enqueue_run(
+          context, slot_.devices(reach()), [&call, rank = group_.rank] { return make_message_work(call, rank); },
+          events);
     case Way::kSchedule:
       break;
   }

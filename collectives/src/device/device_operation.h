@@ -20,6 +20,9 @@ namespace farandole {
 extern const Method kDeviceVendorMethod;
 extern const Method kDeviceHierarchicalMethod;
 extern const Method kDeviceScheduleMethod;
+/// A message from the root of a communicator of two ranks to the other rank. Not in the list of methods: it runs every
+/// call of a communicator that carries messages (Group::carries_messages), and no other call.
+extern const Method kDeviceMessageMethod;
 
 /// A collective on device memory in the agreed order. A rank's device operations, over all communicators, run in
 /// sequence in a single stream. All ranks run the operations that they share in the same order: otherwise two NCCL
@@ -39,7 +42,7 @@ extern const Method kDeviceScheduleMethod;
 /// 8. kRun: polls the event at the end of the work, and checks the device group for errors every millisecond.
 class DeviceOperation final : public Operation {
  public:
-  enum class Way { kVendor, kHierarchical, kSchedule };
+  enum class Way { kVendor, kHierarchical, kSchedule, kMessage };
   DeviceOperation(const MethodInputs& inputs, Way way);
   ~DeviceOperation() override;
 

@@ -71,6 +71,18 @@ class VendorWork final : public DeviceWork {
   const DeviceScratch owned_;
 };
 
+class MessageWork final : public DeviceWork {
+ public:
+  MessageWork(const Call& call, int rank) : call_(call), rank_(rank) {}
+  void enqueue(Device&, DeviceGroup* devices, StreamView stream) override {
+    enqueue_message(*devices, call_, rank_, stream);
+  }
+
+ private:
+  const Call& call_;
+  const int rank_;
+};
+
 /// A run that queues a single job, which makes the work and enqueues all of it. Since the device's thread runs jobs in
 /// order, the run is fully enqueued from the beginning: the next operation's turn may begin.
 class SingleEnqueueRun final : public DeviceRun {
@@ -175,6 +187,17 @@ std::shared_ptr<DeviceWork> make_scheduled_work(Device& device, int rank, int si
 std::shared_ptr<DeviceWork> make_scheduled_work_in(void* memory, int size, const Call& call,
                                                    const ExecutionPlan& plan) {
   return std::make_shared<ScheduledWork>(call, plan, size, memory, nullptr);
+}
+
+void enqueue_message(DeviceGroup& devices, const Call& call, int rank, StreamView stream) {
+  using Kind = DeviceMessage::Kind;
+  const Kind kind = rank == call.root ? Kind::kSend : Kind::kReceive;
+  const DeviceMessage message{kind, 1 - rank, call.output.data, call.output.size_in_bytes()};
+  devices.exchange({&message, 1}, stream);
+}
+
+std::shared_ptr<DeviceWork> make_message_work(const Call& call, int rank) {
+  return std::make_shared<MessageWork>(call, rank);
 }
 
 std::unique_ptr<DeviceRun> make_single_enqueue_run(DeviceContext& context, DeviceGroup* devices, MakeDeviceWork make,

@@ -59,6 +59,11 @@ std::shared_ptr<DeviceWork> make_scheduled_work(Device& device, int rank, int si
 /// The same, with the caller's memory. @param memory  at least device_memory_needed() bytes
 std::shared_ptr<DeviceWork> make_scheduled_work_in(void* memory, int size, const Call& call, const ExecutionPlan& plan);
 
+/// Enqueues a message between the two ranks of a group: `call` is a broadcast from the sender.
+void enqueue_message(DeviceGroup& devices, const Call& call, int rank, StreamView stream);
+/// Returns work that runs `enqueue_message`. `call` must outlive the work.
+std::shared_ptr<DeviceWork> make_message_work(const Call& call, int rank);
+
 /// Enqueues a device operation's work, once its turn has come. `advance` returns kDone when all work is enqueued. After
 /// `withdraw` the caller must keep the run, because the device may still use the run's memory.
 class DeviceRun : public Operation {

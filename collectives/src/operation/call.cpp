@@ -103,6 +103,9 @@ Descriptor describe_call(const PreparedCall& prepared) {
 
 std::string describe(const Descriptor& descriptor) {
   if (!is_call(descriptor)) return "something that is no collective";
+  if (descriptor.algorithm == Descriptor::kMessage) {
+    return fmt::format("a message of {} {} elements in device memory", descriptor.count, name(descriptor.dtype));
+  }
   std::string text(name(descriptor.collective));
   if (descriptor.collective == Collective::kBarrier) return text;
   if (descriptor.collective == Collective::kAlltoall && descriptor.count == 0) {
@@ -130,8 +133,24 @@ std::uint64_t mix(std::uint64_t digest, std::uint64_t value) {
   return z ^ (z >> 31);
 }
 
+namespace {
+
+[[noreturn]] void throw_message_mismatch(const Group& group, int rank, const Descriptor& message, int other_rank,
+                                         const Descriptor& other_message) {
+  const auto description = [&](int caller, const Descriptor& what) {
+    return fmt::format("{} {} {} {} elements", group.endpoint->topology().describe(group.member(caller)),
+                       caller == what.root ? "sends" : "receives", what.count, name(what.dtype));
+  };
+  throw Mismatch(fmt::format("in {} {}, but {}: both must name the same count and type; no data was touched",
+                             group.describe(), description(rank, message), description(other_rank, other_message)));
+}
+
+}  // namespace
+
 void throw_mismatch(const Group& group, int rank, const Descriptor& called, int other_rank,
                     const Descriptor& other_called) {
+  const bool are_messages = called.algorithm == Descriptor::kMessage && other_called.algorithm == Descriptor::kMessage;
+  if (are_messages) throw_message_mismatch(group, rank, called, other_rank, other_called);
   const auto description = [&](int caller, const Descriptor& what) {
     return group.endpoint->topology().describe(group.member(caller)) + " called " + describe(what);
   };

@@ -113,6 +113,8 @@ struct PreparedCall;
 struct Descriptor {
   /// Value of `algorithm` on a rank that refuses its own call; no valid call has this value.
   static constexpr std::uint8_t kRefused = 0xff;
+  /// Value of `algorithm` of a message between devices (kDeviceMessageMethod): a broadcast of two ranks.
+  static constexpr std::uint8_t kMessage = 0xf8;
 
   Collective collective = Collective::kBarrier;
   DType dtype : 4 = DType::kU8;

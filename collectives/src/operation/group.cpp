@@ -33,6 +33,7 @@ bool is_oversubscribed(const Group& group) {
 }  // namespace
 
 std::string Group::describe() const {
+  if (carries_messages) return name;
   return name.empty() ? fmt::format("communicator {} of {} ranks", id, size())
                       : fmt::format("communicator '{}' of {} ranks", name, size());
 }

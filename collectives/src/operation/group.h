@@ -34,7 +34,10 @@ struct Group {
   /// Set if the device order is the caller's: identifies the calls that are enqueued directly (DirectCalls), whose
   /// sequence is separate from the communicator's other collectives.
   std::optional<CommunicatorKey> direct = {};
-  Seconds timeout{0};   ///< CommunicatorOptions::timeout; 0: the setting
+  Seconds timeout{0};  ///< CommunicatorOptions::timeout; 0: the setting
+  /// Calls are messages of device memory between the two ranks, see DeviceMessages. `name` is the whole text for
+  /// errors.
+  bool carries_messages = false;
   bool watches = true;  ///< warn about stalled collectives, and end them at FARANDOLE_TIMEOUT
   /// Sizes used by the shared-memory algorithms (FARANDOLE_ONE_SHOT_BYTES, FARANDOLE_SLICE_BYTES): from the table if it
   /// fits and the user has not changed the setting, otherwise from the setting.

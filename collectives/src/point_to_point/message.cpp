@@ -3,6 +3,8 @@
 
 #include <fmt/core.h>
 
+#include "farandole/core/error.h"
+
 namespace farandole {
 namespace {
 
@@ -32,13 +34,27 @@ std::string describe_record(const FlightSubject::Words& words) {
   const bool is_send = spec.direction == MessageSpec::Direction::kSend;
   const std::string peer = spec.peer == Communicator::kAnySource ? "any rank" : fmt::format("rank {}", spec.peer);
   if (spec.space == MessageSpace::kCreation) {
-    return fmt::format("of_members: message {} {}", is_send ? "to" : "from", peer);
+    const bool is_of_members = spec.tag == static_cast<int>(CreationTag::kOfMembers);
+    return fmt::format("{}: message {} {}", is_of_members ? "of_members" : "first message of device memory",
+                       is_send ? "to" : "from", peer);
   }
   return fmt::format("{} of {} {} with tag {} {} {}", is_send ? "send" : "receive", spec.count, name(spec.dtype),
                      spec.tag, is_send ? "to" : "from", peer);
 }
 
 }  // namespace
+
+void check_arguments(std::string_view call, const MessageSpec& spec, const void* data, const Group& group) {
+  const bool is_any = spec.direction == MessageSpec::Direction::kReceive && spec.peer == Communicator::kAnySource;
+  if (!is_any && (spec.peer < 0 || spec.peer >= group.size())) {
+    throw InvalidArgument(fmt::format("{}: rank {} is not one of 0 … {}, the ranks of this communicator", call,
+                                      spec.peer, group.size() - 1));
+  }
+  if (spec.tag < 0) throw InvalidArgument(fmt::format("{}: tag {} is negative", call, spec.tag));
+  if (data == nullptr && spec.count > 0) {
+    throw InvalidArgument(fmt::format("{}: the address is null, but there are {} elements", call, spec.count));
+  }
+}
 
 FlightSubject subject_of(const MessageSpec& spec) {
   return {pack(spec), describe_record};
@@ -53,6 +69,12 @@ std::string describe_wait(const MessageSpec& spec, const Group& group, const std
   const std::string self = topology.describe(group.endpoint->rank());
   const std::string peer =
       spec.peer == Communicator::kAnySource ? "any rank" : topology.describe(group.member(spec.peer));
+  if (spec.space == MessageSpace::kCreation && spec.tag == static_cast<int>(CreationTag::kDeviceMessages)) {
+    return fmt::format(
+        "{} waits for {} to make its first send or receive of device memory with this rank in {}; both "
+        "ranks must pass device memory, and ranks that wait for each other in a cycle use `exchange`",
+        self, peer, label);
+  }
   if (spec.space == MessageSpace::kCreation) {
     return fmt::format("{} waits in of_members for {}, which must call of_members with the same ranks of {}", self,
                        peer, label);

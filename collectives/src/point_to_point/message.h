@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "farandole/core/buffer.h"
 #include "operation/group.h"
@@ -13,6 +14,12 @@
 #include "point_to_point/message_header.h"
 
 namespace farandole {
+
+/// Tags of MessageSpace::kCreation: what the new communicator is for.
+enum class CreationTag : std::int32_t {
+  kOfMembers,       ///< Communicator::of_members
+  kDeviceMessages,  ///< messages of device memory, see DeviceMessages
+};
 
 /// Arguments of a send or a receive, without the memory.
 struct MessageSpec {
@@ -27,6 +34,9 @@ struct MessageSpec {
   std::size_t bytes() const { return count * size_in_bytes(dtype); }
 };
 
+/// @param call  name of the function, for the error   @param data  address of the values
+/// @throws InvalidArgument  no message can have this peer, tag and address
+void check_arguments(std::string_view call, const MessageSpec& spec, const void* data, const Group& group);
 /// "send of 1000 f32 with tag 7 to rank 3", for the flight recorder.
 FlightSubject subject_of(const MessageSpec& spec);
 /// "a message of 1000 f32 with tag 7".

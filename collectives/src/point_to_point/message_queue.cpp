@@ -16,23 +16,9 @@ namespace {
 
 constexpr auto kCheckInterval = std::chrono::milliseconds(100);
 
-/// @throws InvalidArgument, Unsupported  no message can have these arguments
+/// @throws InvalidArgument  no message of host memory can have these arguments
 void validate(std::string_view call, const ConstBufferView& values, const MessageSpec& spec, const Group& group) {
-  const bool is_any = spec.direction == MessageSpec::Direction::kReceive && spec.peer == Communicator::kAnySource;
-  if (!is_any && (spec.peer < 0 || spec.peer >= group.size())) {
-    throw InvalidArgument(fmt::format("{}: rank {} is not one of 0 … {}, the ranks of this communicator", call,
-                                      spec.peer, group.size() - 1));
-  }
-  if (spec.tag < 0) throw InvalidArgument(fmt::format("{}: tag {} is negative", call, spec.tag));
-  if (values.data == nullptr && values.count > 0) {
-    throw InvalidArgument(fmt::format("{}: the address is null, but there are {} elements", call, values.count));
-  }
-  if (!values.space.is_host()) {
-    throw Unsupported(
-        fmt::format("{}: messages between two ranks carry host memory only, and the buffer is in {}; copy it to host "
-                    "memory, or use a broadcast in a communicator of the two ranks (Communicator::of_members)",
-                    call, describe(values.space)));
-  }
+  check_arguments(call, spec, values.data, group);
   const DeviceRuntime* const runtime = DeviceContext::opened();
   if (runtime == nullptr || group.endpoint->memory().offset_of(values.data, values.size_in_bytes())) return;
   const std::string problem = address_problem(*runtime, "values", values);
@@ -108,6 +94,13 @@ std::shared_ptr<Work::State> MessageQueue::start_recv(const BufferView& values, 
     group_.endpoint->progress().wake();
   }
   return message;
+}
+
+void MessageQueue::check(std::string_view call, const PeerMessage& message) const {
+  const auto& [direction, values, peer, tag] = message;
+  const MessageSpace space = MessageSpace::kProgram;
+  const bool is_send = direction == PeerMessage::Direction::kSend;
+  validate(call, values, is_send ? send_spec(values, peer, tag, space) : recv_spec(values, peer, tag, space), group_);
 }
 
 std::shared_ptr<Message> MessageQueue::submit(const MessageSpec& spec, const void* input, void* output) {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "farandole/core/buffer.h"
 #include "farandole/internal/stall_monitor.h"
@@ -15,22 +16,25 @@
 
 namespace farandole {
 
-/// Sends and receives the messages of one communicator through the rank's MessageHub, and waits for them. A
-/// communicator makes its queue for its first message. Thread-safe.
+/// Sends and receives the messages of host memory of one communicator through the rank's MessageHub, and waits for
+/// them. A communicator makes its queue for its first message. Thread-safe.
 class MessageQueue final : public WorkOwner, public std::enable_shared_from_this<MessageQueue> {
  public:
   /// @throws Error  the fault of the job
   explicit MessageQueue(const Group& group);
 
   /// Sends a message and blocks until `values` may be changed: a short message is copied.
-  /// @throws InvalidArgument, Unsupported  nothing was sent   @throws Error  the send has failed
+  /// @throws InvalidArgument  nothing was sent   @throws Error  the send has failed
   void send(const ConstBufferView& values, int target, int tag, MessageSpace space = MessageSpace::kProgram);
-  /// Starts a send. @throws InvalidArgument, Unsupported  nothing was sent   @throws Error  the fault of the job
+  /// Starts a send. @throws InvalidArgument  nothing was sent   @throws Error  the fault of the job
   std::shared_ptr<Work::State> start_send(const ConstBufferView& values, int target, int tag);
   /// Receives a message, and returns the rank of its sender. @throws  as `send`
   int recv(const BufferView& values, int source, int tag, MessageSpace space = MessageSpace::kProgram);
   /// Starts a receive. @throws  as `start_send`
   std::shared_ptr<Work::State> start_recv(const BufferView& values, int source, int tag);
+
+  /// @throws InvalidArgument  `message`, in host memory, can be neither sent nor received   @param call  for the error
+  void check(std::string_view call, const PeerMessage& message) const;
 
   void wait(const Work::State& state) override;
   void wait_on(const Work::State& state, StreamView stream) override;

@@ -6,6 +6,7 @@
 #include <c10/util/StringUtil.h>
 #include <pybind11/pybind11.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "call_start.h"
@@ -18,15 +19,6 @@ c10::intrusive_ptr<c10d::Backend::Options> make_options(const GroupPlan& plan) {
   options->group_name = plan.name;
   options->global_ranks_in_group.assign(plan.global_ranks.begin(), plan.global_ranks.end());
   return options;
-}
-
-/// @throws Unsupported  the tensor is on a device
-void need_host(const at::Tensor& tensor, const char* what) {
-  if (tensor.is_cpu()) return;
-  throw_error(FARANDOLE_UNSUPPORTED, c10::str(what,
-                                              ": Farandole has no messages between devices yet; send a copy, "
-                                              "tensor.cpu(), or give the devices another backend: "
-                                              "init_process_group(\"cpu:farandole,cuda:nccl\")"));
 }
 
 }  // namespace
@@ -64,11 +56,11 @@ void FarandoleBackend::setTimeout(std::chrono::milliseconds timeout) {
   options_->timeout = timeout;
 }
 
-c10::Stream FarandoleBackend::stream_on(at::Device device) {
-  for (const c10::Stream& stream : streams_) {
-    if (stream.device() == device) return stream;
+c10::Stream FarandoleBackend::stream_on(at::Device device, const StreamUse& use) {
+  for (const auto& [existing_use, stream] : streams_) {
+    if (stream.device() == device && existing_use.kind == use.kind && existing_use.peer == use.peer) return stream;
   }
-  return streams_.emplace_back(make_stream(device));
+  return streams_.emplace_back(GroupStream{use, make_stream(device)}).stream;
 }
 
 void FarandoleBackend::abort() {
@@ -87,10 +79,10 @@ std::string FarandoleBackend::describe(int rank) const {
   return text;
 }
 
-WorkList::Works FarandoleBackend::collect_for(std::thread::id thread) {
+FarandoleBackend::Block FarandoleBackend::collect_for(std::thread::id thread) {
   const std::lock_guard lock(coalescing_mutex_);
   coalescing_thread_ = thread;
-  return std::exchange(coalesced_, {});
+  return std::exchange(block_, {});
 }
 
 void FarandoleBackend::startCoalescing() {
@@ -100,14 +92,31 @@ void FarandoleBackend::startCoalescing() {
 void FarandoleBackend::collect(const c10::intrusive_ptr<CallWork>& work) {
   if (coalescing_thread_ != std::this_thread::get_id()) return;
   const std::lock_guard lock(coalescing_mutex_);
-  if (coalescing_thread_ == std::this_thread::get_id()) coalesced_.push_back(work);
+  if (coalescing_thread_ == std::this_thread::get_id()) block_.works.push_back(work);
+}
+
+bool FarandoleBackend::defer(const at::Tensor& tensor, const farandole_message& message) {
+  if (coalescing_thread_ != std::this_thread::get_id()) return false;
+  const std::lock_guard lock(coalescing_mutex_);
+  if (coalescing_thread_ != std::this_thread::get_id()) return false;
+  block_.messages.push_back({tensor, message});
+  return true;
 }
 
 c10::intrusive_ptr<c10d::Work> FarandoleBackend::endCoalescing() {
   if (coalescing_thread_ != std::this_thread::get_id()) {
     throw_error(FARANDOLE_INVALID_ARGUMENT, "endCoalescing: this thread has not called startCoalescing");
   }
-  return c10::make_intrusive<WorkList>(rank_, collect_for({}));
+  Block block = collect_for({});
+  while (!block.messages.empty()) {
+    // The messages of one device at a time.
+    const auto others = std::stable_partition(
+        block.messages.begin(), block.messages.end(),
+        [device = block.messages.front().tensor.device()](const auto& each) { return each.tensor.device() == device; });
+    block.works.push_back(exchange({block.messages.begin(), others}));
+    block.messages.erase(block.messages.begin(), others);
+  }
+  return c10::make_intrusive<WorkList>(rank_, std::move(block.works));
 }
 
 at::Tensor FarandoleBackend::allocateTensor(long size, at::TensorOptions options) {
@@ -171,34 +180,6 @@ c10::intrusive_ptr<c10d::Work> FarandoleBackend::reduce(Tensors& tensors, const 
 c10::intrusive_ptr<c10d::Work> FarandoleBackend::barrier(const c10d::BarrierOptions& options) {
   Start start(*this, mode_of(options), c10d::OpType::BARRIER, "farandole:barrier", {}, {});
   call(farandole_barrier, start.comm(), start.handle());
-  return start.launch();
-}
-
-c10::intrusive_ptr<c10d::Work> FarandoleBackend::send(Tensors& tensors, int target, int tag) {
-  constexpr const char* kWhat = "send";
-  const Elements values = elements_of(only(tensors, kWhat), kWhat, Use::kAny);
-  need_host(tensors.front(), kWhat);
-  Start start(*this, Mode{}, c10d::OpType::SEND, "farandole:send", tensors, {});
-  call(farandole_send, start.comm(), values.data, values.count, values.dtype, target, tag, start.handle());
-  return start.launch();
-}
-
-c10::intrusive_ptr<c10d::Work> FarandoleBackend::recv(Tensors& tensors, int source, int tag) {
-  constexpr const char* kWhat = "recv";
-  const Elements values = elements_of(only(tensors, kWhat), kWhat, Use::kAny);
-  need_host(tensors.front(), kWhat);
-  Start start(*this, Mode{}, c10d::OpType::RECV, "farandole:recv", tensors, tensors);
-  call(farandole_recv, start.comm(), values.data, values.count, values.dtype, source, tag, nullptr, start.handle());
-  return start.launch();
-}
-
-c10::intrusive_ptr<c10d::Work> FarandoleBackend::recvAnysource(Tensors& tensors, int tag) {
-  constexpr const char* kWhat = "recv";
-  const Elements values = elements_of(only(tensors, kWhat), kWhat, Use::kAny);
-  need_host(tensors.front(), kWhat);
-  Start start(*this, Mode{}, c10d::OpType::RECVANYSOURCE, "farandole:recvAnySource", tensors, tensors);
-  call(farandole_recv, start.comm(), values.data, values.count, values.dtype, FARANDOLE_ANY_SOURCE, tag, nullptr,
-       start.handle());
   return start.launch();
 }
 

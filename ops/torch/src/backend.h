@@ -69,9 +69,12 @@ class FarandoleBackend final : public c10d::Backend {
   WorkPointer recv(Tensors& tensors, int source, int tag) override;
   WorkPointer recvAnysource(Tensors& tensors, int tag) override;
 
-  /// Calls that this thread makes from here to `endCoalescing` belong to the Work that `endCoalescing` returns. Calls
-  /// of a block that was not ended, because of an exception, are let go by the next block.
+  /// Calls that this thread makes from here to `endCoalescing` belong to the Work that `endCoalescing` returns.
+  /// Messages of tensors on devices start in `endCoalescing`, and proceed at the same time. Calls of a block that was
+  /// not ended, because of an exception, are let go by the next block.
   void startCoalescing() override;
+  /// True, so that batch_isend_irecv makes such a block.
+  bool supportsCoalescing() const override { return true; }
   /// @throws InvalidArgument  this thread has not called `startCoalescing`
   WorkPointer endCoalescing() override;
 
@@ -88,11 +91,36 @@ class FarandoleBackend final : public c10d::Backend {
 
  private:
   class Start;
+  /// A message of a tensor on a device, in a block of coalesced calls.
+  struct DeviceMessage {
+    at::Tensor tensor;
+    farandole_message arguments;
+  };
+  /// The calls of a block.
+  struct Block {
+    WorkList::Works works;
+    std::vector<DeviceMessage> messages;
+  };
+  /// Purpose of a stream of the group on a device. Messages of each peer and direction have a stream of their own, so
+  /// that ranks that all send first do not wait for each other.
+  struct StreamUse {
+    enum class Kind { kCollectives, kSend, kReceive, kExchange };
+    Kind kind = Kind::kCollectives;
+    int peer = 0;
+  };
+  struct GroupStream {
+    StreamUse use;
+    c10::Stream stream;
+  };
+  WorkPointer send_or_recv(const at::Tensor& tensor, c10d::OpType type, int peer, int tag);
+  c10::intrusive_ptr<CallWork> exchange(const std::vector<DeviceMessage>& messages);
+  /// True if a block of this thread has taken the message.
+  bool defer(const at::Tensor& tensor, const farandole_message& message);
   /// Notes a call that has begun, if its thread collects calls.
   void collect(const c10::intrusive_ptr<CallWork>& work);
   /// From now on collects the calls of this thread; of none if it is the id of no thread. Returns those collected so
   /// far.
-  WorkList::Works collect_for(std::thread::id thread);
+  Block collect_for(std::thread::id thread);
   /// @throws InvalidArgument  after shutdown()
   farandole_comm* comm() const;
   /// A rank of the group, for messages: "rank 3 (host node7, pid 4711)".
@@ -100,19 +128,19 @@ class FarandoleBackend final : public c10d::Backend {
   std::string name_late_ranks(const std::string& prefix, std::chrono::steady_clock::time_point end,
                               std::chrono::milliseconds timeout, bool wait_all_ranks) const;
   /// The group's stream on a device. The caller holds the mutex.
-  c10::Stream stream_on(at::Device device);
+  c10::Stream stream_on(at::Device device, const StreamUse& use);
 
   const c10::intrusive_ptr<Options> options_;
   // Not mutex_, which another thread may hold as long as its blocking call takes.
-  std::mutex coalescing_mutex_;                       // guards coalesced_, and writes of coalescing_thread_
+  std::mutex coalescing_mutex_;                       // guards block_, and writes of coalescing_thread_
   std::atomic<std::thread::id> coalescing_thread_{};  // that has called startCoalescing(); no thread: none
-  WorkList::Works coalesced_;                         // its calls
+  Block block_;                                       // its calls
   const c10::intrusive_ptr<c10d::Store> store_;
   std::atomic<uint64_t> sequence_{0};
   std::atomic<int> monitored_barriers_{0};
   std::mutex mutex_;                                     // held while a call starts or blocks; guards the following
   std::chrono::milliseconds wait_timeout_ = kNoTimeout;  // of setTimeout()
-  std::vector<c10::Stream> streams_;                     // one for each device
+  std::vector<GroupStream> streams_;                     // one for each device and use
   std::shared_ptr<Job> job_;
   Comm comm_;  // null after shutdown
 };

@@ -38,12 +38,12 @@ Mode mode_of(const Options& options) {
 class FarandoleBackend::Start {
  public:
   Start(FarandoleBackend& backend, const Mode& mode, c10d::OpType type, const char* title, const Tensors& inputs,
-        const Tensors& outputs)
+        const Tensors& outputs, const StreamUse& use = {})
       : backend_(backend), lock_(backend.mutex_), comm_(backend.comm()) {
     const at::Device device = common_device(inputs, outputs, title);
     std::optional<c10::Stream> stream;
     if (!device.is_cpu()) {
-      stream = backend.stream_on(device);
+      stream = backend.stream_on(device, use);
       order(current_stream(device), *stream);
     }
     const auto timeout = mode.timeout > kNoTimeout ? mode.timeout : backend.wait_timeout_;
@@ -74,7 +74,7 @@ class FarandoleBackend::Start {
     work_->keep(whole);
     work_->then([whole, list = std::move(list)]() mutable { divide(whole, list); });
   }
-  WorkPointer launch() {
+  c10::intrusive_ptr<CallWork> launch() {
     lock_.unlock();  // callbacks may start further calls
     work_->launch();
     backend_.collect(work_);

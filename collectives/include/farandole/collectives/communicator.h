@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
@@ -11,6 +12,7 @@
 
 #include "farandole/collectives/algorithms.h"
 #include "farandole/collectives/tuning.h"
+#include "farandole/collectives/work.h"
 #include "farandole/core/buffer.h"
 #include "farandole/core/error.h"
 #include "farandole/core/export.h"
@@ -99,49 +101,20 @@ struct CommunicatorOptions {
   std::string_view name = {};
 };
 
-/// Handle of an asynchronous collective or message, returned by every `_async` form. Copies refer to the same
-/// collective or message. What is said of collectives below holds for messages, too.
-///
-///   Work sum = ranks.allreduce_async(gradients, ReduceOp::kSum);
-///   compute_something_else();
-///   sum.wait();  // gradients hold the sums
-///
-/// The buffers must outlive the collective. Declare the Work after the buffers, because the destructor of the last copy
-/// waits for the collective. During stack unwinding the destructor first poisons the job, so that no peer waits for
-/// this rank. Once the World has ended, the collective is complete or has failed.
-class Work {
- public:
-  Work() = default;
-  /// Blocks until the collective is complete.
-  /// @throws Error  the collective has failed; every call throws again
-  void wait();
-  /// Returns true once the collective is complete or has failed. Non-blocking.
-  bool test();
-  /// Makes work that is enqueued later in `stream` wait for this collective, which must be on device memory. Blocks
-  /// until the collective is enqueued on the device, not until it is complete. Afterwards the Work's destructor no
-  /// longer waits; a later failure is raised by the next call on this communicator.
-  /// @throws InvalidArgument  the collective is on host memory, or `stream` belongs to another device than this rank's
-  /// @throws Error  the collective has failed already
-  void wait_on(StreamView stream);
-  /// Calls `done` once the collective has ended: in this function if it has ended already, else on any thread that
-  /// advances collectives, without locks held. The error is null after success, and valid until `done` returns. `done`
-  /// must not block, throw, or use the communicator. @throws InvalidArgument  this collective has such a function
-  /// already
-  void on_done(std::function<void(const Error*)> done);
-  /// Lets the destructor return without waiting: the collective goes on, and its buffers must stay valid until it has
-  /// ended, see `on_done`.
-  void detach();
-  /// Rank that sent the received message.
-  /// @throws InvalidArgument  this is not a receive, or it is not complete
-  int source() const;
-  bool valid() const { return handle_ != nullptr; }
+/// One message of Communicator::exchange. The caller owns the memory.
+struct PeerMessage {
+  enum class Direction : std::uint8_t { kSend, kReceive };
+  Direction direction = Direction::kSend;
+  BufferView values;  ///< read only if `direction` is kSend
+  int peer = 0;       ///< rank in the communicator
+  int tag = 0;
 
-  class State;
-  explicit Work(std::shared_ptr<State> state);
-
- private:
-  class Handle;
-  std::shared_ptr<Handle> handle_;
+  static PeerMessage send(ConstBufferView values, int target, int tag = 0) {
+    return {Direction::kSend, {const_cast<void*>(values.data), values.count, values.dtype, values.space}, target, tag};
+  }
+  static PeerMessage recv(BufferView values, int source, int tag = 0) {
+    return {Direction::kReceive, values, source, tag};
+  }
 };
 
 /// Position of a rank among the hosts of its job. Counts all ranks of the job, including ranks outside the
@@ -289,24 +262,48 @@ class Communicator {
   ///   if (ranks.rank() == 0) ranks.send(activations, /*target=*/1);
   ///   if (ranks.rank() == 1) ranks.recv(activations, /*source=*/0);
   ///
-  /// A message of up to 8 KiB is copied, so the call returns without the receiver. A longer message blocks until the
-  /// receiver has the values: to itself, a rank sends it with `send_async`.
-  /// @param values  in host memory   @param tag  0 or more; the receiver names the same
+  /// Host memory: a message of up to 8 KiB is copied, so the call returns without the receiver. A longer message blocks
+  /// until the receiver has the values: to itself, a rank sends it with `send_async`.
+  ///
+  /// Device memory: sender and receiver both pass memory of their own devices, and the vendor's library moves the
+  /// values. There are no tags, no receives from any source, and messages to the rank itself in `exchange` only. With
+  /// `stream` the message is ordered after work already enqueued there, later work waits for it, and the call returns
+  /// when it is enqueued; without, it returns when the values have arrived. Like collectives, messages follow the
+  /// device order of the communicator. In the agreed order the two ranks compare the message before data is touched. In
+  /// the caller's order a message with a stream is enqueued without the peer and compared afterwards, and it can be
+  /// captured into a graph once an equal message has run. The first message between two ranks, in either direction,
+  /// connects them: it blocks until both have made their first. docs/gpu.md has the rules.
+  ///
+  /// @param tag  0 or more; the receiver names the same. Device memory: 0
+  /// @param stream  device memory only; default: none
   /// @throws Mismatch  a long message met a receive of another count or type, or the receiver has destroyed its
-  /// communicator; the communicator stays usable   @throws InvalidArgument  no such rank, or a negative tag
-  /// @throws Unsupported  `values` is in device memory   @throws PeerLost, Timeout, TransportError  the job is poisoned
-  void send(ConstBufferView values, int target, int tag = 0);
-  /// The same without blocking. Any number of sends may be pending.
-  Work send_async(AsyncInput values, int target, int tag = 0);
-  /// Receives the oldest message with this tag from rank `source`, or from any rank. Blocks until `values` is complete.
-  /// Returns the rank of the sender.
-  /// @param values  in host memory, with the count and the type that the sender passes
+  /// communicator; in device memory any message of another count or type, on both ranks. The communicator stays usable
+  /// @throws InvalidArgument  no such rank, a negative tag, memory or a stream of another device; nothing was sent
+  /// @throws Unsupported  device memory with a tag or from any source   @throws PeerLost, Timeout, TransportError,
+  /// DeviceError  the job is poisoned; a message to a rank that passes memory of the other kind ends as Timeout
+  void send(ConstBufferView values, int target, int tag = 0, StreamView stream = {});
+  /// The same without blocking. Any number of sends may be pending. On devices such a message takes the agreed order.
+  Work send_async(AsyncInput values, int target, int tag = 0, StreamView stream = {});
+  /// Receives the oldest message with this tag from rank `source`, or from any rank. Blocks until `values` is complete,
+  /// or with a stream until the message is enqueued. Returns the rank of the sender.
+  /// @param values  with the count and the type that the sender passes
   /// @throws Mismatch  the message has another count or type; `values` is unchanged, the message is dropped, and the
   /// communicator stays usable. All other errors as `send`.
-  int recv(BufferView values, int source, int tag = 0);
+  int recv(BufferView values, int source, int tag = 0, StreamView stream = {});
   /// The same without blocking; `Work::source` returns the rank of the sender. Any number of receives may be pending: a
   /// message completes the oldest receive that it matches.
-  Work recv_async(BufferView values, int source, int tag = 0);
+  Work recv_async(BufferView values, int source, int tag = 0, StreamView stream = {});
+  /// Sends and receives several messages that proceed at the same time, so that no message waits for another message
+  /// of the list, whatever the order of the list. The peers may use `exchange`, `send` or `recv`.
+  ///
+  ///   ranks.exchange({{PeerMessage::send(last_row, next), PeerMessage::recv(halo, previous)}}, stream);
+  ///
+  /// Blocks until all messages are complete, or with a stream until they are enqueued. A rank may exchange messages
+  /// with itself; in device memory its n-th receive from itself gets its n-th message to itself.
+  /// @param messages  all in host memory, or all in device memory   @param stream  as in `send`
+  /// @throws  as `send` and `recv`: the first error in the order of the list, once all messages have ended.
+  /// InvalidArgument for one message: nothing was sent
+  void exchange(std::span<const PeerMessage> messages, StreamView stream = {});
 
   /// Returns a new communicator of the ranks that pass the same `color`, ordered by `key`, then by rank. A rank that
   /// passes a negative color gets an invalid communicator. Collective over this communicator; blocks. Each rank creates
