@@ -118,7 +118,9 @@ Json describe_loss_scale(const LossScaleState& state) {
 }
 
 LossScaleState read_loss_scale(const Json& state) {
-  return {.scale = state.at("scale").get<double>(),
+  const auto scale = state.at("scale").get<double>();
+  if (!(scale > 0 && std::isfinite(scale))) throw DataError(fmt::format("the loss scale is {}", scale));
+  return {.scale = scale,
           .good_steps = count_from(state.at("good_steps")),
           .skipped_steps = count_from(state.at("skipped_steps"))};
 }

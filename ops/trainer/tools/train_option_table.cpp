@@ -133,8 +133,9 @@ void add_job_options(po::options_description_easy_init add, RawOptions& raw, Tra
        "where replicas compute; cuda: each on its rank's GPU; auto: there, if every rank has one and the model can, "
        "else on the CPU")  //
       ("graph", po::bool_switch(&command.training.graph),
-       "cuda: capture the training step into a CUDA graph, and launch that; the same bits, less work for the host")  //
-      ("threads", count(&raw.threads, 0), "kernel threads per replica; 0: cores / local replicas")                   //
+       "cuda: capture the training step into a CUDA graph, and launch that; less work for the host, and the same "
+       "bits, except by attention of cuDNN without --deterministic")                                //
+      ("threads", count(&raw.threads, 0), "kernel threads per replica; 0: cores / local replicas")  //
       ("deterministic", po::bool_switch(&command.training.deterministic),
        "same bits on 1, 2, 4, 8 replicas of one type of machine")  //
       ("micro-batches", count(&raw.micro_batches, 8),

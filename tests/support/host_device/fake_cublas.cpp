@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "cublas_api.h"
 #include "fake_device.h"
@@ -88,16 +89,28 @@ struct Product {
   T alpha, beta;
   Matrix<T> result;
 
+  /// The elements of `left` are widened once, and lie beside each other for the innermost loop, which runs over rows.
   void compute() const {
-    for (int column = 0; column < result.columns; ++column) {
+    using Wide = decltype(wide(F{}));
+    const auto rows = static_cast<std::size_t>(result.rows);
+    std::vector<Wide> lefts(rows * static_cast<std::size_t>(inner));
+    for (int k = 0; k < inner; ++k) {
       for (int row = 0; row < result.rows; ++row) {
-        T sum{0};
-        for (int k = 0; k < inner; ++k) {
-          sum += wide(left_transposed ? left.at(k, row) : left.at(row, k)) *
-                 wide(right_transposed ? right.at(column, k) : right.at(k, column));
-        }
+        lefts[static_cast<std::size_t>(k) * rows + static_cast<std::size_t>(row)] =
+            wide(left_transposed ? left.at(k, row) : left.at(row, k));
+      }
+    }
+    std::vector<T> sums(rows);
+    for (int column = 0; column < result.columns; ++column) {
+      std::ranges::fill(sums, T{0});
+      for (int k = 0; k < inner; ++k) {
+        const Wide factor = wide(right_transposed ? right.at(column, k) : right.at(k, column));
+        const Wide* const of_k = lefts.data() + static_cast<std::size_t>(k) * rows;
+        for (std::size_t row = 0; row < rows; ++row) sums[row] += of_k[row] * factor;
+      }
+      for (int row = 0; row < result.rows; ++row) {
         T& element = result.at(row, column);
-        element = alpha * sum + (beta == T{0} ? T{0} : beta * element);
+        element = alpha * sums[static_cast<std::size_t>(row)] + (beta == T{0} ? T{0} : beta * element);
       }
     }
   }

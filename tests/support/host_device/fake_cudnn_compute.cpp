@@ -184,14 +184,24 @@ class Values {
   }
 
   void compute_pointwise(const GraphOperation& operation, const GraphTensor& output, std::vector<float>& result) {
-    const bool is_index = operation.mode == CUDNN_POINTWISE_GEN_INDEX;
+    const auto axis = static_cast<std::size_t>(operation.axis);
+    if (operation.mode == CUDNN_POINTWISE_GEN_INDEX) {
+      for_each_index(output.extents,
+                     [&](const Index& index, std::size_t number) { result[number] = static_cast<float>(index[axis]); });
+      return;
+    }
+    struct Operand {
+      const std::vector<float>& values;
+      const Index& extents;
+    };
+    std::vector<Operand> operands;
+    for (const std::int64_t id : operation.inputs) operands.push_back({of(id), tensor(id).extents});
     for_each_index(output.extents, [&](const Index& index, std::size_t number) {
       std::array<float, 3> x{};
-      for (std::size_t k = 0; k < operation.inputs.size() && !is_index; ++k) {
-        x[k] = of(operation.inputs[k])[broadcast(index, tensor(operation.inputs[k]).extents)];
+      for (std::size_t k = 0; k < operands.size(); ++k) {
+        x[k] = operands[k].values[broadcast(index, operands[k].extents)];
       }
-      result[number] =
-          is_index ? static_cast<float>(index[static_cast<std::size_t>(operation.axis)]) : pointwise(operation.mode, x);
+      result[number] = pointwise(operation.mode, x);
     });
   }
   void multiply(const GraphOperation& operation, const GraphTensor& output, std::vector<float>& result) {
