@@ -92,7 +92,7 @@ TEST(DeviceMessageFaults, AMessageThatIsNotSentIsATimeoutThatNamesTheSender) {
     };
     message();
     if (ranks.rank() == 0) wait_for_fault(faults);
-    EXPECT_THAT(message_of<Timeout>(message), AllOf(HasSubstr("rank 0 "), HasSubstr("from rank 0 to rank 1")));
+    EXPECT_THAT(message_of<Timeout>(message), AllOf(HasSubstr("rank 0 (host"), HasSubstr("from rank 0 to rank 1")));
   });
 }
 

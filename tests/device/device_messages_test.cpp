@@ -408,6 +408,19 @@ TEST(DeviceMessages, CanBeCapturedInTheCallersOrder) {
       (void)capture.end();
     }
     shift(caller);
+    {
+      // Of another count: refused when the lane's stream has joined the capture, which can be ended all the same.
+      StreamCapture capture(device, stream);
+      Buffer other = zeros(ranks, 77);
+      const PeerMessage first = PeerMessage::send(other.view(), next(ranks));
+      const PeerMessage second = PeerMessage::recv(other.view(), previous(ranks));
+      EXPECT_THAT(message_of<InvalidArgument>([&] {
+                    caller.exchange({{first, second}}, stream);
+                  }),
+                  HasSubstr("captured"));
+      (void)capture.end();
+    }
+    caller.exchange({}, stream);
     StreamCapture capture(device, stream);
     shift(caller);
     const auto graph = capture.end();

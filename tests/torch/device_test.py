@@ -276,6 +276,21 @@ def case_a_batch_of_messages() -> None:
         expect(copies[2], own() + 70)
 
 
+def case_a_batch_that_fails_is_reported_by_the_next() -> None:
+    peer = 1 - dist.get_rank()
+    message = dist.P2POp(dist.isend, filled(1), peer)
+    for operations, text in (
+        ([message, dist.P2POp(dist.isend, filled(0)[::2], peer)], "gaps"),
+        ([message], "1 messages of tensors on devices were not sent"),
+    ):
+        try:
+            dist.batch_isend_irecv(operations)
+        except errors.InvalidArgument as error:
+            assert text in str(error), error
+        else:
+            raise AssertionError(f"no error says '{text}'")
+
+
 def case_messages_only_enqueue() -> None:
     """Messages after work that cannot run, and waits for them, return before the work runs."""
     peer = 1 - dist.get_rank()

@@ -64,6 +64,7 @@ Work Communicator::recv_async(BufferView values, int source, int tag, StreamView
 }
 
 void Communicator::exchange(std::span<const PeerMessage> messages, StreamView stream) {
+  if (messages.empty()) return;  // of a rank without peers, with or without a stream
   if (are_on_device(messages)) return state().device_messages().exchange(messages, stream);
   refuse_stream("exchange", stream);
   MessageQueue& queue = state().messages();

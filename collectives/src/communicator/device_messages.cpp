@@ -29,7 +29,7 @@ MessageSpec spec_of(const PeerMessage& message) {
   return {direction, MessageSpace::kProgram, message.values.dtype, message.peer, message.tag, message.values.count};
 }
 
-/// A message as the call of its lane.
+/// A message as the call of its lane. It is both input and output: the root sends it, and the other rank receives it.
 Call call_of(const BufferView& values, int root, StreamView stream) {
   Call call;
   call.collective = Collective::kBroadcast;
@@ -214,23 +214,34 @@ void DeviceMessages::exchange(std::span<const PeerMessage> messages, StreamView 
   run_queued(planned, stream);
 }
 
-/// Enqueues each lane's messages in the stream of the lane, between an event of the caller's stream and a wait.
+/// Enqueues each lane's messages in the stream of the lane, between an event of the caller's stream and a wait. After
+/// an error, too, the caller's stream waits for the lanes that have begun: a capture can then be ended.
 void DeviceMessages::enqueue(std::span<const Planned> planned, StreamView stream) {
   Device& device = context_.device();
   const std::lock_guard lock(exchange_mutex_);
   device.record(*begin_, stream);
-  for (std::size_t i = 0; i < planned.size();) {
-    Lane& lane = *planned[i].lane;
-    const std::lock_guard enqueuing(lane.mutex);
-    device.wait(lane.stream, *begin_);
-    for (; i < planned.size() && planned[i].lane == &lane; ++i) {
-      lane.state->run(call_of(planned[i].message->values, lane.root, lane.stream));
+  std::vector<Lane*> begun;
+  const auto join = [&] {
+    for (Lane* const lane : begun) {
+      device.record(*lane->done, lane->stream);
+      device.wait(stream, *lane->done);
     }
-    device.record(*lane.done, lane.stream);
+  };
+  try {
+    for (std::size_t i = 0; i < planned.size();) {
+      Lane& lane = *planned[i].lane;
+      const std::lock_guard enqueuing(lane.mutex);
+      begun.push_back(&lane);
+      device.wait(lane.stream, *begin_);
+      for (; i < planned.size() && planned[i].lane == &lane; ++i) {
+        lane.state->run(call_of(planned[i].message->values, lane.root, lane.stream));
+      }
+    }
+  } catch (...) {
+    join();
+    throw;
   }
-  for (std::size_t i = 0; i < planned.size(); ++i) {
-    if (i == 0 || planned[i].lane != planned[i - 1].lane) device.wait(stream, *planned[i].lane->done);
-  }
+  join();
 }
 
 void DeviceMessages::run_queued(std::span<const Planned> planned, StreamView stream) {

@@ -28,7 +28,10 @@ namespace farandole {
 /// The first message with a peer makes both lanes, and blocks until the peer makes its first message with this rank. In
 /// the caller's order it also makes the lanes' device groups and connects them, so that later messages only enqueue.
 ///
-/// Thread-safe. A thread that waits for a message holds no lock.
+/// Thread-safe. A thread that waits in a Work holds no lock. But threads wait for each other while one of them connects
+/// a peer, which waits for the peer; and in the caller's order while one enqueues an `exchange`, which waits until
+/// earlier messages of its lanes are enqueued. So first messages, and messages that depend on other ranks' messages,
+/// come from one thread.
 class DeviceMessages {
  public:
   /// Opens the rank's device. @param parent  outlives this object   @throws InvalidArgument  this rank has no device

@@ -141,7 +141,7 @@ namespace {
     return fmt::format("{} {} {} {} elements", group.endpoint->topology().describe(group.member(caller)),
                        caller == what.root ? "sends" : "receives", what.count, name(what.dtype));
   };
-  throw Mismatch(fmt::format("in {} {}, but {}: both must name the same count and type; no data was touched",
+  throw Mismatch(fmt::format("in {}: {}, but {}: both must name the same count and type; no data was touched",
                              group.describe(), description(rank, message), description(other_rank, other_message)));
 }
 

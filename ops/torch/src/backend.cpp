@@ -86,7 +86,17 @@ FarandoleBackend::Block FarandoleBackend::collect_for(std::thread::id thread) {
 }
 
 void FarandoleBackend::startCoalescing() {
-  collect_for(std::this_thread::get_id());
+  const std::size_t lost = collect_for(std::this_thread::get_id()).messages.size();
+  if (lost == 0) return;
+  collect_for({});
+  throw_error(FARANDOLE_INVALID_ARGUMENT,
+              c10::str("an earlier batch of this process group was left by an exception, and its ", lost,
+                       " messages of tensors on devices were not sent; peers may wait for them: end the job, or call "
+                       "destroy_process_group on all ranks"));
+}
+
+bool FarandoleBackend::supportsCoalescing() const {
+  return at::hasCUDA() || extension_has_cuda_memory;
 }
 
 void FarandoleBackend::collect(const c10::intrusive_ptr<CallWork>& work) {

@@ -72,9 +72,11 @@ class FarandoleBackend final : public c10d::Backend {
   /// Calls that this thread makes from here to `endCoalescing` belong to the Work that `endCoalescing` returns.
   /// Messages of tensors on devices start in `endCoalescing`, and proceed at the same time. Calls of a block that was
   /// not ended, because of an exception, are let go by the next block.
+  /// @throws InvalidArgument  such a block had messages of tensors on devices, which peers wait for
   void startCoalescing() override;
-  /// True, so that batch_isend_irecv makes such a block.
-  bool supportsCoalescing() const override { return true; }
+  /// True where there are devices, so that batch_isend_irecv makes such a block, as with NCCL. Elsewhere it then
+  /// returns a Work for each message, as with gloo.
+  bool supportsCoalescing() const override;
   /// @throws InvalidArgument  this thread has not called `startCoalescing`
   WorkPointer endCoalescing() override;
 

@@ -272,12 +272,14 @@ class Communicator {
   /// device order of the communicator. In the agreed order the two ranks compare the message before data is touched. In
   /// the caller's order a message with a stream is enqueued without the peer and compared afterwards, and it can be
   /// captured into a graph once an equal message has run. The first message between two ranks, in either direction,
-  /// connects them: it blocks until both have made their first. docs/gpu.md has the rules.
+  /// connects them: it blocks until both have made their first, and blocks first messages of the rank's other threads.
+  /// In the caller's order both ranks pass a stream to `send` and `recv`, or neither does. docs/gpu.md has the rules.
   ///
   /// @param tag  0 or more; the receiver names the same. Device memory: 0
   /// @param stream  device memory only; default: none
   /// @throws Mismatch  a long message met a receive of another count or type, or the receiver has destroyed its
-  /// communicator; in device memory any message of another count or type, on both ranks. The communicator stays usable
+  /// communicator; in device memory any message of another count or type, on both ranks. The communicator stays usable;
+  /// in the caller's order the job is poisoned instead
   /// @throws InvalidArgument  no such rank, a negative tag, memory or a stream of another device; nothing was sent
   /// @throws Unsupported  device memory with a tag or from any source   @throws PeerLost, Timeout, TransportError,
   /// DeviceError  the job is poisoned; a message to a rank that passes memory of the other kind ends as Timeout
@@ -294,14 +296,16 @@ class Communicator {
   /// message completes the oldest receive that it matches.
   Work recv_async(BufferView values, int source, int tag = 0, StreamView stream = {});
   /// Sends and receives several messages that proceed at the same time, so that no message waits for another message
-  /// of the list, whatever the order of the list. The peers may use `exchange`, `send` or `recv`.
+  /// of the list, whatever the order of the list; in device memory in the agreed order the device runs them one after
+  /// another. The peers may use `exchange`, `send` or `recv`. An empty list is a no-op.
   ///
   ///   ranks.exchange({{PeerMessage::send(last_row, next), PeerMessage::recv(halo, previous)}}, stream);
   ///
   /// Blocks until all messages are complete, or with a stream until they are enqueued. A rank may exchange messages
   /// with itself; in device memory its n-th receive from itself gets its n-th message to itself.
   /// @param messages  all in host memory, or all in device memory   @param stream  as in `send`
-  /// @throws  as `send` and `recv`: the first error in the order of the list, once all messages have ended.
+  /// @throws  as `send` and `recv`: the first error in the order of the list, once all messages have ended. After an
+  /// error in a captured stream, end the capture and drop the graph, which may hold some of the messages.
   /// InvalidArgument for one message: nothing was sent
   void exchange(std::span<const PeerMessage> messages, StreamView stream = {});
 
