@@ -13,6 +13,7 @@ TORCH_FIGURES = "torch: copy and add"
 TORCH_ENQUEUE = "torch: host time of a call"
 TORCH_ENGINE = "torch: a step of gradients by the engine"
 TORCH_LIBRARY = "farandole.torch: its library"
+COLLECTIVES_OF_TORCH = "farandole.torch: collectives"
 TORCH_BACKEND = "farandole.torch: host time of a call"
 
 
@@ -111,18 +112,18 @@ def steps(devices: int, quick: bool) -> List[Step]:
 
 def torch_backend(samples: str) -> List[Step]:
     """The backend of torch.distributed on torch's tensors, as a user's program loads it."""
-    def cases(what, limit, *groups):
+    def cases(what, limit, *groups, after=COLLECTIVES_OF_TORCH):
         command = ["{python}", "{tests}/torch_backend.py", *groups]
-        return shared(f"farandole.torch: {what}", limit, command, needs="torch", result="text", after=TORCH_LIBRARY)
+        return shared(f"farandole.torch: {what}", limit, command, needs="torch", result="text", after=after)
 
     return [
         Step(TORCH_LIBRARY, 100, ["{python}", "{tests}/torch_library.py"], needs="torch", result="text"),
-        cases("collectives", 60, "collectives"),
+        cases("collectives", 60, "collectives", after=TORCH_LIBRARY),
         cases("streams", 40, "streams"),
         cases("DistributedDataParallel", 40, "training"),
         cases("a graph", 40, "graph"),
-        shared(TORCH_BACKEND, 60, ["{python}", "{tests}/torch_backend_figures.py", samples], needs="torch", result="json",
-               after=TORCH_LIBRARY),
+        shared(TORCH_BACKEND, 90, ["{python}", "{tests}/torch_backend_figures.py", samples], needs="torch", result="json",
+               after=COLLECTIVES_OF_TORCH),
     ]
 
 

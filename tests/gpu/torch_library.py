@@ -2,7 +2,8 @@
 """usage: torch_library.py
 
 Builds the backend library of farandole.torch for this interpreter's torch as a user would, unless the package or the user's
-cache has one that fits, and imports the package. Ends with 77 and the reason if there is no C++ compiler or no Python.h.
+cache has one that fits, and imports the package. Ends with 77 and the reason if there is no C++ compiler, no Python.h or no
+numpy, or if torch is too old.
 """
 import subprocess
 import sys
@@ -10,7 +11,8 @@ import time
 
 SKIPPED = 77
 # From the errors of farandole's _built_library.py and torch/_backend_library.py.
-NO_TOOLS = ("there is no C++ compiler to build it with", "To install Python's headers")
+NO_TOOLS = ("there is no C++ compiler to build it with", "To install Python's headers", "Farandole works with torch",
+            "No module named 'numpy'")
 
 
 def main():

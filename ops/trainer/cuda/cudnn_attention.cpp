@@ -55,6 +55,11 @@ CudnnAttention::CudnnAttention(const CudnnLibrary& library, CudnnPlans& cudnn, c
       computation_(computation),
       why_not_(reason_against(library, launcher.device().info().compute_capability, computation)) {}
 
+/// Plans own code on the device, so the device is current while they are destroyed.
+CudnnAttention::~CudnnAttention() {
+  launcher_.device().run_bound([&] { plans_.clear(); });
+}
+
 bool CudnnAttention::refuse(const AttentionForm& form, std::string_view reason) {
   refusal_ =
       fmt::format("not for {} heads of {} units at {} positions: {}", form.heads, form.head_units, form.length, reason);
@@ -78,13 +83,17 @@ bool CudnnAttention::choose(Choice& choice, Workspace& workspace, const Attentio
   }
   if (has_memory(workspace, choice.plan->workspace_bytes())) return true;
   const std::size_t needed = choice.plan->workspace_bytes();
-  choice.plan.reset();
+  launcher_.device().run_bound([&] { choice.plan.reset(); });
   return refuse(form, fmt::format("no memory for cuDNN's workspace of {} bytes", needed));
 }
 
 bool CudnnAttention::fuses(Workspace& workspace, const AttentionForm& form, bool with_gradients) {
   if (!is_possible()) return false;
   if (form.head_units % kHeadUnitsMultiple != 0) return refuse(form, "heads need a multiple of 8 units");
+  const std::int64_t most_units = launcher_.device().info().compute_capability / 10 == 9 ? 256 : 128;
+  if (with_gradients && form.head_units > most_units) {
+    return refuse(form, fmt::format("with gradients, heads have up to {} units on this device", most_units));
+  }
   const cudnnDataType_t type = cudnn_type_of(computation_.compute);
   if (plans_.size() == kMaxForms && !plans_.contains(form)) {
     return refuse(form, fmt::format("there are plans for {} other shapes", kMaxForms));

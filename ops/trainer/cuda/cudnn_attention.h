@@ -26,11 +26,14 @@ class CudnnAttention final : public FusedAttention<float> {
  public:
   static constexpr std::size_t kMaxForms = 512;
   /// Before, the backward graph needs a padding mask for lengths that are no multiple of 128.
-  static constexpr std::size_t kOldestVersion = 91600;
+  static constexpr std::size_t kOldestVersion = 91600;  // from 9.6 on cuDNN clears what QuerySums::kAtomic adds to
 
   /// @param library, cudnn, launcher  outlive this object
   CudnnAttention(const CudnnLibrary& library, CudnnPlans& cudnn, const Launcher& launcher,
                  const DeviceComputation& computation);
+  ~CudnnAttention() override;
+  CudnnAttention(const CudnnAttention&) = delete;
+  CudnnAttention& operator=(const CudnnAttention&) = delete;
 
   /// Why this object computes nothing, or did not compute a form; empty if there is no such reason.
   const std::string& why_not() const { return is_possible() ? refusal_ : why_not_; }

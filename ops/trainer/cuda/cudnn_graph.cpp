@@ -219,7 +219,9 @@ GraphPlan CudnnGraph::plan(const GraphTarget& target, const PlanLimits& limits) 
   std::string reason = "no engine";
   for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
     try {
-      for (GraphDescriptor& configuration : configurations(target, graph, mode)) {
+      std::vector<GraphDescriptor> found = configurations(target, graph, mode);
+      if (found.empty()) reason = "no engine" + last_error_of(api_);
+      for (GraphDescriptor& configuration : found) {
         if (limits.is_deterministic && is_nondeterministic(configuration)) {
           reason = "no deterministic engine";
           continue;

@@ -36,8 +36,8 @@ double user_factor(double factor, DType dtype);
 /// (`user_postscale` is 1), else the user's factor / `ranks`, rounded by user_factor() before and after the division.
 double average_factor(double user_postscale, DType dtype, int ranks);
 
-/// reduce_many() and scale(), with the same bits; in one pass over memory for 2 and 4 inputs, except for factors of f16
-/// and integers. An average is added in `sum_type` (f16 in f32) and rounded once.
+/// reduce_many() and scale(), with the same bits. One pass over memory for 2 and 4 inputs; f16, and integers with a
+/// factor, take more. An average is added in `sum_type` (f16 in f32) and rounded once.
 /// @param also  if not null, a second place for the result; it may equal an input. Storing the result while it is in
 /// registers is up to twice as fast as copying it later   @param factor  multiplies the result
 void reduce_and_scale(void* out, void* also, std::span<const void* const> inputs, std::size_t count, DType dtype,
