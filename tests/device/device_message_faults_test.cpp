@@ -30,7 +30,7 @@ struct ConnectedRanks {
         caller(direct(ranks, "steps")),
         stream(device_of(ranks).make_stream()),
         values(ranks.allocate(count, DType::kI32, ranks.device())) {
-    message(count);
+    message(1000);
     device_of(ranks).synchronize(stream);
     ranks.barrier();
   }
@@ -48,13 +48,13 @@ struct ConnectedRanks {
 /// sender without the receiver, also on the double unless it is told otherwise.
 TEST(DeviceMessageFaults, AMessageThatIsNotReceivedIsATimeoutThatNamesTheReceiver) {
   setenv("FAKE_NCCL_BUFFERED_PERCENT", "0", 1);
-  constexpr std::size_t kCount = 33'554'432;
+  constexpr std::size_t kCount = 8'388'608;
   for_each_device_group({2}, [](Communicator& ranks) {
     ConnectedRanks rank(ranks, kCount);
     if (ranks.rank() == 0) rank.message(kCount);
     wait_for_fault(rank.faults);
     EXPECT_THAT(message_of<Timeout>([&] { rank.message(kCount); }),
-                AllOf(HasSubstr("for its device to end call 2 in the caller's device order (a message of 33554432 i32 "
+                AllOf(HasSubstr("for its device to end call 2 in the caller's device order (a message of 8388608 i32 "
                                 "elements in device memory) of the messages of device memory from rank 0 to rank 1 of "
                                 "communicator 'steps'"),
                       HasSubstr("not in it yet: rank 1 ")));
