@@ -332,7 +332,7 @@ MUTANTS = [
     Mutant("messages-before-their-input", "the wait of a list's messages for the caller's stream", MESSAGES,
            "device.wait(lane.stream, *begin_);", "", MESSAGE_LISTS),
     Mutant("stream-before-its-messages", "the wait of the caller's stream for a list's messages", MESSAGES,
-           "device.wait(stream, *planned[i].lane->done);", "{}", MESSAGE_LISTS),
+           "device.wait(stream, *lane->done);", "{}", MESSAGE_LISTS),
     Mutant("direct-calls-overtake-the-queue", "the wait of a direct call for earlier calls of the queue", DIRECT,
            "if (queue_.wait_until_enqueued()) ++waits_;", "", AFTER_THE_QUEUE),
     Mutant("factors-of-the-vendor-are-lost", "the factor of the vendor's reduction", WORK,
