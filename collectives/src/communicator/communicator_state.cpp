@@ -70,7 +70,9 @@ MessageQueue& Communicator::State::messages() {
 
 DeviceMessages& Communicator::State::device_messages() {
   (void)messages();  // checks, and notes the calling thread
-  std::call_once(device_messages_made_, [this] { device_messages_ = std::make_unique<DeviceMessages>(*this); });
+  // No std::call_once: under thread sanitizer it waits for ever after a constructor that has thrown.
+  const std::lock_guard lock(device_messages_mutex_);
+  if (device_messages_ == nullptr) device_messages_ = std::make_unique<DeviceMessages>(*this);
   return *device_messages_;
 }
 

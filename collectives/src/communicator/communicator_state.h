@@ -151,8 +151,8 @@ class Communicator::State {
   const int exceptions_at_start_ = std::uncaught_exceptions();
   const std::shared_ptr<WorkQueue> queue_;
   std::once_flag messages_made_;
-  std::shared_ptr<MessageQueue> messages_;  // null before the first message
-  std::once_flag device_messages_made_;
+  std::shared_ptr<MessageQueue> messages_;           // null before the first message
+  std::mutex device_messages_mutex_;                 // held while device_messages_ is made
   std::unique_ptr<DeviceMessages> device_messages_;  // null before the first message of device memory
   std::unique_ptr<DirectCalls> direct_;              // null if no call is enqueued directly
   bool starts_directly_ = false;
