@@ -64,10 +64,10 @@ Work Communicator::recv_async(BufferView values, int source, int tag, StreamView
 }
 
 void Communicator::exchange(std::span<const PeerMessage> messages, StreamView stream) {
-  if (messages.empty()) return;  // of a rank without peers, with or without a stream
   if (are_on_device(messages)) return state().device_messages().exchange(messages, stream);
-  refuse_stream("exchange", stream);
   MessageQueue& queue = state().messages();
+  if (messages.empty()) return;  // of a rank without peers, with or without a stream
+  refuse_stream("exchange", stream);
   for (const PeerMessage& message : messages) queue.check("exchange", message);
   std::vector<Work> works;
   for (const PeerMessage& message : messages) {

@@ -289,7 +289,8 @@ void Pipeline::distribute_result(const std::byte* result, const std::byte* also,
   const std::size_t bytes = slices_.bytes(at.count);
   const bool to_all = call_.collective == Collective::kAllreduce;
   if (plan_.uses(ShmStage::kCopyOut)) {
-    if ((to_all || me == call_.root) && also == nullptr) copy_to_output(output(at.first), result, bytes);
+    std::byte* const own = second_target(at);
+    if (own != also) copy_to_output(own, result, bytes);
   } else if (to_all) {
     for (int local = 0; local < shm_.size(); ++local) {
       std::byte* const to = result_at(local, at.first);

@@ -86,13 +86,13 @@ FarandoleBackend::Block FarandoleBackend::collect_for(std::thread::id thread) {
 }
 
 void FarandoleBackend::startCoalescing() {
-  const std::size_t lost = collect_for(std::this_thread::get_id()).messages.size();
-  if (lost == 0) return;
-  collect_for({});
-  throw_error(FARANDOLE_INVALID_ARGUMENT,
-              c10::str("an earlier batch of this process group was left by an exception, and its ", lost,
-                       " messages of tensors on devices were not sent; peers may wait for them: end the job, or call "
-                       "destroy_process_group on all ranks"));
+  if (const std::size_t lost = collect_for({}).messages.size(); lost > 0) {
+    throw_error(FARANDOLE_INVALID_ARGUMENT,
+                c10::str("an earlier batch of this process group was left by an exception, and its ", lost,
+                         " messages of tensors on devices were not sent; peers may wait for them: end the job, or call "
+                         "destroy_process_group on all ranks"));
+  }
+  collect_for(std::this_thread::get_id());
 }
 
 bool FarandoleBackend::supportsCoalescing() const {
