@@ -65,10 +65,10 @@ struct Options {
   std::string tune_file;  ///< file of the table of measured choices; empty: no table is made
   double tune_seconds = 60;
 
-  /// True if the collective is to be measured in place (`in_place_call`) or out of place (not `in_place_call`), as
+  /// True if the case is to be measured in place (`in_place_call`) or out of place (not `in_place_call`), as
   /// --place says. Two exceptions: broadcast, which has a single buffer, is measured in place only; barrier is measured
   /// out of place only. kSendRecv is measured out of place only.
-  bool measures(Collective collective, bool in_place_call) const;
+  bool measures(const Measured& measured, bool in_place_call) const;
   bool measures_any(bool in_place_call) const;
   /// The collectives, then kSendRecv.
   std::vector<Measured> all_measured() const;

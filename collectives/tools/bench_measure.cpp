@@ -163,16 +163,16 @@ double time_calls(Communicator& ranks, Contender& contender, int calls) {
   return elapsed.count() / calls;
 }
 
-bool Options::measures(Collective collective, bool in_place_call) const {
-  if (collective == Collective::kBroadcast) return in_place_call;
-  if (collective == Collective::kBarrier) return !in_place_call;
+bool Options::measures(const Measured& measured, bool in_place_call) const {
+  if (measured.collective == Collective::kBroadcast) return in_place_call;
+  if (measured.collective == Collective::kBarrier || !measured.collective) return !in_place_call;
   return in_place_call ? in_place : out_of_place;
 }
 
 bool Options::measures_any(bool in_place_call) const {
-  if (sends_and_receives && !in_place_call) return true;
-  return std::any_of(collectives.begin(), collectives.end(),
-                     [&](Collective collective) { return measures(collective, in_place_call); });
+  const std::vector<Measured> all = all_measured();
+  return std::any_of(all.begin(), all.end(),
+                     [&](const Measured& measured) { return measures(measured, in_place_call); });
 }
 
 std::vector<Measured> Options::all_measured() const {
@@ -259,19 +259,16 @@ std::vector<Result> run(Communicator& ranks, const Options& options, const Peer*
   const std::vector<std::string> automatic{""};
   bool is_first = true;
   for (const Measured& measured : options.all_measured()) {
-    const auto is_measured = [&](bool in_place) {
-      return measured.collective ? options.measures(*measured.collective, in_place) : !in_place;
-    };
     for (const std::string& algorithm : options.algorithms.empty() ? automatic : options.algorithms) {
       double next = static_cast<double>(options.min_bytes);
       for (; next <= static_cast<double>(options.max_bytes); next *= options.factor) {
         const auto bytes = static_cast<std::size_t>(next);
         std::optional<Result> out_of_place, in_place;
-        if (is_measured(false)) {
+        if (options.measures(measured, false)) {
           out_of_place = measure(ranks, options, context, measured, algorithm, bytes, false);
           results.push_back(*out_of_place);
         }
-        if (is_measured(true)) {
+        if (options.measures(measured, true)) {
           in_place = measure(ranks, options, context, measured, algorithm, bytes, true);
           results.push_back(*in_place);
         }

@@ -84,7 +84,7 @@ class Tuner {
 
   std::vector<CallShape> sizes_of(Collective collective) const;
   CallShape shape(Collective collective, std::size_t bytes) const {
-    return shape_of(ranks_, options_, collective, bytes, !options_.measures(collective, false));
+    return shape_of(ranks_, options_, collective, bytes, !options_.measures({collective}, false));
   }
   std::size_t bytes_of(const CallShape& shape) const { return shape.count * size_in_bytes(options_.dtype); }
   std::vector<std::size_t> limit_sizes(std::size_t from, std::size_t to, std::size_t factor) const;

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "communicator/communicator_state.h"
-#include "communicator/first_error.h"
 #include "farandole/collectives/communicator.h"
 #include "farandole/core/error.h"
+#include "farandole/internal/first_error.h"
 
 namespace farandole {
 namespace {

@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "communicator/communicator_state.h"
-#include "communicator/first_error.h"
 #include "farandole/core/error.h"
+#include "farandole/internal/first_error.h"
 #include "farandole/internal/stall_monitor.h"
 #include "farandole/internal/view_address.h"
 #include "point_to_point/message.h"

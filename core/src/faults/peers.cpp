@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <exception>
 #include <set>
 #include <string_view>
 
+#include "farandole/internal/first_error.h"
 #include "farandole/internal/fixed_text.h"
 #include "farandole/internal/log.h"
 #include "farandole/internal/stall_monitor.h"
@@ -202,17 +202,11 @@ void Peers::announce_fault(int rank, ErrorKind kind, const std::string& text) {
 }
 
 void Peers::post_to_all(const ControlMessage& control) {
-  std::exception_ptr first;
+  FirstError error;  // a process may be gone; the others must receive the message nevertheless
   for (int p = 0; p < topology_.process_count(); ++p) {
-    if (p == process_) continue;
-    try {
-      group().post(p, control);
-    } catch (...) {
-      // A process may be gone; the others must receive the message nevertheless.
-      if (!first) first = std::current_exception();
-    }
+    if (p != process_) error.run([&] { group().post(p, control); });
   }
-  if (first) std::rethrow_exception(first);
+  error.check();
 }
 
 void Peers::ask(int rank, std::uint32_t communicator, std::uint64_t sequence, std::span<const int> awaited,

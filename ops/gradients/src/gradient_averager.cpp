@@ -20,6 +20,7 @@
 #include "farandole/internal/deadline.h"
 #include "farandole/internal/device_use.h"
 #include "farandole/internal/endpoint.h"
+#include "farandole/internal/first_error.h"
 #include "farandole/sdk/device.h"
 #include "gradient_buckets.h"
 #include "gradient_checks.h"
@@ -183,24 +184,17 @@ class GradientAverager::State {
 
   /// Waits until no allreduce is in flight, or until the stream waits for those on the device. Returns the first error.
   std::exception_ptr finish_all() {
-    std::exception_ptr first = weights_.error;
-    const auto attempt = [&](const auto& action) {
-      try {
-        action();
-      } catch (...) {
-        if (!first) first = std::current_exception();
-      }
-    };
+    FirstError first(weights_.error);
     const auto finish = [&](Work& work, bool is_host_memory) {
       if (!work.valid()) return;
       // Without a stream of the caller the host waits anyway; `Work::wait` does so up to the deadline.
-      attempt([&] { is_host_memory || waits_for_device_ ? work.wait() : work.wait_on(options_.stream); });
+      first.run([&] { is_host_memory || waits_for_device_ ? work.wait() : work.wait_on(options_.stream); });
     };
     finish(weights_.sum, true);
     for (Bucket& bucket : plan_.buckets) finish(bucket.work, device_ == nullptr || bucket.refused);
-    if (side_stream_) attempt([&] { side_stream_->join(options_.stream); });
-    attempt([&] { device_use_.record(options_.stream); });
-    return first;
+    if (side_stream_) first.run([&] { side_stream_->join(options_.stream); });
+    first.run([&] { device_use_.record(options_.stream); });
+    return first.get();
   }
 
   /// Throws `error`. For a Mismatch, adds why a peer may have made another call.

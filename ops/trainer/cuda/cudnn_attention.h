@@ -25,8 +25,9 @@ namespace farandole::trainer::cuda {
 class CudnnAttention final : public FusedAttention<float> {
  public:
   static constexpr std::size_t kMaxForms = 512;
-  /// Before, the backward graph needs a padding mask for lengths that are no multiple of 128.
-  static constexpr std::size_t kOldestVersion = 91600;  // from 9.6 on cuDNN clears what QuerySums::kAtomic adds to
+  /// Before, the backward graph needs a padding mask for lengths that are no multiple of 128. (And before 9.6 cuDNN did
+  /// not clear what QuerySums::kAtomic adds to.)
+  static constexpr std::size_t kOldestVersion = 91600;
 
   /// @param library, cudnn, launcher  outlive this object
   CudnnAttention(const CudnnLibrary& library, CudnnPlans& cudnn, const Launcher& launcher,

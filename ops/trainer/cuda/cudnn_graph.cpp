@@ -41,10 +41,6 @@ void GraphDescriptor::set(cudnnBackendAttributeName_t name, cudnnBackendAttribut
   check(*api_, api_->cudnnBackendSetAttribute(descriptor_, name, type, elements, values), "cudnnBackendSetAttribute");
 }
 
-void GraphDescriptor::set(cudnnBackendAttributeName_t name, const GraphDescriptor& value) {
-  set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, value.get());
-}
-
 std::size_t GraphDescriptor::get(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
                                  std::size_t capacity, void* values) const {
   std::int64_t count = 0;
@@ -114,6 +110,15 @@ GraphTensor CudnnGraph::inner(const GraphLayout& layout, cudnnDataType_t type) {
   return add_tensor(next_id_++, layout, type, true, false);
 }
 
+void CudnnGraph::finish(GraphDescriptor& operation) {
+  operation.finalize();
+  operations_.push_back(operation.get());
+}
+void CudnnGraph::finish(GraphDescriptor& operation, GraphDescriptor kind) {
+  finish(operation);
+  descriptors_.push_back(std::move(kind));
+}
+
 void CudnnGraph::add_pointwise(cudnnPointwiseMode_t mode, std::span<const GraphTensor> operands, GraphTensor output,
                                cudnnDataType_t compute, std::int64_t axis) {
   GraphDescriptor kind(api_, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
@@ -126,12 +131,10 @@ void CudnnGraph::add_pointwise(cudnnPointwiseMode_t mode, std::span<const GraphT
   GraphDescriptor& operation = add(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
   operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, kind);
   for (std::size_t k = 0; k < operands.size(); ++k) {
-    operation.set(kOperands.at(k), CUDNN_TYPE_BACKEND_DESCRIPTOR, operands[k].descriptor);
+    operation.set(kOperands.at(k), operands[k]);
   }
-  operation.set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, output.descriptor);
-  operation.finalize();
-  operations_.push_back(operation.get());
-  descriptors_.push_back(std::move(kind));
+  operation.set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, output);
+  finish(operation, std::move(kind));
 }
 
 void CudnnGraph::pointwise(cudnnPointwiseMode_t mode, std::initializer_list<GraphTensor> operands, GraphTensor output,
@@ -148,13 +151,11 @@ void CudnnGraph::multiply(GraphTensor left, GraphTensor right, GraphTensor outpu
   kind.set(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
   kind.finalize();
   GraphDescriptor& operation = add(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
-  operation.set(CUDNN_ATTR_OPERATION_MATMUL_ADESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, left.descriptor);
-  operation.set(CUDNN_ATTR_OPERATION_MATMUL_BDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, right.descriptor);
-  operation.set(CUDNN_ATTR_OPERATION_MATMUL_CDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, output.descriptor);
+  operation.set(CUDNN_ATTR_OPERATION_MATMUL_ADESC, left);
+  operation.set(CUDNN_ATTR_OPERATION_MATMUL_BDESC, right);
+  operation.set(CUDNN_ATTR_OPERATION_MATMUL_CDESC, output);
   operation.set(CUDNN_ATTR_OPERATION_MATMUL_DESC, kind);
-  operation.finalize();
-  operations_.push_back(operation.get());
-  descriptors_.push_back(std::move(kind));
+  finish(operation, std::move(kind));
 }
 
 void CudnnGraph::reduce(cudnnReduceTensorOp_t operation, GraphTensor input, GraphTensor output) {
@@ -163,20 +164,17 @@ void CudnnGraph::reduce(cudnnReduceTensorOp_t operation, GraphTensor input, Grap
   kind.set(CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
   kind.finalize();
   GraphDescriptor& reduction = add(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
-  reduction.set(CUDNN_ATTR_OPERATION_REDUCTION_XDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, input.descriptor);
-  reduction.set(CUDNN_ATTR_OPERATION_REDUCTION_YDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, output.descriptor);
+  reduction.set(CUDNN_ATTR_OPERATION_REDUCTION_XDESC, input);
+  reduction.set(CUDNN_ATTR_OPERATION_REDUCTION_YDESC, output);
   reduction.set(CUDNN_ATTR_OPERATION_REDUCTION_DESC, kind);
-  reduction.finalize();
-  operations_.push_back(reduction.get());
-  descriptors_.push_back(std::move(kind));
+  finish(reduction, std::move(kind));
 }
 
 void CudnnGraph::reshape(GraphTensor input, GraphTensor output) {
   GraphDescriptor& operation = add(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
-  operation.set(CUDNN_ATTR_OPERATION_RESHAPE_XDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, input.descriptor);
-  operation.set(CUDNN_ATTR_OPERATION_RESHAPE_YDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, output.descriptor);
-  operation.finalize();
-  operations_.push_back(operation.get());
+  operation.set(CUDNN_ATTR_OPERATION_RESHAPE_XDESC, input);
+  operation.set(CUDNN_ATTR_OPERATION_RESHAPE_YDESC, output);
+  finish(operation);
 }
 
 /// The engine configurations that a mode of the heuristics offers, the fastest first.
@@ -211,6 +209,18 @@ bool CudnnGraph::is_nondeterministic(const GraphDescriptor& configuration) const
                             CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) > 0;
 }
 
+GraphDescriptor CudnnGraph::plan_of(const GraphTarget& target, const GraphDescriptor& configuration) const {
+  GraphDescriptor plan(api_, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+  if (target.handle != nullptr) {
+    plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, target.handle);
+  } else {
+    plan.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, target.device);
+  }
+  plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, configuration);
+  plan.finalize();
+  return plan;
+}
+
 GraphPlan CudnnGraph::plan(const GraphTarget& target, const PlanLimits& limits) && {
   GraphDescriptor graph(api_, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
   if (target.handle != nullptr) graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, target.handle);
@@ -227,14 +237,7 @@ GraphPlan CudnnGraph::plan(const GraphTarget& target, const PlanLimits& limits) 
           continue;
         }
         try {
-          GraphDescriptor plan(api_, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-          if (target.handle != nullptr) {
-            plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, target.handle);
-          } else {
-            plan.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, target.device);
-          }
-          plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, configuration);
-          plan.finalize();
+          GraphDescriptor plan = plan_of(target, configuration);
           std::int64_t bytes = 0;
           plan.get(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &bytes);
           descriptors_.push_back(std::move(configuration));

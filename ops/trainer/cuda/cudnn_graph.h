@@ -26,6 +26,11 @@ class GraphRefused : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// A tensor of a graph. Valid as long as the graph or its plan.
+struct GraphTensor {
+  cudnnBackendDescriptor_t descriptor;
+};
+
 /// A descriptor of the graph API. Errors of all its functions: GraphRefused.
 class GraphDescriptor {
  public:
@@ -44,7 +49,10 @@ class GraphDescriptor {
   void set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, const Value& value) {
     set(name, type, 1, &value);
   }
-  void set(cudnnBackendAttributeName_t name, const GraphDescriptor& value);
+  void set(cudnnBackendAttributeName_t name, const GraphDescriptor& value) { set(name, GraphTensor{value.get()}); }
+  void set(cudnnBackendAttributeName_t name, GraphTensor value) {
+    set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, value.descriptor);
+  }
   /// Fills up to `capacity` values. Returns how many there are.
   std::size_t get(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, std::size_t capacity,
                   void* values) const;
@@ -53,11 +61,6 @@ class GraphDescriptor {
  private:
   const CudnnApi* api_;
   cudnnBackendDescriptor_t descriptor_ = nullptr;
-};
-
-/// A tensor of a graph. Valid as long as the graph or its plan.
-struct GraphTensor {
-  cudnnBackendDescriptor_t descriptor;
 };
 
 /// Extents of a tensor {samples, heads, rows, columns}, and the elements from an index to the next, of each extent.
@@ -142,6 +145,10 @@ class CudnnGraph {
                          bool is_number);
   void add_pointwise(cudnnPointwiseMode_t mode, std::span<const GraphTensor> operands, GraphTensor output,
                      cudnnDataType_t compute, std::int64_t axis);
+  /// Finalizes an operation and takes it into the graph. @param kind  the descriptor that it names
+  void finish(GraphDescriptor& operation);
+  void finish(GraphDescriptor& operation, GraphDescriptor kind);
+  GraphDescriptor plan_of(const GraphTarget& target, const GraphDescriptor& configuration) const;
   std::vector<GraphDescriptor> configurations(const GraphTarget& target, const GraphDescriptor& graph,
                                               cudnnBackendHeurMode_t mode) const;
   bool is_nondeterministic(const GraphDescriptor& configuration) const;

@@ -47,8 +47,7 @@ class Attention final : public Layer<Scalar> {
             {"output_weight", {units_, units_}, Initial::kUniformFanIn, units_, true},
             {"output_bias", {units_}, Initial::kZero, 1, false}};
   }
-  /// The products with the weights, 8 L U^2, and Q K^T and P V, 4 L^2 U; of a causal layer too, which computes all
-  /// scores.
+  /// The products with the weights, 8 L U^2, and Q K^T and P V, 4 L^2 U; all scores of a causal layer, too.
   double flops() const override {
     const auto length = static_cast<double>(length_), units = static_cast<double>(units_);
     return 8 * length * units * units + 4 * length * length * units;
@@ -166,7 +165,7 @@ class Attention final : public Layer<Scalar> {
     return {chunk.samples, options_.heads, steps_of(left), steps_of(right), steps_of(result)};
   }
   AttentionScores scores_of(const Chunk& chunk) const {
-    return {chunk.samples * options_.heads, length_, options_.causal, 1 / std::sqrt(static_cast<double>(head_units_))};
+    return {chunk.samples * options_.heads, length_, options_.causal, form(chunk.samples).scale()};
   }
 
   AttentionForm form(std::int64_t samples) const {

@@ -13,7 +13,7 @@
 namespace farandole {
 namespace {
 
-using test::Bytes, test::Elements, test::kSeed, test::random_elements, test::same, test::supported_isas;
+using test::Bytes, test::Elements, test::Inputs, test::kSeed, test::random_elements, test::same, test::supported_isas;
 
 // A float represents the first three, and 1 multiplies nothing.
 constexpr std::array<double, 5> kFactors{1.0, 0.5, -2.5, 1.0 / 3, 0.1};
@@ -21,22 +21,6 @@ constexpr std::array<double, 5> kFactors{1.0, 0.5, -2.5, 1.0 / 3, 0.1};
 bool is_averaged_in_another_type(ReduceOp op, DType dtype) {
   return op == ReduceOp::kAverage && (sum_type(dtype) != dtype || dtype == DType::kF16);
 }
-
-/// The inputs of a reduction, at addresses of different alignment.
-class Inputs {
- public:
-  Inputs(std::size_t inputs, std::size_t count, DType dtype, std::mt19937_64& random) {
-    for (std::size_t k = 0; k < inputs; ++k) {
-      values.push_back(random_elements(count, dtype, random));
-      memory.emplace_back(count, dtype, random() % 9);
-      memory.back().set(values.back());
-    }
-    for (Elements& input : memory) pointers.push_back(input.data());
-  }
-  std::vector<Bytes> values;
-  std::vector<Elements> memory;
-  std::vector<const void*> pointers;
-};
 
 /// The result in two steps.
 Bytes reduced_then_scaled(const Inputs& inputs, std::size_t count, DType dtype, ReduceOp op, double factor) {

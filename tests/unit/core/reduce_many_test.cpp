@@ -9,7 +9,8 @@
 namespace farandole {
 namespace {
 
-using test::Bytes, test::Elements, test::expected, test::kSeed, test::random_elements, test::same, test::supported_isas;
+using test::Bytes, test::Elements, test::expected, test::Inputs, test::kSeed, test::random_elements, test::same,
+    test::supported_isas;
 
 TEST(ReduceMany, AssociatesAsTheDocumentedTree) {
   std::mt19937_64 random(kSeed);
@@ -18,19 +19,11 @@ TEST(ReduceMany, AssociatesAsTheDocumentedTree) {
       if (is_bitwise(op) && is_floating_point(dtype)) continue;
       for (std::size_t inputs = 1; inputs <= 9; ++inputs) {
         for (const std::size_t count : {1U, 37U, 1531U}) {
-          std::vector<Bytes> values;
-          std::vector<Elements> memory;
-          std::vector<const void*> pointers;
-          for (std::size_t k = 0; k < inputs; ++k) {
-            values.push_back(random_elements(count, dtype, random));
-            memory.emplace_back(count, dtype, random() % 9);
-            memory.back().set(values.back());
-          }
-          for (Elements& input : memory) pointers.push_back(input.data());
-          const Bytes wanted = expected(values, count, dtype, op);
+          const Inputs given(inputs, count, dtype, random);
+          const Bytes wanted = expected(given.values, count, dtype, op);
           for (const Isa isa : supported_isas()) {
             Elements out(count, dtype, random() % 9);
-            reduce_many(out.data(), pointers, count, dtype, op, isa);
+            reduce_many(out.data(), given.pointers, count, dtype, op, isa);
             // One input is passed on bit by bit, but for bools, which become 0 or 1.
             Bytes single = wanted;
             if (inputs == 1 && dtype == DType::kBool) {

@@ -64,4 +64,20 @@ class Elements {
   std::vector<Line> lines_;
 };
 
+/// The inputs of a reduction, at addresses of different alignment.
+class Inputs {
+ public:
+  Inputs(std::size_t inputs, std::size_t count, DType dtype, std::mt19937_64& random) {
+    for (std::size_t k = 0; k < inputs; ++k) {
+      values.push_back(random_elements(count, dtype, random));
+      memory.emplace_back(count, dtype, random() % 9);
+      memory.back().set(values.back());
+    }
+    for (Elements& input : memory) pointers.push_back(input.data());
+  }
+  std::vector<Bytes> values;
+  std::vector<Elements> memory;
+  std::vector<const void*> pointers;
+};
+
 }  // namespace farandole::test

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <exception>
+#include <utility>
 
 namespace farandole {
 
@@ -14,6 +15,9 @@ namespace farandole {
 ///   error.check();
 class FirstError {
  public:
+  FirstError() = default;
+  /// @param first  an error that came before the actions, or null
+  explicit FirstError(std::exception_ptr first) : first_(std::move(first)) {}
   template <class Action>
   void run(const Action& action) {
     try {
@@ -22,6 +26,8 @@ class FirstError {
       if (!first_) first_ = std::current_exception();
     }
   }
+  /// Null if there was no exception.
+  const std::exception_ptr& get() const { return first_; }
   /// @throws  the first exception of the actions
   void check() const {
     if (first_) std::rethrow_exception(first_);
