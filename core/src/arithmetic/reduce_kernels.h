@@ -23,35 +23,41 @@ namespace farandole::kernels {
 using Kernel = void (*)(void* out, const void* const* inputs, std::size_t first, std::size_t count);
 using ScaleKernel = void (*)(void* out, const void* in, std::size_t count, double factor);
 
-/// Combines 1, 2 or 4 inputs of type In as ((0,1),(2,3)), and stores the results as Out.
+/// Element `i` of 1, 2 or 4 inputs of type In, combined as ((0,1),(2,3)).
+template <class In, class Op, int kInputs>
+class Combined {
+ public:
+  [[gnu::always_inline]] inline Combined(const void* const* inputs, std::size_t first)
+      : a_(static_cast<const In*>(inputs[0]) + first),
+        b_(static_cast<const In*>(inputs[kInputs > 1 ? 1 : 0]) + first),
+        c_(static_cast<const In*>(inputs[kInputs > 2 ? 2 : 0]) + first),
+        d_(static_cast<const In*>(inputs[kInputs > 2 ? 3 : 0]) + first) {}
+  [[gnu::always_inline]] inline Accumulator<In> operator[](std::size_t i) const {
+    using Acc = Accumulator<In>;
+    if constexpr (kInputs == 1) {
+      return convert<Acc>(a_[i]);
+    } else if constexpr (kInputs == 2) {
+      return Op::template apply<Acc>(convert<Acc>(a_[i]), convert<Acc>(b_[i]));
+    } else {
+      static_assert(kInputs == 4);
+      return Op::template apply<Acc>(Op::template apply<Acc>(convert<Acc>(a_[i]), convert<Acc>(b_[i])),
+                                     Op::template apply<Acc>(convert<Acc>(c_[i]), convert<Acc>(d_[i])));
+    }
+  }
+
+ private:
+  const In *a_, *b_, *c_, *d_;
+};
+
+/// Combines 1, 2 or 4 inputs of type In, and stores the results as Out.
 template <class In, class Out, class Op, int kInputs>
 struct Combine {
   [[gnu::always_inline]] static inline void run(void* out, const void* const* inputs, std::size_t first,
                                                 std::size_t count) {
-    using Acc = Accumulator<In>;
     auto* target = static_cast<Out*>(out);
-    const auto* a = static_cast<const In*>(inputs[0]) + first;
-    if constexpr (kInputs == 1) {
-      FARANDOLE_INDEPENDENT_ITERATIONS
-      for (std::size_t i = 0; i < count; ++i) target[i] = convert<Out>(convert<Acc>(a[i]));
-    } else if constexpr (kInputs == 2) {
-      const auto* b = static_cast<const In*>(inputs[1]) + first;
-      FARANDOLE_INDEPENDENT_ITERATIONS
-      for (std::size_t i = 0; i < count; ++i) {
-        target[i] = convert<Out>(Op::template apply<Acc>(convert<Acc>(a[i]), convert<Acc>(b[i])));
-      }
-    } else {
-      static_assert(kInputs == 4);
-      const auto* b = static_cast<const In*>(inputs[1]) + first;
-      const auto* c = static_cast<const In*>(inputs[2]) + first;
-      const auto* d = static_cast<const In*>(inputs[3]) + first;
-      FARANDOLE_INDEPENDENT_ITERATIONS
-      for (std::size_t i = 0; i < count; ++i) {
-        const Acc left = Op::template apply<Acc>(convert<Acc>(a[i]), convert<Acc>(b[i]));
-        const Acc right = Op::template apply<Acc>(convert<Acc>(c[i]), convert<Acc>(d[i]));
-        target[i] = convert<Out>(Op::template apply<Acc>(left, right));
-      }
-    }
+    const Combined<In, Op, kInputs> combined(inputs, first);
+    FARANDOLE_INDEPENDENT_ITERATIONS
+    for (std::size_t i = 0; i < count; ++i) target[i] = convert<Out>(combined[i]);
   }
 };
 
@@ -70,22 +76,13 @@ using FinalKernel = void (*)(const Finish& finish, const void* const* inputs, st
 template <class T, class Op, int kInputs, class Wide, bool kTwice>
 struct CombineAndFinish {
   [[gnu::always_inline]] static inline void run(const Finish& finish, const void* const* inputs, std::size_t count) {
-    using Acc = Accumulator<T>;
-    static_assert(kInputs == 2 || kInputs == 4);
-    const auto* a = static_cast<const T*>(inputs[0]);
-    const auto* b = static_cast<const T*>(inputs[1]);
-    const auto* c = static_cast<const T*>(inputs[kInputs - 2]);
-    const auto* d = static_cast<const T*>(inputs[kInputs - 1]);
     auto* out = static_cast<T*>(finish.out);
     [[maybe_unused]] auto* also = static_cast<T*>(finish.also);
     [[maybe_unused]] const double factor = finish.factor;
+    const Combined<T, Op, kInputs> combined(inputs, 0);
     FARANDOLE_INDEPENDENT_ITERATIONS
     for (std::size_t i = 0; i < count; ++i) {
-      Acc sum = Op::template apply<Acc>(convert<Acc>(a[i]), convert<Acc>(b[i]));
-      if constexpr (kInputs == 4) {
-        sum = Op::template apply<Acc>(sum, Op::template apply<Acc>(convert<Acc>(c[i]), convert<Acc>(d[i])));
-      }
-      T result = convert<T>(sum);
+      T result = convert<T>(combined[i]);
       if constexpr (!std::is_void_v<Wide>) result = multiply(result, static_cast<Wide>(factor));
       out[i] = result;
       if constexpr (kTwice) also[i] = result;
