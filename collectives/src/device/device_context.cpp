@@ -26,7 +26,10 @@ namespace {
 DeviceRuntime& runtime_of(const Settings& settings) {
   const DeviceAvailability& available = device_runtime(settings);
   if (available.runtime == nullptr) {
-    throw InvalidArgument(fmt::format("there are no devices to work on: {}", available.reason));
+    throw InvalidArgument(
+        fmt::format("there are no devices to work on: {}. To work on processors: --device cpu or auto of a program, no "
+                    "WorldOptions::devices",
+                    available.reason));
   }
   return *available.runtime;
 }

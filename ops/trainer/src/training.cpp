@@ -13,6 +13,7 @@
 #include "evaluation.h"
 #include "farandole/internal/communicator_access.h"
 #include "farandole/internal/endpoint.h"
+#include "farandole/internal/log.h"
 #include "host_peak.h"
 #include "kernel_threads.h"
 #include "kernels/device_execution.h"
@@ -127,7 +128,7 @@ EpochReport Training<Scalar>::fit() {
     if (steps_done % per_epoch == 0) {
       all.add_time_of(current);
       if (stopped) {
-        finish_stopped_epoch();
+        end_epoch_unevaluated();
       } else {
         stopped = finish_epoch(wants_checkpoint) && !is_finished();
       }
@@ -343,14 +344,19 @@ void Training<Scalar>::catch_up_evaluation() {
 template <class Scalar>
 bool Training<Scalar>::finish_epoch(bool wants_checkpoint) {
   const std::int64_t done = steps_done / loader.batches_per_epoch();
+  const bool saves = wants_checkpoint || checkpoint_schedule.is_due_after_epoch(done);
   if (test && options.evaluate_every > 0 && done % options.evaluate_every == 0) {
+    if (saves) {  // first, so that an error or a kill during the evaluation loses no training step
+      end_epoch_unevaluated();
+      save();
+    }
     last_evaluation = evaluate(*test);
   }
   rate.end_epoch(current.loss(), last_evaluation);
   const std::int64_t every = options.compare_every;
   const EpochReport report = make_report(current, every > 0 && done % every == 0);
   const bool is_best = monitor.end_epoch(report) && options.checkpoints.keep_best;
-  if (wants_checkpoint || is_best || checkpoint_schedule.is_due_after_epoch(done)) save();
+  if (saves || is_best) save();
   if (options.on_epoch) {
     call_program(communicator, "TrainerOptions::on_epoch", [&] { options.on_epoch(report); });
   }
@@ -358,7 +364,7 @@ bool Training<Scalar>::finish_epoch(bool wants_checkpoint) {
 }
 
 template <class Scalar>
-void Training<Scalar>::finish_stopped_epoch() {
+void Training<Scalar>::end_epoch_unevaluated() {
   const std::int64_t done = steps_done / loader.batches_per_epoch();
   rate.end_epoch_unevaluated(current.loss(), done);
   monitor.end_epoch_unevaluated(results_of(current), done);
@@ -418,8 +424,15 @@ ParameterSwap<Scalar> Training<Scalar>::parameters_to_evaluate() {
 template <class Scalar>
 Evaluation Training<Scalar>::evaluate(const Dataset& data) {
   const ParameterSwap<Scalar> swap = parameters_to_evaluate();
-  return trainer::evaluate(communicator, model, *loss, metrics, data, options.evaluation_batch,
-                           options.data.own_shards);
+  Evaluation evaluation =
+      trainer::evaluate(communicator, model, *loss, metrics, data, options.evaluation_batch, options.data.own_shards);
+  if (!std::isfinite(evaluation.loss) && communicator.rank() == 0) {
+    log(LogLevel::kWarning,
+        fmt::format("the evaluation after training step {} has the loss {}: the training has diverged, or a sample or "
+                    "the loss function gives a number that is NaN or infinite",
+                    steps_done, evaluation.loss));
+  }
+  return evaluation;
 }
 
 template <class Scalar>
@@ -447,8 +460,7 @@ void Training<Scalar>::save() {
     state.loss_sum = current.loss_sum;
     state.metrics = metrics.saved(current.metrics);
   }
-  pending_checkpoint = {
-      .training_step = steps_done, .path = checkpoints.path_of(steps_done), .best = monitor.is_best(steps_done)};
+  pending_checkpoint = {.training_step = steps_done, .path = checkpoints.path_of(steps_done)};
   checkpoints.begin(std::move(state));
   checkpoint_schedule.written();
 }
@@ -457,6 +469,8 @@ template <class Scalar>
 void Training<Scalar>::finish_checkpoint() {
   if (!checkpoints.is_pending()) return;
   checkpoints.finish_pending();
+  pending_checkpoint.best = monitor.is_best(pending_checkpoint.training_step);
+  if (pending_checkpoint.best) checkpoints.mark_best(pending_checkpoint.training_step);
   if (!options.on_checkpoint) return;
   pending_checkpoint.seconds = Seconds(Clock::now() - pending_since).count();
   call_program(communicator, "TrainerOptions::on_checkpoint", [&] { options.on_checkpoint(pending_checkpoint); });

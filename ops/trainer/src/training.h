@@ -91,8 +91,8 @@ struct Training {
   void catch_up_evaluation();
   /// @param wants_checkpoint  a replica has asked for a checkpoint. Returns true if a replica has asked to stop.
   bool finish_epoch(bool wants_checkpoint);
-  /// Ends an epoch whose last step was followed by a request to stop.
-  void finish_stopped_epoch();
+  /// Ends an epoch for the schedule and the monitor before its evaluation, which a stop leaves out.
+  void end_epoch_unevaluated();
   /// Returns true if `stop` was called on any replica.
   bool agree_to_stop();
   /// Report without the checksum of the parameters, which is 0. Not collective.

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <exception>
+#include <span>
 #include <utility>
 
 #include "farandole/collectives/agreement.h"
@@ -89,7 +91,8 @@ TrainingCheckpoints<Scalar>::TrainingCheckpoints(Communicator& communicator, Mod
     : communicator_(communicator),
       model_(model),
       optimizer_(optimizer),
-      resume_(options.checkpoints.resume),
+      resumes_(options.checkpoints.resume || options.checkpoints.resume_if_any),
+      needs_one_(options.checkpoints.resume),
       keeps_best_(options.checkpoints.keep_best),
       must_match_(options_to_match(options, optimizer.rule_name(), optimizer.precision(), plan)),
       may_change_(options_that_may_change(options, communicator.size(), has_test)) {
@@ -166,7 +169,7 @@ CheckpointState TrainingCheckpoints<Scalar>::open() {
   if (numbers[10] != 0) {
     state.loss_scale = {.scale = sums[4], .good_steps = numbers[11], .skipped_steps = numbers[12]};
   }
-  if (resume_) last_saved_ = state.training_step;
+  if (state.training_step > 0) last_saved_ = state.training_step;
   return state;
 }
 
@@ -174,8 +177,9 @@ template <class Scalar>
 void TrainingCheckpoints<Scalar>::read(CheckpointState& state) {
   // When resuming, skip `prepare` if the directory is missing, because `prepare` would create it; `load_newest` then
   // throws.
-  if (!resume_ || std::filesystem::exists(store_->directory())) store_->prepare();
-  if (resume_) {
+  if (!needs_one_ || std::filesystem::exists(store_->directory())) store_->prepare();
+  const std::optional<std::filesystem::path> newest = store_->latest_with_incomplete();
+  if (needs_one_ || (resumes_ && newest)) {
     LoadedCheckpoint loaded =
         store_->load_newest(must_match_, values_->of_model, values_->of_optimizer, model_.description());
     values_->copies.put_back();
@@ -187,10 +191,10 @@ void TrainingCheckpoints<Scalar>::read(CheckpointState& state) {
     if (is_best(state)) store_->mark_best(state.training_step);
     return;
   }
-  if (const auto newest = store_->latest_with_incomplete()) {
+  if (newest) {
     throw InvalidArgument(fmt::format(
-        "{} holds checkpoints of an earlier training, the newest {}. Add --resume to go on from it, or choose "
-        "another directory",
+        "{} holds checkpoints of an earlier training, the newest {}. Add --resume (CheckpointOptions::resume) to go on "
+        "from it, or choose another directory",
         store_->directory().string(), newest->filename().string()));
   }
 }
@@ -213,10 +217,28 @@ void TrainingCheckpoints<Scalar>::begin(CheckpointState state) {
 template <class Scalar>
 void TrainingCheckpoints<Scalar>::write(const CheckpointState& state) {
   values_->copies.wait();
+  check_finite(state.training_step);
   // If only the link to the best failed, the checkpoint itself is there.
   if (written_ != state.training_step) store_->save(state, values_->of_model, values_->of_optimizer);
   written_ = state.training_step;
   if (is_best(state)) store_->mark_best(state.training_step);
+}
+
+template <class Scalar>
+void TrainingCheckpoints<Scalar>::check_finite(std::int64_t training_step) const {
+  const auto parameters = std::span(values_->of_model).first(model_.parameter_layout().size());
+  for (const CheckpointTensor& parameter : parameters) {
+    const std::span values(static_cast<const Scalar*>(parameter.values.data), parameter.values.count);
+    const auto bad = std::ranges::find_if(values, [](Scalar value) { return !std::isfinite(value); });
+    if (bad == values.end()) continue;
+    const std::optional<std::filesystem::path> newest = store_->latest();
+    throw DataError(fmt::format(
+        "after training step {} element {} of the parameter '{}' is {}, so no checkpoint of it was written: the "
+        "training has diverged. {}. What to try: a lower learning rate, a longer warm-up, a limit of the gradients' "
+        "norm",
+        training_step, bad - values.begin(), parameter.name, *bad,
+        newest ? fmt::format("The newest checkpoint is {}", newest->string()) : "There is no earlier checkpoint"));
+  }
 }
 
 template <class Scalar>

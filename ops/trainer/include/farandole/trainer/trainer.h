@@ -152,6 +152,9 @@ struct CheckpointOptions {
   /// beside the newest. The link `best` in the directory names it.
   bool keep_best = false;
   bool resume = false;  ///< start from the newest complete checkpoint; there must be one
+  /// Like `resume`, but begins a new training if the directory holds no checkpoint: for jobs that are put into the
+  /// queue again with the same command.
+  bool resume_if_any = false;
 };
 
 /// How the trainer reads the training data.
