@@ -155,9 +155,11 @@ TEST(Communicator, IdsAreFreeOnRanksThatUseDifferentIds) {
   for_each_group({2, 3, 4}, [](Communicator& ranks) {
     std::vector<Communicator> own;
     const std::array self{ranks.rank()};
-    for (int i = 0; i < 2 * ranks.rank(); ++i) own.push_back(Communicator::of_members(ranks, self));
     const std::vector<int> reversed = in_reverse(ranks);
-    for (int round = 0; round < 4; ++round) {
+    for (int round = 0; round < 8; ++round) {
+      // At first the first rank uses the most ids, and later the last rank.
+      const int more = round < 4 ? ranks.size() - ranks.rank() : ranks.rank();
+      for (int i = 0; i < 2 * more && round % 4 == 0; ++i) own.push_back(Communicator::of_members(ranks, self));
       Communicator made[] = {
           ranks.duplicate(), ranks.duplicate({.device_order = CommunicatorOptions::DeviceOrder::kCaller}),
           ranks.split(ranks.rank() % 2), Communicator::of_members(ranks, reversed),

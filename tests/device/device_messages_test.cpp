@@ -468,6 +468,44 @@ TEST(DeviceMessages, ActionsOfOnDoneMayStartMessages) {
   });
 }
 
+/// The action runs inside of the call that connects the ranks, which would wait for itself; or on the progress thread,
+/// whose message waits until the ranks are connected.
+TEST(DeviceMessages, AnActionThatWaitsForItsOwnThreadIsRefused) {
+  for_each_pair([](Communicator& ranks) {
+    Communicator by = ranks.duplicate({.progress = CommunicatorOptions::Progress::kInCalls});
+    Buffer values = zeros(ranks, 10);
+    std::int32_t number = 0, was_sent = 0;
+    const BufferView host(&number, 1, DType::kI32), answer(&was_sent, 1, DType::kI32);
+    if (ranks.rank() == 0) {
+      // The peer should connect by now. If it does not, the action runs on its own.
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      by.send(host, 1);
+      by.recv(values.view(), 1);
+      by.recv(answer, 1);
+      if (was_sent != 0) by.recv(values.view(), 1);
+    } else {
+      Work sent;
+      std::atomic<bool> has_run{false};
+      Work received = by.recv_async(host, 0);
+      received.on_done([&](const Error*) {
+        try {
+          sent = by.send_async(values.view(), 0);
+        } catch (const InvalidArgument& error) {
+          EXPECT_THAT(error.what(), HasSubstr("exchange a first message before"));
+        }
+        has_run = true;
+      });
+      by.send(values.view(), 0);
+      received.wait();
+      while (!has_run) std::this_thread::yield();
+      was_sent = sent.valid() ? 1 : 0;
+      by.send(answer, 0);
+      if (sent.valid()) sent.wait();
+    }
+    ranks.barrier();
+  });
+}
+
 TEST(DeviceMessages, SingleOnesMayMeetLists) {
   for_each_device_group({2, 3, 4}, [](Communicator& ranks) {
     in_both_orders(ranks, [&](Communicator& by, StreamView stream) {
