@@ -82,6 +82,7 @@ LAST_CALLS = LAST_REPORT._replace(filter="DirectFaults.TheLastCallsAreCompared",
 AFTER_THE_QUEUE = Test("DirectCalls.AreEnqueuedAfterEarlierCallsOfTheQueue", deadline_s=5)
 DIRECT_FACTORS = Test("DirectCalls.AverageAndMultiplyWithoutAKernelOfTheirOwn")
 MESSAGE_LISTS = Test("DeviceMessages.OfAListProceedAtTheSameTime", limit_s=30)
+MESSAGE_ACTIONS = Test("DeviceMessages.ActionsOfOnDoneMayStartMessages", limit_s=15)
 DIRECT_GRADIENTS = Test("DeviceGradients.AreAveragedInTheCallersOrder")
 REFUSED_IN_A_CAPTURE = Test("DirectCalls.ARefusedCallLeavesTheCaptureValid")
 CAPTURED_AFTER_ONE_CALL = Test("DirectCalls.ACallThatHasRunOnceCanBeCaptured")
@@ -330,9 +331,11 @@ MUTANTS = [
     Mutant("ends-without-a-last-look", "the reports and comparisons while a communicator ends", WATCH,
            "look(Clock::now());", "(void)give_up_ended(Clock::now());", LAST_CALLS),
     Mutant("messages-before-their-input", "the wait of a list's messages for the caller's stream", MESSAGES,
-           "device.wait(lane.stream, *begin_);", "", MESSAGE_LISTS),
+           "device.wait(lane.stream, begin);", "", MESSAGE_LISTS),
     Mutant("stream-before-its-messages", "the wait of the caller's stream for a list's messages", MESSAGES,
-           "device.wait(stream, *lane->done);", "{}", MESSAGE_LISTS),
+           "device.wait(stream, *lane.done);", "", MESSAGE_LISTS),
+    Mutant("actions-while-the-lane-is-locked", "that a lane is unlocked before functions of Work::on_done run", MESSAGES,
+           "  lock.unlock();\n", "", MESSAGE_ACTIONS),
     Mutant("direct-calls-overtake-the-queue", "the wait of a direct call for earlier calls of the queue", DIRECT,
            "if (queue_.wait_until_enqueued()) ++waits_;", "", AFTER_THE_QUEUE),
     Mutant("factors-of-the-vendor-are-lost", "the factor of the vendor's reduction", WORK,
