@@ -166,13 +166,18 @@ class TrainingStep {
   void check_calls_can_be_captured() const;
 
   Communicator& communicator_;
-  /// For collectives that are enqueued among the work of the device: with graphs a communicator in the caller's order.
+  /// Graphs on several hosts: collectives between hosts cannot be captured, so they are made between the graphs of the
+  /// gradients and that of the update.
+  const bool has_outer_calls_;
+  /// For collectives that are enqueued among the work of the device: in graphs a communicator in the caller's order.
   Communicator in_stream_;
   Model<Scalar>& model_;
   const Loss<Scalar>& loss_;
   const MetricSums<Scalar>& metrics_;
   BatchSource<Scalar>& source_;
   const TrainerOptions& options_;
+  /// Ends the communication after the gradients. After a graph it counts as a part of the graph of the gradients.
+  void end_communication() { end_phase(graphs_.is_enqueuing() ? DevicePhase::kCommunication : DevicePhase::kGraph); }
   const LossScale* const loss_scale_;
   const bool reducing_;  // false if there is one replica or averaging is off
   std::optional<GradientAverager> averager_;

@@ -236,9 +236,10 @@ struct TrainerOptions {
   LossScaleOptions loss_scale;  ///< with `compute` = kBF16 or kF16
   /// On devices: true captures the training step into CUDA graphs, and launches these, so that the host enqueues a few
   /// graphs instead of hundreds of kernels. The bits are those of a training without. The first training step, and the
-  /// last one of an epoch if its batch is incomplete, run without. All replicas must be on one host, and share the data
-  /// (not DataOptions::own_shards). Layers, losses, metrics and update rules of your own need DeviceForm::kGraphs. No
-  /// effect on the CPU, if kAuto chooses that.
+  /// last one of an epoch if its batch is incomplete, run without. On several hosts the gradients are averaged between
+  /// two graphs, after backward, and synchronized layers are refused. All replicas must share the data (not
+  /// DataOptions::own_shards). Layers, losses, metrics and update rules of your own need DeviceForm::kGraphs. No effect
+  /// on the CPU, if kAuto chooses that.
   bool graph = false;
   /// On devices: true measures the phases of training steps (EpochReport::device_times), by at most six events in the
   /// device's stream for each micro-batch and two for the update, and the speed of a large matrix product
