@@ -146,6 +146,7 @@ VectorView<double> TrainingStep<Scalar>::sums() {
         std::min({kMaxRows, kMaxResults / sums_.size() + 1, static_cast<std::size_t>(options_.check_every)});
     step_sums_ = allocate(model_.execution().memory(), sums_.size(), DType::kF64);
     device_sums_ = allocate(model_.execution().memory(), rows * sums_.size(), DType::kF64);
+    loss_scales_ = allocate(model_.execution().memory(), rows * sizeof(LossScale), DType::kU8);
   }
   return {step_sums_.as<double>(), step_sums_.count(), step_sums_.space()};
 }
@@ -158,12 +159,32 @@ void TrainingStep<Scalar>::keep_device_sums() {
 }
 
 template <class Scalar>
+void TrainingStep<Scalar>::keep_loss_scale() {
+  if (loss_scale_ == nullptr) return;  // else on a device, because halves are
+  const Execution& execution = model_.execution();
+  device_of(execution).copy(loss_scales_.as<std::byte>() + (unchecked() - 1) * sizeof(LossScale), loss_scale_,
+                            sizeof(LossScale), execution.stream());
+}
+
+template <class Scalar>
+void TrainingStep<Scalar>::fetch_loss_scales(std::size_t first) {
+  if (loss_scale_ == nullptr || first == unchecked()) return;
+  std::vector<LossScale> scales(unchecked() - first);
+  const std::size_t bytes = scales.size() * sizeof(LossScale);
+  copy_now(model_.execution(), BufferView(scales.data(), bytes, DType::kU8),
+           ConstBufferView(loss_scales_.as<std::byte>() + first * sizeof(LossScale), bytes, DType::kU8,
+                           loss_scales_.space()));
+  for (std::size_t i = 0; i < scales.size(); ++i) kept_[checked_ + first + i].loss_scale = scales[i];
+}
+
+template <class Scalar>
 void TrainingStep<Scalar>::fetch_device_sums() {
   const std::size_t width = sums_.size(), first = std::max(fetched_, checked_) - checked_;
   const VectorView<const double> rows(device_sums_.as<double>(), unchecked() * width, device_sums_.space());
   const auto fetched = to_host<double>(model_.execution(), rows.subview(first * width, rows.size() - first * width));
   double* const to = results_.data() + (checked_ + first) * width;
   for (std::size_t i = 0; i < fetched.size(); ++i) to[i] += fetched[i];
+  fetch_loss_scales(first);
   fetched_ = kept_.size();
 }
 
@@ -174,7 +195,8 @@ StepResult TrainingStep<Scalar>::result(std::size_t index) const {
           .loss_sum = sums[kLoss],
           .samples = static_cast<std::int64_t>(sums[kSamples]),
           .metrics = sums.subspan(kMetrics),
-          .times = kept_[index].times};
+          .times = kept_[index].times,
+          .loss_scale = kept_[index].loss_scale};
 }
 
 template <class Scalar>
@@ -183,17 +205,6 @@ void TrainingStep<Scalar>::drop_from(std::int64_t training_step) {
   results_.resize(kept_.size() * sums_.size());
   checked_ = std::min(checked_, kept_.size());
   fetched_ = std::min(fetched_, kept_.size());
-}
-
-template <class Scalar>
-std::optional<StepResult> TrainingStep<Scalar>::drop_from_bad_loss() {
-  for (std::size_t index = 0; index < checked_; ++index) {
-    const StepResult found = result(index);
-    if (std::isfinite(found.loss_sum)) continue;
-    drop_from(found.training_step);
-    return StepResult{.training_step = found.training_step, .loss_sum = found.loss_sum};
-  }
-  return std::nullopt;
 }
 
 template <class Scalar>
@@ -254,6 +265,10 @@ void TrainingStep<Scalar>::run_overlapped(const StepSamples& samples) {
       end_phase(DevicePhase::kBackward);
       if (is_last && !has_outer_calls_) finish_averaging();
     });
+    if (is_last && has_outer_calls_) {
+      averager_->ready_all();
+      finish_averaging();
+    }
     accumulated = !is_empty;
     if (!is_last) feed_.fetch_ahead();
   }
@@ -265,10 +280,6 @@ void TrainingStep<Scalar>::finish_averaging() {
   const ProfiledPart part = profiled(StepPart::kAveraging);
   averager_->wait();
   end_communication();
-    if (is_last && has_outer_calls_) {
-      averager_->ready_all();
-      finish_averaging();
-    }
   exposed_ = averager_->exposed();
 }
 

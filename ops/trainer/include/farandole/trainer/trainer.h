@@ -190,7 +190,9 @@ ComputeDevice parse_compute_device(std::string_view text);
 
 /// Factor on the loss, which keeps small gradients above the smallest number of f16. The update divides by it. If a
 /// gradient is no finite number after the averaging, all replicas skip the training step: parameters, moving
-/// statistics, the optimizer's state and the average stay as they are. The training step still counts for schedules.
+/// statistics, the optimizer's state and the average stay as they are. The training step counts for schedules, not for
+/// Adam's bias correction. Its loss may be no finite number: then EpochReport::loss and metrics leave its samples out.
+/// Losses that stay so end the training: DataError.
 struct LossScaleOptions {
   enum class Kind : std::uint8_t {
     kAutomatic,  ///< kDynamic with TrainerOptions::compute = kF16, else kNone
@@ -333,7 +335,7 @@ class Trainer {
 
   /// Trains until the last epoch, `max_steps`, a request to stop, or the end of the monitor's patience. Returns a
   /// report over all training steps of this call. A later call goes on where this one has ended.
-  /// @throws DataError  the loss is not a number, or a checkpoint could not be written
+  /// @throws DataError  the loss is not a number (but see LossScaleOptions), or a checkpoint could not be written
   /// @throws Mismatch   the rates of LearningRateOptions::own differ
   /// @throws InternalError  replicas have different parameters
   EpochReport fit();
