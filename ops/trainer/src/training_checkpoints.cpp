@@ -136,7 +136,7 @@ CheckpointState TrainingCheckpoints<Scalar>::open() {
   const PlateauState plateau = state.plateau.value_or(PlateauState{});
   const MonitorState monitor = state.monitor.value_or(MonitorState{});
   const LossScaleState loss_scale = state.loss_scale.value_or(LossScaleState{});
-  std::array<std::int64_t, 13> numbers{state.training_step,
+  std::array<std::int64_t, 14> numbers{state.training_step,
                                        state.epoch,
                                        state.position,
                                        state.plateau.has_value(),
@@ -148,7 +148,8 @@ CheckpointState TrainingCheckpoints<Scalar>::open() {
                                        monitor.pending,
                                        state.loss_scale.has_value(),
                                        loss_scale.good_steps,
-                                       loss_scale.skipped_steps};
+                                       loss_scale.skipped_steps,
+                                       state.uncounted};
   std::array<double, 5> sums{state.loss_sum, plateau.best, plateau.factor, monitor.best, loss_scale.scale};
   communicator_.broadcast(numbers, 0);
   communicator_.broadcast(sums, 0);
@@ -159,6 +160,7 @@ CheckpointState TrainingCheckpoints<Scalar>::open() {
   state.training_step = numbers[0];
   state.epoch = numbers[1];
   state.position = numbers[2];
+  state.uncounted = numbers[13];
   state.loss_sum = sums[0];
   if (numbers[3] != 0) {
     state.plateau = {.best = sums[1], .bad_losses = numbers[4], .factor = sums[2], .pending = numbers[5] != 0};

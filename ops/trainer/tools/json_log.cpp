@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -81,8 +82,9 @@ void JsonLog::begin(std::int64_t training_steps) {
 }
 
 void JsonLog::step(const StepReport& report) {
-  file_.write(fmt::format("{{\"training_step\":{},\"loss\":{:.17g},\"seconds\":{:.6f}}}", report.training_step,
-                          report.loss, report.seconds));
+  const std::string loss = std::isfinite(report.loss) ? fmt::format("{:.17g}", report.loss) : "null";
+  file_.write(fmt::format("{{\"training_step\":{},\"loss\":{},\"seconds\":{:.6f}}}", report.training_step, loss,
+                          report.seconds));
 }
 
 void JsonLog::epoch(const EpochReport& report, bool last) {

@@ -144,8 +144,9 @@ int train(const TrainCommand& command, const TrainingData& data, const World& wo
   if (command.top_k > 0) metrics.push_back(top_k_accuracy<Scalar>(command.top_k));
   Trainer<Scalar> trainer(replica, std::move(model), data.training, data.test, std::move(options),
                           cross_entropy_loss<Scalar>(), std::move(metrics));
-  const std::string devices = describe_used_devices(replica, trainer.model().execution());
-  const std::string attention = describe_attention(trainer.model().execution());
+  const std::vector<LayerWork>& layers = trainer.model().work();
+  const std::string devices = describe_used_devices(replica, trainer.model().execution(), layers);
+  const std::string attention = describe_attention(trainer.model().execution(), layers);
   if (progress) {
     progress->start(describe_start(command, world, replica, trainer, devices));
     if (command.summary) progress->table(trainer.model().describe());
@@ -156,7 +157,7 @@ int train(const TrainCommand& command, const TrainingData& data, const World& wo
   const EpochReport report = trainer.fit();
   if (csv) csv->epoch(report);
   if (progress && command.training.profile) progress->table(profile_text(report));
-  const std::string used = describe_attention(trainer.model().execution());
+  const std::string used = describe_attention(trainer.model().execution(), layers);
   if (progress && used != attention) progress->table(used + "\n");
   if (report.stopped) {
     if (progress) progress->interrupted(report, command.training.checkpoints.directory);

@@ -30,6 +30,16 @@ TEST(JsonLog, HoldsAllMetricsOfAnEpoch) {
   EXPECT_TRUE(test::contains(second, R"("final":true)"));
 }
 
+TEST(JsonLog, WritesALossThatIsNoNumberAsNull) {
+  const test::TemporaryDirectory directory;
+  JsonLog log(directory.path() / "log", false);
+  log.step({.training_step = 3, .loss = std::numeric_limits<double>::quiet_NaN()});
+  log.step({.training_step = 4, .loss = 0.5});
+  const std::string text = test::read_bytes(directory.path() / "log");
+  EXPECT_TRUE(test::contains(text, R"({"training_step":3,"loss":null,)"));
+  EXPECT_TRUE(test::contains(text, R"({"training_step":4,"loss":0.5,)"));
+}
+
 TEST(JsonLog, HoldsTheTimesOfADeviceAndTheLossScale) {
   const test::TemporaryDirectory directory;
   JsonLog log(directory.path() / "log");
