@@ -112,6 +112,7 @@ EpochReport Training<Scalar>::fit() {
   EpochTotals all;
   finish_checkpoint();  // of a call that an exception has ended
   current.restart_times();
+  last_rate = 0;
   if (profiler) profiler->restart();
   catch_up_evaluation();
   checkpoint_schedule.written();  // the time between two calls does not count
@@ -171,8 +172,8 @@ StepVotes Training<Scalar>::train_one_step() {
   if (options.before_step) {
     call_program(communicator, "TrainerOptions::before_step", [&] { options.before_step(steps_done + 1); });
   }
-  const double learning_rate = rate.at(steps_done);
-  const UpdateStep update{.learning_rate = learning_rate,
+  last_rate = rate.at(steps_done);
+  const UpdateStep update{.learning_rate = last_rate,
                           .training_step = steps_done,
                           .skipped_steps = loss_scaling.skipped_before(),
                           .clip_norm = options.clip_norm,
@@ -191,7 +192,7 @@ StepVotes Training<Scalar>::train_one_step() {
   last_evaluation.reset();
   // A loss scale's update tells whether it is skipped, and then the loss may be no number.
   if (is_checked && loss_scaling.is_on()) votes = check(steps_done);
-  const StepTimes times{Clock::now() - start, step.exposed(), step.input_waiting(), learning_rate};
+  const StepTimes times{Clock::now() - start, step.exposed(), step.input_waiting(), last_rate};
   step.end(times);
   if (profiler) end_profiled_step(steps_done - 1);
   current.training += times.taken;
@@ -413,6 +414,7 @@ EpochReport Training<Scalar>::results_of(const EpochTotals& totals) const {
           .loss = totals.loss(),
           .metrics = metrics_in(totals),
           .test = last_evaluation,
+          .learning_rate = last_rate,
           .images_per_second = totals.images_per_second(),
           .seconds = totals.training.count(),
           .exposed_communication_share = totals.exposed_share(),

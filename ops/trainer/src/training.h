@@ -126,6 +126,7 @@ struct Training {
   CheckpointSchedule checkpoint_schedule;
   LossScaling loss_scaling;
   SkippedLosses skipped_losses;
+  double last_rate = 0;                 // of the last training step
   CheckpointReport pending_checkpoint;  // without its time
   Clock::time_point pending_since;
   const std::unique_ptr<StepProfiler> profiler;  // null without TrainerOptions::profile

@@ -76,9 +76,10 @@ void CsvLog::write_row(const EpochReport& report) {
     for (const MetricResult& metric : report.metrics) names += "," + quoted(metric.name);
     names += ",test_loss";
     for (const MetricResult& metric : report.metrics) names += "," + quoted("test_" + metric.name);
-    file_.write(names +
-                ",images_per_second,seconds,exposed_communication_share,device_step,device_input,device_forward,"
-                "device_backward,device_exposed_communication,device_update,peak_share,skipped_steps,loss_scale");
+    file_.write(
+        names +
+        ",images_per_second,seconds,exposed_communication_share,device_step,device_input,device_forward,"
+        "device_backward,device_exposed_communication,device_update,peak_share,skipped_steps,loss_scale,learning_rate");
     has_names_ = true;
   }
   row_begin_ = file_.end();
@@ -88,8 +89,9 @@ void CsvLog::write_row(const EpochReport& report) {
   for (const MetricResult& metric : report.metrics) {
     row.push_back(report.test ? cell(report.test->metric(metric.name)) : "");
   }
-  file_.write(fmt::format("{},{},{},{},{},{}", fmt::join(row, ","), report.images_per_second, report.seconds,
-                          report.exposed_communication_share, device_cells(report), loss_scale_cells(report)));
+  file_.write(fmt::format("{},{},{},{},{},{},{}", fmt::join(row, ","), report.images_per_second, report.seconds,
+                          report.exposed_communication_share, device_cells(report), loss_scale_cells(report),
+                          report.learning_rate));
 }
 
 }  // namespace farandole::trainer

@@ -83,8 +83,8 @@ void JsonLog::begin(std::int64_t training_steps) {
 
 void JsonLog::step(const StepReport& report) {
   const std::string loss = std::isfinite(report.loss) ? fmt::format("{:.17g}", report.loss) : "null";
-  file_.write(fmt::format("{{\"training_step\":{},\"loss\":{},\"seconds\":{:.6f}}}", report.training_step, loss,
-                          report.seconds));
+  file_.write(fmt::format("{{\"training_step\":{},\"loss\":{},\"learning_rate\":{},\"seconds\":{:.6f}}}",
+                          report.training_step, loss, report.learning_rate, report.seconds));
 }
 
 void JsonLog::epoch(const EpochReport& report, bool last) {
@@ -94,6 +94,7 @@ void JsonLog::epoch(const EpochReport& report, bool last) {
   const MetricResult* accuracy = report.test ? find_metric(report.test->metrics, "accuracy") : nullptr;
   line["test_accuracy"] = accuracy != nullptr ? Json(accuracy->value) : nullptr;
   line["test_metrics"] = report.test ? values_of(report.test->metrics) : nullptr;
+  line["learning_rate"] = report.learning_rate;
   line["images_per_second"] = report.images_per_second;
   line["seconds"] = report.seconds;
   line["exposed_communication_share"] = report.exposed_communication_share;

@@ -16,6 +16,7 @@ EpochReport report_of(std::int64_t epoch) {
   report.epoch = epoch;
   report.training_steps = 8 * epoch;
   report.loss = 0.5;
+  report.learning_rate = 0.25;
   report.metrics = {{"accuracy", 0.25}};
   report.images_per_second = 100;
   report.seconds = 2;
@@ -25,7 +26,7 @@ EpochReport report_of(std::int64_t epoch) {
 constexpr const char* kNames =
     "epoch,training_steps,loss,accuracy,test_loss,test_accuracy,images_per_second,seconds,exposed_communication_"
     "share,device_step,device_input,device_forward,device_backward,device_exposed_communication,device_update,"
-    "peak_share,skipped_steps,loss_scale\n";
+    "peak_share,skipped_steps,loss_scale,learning_rate\n";
 
 TEST(CsvLog, AddsTheEvaluationAtTheEndToTheLastRow) {
   const test::TemporaryDirectory directory;
@@ -41,7 +42,7 @@ TEST(CsvLog, AddsTheEvaluationAtTheEndToTheLastRow) {
     log.epoch(last);
     log.epoch(last);
   }
-  const std::string rows = "1,8,0.5,0.25,,,100,2,0,,,,,,,,,\n2,16,0.5,0.25,0.75,1,100,2,0,,,,,,,,,\n";
+  const std::string rows = "1,8,0.5,0.25,,,100,2,0,,,,,,,,,,0.25\n2,16,0.5,0.25,0.75,1,100,2,0,,,,,,,,,,0.25\n";
   EXPECT_EQ(test::read_bytes(directory.path() / "log"), kNames + rows + rows);
 }
 
@@ -59,9 +60,9 @@ TEST(CsvLog, HoldsTheTimesOfADeviceAndTheLossScale) {
   report.skipped_steps = 2;
   report.loss_scale = 32768;
   log.epoch(report);
-  EXPECT_EQ(test::read_bytes(directory.path() / "log"), std::string(kNames) +
-                                                            "1,8,0.5,0.25,,,100,2,0,3.875,0.125,0.25,0.5,1,2,0.5,,\n" +
-                                                            "1,16,0.5,0.25,,,100,2,0,0.875,0.125,,,,0.5,,2,32768\n");
+  EXPECT_EQ(test::read_bytes(directory.path() / "log"),
+            std::string(kNames) + "1,8,0.5,0.25,,,100,2,0,3.875,0.125,0.25,0.5,1,2,0.5,,,0.25\n" +
+                "1,16,0.5,0.25,,,100,2,0,0.875,0.125,,,,0.5,,2,32768,0.25\n");
 }
 
 TEST(CsvLog, HoldsEachEpochOnceAfterAKillAndAResume) {
@@ -77,8 +78,9 @@ TEST(CsvLog, HoldsEachEpochOnceAfterAKillAndAResume) {
   EXPECT_TRUE(test::contains(test::read_bytes(file), "3,24,")) << "nothing is lost if the training is refused";
   resumed.begin(8);
   for (const int epoch : {2, 3}) resumed.epoch(report_of(epoch));
-  EXPECT_EQ(test::read_bytes(file), std::string(kNames) + "1,8,0.5,0.25,,,100,2,0,,,,,,,,,\n" +
-                                        "2,16,0.5,0.25,,,100,2,0,,,,,,,,,\n3,24,0.5,0.25,,,100,2,0,,,,,,,,,\n");
+  EXPECT_EQ(test::read_bytes(file),
+            std::string(kNames) + "1,8,0.5,0.25,,,100,2,0,,,,,,,,,,0.25\n" +
+                "2,16,0.5,0.25,,,100,2,0,,,,,,,,,,0.25\n3,24,0.5,0.25,,,100,2,0,,,,,,,,,,0.25\n");
   CsvLog(file).begin(0);
   EXPECT_EQ(test::read_bytes(file), "") << "a new training begins a new file";
 }

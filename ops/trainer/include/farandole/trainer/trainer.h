@@ -90,6 +90,7 @@ struct EpochReport {
   double loss = 0;                         ///< mean over the epoch's training samples; NaN if there were none
   std::vector<MetricResult> metrics = {};  ///< over the epoch's training samples
   std::optional<Evaluation> test;          ///< result on the test set, if it was evaluated
+  double learning_rate = 0;                ///< of the last training step; 0 if this call of `fit` has made none
   double images_per_second = 0;            ///< in training, all replicas together
   double seconds = 0;                      ///< duration of the training steps, without evaluation and checkpoints
   double exposed_communication_share = 0;  ///< fraction of `seconds` that this replica waited for communication
