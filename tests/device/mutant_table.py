@@ -15,6 +15,7 @@ TRAINING_STEP = "ops/trainer/src/training_step.cpp"
 TRAINING = "ops/trainer/src/training.cpp"
 BATCH_FEED = "ops/trainer/src/batch_feed.cpp"
 STAGED_COPIES = "ops/trainer/src/staged_copies.cpp"
+GRAPH_STRUCTURE = "ops/trainer/src/graph_structure.cpp"
 LAYER_GRAPH = "ops/trainer/src/layer_graph.cpp"
 STEP_PROFILER = "ops/trainer/src/step_profiler.cpp"
 PROFILE = "ops/trainer/src/profile.cpp"
@@ -146,6 +147,9 @@ PROFILE_TABLE = PROFILED_PASSES._replace(filter="Profile.TableHasTimesSpeedsAndT
 FASTEST_PRODUCT = PROFILED_PASSES._replace(filter="HostPeak.IsTheSpeedOfTheFastestProduct")
 PROFILED_PROGRAM = Test("Profiles.TimesOfTheProgramsCodeCountWhereItRuns", program="trainer_profile_test")
 PEAK_OF_THE_TYPE = PROFILED_PROGRAM._replace(filter="Profiles.PeakIsThatOfTheModelsType")
+RECTIFIED = Test("RectifiedLayers.AValueWithOtherUsersStays", program="trainer_test")
+# As on a processor without AVX-512.
+AVX2 = "FARANDOLE_ISA=avx2 ONEDNN_MAX_CPU_ISA=AVX2"
 ENGINE_ADDED = Test("SetEngine.HandsOutAChangeOnceEarlierBatchesHaveStarted", program="engine_test")
 ENGINE_STRESS = ENGINE_SIZES._replace(filter="EngineOnDeviceStress.RandomRequests", processes=3)
 
@@ -484,6 +488,17 @@ MUTANTS = [
            "    const auto start = Clock::now();\n    in_stream_", PROFILED_PROGRAM),
     Mutant("waiting-counts-as-work", "that a replica that waits is not the slowest", STEP_PROFILER,
            "return step.total() - step.seconds[slot(StepPart::kAveraging)];", "return step.total();", PROFILED_PROGRAM),
+
+    # Layers that compute the ReLU behind them.
+    Mutant("relu-of-a-value-with-other-users", "that the value before a ReLU stays if others use it", GRAPH_STRUCTURE,
+           " || users[nodes_[node].sources[0]] > 1", "", RECTIFIED),
+    Mutant("relu-of-a-shared-layer", "that shared layers stay on their own", GRAPH_STRUCTURE, "stage.uses == 1 && ", "",
+           RECTIFIED._replace(filter="RectifiedLayers.ASharedConvolutionStays", by_rank=AVX2)),
+    Mutant("convolution-without-its-relu", "the ReLU of Winograd's convolution", "ops/trainer/src/conv2d_winograd.cpp",
+           "{bias, 0}, output", "{bias, kNoLimit}, output",
+           RECTIFIED._replace(filter="WinogradConvolutions.WithAReluHaveTheBitsOfTwoPasses")),
+    Mutant("gradient-of-zeros", "that a ReLU's gradient at 0 is 0", "ops/trainer/src/conv2d_few_inputs.cpp",
+           "_CMP_GT_OQ", "_CMP_GE_OQ", RECTIFIED._replace(filter="FewInputsConvolutions.WithAReluHaveTheBitsOfTwoPasses")),
 
     # The engine.
     Mutant("requests-before-their-input", "the wait of the engine's stream for the tensors' inputs", ENGINE_RUNS,

@@ -116,6 +116,7 @@ TEST(Profiles, TimesOfASmallNetAddUpToTheTrainingStep) {
   // The first layer computes no gradient of its input.
   EXPECT_DOUBLE_EQ(profile.flops(profile.layers[0]).value_or(0), 16 * 2 * 2.0 * 26 * 26 * 9 * 32);
   for (const LayerProfile& layer : profile.layers) {
+    if (layer.layer.kind == "relu") continue;  // the layer before may compute it
     EXPECT_GT(layer.forward, 0) << layer.layer.name;
     EXPECT_GT(layer.backward, 0) << layer.layer.name;
   }
