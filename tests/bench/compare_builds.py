@@ -113,6 +113,10 @@ PROGRAMS = [
     script("Keras", "keras_small_step.py", "--epochs", "3"),
     trainer("cnn", "--model", "cnn", "--max-steps", "60"),
     trainer("mlp, threads", "--model", "mlp", "--max-steps", "800", "--replicas", "2", ranks=1),
+    trainer("cnn_bn", "--model", "cnn_bn", "--max-steps", "40"),
+    trainer("resnet18", "--model", "resnet18", "--data", "cifar10", "--synthetic", "--samples", "64", "--global-batch", "8",
+            "--max-steps", "8"),
+    trainer("gpt", "--model", "gpt", "--data", "text", "--synthetic", "--global-batch", "16", "--max-steps", "20"),
     Program("a job", ["{build}/bin/farandole-bench", "-c", "barrier", "-n", "1"], whole_job),
 ]
 

@@ -87,6 +87,7 @@ LAST_CALLS = LAST_REPORT._replace(filter="DirectFaults.TheLastCallsAreCompared",
 AFTER_THE_QUEUE = Test("DirectCalls.AreEnqueuedAfterEarlierCallsOfTheQueue", deadline_s=5)
 DIRECT_FACTORS = Test("DirectCalls.AverageAndMultiplyWithoutAKernelOfTheirOwn")
 MESSAGE_LISTS = Test("DeviceMessages.OfAListProceedAtTheSameTime", limit_s=30)
+MESSAGE_ACTIONS = Test("DeviceMessages.ActionsOfOnDoneMayStartMessages", limit_s=15)
 DIRECT_GRADIENTS = Test("DeviceGradients.AreAveragedInTheCallersOrder")
 REFUSED_IN_A_CAPTURE = Test("DirectCalls.ARefusedCallLeavesTheCaptureValid")
 CAPTURED_AFTER_ONE_CALL = Test("DirectCalls.ACallThatHasRunOnceCanBeCaptured")
@@ -129,6 +130,7 @@ ATTENDS_ALIKE = ATTENDS._replace(filter="FusedAttentionTest.HasTheSameBitsEachTi
 ANY_REPLICAS = Test("DeviceTraining.InDeterministicModeHasTheSameBitsOnAnyNumberOfReplicas", program="trainer_device_test")
 NEARLY_FLOATS = Test("HalfTraining.HasNearlyTheLossesOfFloats", program="trainer_device_test")
 OVERFLOW = NEARLY_FLOATS._replace(filter="HalfTraining.SkipsTheStepOfAnOverflowOnAllReplicas")
+SKIPPED = NEARLY_FLOATS._replace(filter="SkippedSteps.ALossThatIsNoNumberDoesNotEndTheTraining")
 COPIES_WHILE_COMPUTING = Test("StagedCopies.RunWhileTheDeviceComputes", program="trainer_device_test")
 BATCHES_KEPT = COPIES_WHILE_COMPUTING._replace(filter="StagedCopies.KeepABatchUntilTheDeviceHasReadIt")
 BATCHES_COPIED = COPIES_WHILE_COMPUTING._replace(filter="StagedCopies.AreWaitedForByTheStreamThatUsesThem")
@@ -347,9 +349,11 @@ MUTANTS = [
     Mutant("ends-without-a-last-look", "the reports and comparisons while a communicator ends", WATCH,
            "look(Clock::now());", "(void)give_up_ended(Clock::now());", LAST_CALLS),
     Mutant("messages-before-their-input", "the wait of a list's messages for the caller's stream", MESSAGES,
-           "device.wait(lane.stream, *begin_);", "", MESSAGE_LISTS),
+           "device.wait(lane.stream, begin);", "", MESSAGE_LISTS),
     Mutant("stream-before-its-messages", "the wait of the caller's stream for a list's messages", MESSAGES,
-           "device.wait(stream, *lane->done);", "{}", MESSAGE_LISTS),
+           "device.wait(stream, *lane.done);", "", MESSAGE_LISTS),
+    Mutant("actions-while-the-lane-is-locked", "that a lane is unlocked before functions of Work::on_done run", MESSAGES,
+           "  lock.unlock();\n", "", MESSAGE_ACTIONS),
     Mutant("direct-calls-overtake-the-queue", "the wait of a direct call for earlier calls of the queue", DIRECT,
            "if (queue_.wait_until_enqueued()) ++waits_;", "", AFTER_THE_QUEUE),
     Mutant("factors-of-the-vendor-are-lost", "the factor of the vendor's reduction", WORK,
@@ -407,6 +411,19 @@ MUTANTS = [
            "step.loss_scale);\n      }", "nullptr);\n      }", OVERFLOW),
     Mutant("scale-lost-in-a-resume", "the loss scale of a checkpoint", TRAINING, "loss_scaling.restore(state.loss_scale);", "",
            OVERFLOW._replace(filter="HalfTraining.GoesOnFromACheckpointWithTheSameBits")),
+    Mutant("skipped-steps-count-for-adam", "that Adam's corrections count updates only", "ops/trainer/src/parameter_updates.cpp",
+           ".rule_numbers = rule_numbers});", "});", SKIPPED._replace(filter="SkippedSteps.LeaveAdamsFirstUpdateTheFirst")),
+    Mutant("skipped-steps-lost-in-floats", "the counter of skipped steps in a checkpoint of floats", TRAINING,
+           "loss_scaling.saved()", "loss_scaling.state()",
+           SKIPPED._replace(filter="SkippedSteps.AreKeptInCheckpointsAlsoThroughATrainingOfFloats")),
+    Mutant("losses-of-skipped-steps-are-failures", "which training steps were skipped", TRAINING, "step.keep_loss_scale();", "",
+           SKIPPED),
+    Mutant("samples-of-skipped-steps-count", "the samples that do not count, in a resume", TRAINING,
+           "current.uncounted = state.uncounted;", "",
+           SKIPPED._replace(filter="SkippedSteps.ACheckpointKnowsWhichSamplesDoNotCount")),
+    Mutant("never-too-many-skipped-steps", "that a loss that stays no number ends a training", "ops/trainer/src/loss_scaling.cpp",
+           "if (!is_at_end && in_a_row_ < kMaxInARow) return {};", "return {};",
+           SKIPPED._replace(filter="SkippedSteps.ALossThatStaysNoNumberEndsTheTraining")),
     Mutant("sums-in-half", "that everything but products and convolutions is computed in f32", "ops/trainer/cuda/cuda_kernels.cpp",
            "trainer::cuda::multiply<Scalar>(cublas_, {ones(rows), 1, rows}", "this->multiply({ones(rows), 1, rows}",
            OVERFLOW._replace(filter="HalfKernels.ComputeEverythingElseInFloats")),

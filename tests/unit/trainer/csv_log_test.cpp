@@ -3,7 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include <limits>
+#include <filesystem>
+#include <fstream>
 
 #include "trainer_files.h"
 
@@ -29,7 +30,8 @@ constexpr const char* kNames =
 TEST(CsvLog, AddsTheEvaluationAtTheEndToTheLastRow) {
   const test::TemporaryDirectory directory;
   for (const bool append : {false, true}) {
-    CsvLog log(directory.path() / "log", append);
+    CsvLog log(directory.path() / "log");
+    log.begin(append ? 16 : 0);
     log.epoch(report_of(1));
     log.epoch(report_of(2));
     EpochReport last = report_of(2);
@@ -45,7 +47,7 @@ TEST(CsvLog, AddsTheEvaluationAtTheEndToTheLastRow) {
 
 TEST(CsvLog, HoldsTheTimesOfADeviceAndTheLossScale) {
   const test::TemporaryDirectory directory;
-  CsvLog log(directory.path() / "log", false);
+  CsvLog log(directory.path() / "log");
   EpochReport report = report_of(1);
   report.device_times = {
       .steps = 3, .input = 0.125, .forward = 0.25, .backward = 0.5, .exposed_communication = 1, .update = 2};
@@ -60,6 +62,25 @@ TEST(CsvLog, HoldsTheTimesOfADeviceAndTheLossScale) {
   EXPECT_EQ(test::read_bytes(directory.path() / "log"), std::string(kNames) +
                                                             "1,8,0.5,0.25,,,100,2,0,3.875,0.125,0.25,0.5,1,2,0.5,,\n" +
                                                             "1,16,0.5,0.25,,,100,2,0,0.875,0.125,,,,0.5,,2,32768\n");
+}
+
+TEST(CsvLog, HoldsEachEpochOnceAfterAKillAndAResume) {
+  const test::TemporaryDirectory directory;
+  const std::filesystem::path file = directory.path() / "log";
+  {
+    CsvLog killed(file);
+    killed.begin(0);
+    for (const int epoch : {1, 2, 3}) killed.epoch(report_of(epoch));
+  }
+  std::ofstream(file, std::ios::app) << "4,3";  // a row that the kill has cut
+  CsvLog resumed(file);
+  EXPECT_TRUE(test::contains(test::read_bytes(file), "3,24,")) << "nothing is lost if the training is refused";
+  resumed.begin(8);
+  for (const int epoch : {2, 3}) resumed.epoch(report_of(epoch));
+  EXPECT_EQ(test::read_bytes(file), std::string(kNames) + "1,8,0.5,0.25,,,100,2,0,,,,,,,,,\n" +
+                                        "2,16,0.5,0.25,,,100,2,0,,,,,,,,,\n3,24,0.5,0.25,,,100,2,0,,,,,,,,,\n");
+  CsvLog(file).begin(0);
+  EXPECT_EQ(test::read_bytes(file), "") << "a new training begins a new file";
 }
 
 }  // namespace

@@ -97,6 +97,12 @@ class HostKernels final : public Kernels<Scalar> {
             Scalar* parameter) const override {
     host_adam(factors, count, gradient, first, second, parameter);
   }
+  void set_adam_corrections(double beta1, double beta2, const UpdateCount& count, double* corrections) const override {
+    const std::int64_t skipped = count.loss_scale == nullptr ? 0 : count.loss_scale->skipped_steps;
+    const AdamCorrections found = adam_corrections(beta1, beta2, count.training_step - skipped);
+    corrections[0] = found.first_bias;
+    corrections[1] = found.correction;
+  }
   void move_average(std::int64_t count, Scalar keep, Scalar add, const Scalar* values, Scalar* average,
                     const LossScale* loss_scale) const override {
     if (is_skipped(loss_scale)) return;
