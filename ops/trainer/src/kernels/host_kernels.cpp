@@ -71,6 +71,7 @@ class HostKernels final : public Kernels<Scalar> {
     if constexpr (std::is_same_v<Scalar, float>) {
       const bool is_free = choice.library == ConvolutionLibrary::kAutomatic;
       if (is_free && choice.winograd && winograd_is_faster(geometry)) return winograd_convolution(geometry);
+      if (is_free && few_inputs_is_faster(geometry)) return few_inputs_convolution(geometry);
       if (choice.library != ConvolutionLibrary::kEigen) return onednn_convolution(geometry, choice.winograd);
     }
     return eigen_convolution<Scalar>(geometry);
