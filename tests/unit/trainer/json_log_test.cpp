@@ -32,7 +32,7 @@ TEST(JsonLog, HoldsAllMetricsOfAnEpoch) {
 
 TEST(JsonLog, WritesALossThatIsNoNumberAsNull) {
   const test::TemporaryDirectory directory;
-  JsonLog log(directory.path() / "log", false);
+  JsonLog log(directory.path() / "log");
   log.step({.training_step = 3, .loss = std::numeric_limits<double>::quiet_NaN()});
   log.step({.training_step = 4, .loss = 0.5});
   const std::string text = test::read_bytes(directory.path() / "log");
