@@ -153,7 +153,7 @@ class Communicator::State {
   void refuse(PreparedCall& prepared, const std::string& why, bool is_direct) const;
   std::shared_ptr<CollectiveWork> submit(PreparedCall& prepared, int source = Work::State::kNoSource) {
     if (direct_ != nullptr) direct_->note_call_of_queue(prepared);
-    const std::shared_ptr<CollectiveWork> work = queue_->submit(prepared);
+    std::shared_ptr<CollectiveWork> work = queue_->submit(prepared);
     work->source = source;
     return work;
   }
