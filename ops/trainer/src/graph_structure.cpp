@@ -265,8 +265,27 @@ void GraphStructure<Scalar>::check_not_resized(std::size_t node, const char* fun
                   trainer::describe(tensor.shape())));
 }
 
+/// A layer that is used several times is left out, because its forward pass may run again before its backward pass.
+template <class Scalar>
+void GraphStructure<Scalar>::find_relus() {
+  std::vector<std::size_t> users(nodes_.size(), 0);
+  for (const NodeSpec& spec : nodes_) {
+    for (const std::size_t source : spec.sources) ++users[source];
+  }
+  for (const auto& [name, node] : outputs_) ++users[node];
+  for (std::size_t node = 0; node < nodes_.size(); ++node) {
+    if (nodes_[node].kind != NodeKind::kLayer || !is_relu(*stages_[nodes_[node].layer].layer)) continue;
+    NodeSpec& source = nodes_[nodes_[node].sources[0]];
+    if (source.kind != NodeKind::kLayer || users[nodes_[node].sources[0]] > 1) continue;
+    Stage& stage = stages_[source.layer];
+    stage.rectifiable = dynamic_cast<RectifiableLayer<Scalar>*>(stage.layer.get());
+    if (stage.uses == 1 && stage.rectifiable != nullptr) source.relu = node;
+  }
+}
+
 template <class Scalar>
 void GraphStructure<Scalar>::finish() {
+  find_relus();
   std::size_t parameters = 0, statistics = 0;
   for (Stage& stage : stages_) {
     stage.first_parameter = parameters;

@@ -197,15 +197,16 @@ TrainingData load_fashion_mnist(const std::filesystem::path& directory = {});
 /// (docs/trainer.md#gpus).
 /// @param shape, classes  extents and number of at least 1
 /// @param noise  standard deviation of the noise; that of the prototypes' elements is 1
+/// @param draw  different numbers give different samples of the same prototypes: 0 for training, 1 for a test set
 /// @throws InvalidArgument  a size is too small, or the noise is not a finite number
 std::shared_ptr<const Dataset> synthetic_dataset(std::int64_t samples, const Shape& shape, std::int32_t classes,
-                                                 std::uint64_t seed, double noise = 1.0);
+                                                 std::uint64_t seed, double noise = 1.0, std::uint64_t draw = 0);
 
 /// Makes `samples` samples of `length` random symbols, for models of text: inputs are numbers of symbols, and the label
 /// of each position is the next symbol. A model can learn no more than that all symbols are equally frequent. Otherwise
 /// as synthetic_dataset. @param symbols  number of different symbols
 std::shared_ptr<const Dataset> synthetic_text(std::int64_t samples, std::int64_t length, std::int32_t symbols,
-                                              std::uint64_t seed);
+                                              std::uint64_t seed, std::uint64_t draw = 0);
 
 }  // namespace trainer
 }  // namespace FARANDOLE_API
