@@ -120,7 +120,7 @@ void Job::poison(int rank, ErrorKind kind, const std::string& text, bool announc
     write_flight_records(text);
     if (announce && group() != nullptr) peers_->announce_fault(rank, kind, text);
   };
-  if (fault_.set(kind, text, before)) ring_all();
+  if (fault_.set(rank, kind, text, before)) ring_all();
 }
 
 void Job::ring_all() {

@@ -74,8 +74,8 @@ class GraphStructure {
   void nest(std::string owner);
 
   /// Computes the shape of a node, whose sources have theirs, and prepares its layer.
-  /// @throws InvalidArgument  a layer cannot take its input (names both), two values of a layer have the same name, or
-  /// the shapes of sources do not fit
+  /// @throws InvalidArgument  a layer cannot take its input (names both), the specs of a layer's values are
+  /// wrong, or the shapes of sources do not fit
   void prepare_node(std::size_t node);
   /// Computes input and output shape of a graph whose nodes are all prepared, and finds layers with a ReLU behind them.
   void finish();
@@ -109,6 +109,11 @@ class GraphStructure {
   std::string describe_layers() const;  ///< the layers' names: "dense, 8 units; relu"
 
  protected:
+  /// Checks that a layer has left its output, or the gradient of its input, at the size that the graph gave it: other
+  /// nodes count on that size. @throws InvalidArgument  names the layer of the node
+  void check_not_resized(std::size_t node, const char* function, const char* what, const Tensor<Scalar>& tensor,
+                         std::int64_t samples, const Shape& shape) const;
+
   struct Stage {
     std::unique_ptr<Layer<Scalar>> layer;
     RectifiableLayer<Scalar>* rectifiable = nullptr;  ///< `layer`, if it is one; set by `finish`
@@ -131,7 +136,7 @@ class GraphStructure {
  private:
   Shape prepare_layer(std::size_t node);
   Shape shape_of_operation(std::size_t node) const;
-  void check_names(const Stage& stage) const;
+  void check_specs(const Stage& stage) const;
   void find_relus();
 };
 

@@ -126,6 +126,7 @@ void LayerGraph<Scalar>::compute(std::size_t node, const Run& run, Tensor<Scalar
       } else {
         stages_[spec.layer].layer->forward(inner_pass(run.pass, spec), source(0), result);
       }
+      this->check_not_resized(node, "forward", "output", result, source(0).samples(), spec.shape);
       stages_[spec.layer].state_of = node;
       return;
     case NodeKind::kSum:
@@ -272,8 +273,10 @@ void LayerGraph<Scalar>::propagate_layer(std::size_t node, const Run& run, Tenso
   const Pass pass = inner_pass(run.pass, spec);
   const Tensor<Scalar>& input = value(spec.sources[0], run);
   if (stage.state_of != node) {
-    gradients_.with_scratch(input.samples(), spec.shape,
-                            [&](Tensor<Scalar>& scratch) { stage.layer->forward(pass, input, scratch); });
+    gradients_.with_scratch(input.samples(), spec.shape, [&](Tensor<Scalar>& scratch) {
+      stage.layer->forward(pass, input, scratch);
+      this->check_not_resized(node, "forward", "output", scratch, input.samples(), spec.shape);
+    });
     stage.state_of = node;
   }
   const bool is_last_use = spec.use + 1 == stage.uses;  // the first in backward
@@ -290,6 +293,8 @@ void LayerGraph<Scalar>::propagate_layer(std::size_t node, const Run& run, Tenso
     const Tensor<Scalar>&output = value(own, run), &gradient = gradients_.gradient(own);
     if (own != node) return stage.rectifiable->backward_rectified(pass, input, output, gradient, by_input);
     stage.layer->backward(pass, input, output, gradient, by_input);
+    if (by_input == nullptr) return;
+    this->check_not_resized(node, "backward", "input gradient", *by_input, input.samples(), input.shape());
   };
   if (needs_gradient_[spec.sources[0]] != 0) {
     contribute(spec.sources[0], run, input_gradient, [&](Tensor<Scalar>& result) { run_backward(&result); });

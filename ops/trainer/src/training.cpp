@@ -145,7 +145,7 @@ EpochReport Training<Scalar>::fit() {
     if (votes.finish && pending_checkpoint.training_step == written) finish_checkpoint();
   }
   save();
-  if (test && !last_evaluation && !stopped) last_evaluation = evaluate(*test);
+  if (test && !last_evaluation && !stopped) last_evaluation = evaluate(*test, kTestData);
   finish_checkpoint();
   measure_peak();
   read_device_times(all);
@@ -354,7 +354,7 @@ StepReport Training<Scalar>::make_step_report(const StepResult& result) const {
 template <class Scalar>
 void Training<Scalar>::catch_up_evaluation() {
   if (!rate.needs_test_loss() && !monitor.needs_test_result()) return;
-  last_evaluation = evaluate(*test);
+  last_evaluation = evaluate(*test, kTestData);
   if (rate.needs_test_loss()) rate.end_epoch(current.loss(), last_evaluation);
   // The stop has saved this epoch's checkpoint before the result told that it is the best.
   if (monitor.needs_test_result() && monitor.end_epoch(results_of(current))) checkpoints.mark_best(steps_done);
@@ -369,7 +369,7 @@ bool Training<Scalar>::finish_epoch(bool wants_checkpoint) {
       end_epoch_unevaluated();
       save();
     }
-    last_evaluation = evaluate(*test);
+    last_evaluation = evaluate(*test, kTestData);
   }
   rate.end_epoch(current.loss(), last_evaluation);
   const std::int64_t every = options.compare_every;
@@ -442,10 +442,10 @@ ParameterSwap<Scalar> Training<Scalar>::parameters_to_evaluate() {
 }
 
 template <class Scalar>
-Evaluation Training<Scalar>::evaluate(const Dataset& data) {
+Evaluation Training<Scalar>::evaluate(const Dataset& data, const std::string& name) {
   const ParameterSwap<Scalar> swap = parameters_to_evaluate();
-  Evaluation evaluation =
-      trainer::evaluate(communicator, model, *loss, metrics, data, options.evaluation_batch, options.data.own_shards);
+  Evaluation evaluation = trainer::evaluate(communicator, model, *loss, metrics, {data, name, options.data.own_shards},
+                                            options.evaluation_batch);
   if (!std::isfinite(evaluation.loss) && communicator.rank() == 0) {
     log(LogLevel::kWarning,
         fmt::format("the evaluation after training step {} has the loss {}: the training has diverged, or a sample or "
@@ -456,9 +456,9 @@ Evaluation Training<Scalar>::evaluate(const Dataset& data) {
 }
 
 template <class Scalar>
-Tensor<Scalar> Training<Scalar>::predict(const Dataset& data) {
+Tensor<Scalar> Training<Scalar>::predict(const Dataset& data, const std::string& name) {
   const ParameterSwap<Scalar> swap = parameters_to_evaluate();
-  return trainer::predict(communicator, model, data, options.evaluation_batch, options.data.own_shards);
+  return trainer::predict(communicator, model, {data, name, options.data.own_shards}, options.evaluation_batch);
 }
 
 template <class Scalar>

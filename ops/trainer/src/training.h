@@ -38,8 +38,9 @@ struct Training {
            std::vector<MetricPointer<Scalar>> wanted_metrics, const std::vector<std::int64_t>& shards);
 
   EpochReport fit();
-  Evaluation evaluate(const Dataset& data);
-  Tensor<Scalar> predict(const Dataset& data);
+  /// @param name  of the data, for messages: "the test data"
+  Evaluation evaluate(const Dataset& data, const std::string& name);
+  Tensor<Scalar> predict(const Dataset& data, const std::string& name);
   /// Checks that the model can take the data, and that all ranks have the same.
   /// @param check_more  further checks of this rank
   template <class Check>

@@ -11,6 +11,7 @@
 #include "farandole/internal/deadline.h"
 #include "kernels/transfer.h"
 #include "program_code.h"
+#include "wrong_label.h"
 
 namespace farandole::trainer {
 namespace {
@@ -291,9 +292,7 @@ std::string TrainingStep<Scalar>::find_not_finite(std::int64_t training_step) {
   std::array<std::int64_t, 1> found{is_here ? not_finite_->sample * size + communicator_.rank() : kNone};
   if (reducing_) communicator_.allreduce(found, ReduceOp::kMin);
   if (found[0] == kNone) return {};
-  const std::string whose =
-      source_.plan().has_own_shards() ? fmt::format("rank {}'s own shard", found[0] % size) : "the training data";
-  return fmt::format("Sample {} of {}", found[0] / size, whose);
+  return fmt::format("Sample {} of {}", found[0] / size, source_.plan().data_name(static_cast<int>(found[0] % size)));
 }
 
 template <class Scalar>
@@ -391,7 +390,8 @@ void TrainingStep<Scalar>::forward(double scale) {
     Workspace::Scope scope(execution.workspace());
     const VectorView<double> loss = scope.take<double>(1);
     clear(execution, loss);
-    loss_.evaluate(execution, *outputs, *batch_, scale, &output_gradient_, loss);
+    name_samples(source_.data_name(), micro_batch_->samples,
+                 [&] { loss_.evaluate(execution, *outputs, *batch_, scale, &output_gradient_, loss); });
     if (!on_device() && !std::isfinite(loss.host().front())) note_not_finite();
     kernels_of<Scalar>(execution).add_doubles(1, loss.data(), sums.data() + kLoss);
   });
@@ -400,7 +400,8 @@ void TrainingStep<Scalar>::forward(double scale) {
   }
   call_program(communicator_, "Metric::add", [&] {
     const ProfiledPart part = profiled(StepPart::kLoss);
-    metrics_.add(execution, *outputs, *batch_, sums.subview(kMetrics, metrics_.size()));
+    name_samples(source_.data_name(), micro_batch_->samples,
+                 [&] { metrics_.add(execution, *outputs, *batch_, sums.subview(kMetrics, metrics_.size())); });
   });
   const auto weight = static_cast<Scalar>(static_cast<double>(micro_batch_->part.count) * scale);
   const VectorView<Scalar> statistics = model_.batch_statistics();
@@ -414,10 +415,7 @@ void TrainingStep<Scalar>::note_not_finite() {
   if (not_finite_ && not_finite_->training_step != step) return;
   const Batch<Scalar>& batch = micro_batch_->batch;
   for (std::int64_t i = 0; i < micro_batch_->part.count; ++i) {
-    if (is_finite(batch.inputs, i) && std::isfinite(batch.weight(i)) &&
-        (batch.targets.samples() == 0 || is_finite(batch.targets, i))) {
-      continue;
-    }
+    if (is_finite(batch.inputs, i) && (batch.targets.samples() == 0 || is_finite(batch.targets, i))) continue;
     const std::uint32_t sample = micro_batch_->samples[static_cast<std::size_t>(i)];
     if (!not_finite_ || sample < not_finite_->sample) not_finite_ = {step, sample};
   }

@@ -116,9 +116,9 @@ class TrainingStep {
   }
   /// Returns the checked training steps, which are no longer kept then.
   std::vector<StepResult> take();
-  /// Returns the first sample of this training step since the last check, by its index in the data, that has an input,
-  /// target or weight that is not a finite number: "Sample 57 of the training data". Empty if there is none.
-  /// Collective; blocks.
+  /// Returns the first sample of this training step since the last check, by its index in the data, that has an input
+  /// or target that is not a finite number: "Sample 57 of the training data". Empty if there is none. Collective;
+  /// blocks.
   std::string find_not_finite(std::int64_t training_step);
   /// Time of communication in the last training step, and in the check after it, that computation did not hide.
   Seconds exposed() const { return exposed_; }

@@ -381,7 +381,10 @@ std::string broadcast_text(Communicator& ranks, std::string text, int root);
 ///
 ///   run_replicas(4, [](Communicator& ranks) { ranks.barrier(); });
 ///
-/// @throws  the first exception that a `body` throws; the other ranks raise PeerLost
+/// If a `body` throws, the other ranks raise PeerLost in their collectives. A rank that goes on nevertheless, because
+/// it computes or hangs, is waited for; a second after the first rank has ended with an error, one line of the log
+/// names the error and the ranks that still run.
+/// @throws  the exception of the rank that failed by itself, or else the first exception that a `body` throws
 void run_replicas(int replicas, const std::function<void(Communicator&)>& body);
 /// Runs `body` once per rank of `world` that lives in this process, each on its own thread. @throws  as above
 void run_replicas(World& world, const std::function<void(Communicator&)>& body);
