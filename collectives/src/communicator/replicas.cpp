@@ -182,31 +182,32 @@ void run_replica(World& world, int replica, const std::function<void(Communicato
 void run_replicas(World& world, const std::function<void(Communicator&)>& body) {
   const auto ends = std::make_shared<ReplicaEnds>(world);
   const auto run_thread = [&](int replica) {
+    const Endpoint& endpoint = world.endpoint(replica);  // before a fork: the World refuses calls in a child
     try {
       run_replica(world, replica, body, *ends);
     } catch (...) {
-      end_child(world.endpoint(replica));
+      end_child(endpoint);
     }
   };
   for (int replica = 0; replica < world.replicas(); ++replica) world.endpoint(replica).late_ranks().set_has_left(false);
-  Endpoint& endpoint = world.endpoint(0);
+  Endpoint& first = world.endpoint(0);
   {
-    ReplicaThreads others(endpoint, ends);
+    ReplicaThreads others(first, ends);
     try {
       for (int replica = 1; replica < world.replicas(); ++replica) others.threads.emplace_back(run_thread, replica);
       run_replica(world, 0, body, *ends);
     } catch (...) {
-      if (endpoint.faults().is_forked_child()) throw;
+      if (first.faults().is_forked_child()) throw;
       // Poison the job: the replicas that run already would wait for the replicas that could not start.
       ends->fail(0);
       const int started = static_cast<int>(others.threads.size()) + 1;
-      endpoint.faults().give_up(fmt::format("could start only {} of {} replicas: {}", started, world.replicas(),
-                                            text_of_current_exception()));
+      first.faults().give_up(fmt::format("could start only {} of {} replicas: {}", started, world.replicas(),
+                                         text_of_current_exception()));
       for (int replica = started; replica < world.replicas(); ++replica) ends->end(replica);
       ends->end(0);
     }
   }
-  if (endpoint.faults().is_forked_child()) return;
+  if (first.faults().is_forked_child()) return;
   if (const std::exception_ptr error = ends->cause()) std::rethrow_exception(error);
 }
 
