@@ -150,6 +150,8 @@ static void test_communicators(void) {
   farandole_comm_free(again);
   const farandole_join_options other = {.struct_bytes = sizeof other, .rank = 0, .size = size + 1};
   FAILS(FARANDOLE_INVALID_ARGUMENT, "already", farandole_comm_join(&other, NULL, &again, &error));
+  const farandole_join_options late = {.struct_bytes = sizeof late, .size = size, .timeout_seconds = -1};
+  FAILS(FARANDOLE_INVALID_ARGUMENT, "timeout_seconds", farandole_comm_join(&late, NULL, &again, &error));
 }
 
 static void test_members(void) {

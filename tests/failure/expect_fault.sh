@@ -41,7 +41,7 @@ case $fault in
   killed_joining) status=fail text='process 1 (.*pid.* )?has gone before|signal 9|KILLED BY SIGNAL|EXIT CODE: 9' ;;
   # Rank 0, while it waits for rank 1, which does not come.
   terminated_joining) status=fail text='signal 15|KILLED BY SIGNAL|EXIT CODE: 15' ;;
-  killed_leaving) status=fail text='leaving the job failed: .*rank 1 .*died|signal 9|KILLED BY SIGNAL|EXIT CODE: 9' ;;
+  killed_leaving) status=fail text='leaving the job (failed|when another rank failed): .*rank 1 .*died|signal 9|KILLED BY SIGNAL|EXIT CODE: 9' ;;
   # No fault, but one would not be noticed.
   unwatched) status=ok text="if one of 2 of the 2 other processes of this host dies, .*: pidfd_open is refused .*allow it in the sandbox" ;;
   mismatch) status=fail text='Mismatch: rank 0 .*1000 f32.*but rank 1 .*500 f32' ;;

@@ -127,6 +127,47 @@ def raises(rank: int) -> None:
 
 
 @case
+def exits_with_a_status(rank: int) -> None:
+    """SystemExit, which is no uncaught exception for Python, ends the job, too."""
+    import torch
+    import torch.distributed as dist
+
+    if rank == 1:
+        raise SystemExit(3)
+    expect("PeerLost", ["rank 1", "exit status 3"], 4, lambda: dist.all_reduce(torch.ones(3)))
+
+
+@case
+def raises_before_destroying_the_groups(rank: int) -> None:
+    import torch
+    import torch.distributed as dist
+
+    if rank == 0:
+        expect("PeerLost", ["rank 1", "ValueError: bad sample"], 2, lambda: dist.all_reduce(torch.ones(3)))
+        return
+    dist.all_reduce(torch.ones(3), group=short, async_op=True)  # is never done
+    begin = time.monotonic()
+    try:
+        raise ValueError("bad sample")
+    finally:
+        dist.destroy_process_group()
+        assert time.monotonic() - begin < 1, "destroy_process_group waits for ranks"
+
+
+@case
+def leaves_early(rank: int) -> None:
+    """Rank 1 makes fewer calls than rank 0, and leaves without an error."""
+    import torch
+    import torch.distributed as dist
+
+    if rank == 1:
+        dist.destroy_process_group()
+        return
+    parts = ["rank 1", "has left the job", "fewer calls", "join.Join", "drop_last"]
+    expect("PeerLost", parts, 4, lambda: dist.all_reduce(torch.ones(3)))
+
+
+@case
 def comes_late(rank: int) -> None:
     import torch
     import torch.distributed as dist
@@ -154,7 +195,45 @@ def run_rank(name: str, rank: int, store: str) -> None:
     os._exit(0)  # the job has failed, and cannot be left
 
 
+def run_child(rank: int, store: str, how: str) -> None:
+    """A process that multiprocessing has started: rank 1 fails, and rank 0 waits for it."""
+    import torch
+    import torch.distributed as dist
+
+    import farandole.torch  # noqa: F401: registers the backend
+
+    dist.init_process_group("farandole", init_method=f"file://{store}", rank=rank, world_size=2)
+    dist.barrier()
+    if rank == 1 and how == "raises":
+        raise ValueError("bad sample 17")
+    if rank == 1:
+        sys.exit("no data")
+    dist.all_reduce(torch.ones(3))
+
+
 class FaultsTest(unittest.TestCase):
+    def expect_child(self, method: str, how: str, expected: str) -> None:
+        import torch.multiprocessing
+        from torch.multiprocessing import ProcessExitedException, ProcessRaisedException
+
+        with tempfile.TemporaryDirectory() as directory:
+            arguments = (os.path.join(directory, "store"), how)
+            begin = time.monotonic()
+            with self.assertRaises((ProcessRaisedException, ProcessExitedException)) as caught:
+                torch.multiprocessing.start_processes(run_child, arguments, nprocs=2, start_method=method)
+            self.assertLess(time.monotonic() - begin, 40)
+            self.assertEqual(caught.exception.error_index, 1, caught.exception)
+            self.assertIn(expected, str(caught.exception))
+
+    def test_multiprocessing_reports_the_exception_of_the_failed_process(self):
+        self.expect_child("spawn", "raises", "ValueError: bad sample 17")
+
+    def test_multiprocessing_reports_the_failed_process_of_a_fork(self):
+        self.expect_child("fork", "raises", "ValueError: bad sample 17")
+
+    def test_multiprocessing_reports_the_process_that_exits(self):
+        self.expect_child("spawn", "exits", "process 1 terminated with exit code 1")
+
     def run_case(self, name: str) -> None:
         with tempfile.TemporaryDirectory() as directory:
             command = [sys.executable, __file__, name]
@@ -170,9 +249,10 @@ class FaultsTest(unittest.TestCase):
                 self.assertIsNone(ranks[0].poll(), "rank 1 has ended after rank 0")
             for rank, process in enumerate(ranks):
                 output = process.communicate(timeout=60)[0]
-                at_fault = {"dies": -signal.SIGKILL, "raises": 1}.get(name.split("_")[0], 0)
+                at_fault = {"dies": -signal.SIGKILL, "raises": 1, "exits": 3}.get(name.split("_")[0], 0)
                 expected = at_fault if rank == 1 else 0
                 self.assertEqual(process.returncode, expected, f"rank {rank}: {output}")
+                self.assertNotIn("leaving the job failed", output)
 
 
 def make_test(name: str):

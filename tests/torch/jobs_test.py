@@ -62,6 +62,46 @@ expect_sum()
 EXCHANGED_RANKS = """
 dist.init_process_group("farandole", rank=1 - RANK, **own_address())
 """
+# Rank 1 does not come, or rank 0; then a rank that the world does not have. One process tries one after the other.
+ABSENT_RANKS = """
+import time
+from datetime import timedelta
+
+def expect(kind, parts, **arguments):
+    begin = time.monotonic()
+    try:
+        dist.init_process_group("farandole", timeout=timedelta(seconds=1), **arguments)
+    except kind as error:
+        took = time.monotonic() - begin
+        assert isinstance(error, dist.DistBackendError) and took < 3, (took, error)
+        for part in parts:
+            assert part in str(error), f"'{part}' is not in '{error}'"
+        assert not dist.is_initialized()
+        return
+    raise AssertionError(f"no {kind.__name__}")
+
+WORDS = ["the deadline of 1 s (the timeout of init_process_group)", "world_size", "init_method"]
+DIRECTORY = os.path.dirname(os.path.abspath(__file__))
+for number, rank in enumerate((0, 1)):
+    late = "process 1 has not come" if rank == 0 else "rank 1 of 2 waits for rank 0"
+    address = f"file://{DIRECTORY}/store{number}"
+    expect(farandole.torch.Timeout, [*WORDS, late], init_method=address, rank=rank, world_size=2)
+expect(farandole.torch.Timeout, [*WORDS, "process 1 has not come"], store=dist.HashStore(), rank=0, world_size=2)
+port = os.environ["TEST_PORT"]
+store_of_torchrun = dist.TCPStore("127.0.0.1", int(port), None, True, wait_for_workers=False)
+os.environ.update(RANK="0", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+os.environ.update(TORCHELASTIC_USE_AGENT_STORE="True", TORCHELASTIC_RESTART_COUNT="0")
+expect(farandole.torch.Timeout, [*WORDS, "process 1 has not come"])
+words = ["rank is 5 and world_size 2"]
+expect(farandole.torch.InvalidArgument, words, store=dist.HashStore(), rank=5, world_size=2)
+"""
+FAILING_RANK = """
+dist.init_process_group("farandole")
+dist.barrier()
+if RANK == 1:
+    raise ValueError("bad sample 17")
+expect_sum()
+"""
 PART_OF_THE_JOB = """
 dist.init_process_group("gloo", rank=RANK, **own_address())
 part = dist.new_group([0], backend="farandole")
@@ -105,6 +145,19 @@ class JobsTest(unittest.TestCase):
 
     def test_groups_and_engine_share_the_job(self):
         self.expect_success(self.torchrun(), BEGIN + SHARED_JOB)
+
+    def test_ranks_that_do_not_come(self):
+        begin = BEGIN[: BEGIN.index("RANK_NAMES")]
+        done = self.run_it([sys.executable], begin + ABSENT_RANKS, FARANDOLE_WARN_AFTER="0.3")
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertRegex(done.stdout, "farandole warning.*process 1 .*every rank must call init_process_group")
+
+    def test_torchrun_names_the_rank_that_fails(self):
+        done = self.run_it(self.torchrun(), BEGIN + FAILING_RANK)
+        self.assertNotEqual(done.returncode, 0)
+        root_cause = done.stdout[done.stdout.index("Root Cause") :]
+        self.assertRegex(root_cause, r"rank +: 1 ")
+        self.assertNotIn("leaving the job failed", done.stdout)
 
     def test_a_part_of_the_job_is_no_first_group(self):
         done = self.run_it(self.torchrun(), BEGIN + PART_OF_THE_JOB)

@@ -72,6 +72,11 @@ typedef struct farandole_join_options {
    * NULL: the environment must describe the job, otherwise the job is this process alone. */
   int (*share)(void* context, char* text, size_t capacity);
   void* share_context;
+  /* For a join by `share`. Maximum time for which each of its steps waits for other processes, then TIMEOUT; 0:
+   * FARANDOLE_TIMEOUT. If both are set, the shorter one counts. `share` limits its own wait. */
+  double timeout_seconds;
+  const char* timeout_name; /* what sets that time in the program, for the error's text; NULL: "timeout_seconds" */
+  const char* advice;       /* what the user must do so that all join, for texts about missing processes; NULL: none */
 } farandole_join_options;
 
 /* Joins the job, and returns a communicator of all its ranks in `*comm`. If this process is in the job already, by

@@ -57,6 +57,15 @@ WorldOptions world_options(const farandole_join_options* from) {
   }
   if (known.size == 0) return options;
   options.bootstrap = Bootstrap{known.rank, known.size};
+  if (!(known.timeout_seconds >= 0)) {
+    throw InvalidArgument(
+        fmt::format("farandole_comm_join: timeout_seconds is {}; expected a time, or 0 for "
+                    "FARANDOLE_TIMEOUT",
+                    known.timeout_seconds));
+  }
+  options.bootstrap->timeout = Seconds(known.timeout_seconds);
+  options.bootstrap->timeout_name = known.timeout_name == nullptr ? "timeout_seconds" : known.timeout_name;
+  options.bootstrap->advice = text_or_none(known.advice);
   if (known.share != nullptr) {
     options.bootstrap->share = [known](std::string_view text) { return share_text(known, text); };
   }

@@ -71,11 +71,13 @@ struct SocketProcessGroup::Gathering {
   }
 };
 
-SocketProcessGroup::SocketProcessGroup(int process, int processes, Seconds warn_after, Seconds timeout)
+SocketProcessGroup::SocketProcessGroup(int process, int processes, Seconds warn_after, Seconds timeout,
+                                       std::string timeout_origin)
     : process_(process),
       processes_(processes),
       warn_after_(warn_after),
       timeout_(timeout),
+      timeout_origin_(std::move(timeout_origin)),
       tree_(process, processes),
       neighbours_(tree_.neighbours()) {}
 
@@ -93,7 +95,7 @@ void SocketProcessGroup::allgather(const void* mine, void* all, std::size_t byte
   const auto part = [&](int process) { return parts + static_cast<std::size_t>(process) * bytes; };
   const auto block_bytes = [&](int from, int end) { return static_cast<std::size_t>(end - from) * bytes; };
   std::memmove(part(process_), mine, bytes);
-  Gathering gathering{++allgather_count_, StallMonitor(warn_after_, timeout_),
+  Gathering gathering{++allgather_count_, StallMonitor(warn_after_, timeout_, Clock::now(), timeout_origin_.c_str()),
                       announcement_interval(warn_after_, timeout_)};
   try {
     for (const int child : tree_.children()) {

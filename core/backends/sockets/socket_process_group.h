@@ -50,8 +50,9 @@ class SocketProcessGroup : public ProcessGroup {
   void leave() override {}
 
  protected:
-  /// @param timeout  0: wait for ever
-  SocketProcessGroup(int process, int processes, Seconds warn_after, Seconds timeout);
+  /// @param timeout  0: wait for ever   @param timeout_origin  what has set the timeout, for the text of the error
+  SocketProcessGroup(int process, int processes, Seconds warn_after, Seconds timeout,
+                     std::string timeout_origin = "FARANDOLE_TIMEOUT");
 
   /// Returns the link to another process; makes the link if necessary.
   virtual Link& link_with(int process) = 0;
@@ -83,6 +84,7 @@ class SocketProcessGroup : public ProcessGroup {
   const int process_;
   const int processes_;
   const Seconds warn_after_, timeout_;
+  const std::string timeout_origin_;
   const BinomialTree tree_;
   const std::vector<int> neighbours_;             // neighbours of this process in the tree
   std::uint64_t allgather_count_ = 0;             // number of allgathers begun; used by the joining thread only

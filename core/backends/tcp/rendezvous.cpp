@@ -159,6 +159,15 @@ void check_for_second(std::optional<rendezvous::Client>& second) {
   }
 }
 
+/// Returns what the user must do so that all processes join.
+std::string advice_for(const Slot& slot) {
+  if (!slot.advice.empty()) return slot.advice;
+  return fmt::format(
+      "each must be started with its own number, the same number of processes, the same rendezvous ({}), FARANDOLE_JOB "
+      "if it is set, and the same key",
+      slot.rendezvous.empty() ? "of the launcher" : slot.rendezvous);
+}
+
 void run_server(const Slot& slot, TcpNetwork& network) {
   sockets::provide_descriptors(2 * slot.processes + static_cast<int>(Acceptor::kMaxPending),
                                "the rendezvous of this job");
@@ -175,7 +184,7 @@ void run_server(const Slot& slot, TcpNetwork& network) {
     second.emplace(slot, network, own, [&point](std::string&) { return point.other_candidates; });
   }
   log(LogLevel::kDebug, fmt::format("process 0 of {} listens for the other processes at {}", slot.processes, at));
-  StallMonitor stall(slot.warn_after, slot.timeout);
+  StallMonitor stall(slot.warn_after, slot.timeout, Clock::now(), slot.timeout_origin.c_str());
   try {
     for (; !host.advance(); wait_for_events(host, second ? &*second : nullptr)) {
       if (host.has_found_itself()) {
@@ -184,11 +193,8 @@ void run_server(const Slot& slot, TcpNetwork& network) {
       }
       check_for_second(second);
       stall.check([&] {
-        return fmt::format(
-            "joining the job: process 0 of {} waits at {}: {}; each must be started with its own number, "
-            "the same number of processes, the same rendezvous ({}), FARANDOLE_JOB if it is set, and the same key{}",
-            slot.processes, at, host.describe_missing(), slot.rendezvous.empty() ? "of the launcher" : slot.rendezvous,
-            point.unreachable_reason);
+        return fmt::format("joining the job: process 0 of {} waits at {}: {}; {}{}", slot.processes, at,
+                           host.describe_missing(), advice_for(slot), point.unreachable_reason);
       });
     }
   } catch (const Error& error) {
@@ -207,11 +213,12 @@ void run_client(const Slot& slot, TcpNetwork& network) {
     };
   }
   rendezvous::Client caller(slot, network, make_request(network), std::move(find_addresses));
-  StallMonitor stall(slot.warn_after, slot.timeout);
+  StallMonitor stall(slot.warn_after, slot.timeout, Clock::now(), slot.timeout_origin.c_str());
   for (; !caller.advance(); wait_for_events(caller, nullptr)) {
     stall.check([&] {
-      return fmt::format("joining the job: process {} of {} has been waiting for {:.1f} s: {}", slot.process,
-                         slot.processes, stall.waited().count(), caller.describe_wait());
+      return fmt::format("joining the job: process {} of {} has been waiting for {:.1f} s: {}{}{}", slot.process,
+                         slot.processes, stall.waited().count(), caller.describe_wait(),
+                         slot.advice.empty() ? "" : "; ", slot.advice);
     });
   }
 }

@@ -32,6 +32,8 @@ struct Slot {
   Seconds peer_timeout{60};  ///< FARANDOLE_PEER_TIMEOUT
   Seconds warn_after{30};    ///< time until the first warning; the pauses between warnings double
   Seconds timeout{0};        ///< 0: wait for ever
+  std::string timeout_origin = "FARANDOLE_TIMEOUT";  ///< what has set `timeout`, for the text of the error
+  std::string advice;  ///< what the user must do so that all processes join; empty: what a launcher's job needs
 };
 
 /// Returns a slot with the interface and the times of the settings. The launcher's adapter fills in the rest.

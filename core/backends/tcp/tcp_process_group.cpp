@@ -38,6 +38,11 @@ class TcpBackend final : public Backend {
     slot.key = secret.key;
     slot.job = secret.job;
     slot.share = bootstrap.share;
+    slot.advice = bootstrap.advice;
+    if (bootstrap.timeout > Seconds(0) && (slot.timeout == Seconds(0) || bootstrap.timeout < slot.timeout)) {
+      slot.timeout = bootstrap.timeout;
+      slot.timeout_origin = bootstrap.timeout_name;
+    }
     return std::make_unique<TcpProcessGroup>(slot);
   }
 };
@@ -50,7 +55,8 @@ Backend& tcp_backend() {
 }
 
 TcpProcessGroup::TcpProcessGroup(const Slot& slot)
-    : SocketProcessGroup(slot.process, slot.processes, slot.warn_after, slot.timeout), network_(network_options(slot)) {
+    : SocketProcessGroup(slot.process, slot.processes, slot.warn_after, slot.timeout, slot.timeout_origin),
+      network_(network_options(slot)) {
   meet(slot, network_);
   std::vector<ListenAddresses> all(static_cast<std::size_t>(slot.processes));
   allgather(&network_.listens_at(), all.data(), sizeof(ListenAddresses));

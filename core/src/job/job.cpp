@@ -80,7 +80,13 @@ void Job::end() {
     progress_.reset();
     if (group() != nullptr && !fault_.exists()) peers_->leave();
   } catch (const std::exception& error) {
-    log(LogLevel::kError, std::string("leaving the job failed: ") + message_of(error));
+    if (fault_.is_of_peer()) {  // the other rank raises the error; this one has done its work
+      log(LogLevel::kWarning, fmt::format("this rank had done its work and was leaving the job when another rank "
+                                          "failed: {}",
+                                          message_of(error)));
+    } else {
+      log(LogLevel::kError, std::string("leaving the job failed: ") + message_of(error));
+    }
   }
   retire();
 }
@@ -118,6 +124,7 @@ void Job::poison(int rank, ErrorKind kind, const std::string& text, bool announc
   const auto before = [&] {
     memory_->quarantine();
     write_flight_records(text);
+    if (!announce) fault_.set_of_peer();
     if (announce && group() != nullptr) peers_->announce_fault(rank, kind, text);
   };
   if (fault_.set(rank, kind, text, before)) ring_all();

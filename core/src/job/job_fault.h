@@ -52,6 +52,9 @@ class JobFault {
     const std::lock_guard lock(mutex_);
     return finder_;
   }
+  /// Notes that another process has announced the fault.
+  void set_of_peer() { is_of_peer_ = true; }
+  bool is_of_peer() const { return is_of_peer_; }
   /// Notes that the World has ended. An earlier fault is still the error that calls raise.
   void set_ended();
 
@@ -74,6 +77,7 @@ class JobFault {
   }
 
   std::atomic<bool> exists_{false};
+  std::atomic<bool> is_of_peer_{false};
   bool is_forked_child_ = false;  // written at the fork, when the child has one thread
   std::string place_;             // const once the job has been joined
   std::mutex setting_mutex_;      // locked before mutex_; held while a fault is set, including `before`

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "call_start.h"
+#include "process_end.h"
 
 namespace farandole_torch {
 namespace {
@@ -27,6 +28,7 @@ FarandoleBackend::FarandoleBackend(const GroupPlan& plan)
     : Backend(plan.rank, plan.size),
       options_(make_options(plan)),
       store_(plan.store),
+      is_whole_job_(is_whole_job(plan)),
       job_(Job::join(plan)),
       comm_(job_->make_comm(plan)) {}
 
@@ -34,19 +36,28 @@ FarandoleBackend::~FarandoleBackend() {
   // Python destroys the object with its lock held, and callbacks of pending calls may need the lock.
   if (PyGILState_Check() != 0) {
     const pybind11::gil_scoped_release no_gil;
-    shutdown();
+    end(/*failure=*/{});
   } else {
-    shutdown();
+    end(/*failure=*/{});
   }
 }
 
 void FarandoleBackend::shutdown() {
+  end(failure_in_progress());
+}
+
+void FarandoleBackend::end(const std::string& failure) {
+  // Without the mutex, which a blocking call of another thread may hold until the job has failed.
+  if (!failure.empty() && is_whole_job_) Job::abort(failure);
   Comm last;
   std::shared_ptr<Job> job;
   const std::lock_guard lock(mutex_);
+  if (comm_ == nullptr) return;
   collect_for({});
   last = std::move(comm_);
   job = std::move(job_);
+  if (process_end_has_begun()) return keep_until_exit(std::move(last), std::move(job));
+  if (!failure.empty()) return job->keep(std::move(last));
   last.reset();  // before the job
 }
 
@@ -105,11 +116,11 @@ void FarandoleBackend::collect(const c10::intrusive_ptr<CallWork>& work) {
   if (coalescing_thread_ == std::this_thread::get_id()) block_.works.push_back(work);
 }
 
-bool FarandoleBackend::defer(const at::Tensor& tensor, const farandole_message& message) {
+bool FarandoleBackend::defer(const Staged& staged, const farandole_message& message) {
   if (coalescing_thread_ != std::this_thread::get_id()) return false;
   const std::lock_guard lock(coalescing_mutex_);
   if (coalescing_thread_ != std::this_thread::get_id()) return false;
-  block_.messages.push_back({tensor, message});
+  block_.messages.push_back({staged, message});
   return true;
 }
 
@@ -120,9 +131,9 @@ c10::intrusive_ptr<c10d::Work> FarandoleBackend::endCoalescing() {
   Block block = collect_for({});
   while (!block.messages.empty()) {
     // The messages of one device at a time.
-    const auto others = std::stable_partition(
-        block.messages.begin(), block.messages.end(),
-        [device = block.messages.front().tensor.device()](const auto& each) { return each.tensor.device() == device; });
+    const auto others = std::stable_partition(block.messages.begin(), block.messages.end(),
+                                              [device = block.messages.front().staged.tensor.device()](
+                                                  const auto& each) { return each.staged.tensor.device() == device; });
     block.works.push_back(exchange({block.messages.begin(), others}));
     block.messages.erase(block.messages.begin(), others);
   }
@@ -130,6 +141,8 @@ c10::intrusive_ptr<c10d::Work> FarandoleBackend::endCoalescing() {
 }
 
 at::Tensor FarandoleBackend::allocateTensor(long size, at::TensorOptions options) {
+  const at::ScalarType type = options.dtype().toScalarType();
+  if (c10::isComplexType(type)) return allocateTensor(2 * size, options.dtype(c10::toRealValueType(type)));
   void* const window = farandole_window_allocate(static_cast<size_t>(size) * options.dtype().itemsize());
   if (window == nullptr) return at::empty({size}, options);
   return at::from_blob(
@@ -138,10 +151,11 @@ at::Tensor FarandoleBackend::allocateTensor(long size, at::TensorOptions options
 
 c10::intrusive_ptr<c10d::Work> FarandoleBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
   constexpr const char* kWhat = "broadcast";
-  at::Tensor& tensor = only(tensors, kWhat);
   need_root(kWhat, options.rootRank, size_);
-  const Elements values = elements_of(tensor, kWhat, Use::kAny);
+  const Staged staged = stage(only(tensors, kWhat), options.rootRank == rank_ ? Use::kInput : Use::kOutput, kWhat);
+  const Elements& values = staged.elements;
   Start start(*this, mode_of(options), c10d::OpType::BROADCAST, "farandole:broadcast", tensors, tensors);
+  start.use(staged);
   call(farandole_broadcast, start.comm(), values.data, values.count, values.dtype,
        static_cast<int32_t>(options.rootRank), start.options(), start.handle());
   return start.launch();
@@ -151,9 +165,11 @@ c10::intrusive_ptr<c10d::Work> FarandoleBackend::allreduce(Tensors& tensors, con
   constexpr const char* kWhat = "all_reduce";
   at::Tensor& tensor = only(tensors, kWhat);
   if (tensor.is_sparse()) return allreduce_sparse(tensors, options);
-  const Elements values = elements_of(tensor, kWhat, Use::kAny);
+  const Staged staged = stage(tensor, Use::kInPlace, kWhat);
+  const Elements& values = staged.elements;
   const Reduction reduction = reduction_of(options.reduceOp, tensor, kWhat);
   Start start(*this, mode_of(options), c10d::OpType::ALLREDUCE, "farandole:all_reduce", tensors, tensors);
+  start.use(staged);
   call(farandole_allreduce, start.comm(), values.data, values.data, values.count, values.dtype, reduction.op,
        start.options(reduction.prescale), start.handle());
   return start.launch();
@@ -162,13 +178,15 @@ c10::intrusive_ptr<c10d::Work> FarandoleBackend::allreduce(Tensors& tensors, con
 c10::intrusive_ptr<c10d::Work> FarandoleBackend::allreduce_coalesced(Tensors& tensors,
                                                                      const c10d::AllreduceCoalescedOptions& options) {
   constexpr const char* kWhat = "all_reduce_coalesced";
-  std::vector<std::pair<Elements, Reduction>> all;
+  std::vector<std::pair<Staged, Reduction>> all;
   for (const at::Tensor& tensor : tensors) {
-    all.emplace_back(elements_of(tensor, kWhat, Use::kAny), reduction_of(options.reduceOp, tensor, kWhat));
+    all.emplace_back(stage(tensor, Use::kInPlace, kWhat), reduction_of(options.reduceOp, tensor, kWhat));
   }
   Start start(*this, mode_of(options), c10d::OpType::ALLREDUCE_COALESCED, "farandole:all_reduce_coalesced", tensors,
               tensors);
-  for (const auto& [values, reduction] : all) {
+  for (const auto& [staged, reduction] : all) {
+    const Elements& values = staged.elements;
+    start.use(staged);
     call(farandole_allreduce, start.comm(), values.data, values.data, values.count, values.dtype, reduction.op,
          start.options(reduction.prescale), start.handle());
   }
@@ -179,9 +197,11 @@ c10::intrusive_ptr<c10d::Work> FarandoleBackend::reduce(Tensors& tensors, const 
   constexpr const char* kWhat = "reduce";
   at::Tensor& tensor = only(tensors, kWhat);
   need_root(kWhat, options.rootRank, size_);
-  const Elements values = elements_of(tensor, kWhat, Use::kAny);
+  const Staged staged = stage(tensor, options.rootRank == rank_ ? Use::kInPlace : Use::kInput, kWhat);
+  const Elements& values = staged.elements;
   const Reduction reduction = reduction_of(options.reduceOp, tensor, kWhat);
   Start start(*this, mode_of(options), c10d::OpType::REDUCE, "farandole:reduce", tensors, tensors);
+  start.use(staged);
   call(farandole_reduce, start.comm(), values.data, values.data, values.count, values.dtype, reduction.op,
        static_cast<int32_t>(options.rootRank), start.options(reduction.prescale), start.handle());
   return start.launch();

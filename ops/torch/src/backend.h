@@ -84,18 +84,24 @@ class FarandoleBackend final : public c10d::Backend {
   bool supportsTensorAlloc(c10::DeviceIndex device) override { return device < 0; }
   /// A vector of `size` elements in a window, memory that the ranks of the host share: collectives on it need no
   /// copies. Ordinary memory if no window can be had. The tensor may outlive the process group.
+  ///
+  /// For complex types a vector of 2 * size real numbers, because DistributedDataParallel uses a bucket of complex
+  /// parameters so: torch makes real numbers of the buckets that it allocates itself, but not of these.
   at::Tensor allocateTensor(long size, at::TensorOptions options) override;
 
   /// Ends the job with a fault: all ranks' calls fail.
   void abort() override;
   /// Waits for pending calls of this group on this rank, and lets go of the job. Collective if this is the last group.
+  ///
+  /// While the calling thread handles an exception, waits for nothing; the group of all ranks then ends the job with a
+  /// fault, whose text is that of the exception.
   void shutdown() override;
 
  private:
   class Start;
   /// A message of a tensor on a device, in a block of coalesced calls.
   struct DeviceMessage {
-    at::Tensor tensor;
+    Staged staged;
     farandole_message arguments;
   };
   /// The calls of a block.
@@ -114,10 +120,12 @@ class FarandoleBackend final : public c10d::Backend {
     StreamUse use;
     c10::Stream stream;
   };
+  /// @param failure  text of the exception with which the program fails; empty: there is none
+  void end(const std::string& failure);
   WorkPointer send_or_recv(const at::Tensor& tensor, c10d::OpType type, int peer, int tag);
   c10::intrusive_ptr<CallWork> exchange(const std::vector<DeviceMessage>& messages);
   /// True if a block of this thread has taken the message.
-  bool defer(const at::Tensor& tensor, const farandole_message& message);
+  bool defer(const Staged& staged, const farandole_message& message);
   /// Notes a call that has begun, if its thread collects calls.
   void collect(const c10::intrusive_ptr<CallWork>& work);
   /// From now on collects the calls of this thread; of none if it is the id of no thread. Returns those collected so
@@ -138,6 +146,7 @@ class FarandoleBackend final : public c10d::Backend {
   std::atomic<std::thread::id> coalescing_thread_{};  // that has called startCoalescing(); no thread: none
   Block block_;                                       // its calls
   const c10::intrusive_ptr<c10d::Store> store_;
+  const bool is_whole_job_;
   std::atomic<uint64_t> sequence_{0};
   std::atomic<int> monitored_barriers_{0};
   std::mutex mutex_;                                     // held while a call starts or blocks; guards the following

@@ -69,6 +69,16 @@ class FarandoleBackend::Start {
   }
   /// The parameter `work` of the next call: null if the call blocks, or until it is enqueued on a device.
   farandole_work** handle() { return has_handles_ ? work_->add_call() : nullptr; }
+  /// Keeps the memory of a tensor until the calls are done, and then copies the results to the tensor.
+  void use(const Staged& staged) {
+    if (staged.memory.is_same(staged.tensor)) return;
+    work_->keep(staged.memory);
+    if (staged.use == Use::kInput) return;
+    work_->then([memory = staged.memory, tensor = staged.tensor] {
+      const at::NoGradGuard no_grad;
+      tensor.copy_(memory);
+    });
+  }
   /// Copies the parts of `whole` to the tensors of `list`, whose memory it joins, once the calls are done.
   void divide_at_end(const at::Tensor& whole, Tensors list) {
     work_->keep(whole);

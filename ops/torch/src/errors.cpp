@@ -14,6 +14,11 @@ std::array<PyObject*, kKinds> exception_classes{};
 constexpr const char* kOwnTimeout = "(the timeout of the communicator)";
 constexpr const char* kHowToSetIt =
     "; to change it: init_process_group(timeout=timedelta(minutes=60)), or new_group's timeout";
+/// What the library says of a rank that has left the job while others wait for it.
+constexpr const char* kHasLeft = " has left the job";
+constexpr const char* kWhyItHasLeft =
+    "; a rank that has left made fewer calls than the others, for example because its data end earlier: use "
+    "torch.distributed.algorithms.join.Join, or give all ranks equally many batches (drop_last=True)";
 
 }  // namespace
 
@@ -37,6 +42,7 @@ void throw_error(farandole_error_kind kind, const std::string& text) {
 std::exception_ptr make_exception(const farandole_error& error) {
   std::string text = farandole_error_text(&error);
   if (text.find(kOwnTimeout) != std::string::npos) text += kHowToSetIt;
+  if (text.find(kHasLeft) != std::string::npos) text += kWhyItHasLeft;
   return std::make_exception_ptr(FarandoleError(farandole_error_get_kind(&error), text));
 }
 

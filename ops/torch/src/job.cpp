@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "job.h"
 
+#include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
 
+#include <algorithm>
 #include <mutex>
-#include <numeric>
+#include <utility>
 
 #include "errors.h"
+#include "store_wait.h"
 
 namespace farandole_torch {
 namespace {
@@ -25,23 +28,50 @@ std::string key_of(int call) {
   return c10::str("farandole/", call);
 }
 
+/// What the user must do so that all ranks join, in torch's words.
+constexpr const char* kJoinAdvice =
+    "every rank must call init_process_group(\"farandole\") with its own rank, the same world_size, and the same "
+    "init_method or store";
+constexpr const char* kTimeoutName = "the timeout of init_process_group";
+constexpr std::chrono::seconds kFirstWarning{30};  // of a wait for rank 0; the pauses between warnings double
+
 /// Broadcasts texts through a store of torch: farandole_join_options.share.
 struct StoreShare {
-  c10d::Store& store;
-  int rank = 0;
+  const GroupPlan& plan;
   int calls = 0;
   std::string problem;
+  bool has_timed_out = false;
 };
+
+/// Waits for a text of rank 0 until the group's timeout; warns from 30 s on. Returns whether it is there.
+bool wait_for_rank_0(const GroupPlan& plan, const std::string& key) {
+  using Clock = std::chrono::steady_clock;
+  const auto begin = Clock::now();
+  const auto end = begin + plan.timeout;
+  auto pause = kFirstWarning;
+  for (auto warning = begin + pause;; pause *= 2, warning += pause) {
+    if (wait_for_key(*plan.store, key, std::min(warning, end))) return true;
+    if (Clock::now() >= end) return false;
+    const auto waited = std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - begin);
+    TORCH_WARN("farandole: joining the job: rank ", plan.rank, " of ", plan.size, " has been waiting for ",
+               waited.count(), " s until rank 0 joins; ", kJoinAdvice);
+  }
+}
 
 int share(void* context, char* text, size_t capacity) {
   auto& shared = *static_cast<StoreShare*>(context);
+  const GroupPlan& plan = shared.plan;
   const std::string key = key_of(shared.calls++);
   try {
-    if (shared.rank == 0) {
-      shared.store.set(key, std::string(text));
+    if (plan.rank == 0) {
+      plan.store->set(key, std::string(text));
       return 0;
     }
-    const std::string found = shared.store.get_to_str(key);
+    if (plan.timeout.count() > 0 && !wait_for_rank_0(plan, key)) {
+      shared.has_timed_out = true;
+      return 3;
+    }
+    const std::string found = plan.store->get_to_str(key);
     if (found.size() >= capacity) return 1;
     found.copy(text, found.size());
     text[found.size()] = 0;
@@ -61,6 +91,8 @@ farandole_comm_options options_of(const GroupPlan& plan) {
   return options;
 }
 
+}  // namespace
+
 bool is_whole_job(const GroupPlan& plan) {
   if (plan.size != plan.global_size) return false;
   for (size_t rank = 0; rank < plan.global_ranks.size(); ++rank) {
@@ -68,8 +100,6 @@ bool is_whole_job(const GroupPlan& plan) {
   }
   return true;
 }
-
-}  // namespace
 
 std::shared_ptr<Job> Job::join(const GroupPlan& plan) {
   const std::lock_guard lock(current().mutex);
@@ -97,14 +127,27 @@ void Job::abort(const std::string& text) {
   if (const auto job = current().job.lock()) farandole_comm_abort(job->all_.get(), text.c_str());
 }
 
+void Job::keep(Comm comm) {
+  const std::lock_guard lock(current().mutex);
+  kept_.push_back(std::move(comm));
+}
+
 Job::Job(const GroupPlan& plan) {
-  StoreShare shared{*plan.store, plan.rank, 0, {}};
+  if (plan.rank < 0 || plan.rank >= plan.size) {
+    throw_error(FARANDOLE_INVALID_ARGUMENT,
+                c10::str("init_process_group: rank is ", plan.rank, " and world_size ", plan.size,
+                         "; expected a rank from 0 to world_size - 1 = ", plan.size - 1));
+  }
+  StoreShare shared{plan, 0, {}, false};
   farandole_join_options options{};
   options.struct_bytes = sizeof options;
   options.rank = plan.rank;
   options.size = plan.size;
   options.share = share;
   options.share_context = &shared;
+  options.timeout_seconds = std::chrono::duration<double>(plan.timeout).count();
+  options.timeout_name = kTimeoutName;
+  options.advice = kJoinAdvice;
   farandole_comm_options own{};
   own.struct_bytes = sizeof own;
   own.name = "torch";
@@ -112,6 +155,11 @@ Job::Job(const GroupPlan& plan) {
   try {
     call(farandole_comm_join, &options, &own, &comm);
   } catch (const FarandoleError&) {
+    if (shared.has_timed_out) {
+      throw_error(FARANDOLE_TIMEOUT, c10::str("the deadline of ", options.timeout_seconds, " s (", kTimeoutName,
+                                              ") has passed: joining the job: rank ", plan.rank, " of ", plan.size,
+                                              " waits for rank 0, which has not joined; ", kJoinAdvice));
+    }
     if (shared.problem.empty()) throw;
     throw_error(FARANDOLE_TRANSPORT_ERROR, "joining the job: torch's store failed: " + shared.problem);
   }

@@ -27,6 +27,9 @@ struct GroupPlan {
   std::string name;
 };
 
+/// True if the group has all ranks of the job, in their order.
+bool is_whole_job(const GroupPlan& plan);
+
 /// The job of this process: joined by the first process group, left when the last one has ended; a job that a launcher
 /// has made stays joined until `leave`, because with MPI a process joins once.
 class Job {
@@ -41,10 +44,13 @@ class Job {
   explicit Job(const GroupPlan& plan);
   /// Makes the communicator of a group. Collective over its ranks.
   Comm make_comm(const GroupPlan& plan) const;
+  /// Keeps the communicator of an ended group until the job is left, because its calls may never be done.
+  void keep(Comm comm);
 
  private:
   bool was_shared_ = false;  // this job was made through the store
   Comm all_;
+  std::vector<Comm> kept_;  // freed before `all_`; guarded by the mutex of the current job
 };
 
 }  // namespace farandole_torch

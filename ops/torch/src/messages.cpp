@@ -29,7 +29,8 @@ class DeferredMessage final : public c10d::Work {
 WorkPointer FarandoleBackend::send_or_recv(const at::Tensor& tensor, c10d::OpType type, int peer, int tag) {
   const bool is_send = type == c10d::OpType::SEND;
   const char* const what = is_send ? "send" : "recv";
-  const Elements values = elements_of(tensor, what, Use::kAny);
+  const Staged staged = stage(tensor, is_send ? Use::kInput : Use::kOutput, what);
+  const Elements& values = staged.elements;
   const farandole_message message{sizeof message, values.data, values.count, values.dtype, is_send ? 0 : 1, peer, tag};
   StreamUse use;
   if (!tensor.is_cpu()) {
@@ -38,7 +39,7 @@ WorkPointer FarandoleBackend::send_or_recv(const at::Tensor& tensor, c10d::OpTyp
           FARANDOLE_UNSUPPORTED,
           "recv: a tensor on a device is received from a certain rank; pass `src`, or send a copy, tensor.cpu()");
     }
-    if (defer(tensor, message)) return c10::make_intrusive<DeferredMessage>(rank_, type);
+    if (defer(staged, message)) return c10::make_intrusive<DeferredMessage>(rank_, type);
     use = {is_send ? StreamUse::Kind::kSend : StreamUse::Kind::kReceive, peer};
   }
   const Tensors tensors{tensor};
@@ -46,6 +47,7 @@ WorkPointer FarandoleBackend::send_or_recv(const at::Tensor& tensor, c10d::OpTyp
                             : peer == FARANDOLE_ANY_SOURCE ? "farandole:recvAnySource"
                                                            : "farandole:recv";
   Start start(*this, Mode{}, type, title, tensors, is_send ? Tensors{} : tensors, use);
+  start.use(staged);
   if (is_send) {
     call(farandole_send, start.comm(), values.data, values.count, values.dtype, peer, tag, start.options(),
          start.handle());
@@ -71,12 +73,13 @@ WorkPointer FarandoleBackend::recvAnysource(Tensors& tensors, int tag) {
 c10::intrusive_ptr<CallWork> FarandoleBackend::exchange(const std::vector<DeviceMessage>& messages) {
   Tensors sent, received;
   std::vector<farandole_message> list;
-  for (const auto& [tensor, message] : messages) {
-    (message.is_receive != 0 ? received : sent).push_back(tensor);
+  for (const auto& [staged, message] : messages) {
+    (message.is_receive != 0 ? received : sent).push_back(staged.tensor);
     list.push_back(message);
   }
   Start start(*this, Mode{}, c10d::OpType::COALESCED, "farandole:exchange", sent, received,
               {StreamUse::Kind::kExchange});
+  for (const DeviceMessage& each : messages) start.use(each.staged);
   call(farandole_exchange, start.comm(), list.data(), list.size(), start.options());
   return start.launch();
 }

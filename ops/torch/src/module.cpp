@@ -8,6 +8,7 @@
 
 #include "backend.h"
 #include "errors.h"
+#include "process_end.h"
 
 namespace farandole_torch {
 namespace {
@@ -34,4 +35,7 @@ PYBIND11_MODULE(farandole_torch, module) {
   module.def("abort", &farandole_torch::Job::abort, call_guard<gil_scoped_release>());
   module.def("accept_extension_devices", [] { farandole_torch::extension_has_cuda_memory = true; });
   module.def("leave", &farandole_torch::Job::leave, call_guard<gil_scoped_release>());
+  module.def("begin_process_end", &farandole_torch::begin_process_end);
+  module.def("set_failure_text",
+             [](const pybind11::object& function) { farandole_torch::set_failure_text(function.ptr()); });
 }

@@ -12,6 +12,7 @@
 
 #include "backend.h"
 #include "errors.h"
+#include "store_wait.h"
 
 namespace farandole_torch {
 namespace {
@@ -19,18 +20,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Milliseconds = std::chrono::milliseconds;
 constexpr Milliseconds kAnswerTime{10'000};  // that other ranks wait for rank 0's answer after the timeout
-
-/// Waits for a key of the store until `end`. Returns whether it is there.
-bool wait_for_key(c10d::Store& store, const std::string& key, Clock::time_point end) {
-  const auto left = std::chrono::duration_cast<Milliseconds>(end - Clock::now());
-  if (left > Milliseconds::zero()) {
-    try {
-      store.wait({key}, left);
-    } catch (const std::exception&) {  // stores throw different classes at the timeout
-    }
-  }
-  return store.check({key});
-}
 
 }  // namespace
 

@@ -11,8 +11,7 @@ namespace farandole_torch {
 namespace {
 
 /// Joins all ranks' rows in the order of ranks. @param rows  numbers of rows by rank
-at::Tensor gather_rows(farandole_comm* comm, const at::Tensor& own, const std::vector<int64_t>& rows,
-                       const char* what) {
+at::Tensor gather_rows(farandole_comm* comm, const at::Tensor& own, const std::vector<int64_t>& rows) {
   std::vector<int64_t> shape = own.sizes().vec();
   shape[0] = 1;
   const auto row = static_cast<size_t>(c10::multiply_integers(shape)) * elements_per_number(own);
@@ -20,9 +19,9 @@ at::Tensor gather_rows(farandole_comm* comm, const at::Tensor& own, const std::v
   at::Tensor all = at::empty(shape, own.options());
   std::vector<size_t> counts;
   for (const int64_t of_rank : rows) counts.push_back(static_cast<size_t>(of_rank) * row);
-  const Elements from = elements_of(own, what);
-  call(farandole_allgather, comm, from.data, from.count, elements_of(all, what).data, counts.data(), from.dtype,
-       nullptr, nullptr);
+  const Elements from = elements_of(own);
+  call(farandole_allgather, comm, from.data, from.count, elements_of(all).data, counts.data(), from.dtype, nullptr,
+       nullptr);
   return all;
 }
 
@@ -44,8 +43,8 @@ c10::intrusive_ptr<c10d::Work> FarandoleBackend::allreduce_sparse(Tensors& tenso
        start.handle());
   // A row for each value, so that the ranks' rows follow each other in memory.
   const at::Tensor indices = mine._indices().t().contiguous();
-  const at::Tensor all_indices = gather_rows(start.comm(), indices, rows, kWhat);
-  const at::Tensor all_values = gather_rows(start.comm(), mine._values().contiguous(), rows, kWhat);
+  const at::Tensor all_indices = gather_rows(start.comm(), indices, rows);
+  const at::Tensor all_values = gather_rows(start.comm(), mine._values().contiguous(), rows);
   const at::NoGradGuard no_grad;
   tensor.copy_(at::sparse_coo_tensor(all_indices.t(), all_values, tensor.sizes(), tensor.options()).coalesce());
   return start.launch();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tensors.h"
 
+#include <ATen/MemoryOverlap.h>
 #include <c10/util/StringUtil.h>
 
 #include <string>
@@ -55,19 +56,12 @@ double factor_of(const c10d::ReduceOp& op) {
   return supplement->double_factor;
 }
 
-bool are_side_by_side(const std::vector<at::Tensor>& tensors) {
-  const char* next = static_cast<const char*>(tensors.front().data_ptr());
-  const auto& storage = tensors.front().storage();
-  for (const at::Tensor& tensor : tensors) {
-    if (!tensor.is_contiguous() || tensor.data_ptr() != next || !tensor.storage().is_alias_of(storage)) return false;
-    next += tensor.nbytes();
-  }
-  return true;
+/// True if the tensor's memory holds its values, in the order of their indices.
+bool is_in_order(const at::Tensor& tensor) {
+  return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
 }
 
-}  // namespace
-
-Elements elements_of(const at::Tensor& tensor, const char* what, Use use) {
+void check(const at::Tensor& tensor, Use use, const char* what) {
   if (!tensor.defined()) refuse(what, "a tensor is undefined");
   if (tensor.layout() != at::kStrided) {
     refuse(what,
@@ -76,11 +70,36 @@ Elements elements_of(const at::Tensor& tensor, const char* what, Use use) {
   if (!tensor.is_cpu() && !tensor.is_cuda() && !(extension_has_cuda_memory && tensor.is_privateuseone())) {
     refuse(what, c10::str("expected a tensor on a CPU or a CUDA device, got one on ", tensor.device()));
   }
-  const bool is_usable = use == Use::kInOrder ? tensor.is_contiguous() : tensor.is_non_overlapping_and_dense();
-  if (!is_usable) {
-    refuse(what, c10::str("expected a contiguous tensor, got one of sizes ", tensor.sizes(), " and strides ",
-                          tensor.strides(), "; use contiguous()"));
+  if (use != Use::kInput && at::has_internal_overlap(tensor) == at::MemOverlap::Yes) {
+    refuse(what, c10::str("expected a tensor whose elements have memory of their own for the result, got one of sizes ",
+                          tensor.sizes(), " and strides ", tensor.strides(), "; use contiguous()"));
   }
+}
+
+bool are_side_by_side(const std::vector<at::Tensor>& tensors) {
+  const char* next = static_cast<const char*>(tensors.front().data_ptr());
+  const auto& storage = tensors.front().storage();
+  for (const at::Tensor& tensor : tensors) {
+    if (!is_in_order(tensor) || tensor.data_ptr() != next || !tensor.storage().is_alias_of(storage)) return false;
+    next += tensor.nbytes();
+  }
+  return true;
+}
+
+}  // namespace
+
+Staged stage(const at::Tensor& tensor, Use use, const char* what) {
+  check(tensor, use, what);
+  at::Tensor memory = tensor;
+  if (!is_in_order(tensor)) {
+    const at::NoGradGuard no_grad;
+    memory = at::empty(tensor.sizes(), tensor.options());
+    if (use != Use::kOutput) memory.copy_(tensor);
+  }
+  return {tensor, memory, elements_of(memory), use};
+}
+
+Elements elements_of(const at::Tensor& tensor) {
   const TypeRow row = row_of(tensor);
   const auto count = static_cast<size_t>(tensor.numel()) * row.per_number;
   return {count == 0 ? nullptr : tensor.data_ptr(), count, row.dtype};
@@ -127,11 +146,11 @@ at::Tensor& only(std::vector<at::Tensor>& tensors, const char* what) {
   return tensors.front();
 }
 
-at::Tensor joined(const std::vector<at::Tensor>& tensors, bool copies, const char* what) {
+at::Tensor joined(const std::vector<at::Tensor>& tensors, Use use, const char* what) {
   if (tensors.empty()) refuse(what, "a list of tensors is empty");
   int64_t count = 0;
   for (const at::Tensor& tensor : tensors) {
-    (void)elements_of(tensor, what, Use::kAny);
+    check(tensor, use, what);
     if (tensor.scalar_type() != tensors.front().scalar_type() || tensor.device() != tensors.front().device()) {
       refuse(what, c10::str("the tensors of a list differ: one is ", tensors.front().scalar_type(), " on ",
                             tensors.front().device(), ", one is ", tensor.scalar_type(), " on ", tensor.device()));
@@ -143,7 +162,8 @@ at::Tensor joined(const std::vector<at::Tensor>& tensors, bool copies, const cha
         .set_(tensors.front().storage(), tensors.front().storage_offset(), {count}, {1});
   }
   at::Tensor whole = at::empty({count}, tensors.front().options());
-  if (!copies) return whole;
+  if (use == Use::kOutput) return whole;
+  const at::NoGradGuard no_grad;
   int64_t first = 0;
   for (const at::Tensor& tensor : tensors) {
     whole.narrow(0, first, tensor.numel()).view(tensor.sizes()).copy_(tensor);

@@ -23,15 +23,23 @@ struct Elements {
   farandole_dtype dtype = FARANDOLE_U8;
 };
 
-/// How a call uses its tensors' memory.
-enum class Use {
-  kInOrder,  ///< parts of the tensor belong to ranks: the tensor is contiguous
-  kAny,      ///< all ranks' elements in the same order, whichever: the tensor is dense
+/// How a call uses a tensor.
+enum class Use { kInput, kOutput, kInPlace };
+
+/// A tensor of a call, and memory in which its values lie in the order of their indices, whatever its strides.
+struct Staged {
+  at::Tensor tensor;
+  at::Tensor memory;  ///< `tensor` itself if it is contiguous, else a contiguous tensor of the same sizes
+  Elements elements;  ///< of `memory`
+  Use use = Use::kInput;
 };
 
-/// @param what  name of the call, for errors   @throws InvalidArgument  the tensor is sparse, has gaps, or lies on a
-/// device that Farandole has not
-Elements elements_of(const at::Tensor& tensor, const char* what, Use use = Use::kInOrder);
+/// Copies the values of inputs that are not contiguous. Results are copied back by FarandoleBackend::Start::use.
+/// @param what  name of the call, for errors   @throws InvalidArgument  the tensor is sparse, lies on a device that
+/// Farandole has not, or is an output whose elements share memory
+Staged stage(const at::Tensor& tensor, Use use, const char* what);
+/// The memory of a contiguous tensor.
+Elements elements_of(const at::Tensor& tensor);
 /// Number of elements of Farandole's type in an element of the tensor's type.
 size_t elements_per_number(const at::Tensor& tensor);
 /// A reduction, and the factor of PREMUL_SUM. @throws InvalidArgument  Farandole cannot reduce this type so
@@ -44,9 +52,9 @@ Reduction reduction_of(const c10d::ReduceOp& op, const at::Tensor& tensor, const
 /// Returns the only tensor of a list. @throws InvalidArgument  there are more, or none
 at::Tensor& only(std::vector<at::Tensor>& tensors, const char* what);
 /// Returns one contiguous tensor in place of a list: the tensors themselves if they lie side by side in memory,
-/// otherwise a new tensor. @param copies  copy the values of the list   @throws InvalidArgument  types or devices
-/// differ
-at::Tensor joined(const std::vector<at::Tensor>& tensors, bool copies, const char* what);
+/// otherwise a new tensor, with the values of a list of inputs.
+/// @param use  kInput or kOutput   @throws InvalidArgument  types or devices differ, or as `stage`
+at::Tensor joined(const std::vector<at::Tensor>& tensors, Use use, const char* what);
 /// Copies the parts of `whole` back to the list, unless `whole` is the list's own memory.
 void divide(const at::Tensor& whole, std::vector<at::Tensor>& tensors);
 /// Number of Farandole's elements of each tensor.

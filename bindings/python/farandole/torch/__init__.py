@@ -9,15 +9,13 @@
 Since torch 2.14 the first line is not needed, because torch finds the backend by its name. docs/torch.md says more.
 """
 
-import atexit
 import os
-import sys
 from typing import Any
 
 import torch.distributed as dist
 
-from .. import _engine, _files, _uncaught
-from ..errors import HorovodInternalError
+from .. import _engine, _files
+from . import _ending
 from ._backend_library import TORCH
 
 if not dist.is_available():
@@ -60,7 +58,6 @@ __all__ = [
 _NAME = "farandole"
 # torch's variable; with "0" DistributedDataParallel lets the backend allocate its buckets, which then lie in windows.
 _NO_WINDOWS = "DDP_DISABLE_COMM_MEM"
-_process = 0  # id of the process that has made a group
 
 
 def register() -> None:
@@ -72,14 +69,10 @@ def register() -> None:
 
 def _create(options: Any, backend_options: Any) -> Any:
     """Makes the backend of a process group. options: torch's DistributedBackendOptions."""
-    global _process
-    if backend_options is not None and not isinstance(backend_options, dist.ProcessGroup.Options):
-        raise InvalidArgument(f"the backend farandole takes no pg_options of type {type(backend_options).__name__}")
-    if _process != os.getpid():
-        _process = os.getpid()
-        atexit.register(_at_exit)
-        if not torch.cuda.is_available():  # on devices the variable concerns NCCL
-            os.environ.setdefault(_NO_WINDOWS, "0")
+    timeout = _timeout(options, backend_options)
+    _ending.watch(_backend, _destroy_groups)
+    if not torch.cuda.is_available():  # on devices the variable concerns NCCL
+        os.environ.setdefault(_NO_WINDOWS, "0")
     size = options.group_size
     return _backend.create(
         options.store,
@@ -87,24 +80,28 @@ def _create(options: Any, backend_options: Any) -> Any:
         size,
         list(options.global_ranks_in_group) or list(range(size)),
         dist.get_world_size() if dist.is_initialized() else size,
-        options.timeout.total_seconds(),
+        timeout,
         options.group_id,
     )
 
 
-def _at_exit() -> None:
-    """Leaves the job, once all ranks do; after an uncaught exception ends the job instead. A forked child is in no
-    job."""
-    if _process != os.getpid():
-        return
-    uncaught = getattr(sys, "last_value", None)
-    if uncaught is not None:
-        if not isinstance(uncaught, HorovodInternalError):  # otherwise the job has failed already
-            _backend.abort(_uncaught.described(type(uncaught), uncaught, uncaught.__traceback__))
-        return
+def _timeout(options: Any, backend_options: Any) -> float:
+    """The timeout of a process group in seconds. torch passes its default where the program has given none."""
+    if backend_options is None:
+        return options.timeout.total_seconds()
+    base = torch._C._distributed_c10d.Backend.Options
+    if type(backend_options) is not base or getattr(backend_options, "enable_reconfigure", False):
+        raise InvalidArgument(
+            f"pg_options of type {type(backend_options).__module__}.{type(backend_options).__qualname__}: the backend "
+            'farandole takes torch._C._distributed_c10d.Backend.Options("farandole"), of which the timeout counts, or None'
+        )
+    is_default = options.timeout == dist.distributed_c10d.default_pg_timeout
+    return (backend_options._timeout if is_default else options.timeout).total_seconds()
+
+
+def _destroy_groups() -> None:
     if dist.is_initialized() and _NAME in str(dist.get_backend_config()):
         dist.destroy_process_group()
-    _backend.leave()
 
 
 register()

@@ -51,3 +51,5 @@ CLASSES: Dict[str, type] = {
     for each in (InvalidArgument, Unsupported, Mismatch, Timeout, PeerLost, TransportError, DeviceError, DataError)
 }
 CLASSES["Internal"] = InternalError
+for _class in CLASSES.values():
+    _class.__module__ = __package__  # the name that tracebacks show is the one to import

@@ -15,8 +15,8 @@ def monitored_barrier(
 
         farandole.torch.monitored_barrier(timeout=timedelta(seconds=30))
 
-    `torch.distributed.monitored_barrier` refuses backends other than gloo. This barrier takes place in the store of the
-    group, and costs some milliseconds.
+    torch 2.11's `torch.distributed.monitored_barrier` refuses backends other than gloo, and torch 2.15's runs this
+    one. This barrier takes place in the store of the group, and costs some milliseconds.
 
     timeout: of each rank, from its call; the group's default of 30 minutes if None.
     wait_all_ranks: names all late ranks, instead of the first.

@@ -33,6 +33,14 @@ struct Bootstrap {
   /// and only if no launcher has started the job. May block; exceptions pass through. Whoever reads the texts can join
   /// the job. Empty: a launcher must have started the job.
   std::function<std::string(std::string_view of_process_0)> share = {};
+  /// Maximum time for which a join by `share` waits for other processes, at each of its steps; then Timeout. 0:
+  /// FARANDOLE_TIMEOUT. If both are set, the shorter one counts.
+  Seconds timeout{0};
+  /// What sets `timeout` in the program, for the text of the error: "init_process_group(timeout=...)".
+  std::string timeout_name = "Bootstrap::timeout";
+  /// What the user must do in all processes so that they join: ends warnings and errors about processes that are
+  /// missing in a join by `share`. Empty: nothing is said.
+  std::string advice = {};
 };
 
 /// Options of World's constructor.
