@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <iostream>
 #include <optional>
+#include <typeinfo>
 #include <utility>
 
 #include "farandole/core/error.h"
@@ -45,6 +47,18 @@ std::string meant_option(const std::string& word, const OptionTable& known, cons
   return meant ? fmt::format(" Did you mean '--{}'?", *meant) : std::string();
 }
 
+/// Returns ", expected a whole number" or the like for an option's value, or an empty text. @param option  "--size"
+std::string expected_value(const po::options_description& all, const std::string& option) {
+  const std::size_t dashes = std::min(option.find_first_not_of('-'), option.size());
+  const po::option_description* const found = all.find_nothrow(option.substr(dashes), /*approx=*/false);
+  const auto* const value =
+      found != nullptr ? dynamic_cast<const po::typed_value_base*>(found->semantic().get()) : nullptr;
+  if (value == nullptr) return "";
+  if (value->value_type() == typeid(double)) return ", expected a number such as 0.5 or 1e-3";
+  const bool is_whole = value->value_type() == typeid(std::int64_t) || value->value_type() == typeid(int);
+  return is_whole ? ", expected a whole number such as 8" : "";
+}
+
 }  // namespace
 
 OptionGroup::OptionGroup(std::string heading) : title(std::move(heading)), options(title, kHelpWidth) {}
@@ -71,6 +85,9 @@ po::variables_map parse_options(const std::vector<std::string>& arguments, const
     const std::string word = error.get_option_name();
     throw InvalidArgument(
         fmt::format("There is no option '{}'; --help lists all.{}", word, meant_option(word, known, foreign)));
+  } catch (const po::validation_error& error) {
+    throw InvalidArgument(
+        fmt::format("{}{}; --help lists the options.", error.what(), expected_value(all, error.get_option_name())));
   } catch (const po::error& error) {
     throw InvalidArgument(fmt::format("{}; --help lists the options.", error.what()));
   }

@@ -8,10 +8,14 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "communicator/communicator_state.h"
 #include "farandole/core/error.h"
 #include "farandole/internal/communicator_access.h"
+#include "farandole/internal/communicator_ids.h"
+#include "farandole/internal/endpoint.h"
 #include "groups.h"
 #include "message_of.h"
 
@@ -127,6 +131,116 @@ TEST(Communicator, IdsAreRecycled) {
       Communicator copy = ranks.duplicate();
       expect_usable(copy);
     }
+  });
+}
+
+std::vector<int> in_reverse(const Communicator& ranks) {
+  std::vector<int> reversed;
+  for (int rank = ranks.size() - 1; rank >= 0; --rank) reversed.push_back(rank);
+  return reversed;
+}
+
+/// The ranks have the same key, which no other communicator of this rank has.
+void expect_agreed_key(Communicator& ranks, const std::vector<Communicator>& others) {
+  const Group& group = internals(ranks).state().group();
+  const std::vector<std::uint64_t> key{group.id, group.generation, group.direct ? group.direct->id : 0U};
+  std::vector<std::uint64_t> greatest = key;
+  ranks.allreduce(greatest, ReduceOp::kMax);
+  EXPECT_EQ(key, greatest);
+  for (const Communicator& other : others) EXPECT_NE(internals(other).state().group().id, group.id);
+}
+
+/// The ranks do not offer the same ids at first, and agree again.
+TEST(Communicator, IdsAreFreeOnRanksThatUseDifferentIds) {
+  for_each_group({2, 3, 4}, [](Communicator& ranks) {
+    std::vector<Communicator> own;
+    const std::array self{ranks.rank()};
+    const std::vector<int> reversed = in_reverse(ranks);
+    for (int round = 0; round < 8; ++round) {
+      // At first the first rank uses the most ids, and later the last rank.
+      const int more = round < 4 ? ranks.size() - ranks.rank() : ranks.rank();
+      for (int i = 0; i < 2 * more && round % 4 == 0; ++i) own.push_back(Communicator::of_members(ranks, self));
+      Communicator made[] = {
+          ranks.duplicate(), ranks.duplicate({.device_order = CommunicatorOptions::DeviceOrder::kCaller}),
+          ranks.split(ranks.rank() % 2), Communicator::of_members(ranks, reversed),
+          Communicator::of_members(ranks, reversed, {.device_order = CommunicatorOptions::DeviceOrder::kCaller})};
+      for (Communicator& each : made) {
+        expect_agreed_key(each, own);
+        expect_usable(each);
+      }
+      EXPECT_FALSE(ranks.split(-1).valid());
+      if (!own.empty()) own.erase(own.begin());
+    }
+  });
+}
+
+/// A mismatch of one color does not keep the other ranks from agreeing again.
+TEST(Communicator, AMismatchOfOneColorLeavesTheOthers) {
+  for_each_group({3, 4, 7}, [](Communicator& ranks) {
+    const std::array self{ranks.rank()};
+    Communicator own = ranks.rank() == 0 ? Communicator::of_members(ranks, self) : Communicator();
+    const int color = ranks.rank() % 2;
+    const CommunicatorOptions options{.compare = color == 0 && ranks.rank() == 0};
+    if (color == 0 && ranks.size() > 2) {
+      EXPECT_THROW((void)ranks.split(color, 0, options), Mismatch);
+    } else {
+      Communicator half = ranks.split(color, 0, options);
+      expect_usable(half);
+    }
+    expect_usable(ranks);
+  });
+}
+
+/// Two threads of each rank, which begin in opposite orders on neighbours. Each waits for the thread of its peers.
+TEST(Communicator, ThreadsCreateCommunicatorsOfDifferentParents) {
+  for_each_group({2, 3}, [](Communicator& ranks) {
+    if (!internals(ranks).endpoint().progress().usable_from_any_thread()) GTEST_SKIP() << "MPI has one thread";
+    CommunicatorIds& ids = internals(ranks).endpoint().communicator_ids();
+    std::array parents{ranks.duplicate(), ranks.duplicate()};
+    for (int round = 0; round < 5; ++round) {
+      std::array<Communicator, 2> made;
+      const auto make = [&](int which) {
+        Communicator& parent = parents[static_cast<std::size_t>(which)];
+        made[static_cast<std::size_t>(which)] =
+            round % 2 == 0 ? parent.duplicate() : Communicator::of_members(parent, in_reverse(parent));
+        expect_agreed_key(made[static_cast<std::size_t>(which)], {});
+      };
+      const std::vector<std::uint8_t> before = ids.used();
+      std::thread first([&] { make(ranks.rank() % 2); });
+      while (ids.used() == before) std::this_thread::yield();
+      make(1 - ranks.rank() % 2);
+      first.join();
+      EXPECT_NE(internals(made[0]).state().group().id, internals(made[1]).state().group().id);
+    }
+  });
+}
+
+TEST(Communicator, ThreadsCreateAndDestroyManyCommunicators) {
+  for_each_group({2, 3}, [](Communicator& ranks) {
+    if (!internals(ranks).endpoint().progress().usable_from_any_thread()) GTEST_SKIP() << "MPI has one thread";
+    constexpr int kThreads = 4;
+    const std::array self{ranks.rank()};
+    std::vector<Communicator> parents;
+    for (int i = 0; i < kThreads; ++i) parents.push_back(ranks.duplicate());
+    const auto use = [&](int thread) {
+      Communicator& parent = parents[static_cast<std::size_t>(thread)];
+      std::vector<Communicator> kept;
+      for (int round = 0; round < 25; ++round) {
+        if ((round + thread) % 3 == ranks.rank()) kept.push_back(Communicator::of_members(parent, self));
+        Communicator made;
+        if (round % 2 == 0) {
+          made = parent.duplicate({.device_order = CommunicatorOptions::DeviceOrder::kCaller});
+        } else if (ranks.rank() < 2) {
+          made = Communicator::of_members(parent, std::array{1, 0});
+        }
+        if (made.valid()) expect_agreed_key(made, kept);
+        if (kept.size() > 2) kept.clear();
+      }
+    };
+    std::vector<std::thread> threads;
+    for (int i = 0; i < kThreads; ++i) threads.emplace_back(use, i);
+    for (std::thread& thread : threads) thread.join();
+    expect_usable(ranks);
   });
 }
 

@@ -67,7 +67,8 @@ class CudnnGraphs : public testing::Test {
   }
 
   void expect_plans(const DescribedDevice& device, const AttentionForm& form, cudnnDataType_t type) {
-    SCOPED_TRACE(fmt::format("{}, type {}, {} units, causal: {}", device.name, type, form.head_units, form.causal));
+    SCOPED_TRACE(fmt::format("{}, type {}, {} samples of {} positions, {} heads of {} units, causal: {}", device.name,
+                             type, form.samples, form.length, form.heads, form.head_units, form.causal));
     EXPECT_EQ(refusal_of_forward(device, form, type), "");
     EXPECT_EQ(refusal_of_backward(device, form, type, QuerySums::kAtomic), "");
     EXPECT_EQ(refusal_of_backward(device, form, type, QuerySums::kOrdered), "");
@@ -84,8 +85,21 @@ TEST_F(CudnnGraphs, OfAttentionHavePlans) {
   expect_plans(kA100, {3, 2, 65, 8, true}, CUDNN_DATA_BFLOAT16);
 }
 
+/// The forms of trainer_attention_test, and the ends of the ranges.
+TEST_F(CudnnGraphs, OfSmallAndLargeFormsHavePlans) {
+  for (const AttentionForm& form : {AttentionForm{1, 1, 2, 8, false},
+                                    {2, 3, 12, 16, true},
+                                    {2, 3, 12, 16, false},
+                                    {2, 3, 1, 16, true},
+                                    {2, 2, 64, 256, true}}) {
+    expect_plans(kH100, form, CUDNN_DATA_BFLOAT16);
+  }
+}
+
 TEST_F(CudnnGraphs, OfOtherHeadsAreRefusedWithAReason) {
   EXPECT_NE(refusal_of_forward(kH100, {3, 2, 64, 20, true}, CUDNN_DATA_HALF), "");
+  // The bound of CudnnAttention::fuses on devices other than those of capability 9.x.
+  EXPECT_NE(refusal_of_backward(kA100, {2, 2, 64, 256, true}, CUDNN_DATA_BFLOAT16, QuerySums::kAtomic), "");
 }
 
 }  // namespace

@@ -7,9 +7,11 @@
 #include <csignal>
 #include <cstddef>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "direct_communicator.h"
+#include "double_calls.h"
 #include "farandole/core/error.h"
 #include "farandole/internal/endpoint.h"
 #include "groups.h"
@@ -121,6 +123,32 @@ TEST(DeviceMessageFaults, AKilledSenderIsPeerLostOnItsReceivers) {
       wait_for_fault(internals(ranks).endpoint().faults());
       caller.exchange(messages, stream);
     });
+    EXPECT_THAT(came, HasSubstr("rank " + std::to_string(last) + " "));
+    EXPECT_THROW(ranks.barrier(), PeerLost);
+  });
+}
+
+/// The processes of a job. The last rank is killed while it connects rank 0 for their first message; the others wait
+/// for its part in their first messages.
+TEST(DeviceMessageFaults, APeerKilledWhileItConnectsIsPeerLost) {
+  if (!is_launched()) GTEST_SKIP() << "needs a job of processes";
+  for_each_group({}, [](Communicator& ranks) {
+    Communicator caller = direct(ranks, "steps");
+    const StreamView stream = device_of(ranks).make_stream();
+    Buffer values = ranks.allocate(1000, DType::kF32, ranks.device());
+    const int last = ranks.size() - 1;
+    ranks.barrier();
+    if (ranks.rank() == last) {
+      const std::thread killer([] {
+        while (calls_of("ncclCommInitRankConfig") == 0) std::this_thread::yield();
+        std::raise(SIGKILL);
+      });
+      caller.recv(values.view(), 0, 0, stream);
+      std::this_thread::sleep_for(std::chrono::seconds(10));
+    }
+    const auto start = std::chrono::steady_clock::now();
+    const std::string came = message_of<PeerLost>([&] { caller.send(values.view(), last, 0, stream); });
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(1));
     EXPECT_THAT(came, HasSubstr("rank " + std::to_string(last) + " "));
     EXPECT_THROW(ranks.barrier(), PeerLost);
   });

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -15,6 +18,8 @@
 #include "direct_communicator.h"
 #include "double_calls.h"
 #include "farandole/core/error.h"
+#include "farandole/internal/communicator_ids.h"
+#include "farandole/internal/endpoint.h"
 #include "graph_capture.h"
 #include "groups.h"
 #include "message_of.h"
@@ -340,6 +345,247 @@ TEST(DeviceMessages, MayBeMadeByThreadsOfTheirOwn) {
         ASSERT_EQ(read(ranks, received[distance - 1]), numbers((ranks.rank() + 3 - distance) % 3, distance, 1000));
       }
     });
+  });
+}
+
+/// False if the vendor of the job's messages allows one thread only.
+bool may_use_threads(Communicator& ranks) {
+  return internals(ranks).endpoint().progress().usable_from_any_thread();
+}
+
+/// Two threads of each rank, each with a peer or communicator of its own. Neighbours begin in opposite orders, so that
+/// each rank's first thread waits for a thread of its peer that begins later.
+TEST(DeviceMessages, FirstMessagesOfThreadsDoNotWaitForEachOther) {
+  for_each_device_group({2, 3}, [](Communicator& ranks) {
+    if (!may_use_threads(ranks) || ranks.size() < 2 || ranks.size() > 3) return;
+    // Two ranks: a thread for each communicator. Three: a thread that sends to the next rank, and one that receives.
+    std::array<Communicator, 2> by{ranks.duplicate(), direct(ranks)};
+    if (ranks.size() == 3) by[0] = by[1];
+    const auto message = [&](int which) {
+      const bool is_sender = ranks.size() == 3 ? which == 0 : ranks.rank() == 0;
+      const StreamView stream = device_of(ranks).make_stream();
+      Communicator& communicator = by[static_cast<std::size_t>(which)];
+      Buffer values = is_sender ? to_device(ranks, numbers(ranks.rank(), which, 1000)) : zeros(ranks, 1000);
+      is_sender ? communicator.send(values.view(), next(ranks), 0, stream)
+                : (void)communicator.recv(values.view(), previous(ranks), 0, stream);
+      device_of(ranks).synchronize(stream);
+      if (!is_sender) {
+        EXPECT_EQ(read(ranks, values), numbers(previous(ranks), ranks.size() == 3 ? 0 : which, 1000));
+      }
+    };
+    CommunicatorIds& ids = internals(ranks).endpoint().communicator_ids();
+    const std::vector<std::uint8_t> before = ids.used();
+    const int first = ranks.size() == 3 ? 0 : ranks.rank();
+    std::thread begins([&] { message(first); });
+    while (ids.used() == before) std::this_thread::yield();
+    message(1 - first);
+    begins.join();
+    ranks.barrier();
+  });
+}
+
+/// While a list of one thread waits for an earlier message of its lane, lists of another thread go on.
+TEST(DeviceMessages, ListsOfThreadsOverOtherPeersAreIndependent) {
+  for_each_device_group({3}, [](Communicator& ranks) {
+    if (!may_use_threads(ranks) || ranks.size() != 3) return;
+    Communicator caller = direct(ranks);
+    Device& device = device_of(ranks);
+    const StreamView stream = device.make_stream();
+    const Buffer sent = to_device(ranks, numbers(ranks.rank(), 1, 1000));
+    Buffer early = zeros(ranks, 1000), late = zeros(ranks, 1000), other = zeros(ranks, 1000);
+    caller.exchange({{PeerMessage::send(sent.view(), next(ranks)), PeerMessage::recv(early.view(), previous(ranks))}},
+                    stream);
+    device.synchronize(stream);
+    std::int32_t go = 0;
+    if (ranks.rank() == 0) {
+      Work earlier = caller.recv_async(early.view(), 1);  // rank 1 sends after `go`
+      std::thread waits([&] {
+        const StreamView own = device.make_stream();
+        caller.exchange({{PeerMessage::recv(late.view(), 1)}}, own);
+        device.synchronize(own);
+      });
+      // The other thread should wait by now. If it does not, the test passes without having tested anything.
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      caller.exchange({{PeerMessage::recv(other.view(), 2)}}, stream);
+      device.synchronize(stream);
+      EXPECT_EQ(read(ranks, other), numbers(2, 1, 1000));
+      caller.send({&go, 1, DType::kI32}, 1);
+      waits.join();
+      earlier.wait();
+      EXPECT_EQ(read(ranks, late), numbers(1, 1, 1000));
+    } else if (ranks.rank() == 1) {
+      caller.recv({&go, 1, DType::kI32}, 0);
+      caller.send_async(sent.view(), 0).wait();
+      caller.send(sent.view(), 0, 0, stream);
+    } else {
+      caller.send(sent.view(), 0, 0, stream);
+    }
+    device.synchronize(stream);
+    ranks.barrier();
+  });
+}
+
+/// Half of the messages are started by actions. Some actions run inside of a call that starts a message on the same
+/// lane, which therefore must not be locked.
+TEST(DeviceMessages, ActionsOfOnDoneMayStartMessages) {
+  for_each_pair([](Communicator& ranks) {
+    Communicator agreed = ranks.duplicate({.progress = CommunicatorOptions::Progress::kInCalls});
+    Buffer values = zeros(ranks, 10);
+    constexpr std::size_t kMessages = 300;
+    std::vector<Work> works(kMessages);
+    std::vector<std::atomic<bool>> are_started(kMessages);
+    std::atomic<std::size_t> next{0};
+    std::atomic<int> pending_actions{0}, actions_inside{0};
+    static thread_local int calls = 0;  // of this thread that start messages
+    const std::function<void()> start = [&] {
+      const std::size_t number = next++;
+      if (number >= kMessages) return;
+      ++calls;
+      works[number] = ranks.rank() == 0 ? agreed.send_async(values.view(), 1) : agreed.recv_async(values.view(), 0);
+      --calls;
+      if (number % 2 == 0) {
+        ++pending_actions;
+        works[number].on_done([&](const Error* error) {
+          EXPECT_EQ(error, nullptr);
+          if (calls > 0) ++actions_inside;
+          start();
+          --pending_actions;
+        });
+      }
+      are_started[number] = true;
+    };
+    while (next < kMessages) {
+      start();
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+    }
+    for (std::size_t i = 0; i < kMessages; ++i) {
+      while (!are_started[i]) std::this_thread::yield();
+      works[i].wait();
+    }
+    while (pending_actions > 0) std::this_thread::yield();
+    EXPECT_GT(actions_inside, 0);
+    ranks.barrier();
+  });
+}
+
+/// The action runs inside of the call that connects the ranks, which would wait for itself; or on the progress thread,
+/// whose message waits until the ranks are connected.
+TEST(DeviceMessages, AnActionThatWaitsForItsOwnThreadIsRefused) {
+  for_each_pair([](Communicator& ranks) {
+    Communicator by = ranks.duplicate({.progress = CommunicatorOptions::Progress::kInCalls});
+    Buffer values = zeros(ranks, 10);
+    std::int32_t number = 0, was_sent = 0;
+    const BufferView host(&number, 1, DType::kI32), answer(&was_sent, 1, DType::kI32);
+    if (ranks.rank() == 0) {
+      // The peer should connect by now. If it does not, the action runs on its own.
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      by.send(host, 1);
+      by.recv(values.view(), 1);
+      by.recv(answer, 1);
+      if (was_sent != 0) by.recv(values.view(), 1);
+    } else {
+      Work sent;
+      std::atomic<bool> has_run{false};
+      Work received = by.recv_async(host, 0);
+      received.on_done([&](const Error*) {
+        try {
+          sent = by.send_async(values.view(), 0);
+        } catch (const InvalidArgument& error) {
+          EXPECT_THAT(error.what(), HasSubstr("exchange a first message before"));
+        }
+        has_run = true;
+      });
+      by.send(values.view(), 0);
+      received.wait();
+      while (!has_run) std::this_thread::yield();
+      was_sent = sent.valid() ? 1 : 0;
+      by.send(answer, 0);
+      if (sent.valid()) sent.wait();
+    }
+    ranks.barrier();
+  });
+}
+
+TEST(DeviceMessages, SingleOnesMayMeetLists) {
+  for_each_device_group({2, 3, 4}, [](Communicator& ranks) {
+    in_both_orders(ranks, [&](Communicator& by, StreamView stream) {
+      const auto others = static_cast<std::size_t>(ranks.size() - 1);
+      for (int repetition = 0; repetition < 3; ++repetition) {
+        for (const StreamView in : {stream, StreamView()}) {
+          if (ranks.rank() > 0) {
+            Buffer values = to_device(ranks, numbers(ranks.rank(), 1, 1000));
+            Buffer received = zeros(ranks, 1000);
+            by.recv(received.view(), 0, 0, in);
+            by.send(values.view(), 0, 0, in);
+            device_of(ranks).synchronize(stream);
+            ASSERT_EQ(read(ranks, received), numbers(0, ranks.rank(), 1000));
+            continue;
+          }
+          std::vector<Buffer> sent, received;
+          std::vector<PeerMessage> messages;
+          for (std::size_t i = 0; i < others; ++i) {
+            const int peer = static_cast<int>(i) + 1;
+            sent.push_back(to_device(ranks, numbers(0, peer, 1000)));
+            received.push_back(zeros(ranks, 1000));
+            messages.push_back(PeerMessage::recv(received[i].view(), peer));
+            messages.push_back(PeerMessage::send(sent[i].view(), peer));
+          }
+          by.exchange(messages, in);
+          device_of(ranks).synchronize(stream);
+          for (std::size_t i = 0; i < others; ++i) {
+            ASSERT_EQ(read(ranks, received[i]), numbers(static_cast<int>(i) + 1, 1, 1000));
+          }
+        }
+      }
+    });
+  });
+}
+
+/// The destructor waits for the message.
+TEST(DeviceMessages, ACommunicatorMayEndWithAMessageInFlight) {
+  for_each_pair([](Communicator& ranks) {
+    in_both_orders(ranks, [&](Communicator& by, StreamView stream) {
+      for (const bool is_connected : {false, true}) {
+        Buffer values = to_device(ranks, numbers(ranks.rank(), is_connected ? 1 : 2, 1000));
+        Buffer other = zeros(ranks, 1);
+        Communicator ending = internals(by).enqueues_directly() ? direct(ranks) : ranks.duplicate();
+        if (is_connected) {
+          ranks.rank() == 0 ? ending.send(other.view(), 1, 0, stream) : (void)ending.recv(other.view(), 0, 0, stream);
+        }
+        Work work = ranks.rank() == 0 ? ending.send_async(values.view(), 1) : ending.recv_async(values.view(), 0);
+        ending = Communicator();
+        EXPECT_EQ(read(ranks, values), numbers(0, is_connected ? 1 : 2, 1000)) << "the message has ended";
+        work.wait();
+        device_of(ranks).synchronize(stream);
+      }
+    });
+  });
+}
+
+/// On the double, which counts calls.
+TEST(DeviceMessages, StreamsEndWithTheCommunicator) {
+  for_each_pair([](Communicator& ranks) {
+    const StreamView stream = device_of(ranks).make_stream();
+    Buffer values = zeros(ranks, 1000);
+    const auto streams = [] { return calls_of("cuStreamCreate") - calls_of("cuStreamDestroy"); };
+    ranks.barrier();
+    const unsigned long before = streams(), made = calls_of("cuStreamCreate");
+    ranks.barrier();
+    for (int repetition = 0; repetition < 3; ++repetition) {
+      Communicator caller = direct(ranks);
+      const PeerMessage message =
+          ranks.rank() == 0 ? PeerMessage::send(values.view(), 1) : PeerMessage::recv(values.view(), 0);
+      caller.exchange({{message}}, stream);
+    }
+    device_of(ranks).synchronize(stream);
+    if (made > 0) {
+      EXPECT_GE(calls_of("cuStreamCreate"), made + 3 * 2);
+    }
+    // The device's thread destroys streams.
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (streams() > before && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+    EXPECT_EQ(streams(), before);
+    ranks.barrier();
   });
 }
 

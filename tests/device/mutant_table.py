@@ -15,6 +15,11 @@ TRAINING_STEP = "ops/trainer/src/training_step.cpp"
 TRAINING = "ops/trainer/src/training.cpp"
 BATCH_FEED = "ops/trainer/src/batch_feed.cpp"
 STAGED_COPIES = "ops/trainer/src/staged_copies.cpp"
+GRAPH_STRUCTURE = "ops/trainer/src/graph_structure.cpp"
+LAYER_GRAPH = "ops/trainer/src/layer_graph.cpp"
+STEP_PROFILER = "ops/trainer/src/step_profiler.cpp"
+PROFILE = "ops/trainer/src/profile.cpp"
+HOST_PEAK = "ops/trainer/src/host_peak.cpp"
 
 
 class Test(NamedTuple):
@@ -82,6 +87,7 @@ LAST_CALLS = LAST_REPORT._replace(filter="DirectFaults.TheLastCallsAreCompared",
 AFTER_THE_QUEUE = Test("DirectCalls.AreEnqueuedAfterEarlierCallsOfTheQueue", deadline_s=5)
 DIRECT_FACTORS = Test("DirectCalls.AverageAndMultiplyWithoutAKernelOfTheirOwn")
 MESSAGE_LISTS = Test("DeviceMessages.OfAListProceedAtTheSameTime", limit_s=30)
+MESSAGE_ACTIONS = Test("DeviceMessages.ActionsOfOnDoneMayStartMessages", limit_s=15)
 DIRECT_GRADIENTS = Test("DeviceGradients.AreAveragedInTheCallersOrder")
 REFUSED_IN_A_CAPTURE = Test("DirectCalls.ARefusedCallLeavesTheCaptureValid")
 CAPTURED_AFTER_ONE_CALL = Test("DirectCalls.ACallThatHasRunOnceCanBeCaptured")
@@ -124,6 +130,7 @@ ATTENDS_ALIKE = ATTENDS._replace(filter="FusedAttentionTest.HasTheSameBitsEachTi
 ANY_REPLICAS = Test("DeviceTraining.InDeterministicModeHasTheSameBitsOnAnyNumberOfReplicas", program="trainer_device_test")
 NEARLY_FLOATS = Test("HalfTraining.HasNearlyTheLossesOfFloats", program="trainer_device_test")
 OVERFLOW = NEARLY_FLOATS._replace(filter="HalfTraining.SkipsTheStepOfAnOverflowOnAllReplicas")
+SKIPPED = NEARLY_FLOATS._replace(filter="SkippedSteps.ALossThatIsNoNumberDoesNotEndTheTraining")
 COPIES_WHILE_COMPUTING = Test("StagedCopies.RunWhileTheDeviceComputes", program="trainer_device_test")
 BATCHES_KEPT = COPIES_WHILE_COMPUTING._replace(filter="StagedCopies.KeepABatchUntilTheDeviceHasReadIt")
 BATCHES_COPIED = COPIES_WHILE_COMPUTING._replace(filter="StagedCopies.AreWaitedForByTheStreamThatUsesThem")
@@ -133,6 +140,18 @@ DRAWN_TRAINING = COPIES_WHILE_COMPUTING._replace(filter="DrawnBatches.TrainAsGat
 DRAWN_COPIES = COPIES_WHILE_COMPUTING._replace(filter="DrawnBatches.AreNotCopied")
 BATCH_ERRORS = COPIES_WHILE_COMPUTING._replace(filter="DeviceBatches.ThatCannotBeReadFailTheStepThatNeedsThem")
 BATCH_TIMES = COPIES_WHILE_COMPUTING._replace(filter="DeviceBatches.CountAsWaitingOnlyIfTheDeviceIsIdle")
+# The profile of a training on the CPU, without devices.
+PROFILED_PASSES = Test("StepProfiler.EachPassOfEachLayerCountsInItsOwnTime", program="trainer_test")
+PROFILED_ONCE = PROFILED_PASSES._replace(filter="StepProfiler.CountsEachMomentOnce")
+COUNTED_CONVOLUTIONS = PROFILED_PASSES._replace(filter="Work.ConvolutionsAndProductsCountTheirMultiplyAdds")
+COUNTED_CONTAINERS = PROFILED_PASSES._replace(filter="Work.LayersInsideContainersHaveTheirPaths")
+PROFILE_TABLE = PROFILED_PASSES._replace(filter="Profile.TableHasTimesSpeedsAndTheirSum")
+FASTEST_PRODUCT = PROFILED_PASSES._replace(filter="HostPeak.IsTheSpeedOfTheFastestProduct")
+PROFILED_PROGRAM = Test("Profiles.TimesOfTheProgramsCodeCountWhereItRuns", program="trainer_profile_test")
+PEAK_OF_THE_TYPE = PROFILED_PROGRAM._replace(filter="Profiles.PeakIsThatOfTheModelsType")
+RECTIFIED = Test("RectifiedLayers.AValueWithOtherUsersStays", program="trainer_test")
+# As on a processor without AVX-512.
+AVX2 = "FARANDOLE_ISA=avx2 ONEDNN_MAX_CPU_ISA=AVX2"
 ENGINE_ADDED = Test("SetEngine.HandsOutAChangeOnceEarlierBatchesHaveStarted", program="engine_test")
 ENGINE_STRESS = ENGINE_SIZES._replace(filter="EngineOnDeviceStress.RandomRequests", processes=3)
 
@@ -330,9 +349,11 @@ MUTANTS = [
     Mutant("ends-without-a-last-look", "the reports and comparisons while a communicator ends", WATCH,
            "look(Clock::now());", "(void)give_up_ended(Clock::now());", LAST_CALLS),
     Mutant("messages-before-their-input", "the wait of a list's messages for the caller's stream", MESSAGES,
-           "device.wait(lane.stream, *begin_);", "", MESSAGE_LISTS),
+           "device.wait(lane.stream, begin);", "", MESSAGE_LISTS),
     Mutant("stream-before-its-messages", "the wait of the caller's stream for a list's messages", MESSAGES,
-           "device.wait(stream, *lane->done);", "{}", MESSAGE_LISTS),
+           "device.wait(stream, *lane.done);", "", MESSAGE_LISTS),
+    Mutant("actions-while-the-lane-is-locked", "that a lane is unlocked before functions of Work::on_done run", MESSAGES,
+           "  lock.unlock();\n", "", MESSAGE_ACTIONS),
     Mutant("direct-calls-overtake-the-queue", "the wait of a direct call for earlier calls of the queue", DIRECT,
            "if (queue_.wait_until_enqueued()) ++waits_;", "", AFTER_THE_QUEUE),
     Mutant("factors-of-the-vendor-are-lost", "the factor of the vendor's reduction", WORK,
@@ -390,6 +411,19 @@ MUTANTS = [
            "step.loss_scale);\n      }", "nullptr);\n      }", OVERFLOW),
     Mutant("scale-lost-in-a-resume", "the loss scale of a checkpoint", TRAINING, "loss_scaling.restore(state.loss_scale);", "",
            OVERFLOW._replace(filter="HalfTraining.GoesOnFromACheckpointWithTheSameBits")),
+    Mutant("skipped-steps-count-for-adam", "that Adam's corrections count updates only", "ops/trainer/src/parameter_updates.cpp",
+           ".rule_numbers = rule_numbers});", "});", SKIPPED._replace(filter="SkippedSteps.LeaveAdamsFirstUpdateTheFirst")),
+    Mutant("skipped-steps-lost-in-floats", "the counter of skipped steps in a checkpoint of floats", TRAINING,
+           "loss_scaling.saved()", "loss_scaling.state()",
+           SKIPPED._replace(filter="SkippedSteps.AreKeptInCheckpointsAlsoThroughATrainingOfFloats")),
+    Mutant("losses-of-skipped-steps-are-failures", "which training steps were skipped", TRAINING, "step.keep_loss_scale();", "",
+           SKIPPED),
+    Mutant("samples-of-skipped-steps-count", "the samples that do not count, in a resume", TRAINING,
+           "current.uncounted = state.uncounted;", "",
+           SKIPPED._replace(filter="SkippedSteps.ACheckpointKnowsWhichSamplesDoNotCount")),
+    Mutant("never-too-many-skipped-steps", "that a loss that stays no number ends a training", "ops/trainer/src/loss_scaling.cpp",
+           "if (!is_at_end && in_a_row_ < kMaxInARow) return {};", "return {};",
+           SKIPPED._replace(filter="SkippedSteps.ALossThatStaysNoNumberEndsTheTraining")),
     Mutant("sums-in-half", "that everything but products and convolutions is computed in f32", "ops/trainer/cuda/cuda_kernels.cpp",
            "trainer::cuda::multiply<Scalar>(cublas_, {ones(rows), 1, rows}", "this->multiply({ones(rows), 1, rows}",
            OVERFLOW._replace(filter="HalfKernels.ComputeEverythingElseInFloats")),
@@ -415,6 +449,73 @@ MUTANTS = [
            "drawn->parts_of(micro_batch.samples)", "drawn->parts_of(std::span(micro_batch.samples).first(1))", DRAWN_TRAINING),
     Mutant("synthetic-batches-are-copied", "that a device draws synthetic samples", "ops/trainer/src/batch_source.cpp",
            "space.is_host() ? nullptr : SyntheticDataset::from(data)", "nullptr", DRAWN_COPIES),
+
+    # The profile of a training.
+    Mutant("backward-counts-as-forward", "that a layer's backward pass has a time of its own", LAYER_GRAPH,
+           "part(run.pass.profiler, spec.row, Direction::kBackward);", "part(run.pass.profiler, spec.row, Direction::kForward);",
+           PROFILED_PASSES),
+    Mutant("times-of-the-layer-before", "that a time belongs to its layer", LAYER_GRAPH,
+           "part(run.pass.profiler, spec.row, Direction::kForward);",
+           "part(run.pass.profiler, spec.row > 0 ? spec.row - 1 : 0, Direction::kForward);", PROFILED_PASSES),
+    Mutant("averaging-counts-twice", "that a nested part does not count for the layer around it", STEP_PROFILER,
+           "  since_ = now;\n", "", PROFILED_ONCE),
+    Mutant("means-as-medians", "that one slow training step changes no time", STEP_PROFILER, "  return *middle;",
+           "  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());",
+           PROFILED_ONCE._replace(filter="StepProfiler.OneSlowStepChangesNoTime")),
+    Mutant("warm-up-counts", "that the first training steps do not count", STEP_PROFILER, "  warm_up_ = kWarmUp;", "  warm_up_ = 0;",
+           PROFILED_ONCE._replace(filter="StepProfiler.ForgetsStepsThatWereNotEndedOrCameBeforeARestart")),
+    Mutant("operations-without-the-stride", "the stride of a convolution", "ops/trainer/src/conv2d.cpp",
+           "static_cast<double>(g.output_positions()) *", "static_cast<double>(g.height * g.width) *", COUNTED_CONVOLUTIONS),
+    Mutant("operations-of-one-channel", "the channels of a convolution", "ops/trainer/src/conv2d.cpp",
+           "g.patch_elements() * g.channels);", "g.patch_elements());", COUNTED_CONVOLUTIONS),
+    Mutant("operations-of-an-ordinary-convolution", "that a depthwise convolution has one kernel per channel",
+           "ops/trainer/src/depthwise_conv2d.cpp", "g.kernel * g.kernel * g.channels);",
+           "g.kernel * g.kernel * g.channels * g.channels);", COUNTED_CONVOLUTIONS),
+    Mutant("gradient-of-the-input-always-counts", "that the first layers compute no gradient of their input",
+           "ops/trainer/src/graph_work.cpp", "  rows.add(graph, \"\", false);", "  rows.add(graph, \"\", true);", COUNTED_CONTAINERS),
+    Mutant("operations-of-one-sample", "the samples of a training step", PROFILE, "std::optional(of_sample * samples)",
+           "std::optional(of_sample)", PROFILE_TABLE),
+    Mutant("speed-of-the-forward-pass", "that the speed is that of both passes", PROFILE,
+           "set_speed(line, profile.flops(layer), layer.seconds(), profile.peak);",
+           "set_speed(line, profile.flops(layer), layer.forward, profile.peak);", PROFILE_TABLE),
+    Mutant("share-of-the-trainings-rate", "that the share is that of the matrix product", PROFILE,
+           "set_speed(line, profile.flops(layer), layer.seconds(), profile.peak);",
+           "set_speed(line, profile.flops(layer), layer.seconds(), profile.flops() / profile.seconds());", PROFILE_TABLE),
+    Mutant("multiply-add-as-one-operation", "that a multiply-add of the peak's product counts as two", HOST_PEAK,
+           "peak = 2.0 *", "peak = 1.0 *", FASTEST_PRODUCT),
+    Mutant("last-product", "that the peak is that of the fastest product", HOST_PEAK, "fastest = std::min(fastest, ",
+           "fastest = (", FASTEST_PRODUCT),
+    Mutant("smallest-product", "that the peak is that of a large product", HOST_PEAK, "extent <= kLargest", "extent <= kSmallest",
+           FASTEST_PRODUCT._replace(filter="HostPeak.IsMeasuredWithTheLargestProductThatFitsTheBudget")),
+    Mutant("peak-of-another-type", "that the peak is that of the model's type", TRAINING, "peak = measured_host_peak<Scalar>(communicator)",
+           "peak = measured_host_peak<double>(communicator)", PEAK_OF_THE_TYPE),
+    Mutant("update-counts-as-rest", "that the update has a time of its own", TRAINING, "part(profiler.get(), StepPart::kUpdate);",
+           "part(profiler.get(), StepPart::kRest);", PROFILED_PROGRAM),
+    Mutant("input-counts-as-rest", "that the input has a time of its own", TRAINING_STEP,
+           "  const ProfiledPart part = profiled(StepPart::kInput);", "", PROFILED_PROGRAM),
+    Mutant("metrics-count-as-rest", "that metrics count with the loss", TRAINING_STEP,
+           "    const ProfiledPart part = profiled(StepPart::kLoss);\n    metrics_.add", "    metrics_.add", PROFILED_PROGRAM),
+    Mutant("loss-counts-as-rest", "that the loss has a time of its own", TRAINING_STEP,
+           "    const ProfiledPart part = profiled(StepPart::kLoss);\n    Workspace", "    Workspace", PROFILED_PROGRAM),
+    Mutant("waiting-counts-as-rest", "that waiting for other replicas counts as averaging", TRAINING_STEP,
+           "  const ProfiledPart part = profiled(StepPart::kAveraging);\n  averager_->wait();", "  averager_->wait();",
+           PROFILED_PROGRAM),
+    Mutant("deterministic-averaging-counts-as-rest", "likewise in deterministic mode", TRAINING_STEP,
+           "    const ProfiledPart part = profiled(StepPart::kAveraging);\n    const auto start = Clock::now();\n    in_stream_",
+           "    const auto start = Clock::now();\n    in_stream_", PROFILED_PROGRAM),
+    Mutant("waiting-counts-as-work", "that a replica that waits is not the slowest", STEP_PROFILER,
+           "return step.total() - step.seconds[slot(StepPart::kAveraging)];", "return step.total();", PROFILED_PROGRAM),
+
+    # Layers that compute the ReLU behind them.
+    Mutant("relu-of-a-value-with-other-users", "that the value before a ReLU stays if others use it", GRAPH_STRUCTURE,
+           " || users[nodes_[node].sources[0]] > 1", "", RECTIFIED),
+    Mutant("relu-of-a-shared-layer", "that shared layers stay on their own", GRAPH_STRUCTURE, "stage.uses == 1 && ", "",
+           RECTIFIED._replace(filter="RectifiedLayers.ASharedConvolutionStays", by_rank=AVX2)),
+    Mutant("convolution-without-its-relu", "the ReLU of Winograd's convolution", "ops/trainer/src/conv2d_winograd.cpp",
+           "{bias, 0}, output", "{bias, kNoLimit}, output",
+           RECTIFIED._replace(filter="WinogradConvolutions.WithAReluHaveTheBitsOfTwoPasses")),
+    Mutant("gradient-of-zeros", "that a ReLU's gradient at 0 is 0", "ops/trainer/src/conv2d_few_inputs.cpp",
+           "_CMP_GT_OQ", "_CMP_GE_OQ", RECTIFIED._replace(filter="FewInputsConvolutions.WithAReluHaveTheBitsOfTwoPasses")),
 
     # The engine.
     Mutant("requests-before-their-input", "the wait of the engine's stream for the tensors' inputs", ENGINE_RUNS,

@@ -25,7 +25,6 @@ sys.dont_write_bytecode = True  # the sources stay as they are, too
 from mutant_table import DOUBLE, LIBRARY, MUTANTS, PLUGIN, TRAINER, TRAINER_PLUGIN, Mutant, Test  # noqa: E402
 
 SOURCE_DIRECTORY = pathlib.Path(__file__).resolve().parents[2]
-INTERNALS = "libfarandole_internals.a"
 # The timing of streams is random and differs from run to run.
 ATTEMPTS = 10
 # Compilers, and tests whose ranks mostly wait, that run at the same time.
@@ -196,8 +195,9 @@ class Build:
     def is_in_program(self, mutant: Mutant) -> bool:
         """True if the test's program has the source in itself, as tests of parts do."""
         command = self.edges[f"bin/{mutant.test.program}"].command
+        internals = f"{pathlib.Path(mutant.library).stem}_internals.a"
         compiled = self.compiling(SOURCE_DIRECTORY / mutant.source, self.linking(mutant.library))[0].output
-        return INTERNALS in command or compiled in command.split()
+        return f"/{internals}" in command or compiled in command.split()
 
     def link(self, mutant: Mutant) -> pathlib.Path:
         """The program, the library, the plug-in or the double with the mutant, in a directory of its own."""

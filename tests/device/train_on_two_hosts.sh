@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # farandole-train on the devices of two hosts that are network namespaces (tests/support/network_hosts.sh), without MPI:
-# 1. the parameters have the bits that as many replicas of one host give;
+# 1. the parameters have the bits that as many replicas of one host give, also by graphs;
 # 2. if all ranks of a host are killed, the ranks of the other host end within 5 s with an error that names the host, the newest
 #    checkpoint is whole, and the resumed training has the bits of one without a break.
 #
@@ -62,34 +62,44 @@ start 1 --epochs 2
 for pid in "${pids[@]}"; do wait "$pid" || fail 'a process of two hosts'; done
 grep -q ' 4 replicas on 2 hosts.* computing on 4 CUDA devices' "$directory/output.0" || fail 'other replicas'
 expect_checksum "$directory/output.0"
+start 1 --epochs 2 --graph
+for pid in "${pids[@]}"; do wait "$pid" || fail 'a process of two hosts by graphs'; done
+expect_checksum "$directory/output.0"
 
 # newest: prints the training step of the newest checkpoint
 newest() { find "$directory/run" -name manifest.json -path '*/step-*' 2>/dev/null | sed 's|.*/step-0*\([0-9]*\)/.*|\1|' | sort -n | tail -1; }
-checkpoints=(--checkpoint-dir "$directory/run" --checkpoint-every-steps 2 --evaluate-every 0)
-start 2 --epochs 1000000 "${checkpoints[@]}"
-until [ -n "$(newest)" ]; do
-  kill -0 "${pids[0]}" 2>/dev/null || fail 'the training ended before a checkpoint'
-  sleep 0.02
-done
-kill -KILL "$(<"$directory/pid.2")" "$(<"$directory/pid.3")"
-begun=$EPOCHREALTIME
-for rank in 0 1; do
-  status=0
-  wait "${pids[rank]}" || status=$?
-  [ "$status" = 1 ] || fail "rank $rank ended with status $status"
-  grep -qE "PeerLost: .*rank [23] \(host $name-2, " "$directory/output.$rank" || fail "rank $rank does not name the lost host"
-done
-took=$(awk -v from="$begun" -v to="$EPOCHREALTIME" 'BEGIN { print to - from }')
-awk -v took="$took" 'BEGIN { exit !(took <= 5) }' || fail "the other host ended $took s after the loss; the bound is 5 s"
-for rank in 2 3; do wait "${pids[rank]}" || true; done
+# lose_a_host OPTION…: a job of both hosts with these options, one of which is lost, and what resumes it on one host
+lose_a_host() {
+  local begun rank status step end resumed
+  rm -rf "$directory/run"
+  checkpoints=(--checkpoint-dir "$directory/run" --checkpoint-every-steps 2 --evaluate-every 0)
+  start 2 --epochs 1000000 "${checkpoints[@]}" "$@"
+  until [ -n "$(newest)" ]; do
+    kill -0 "${pids[0]}" 2>/dev/null || fail 'the training ended before a checkpoint'
+    sleep 0.02
+  done
+  kill -KILL "$(<"$directory/pid.2")" "$(<"$directory/pid.3")"
+  begun=$EPOCHREALTIME
+  for rank in 0 1; do
+    status=0
+    wait "${pids[rank]}" || status=$?
+    [ "$status" = 1 ] || fail "rank $rank ended with status $status"
+    grep -qE "PeerLost: .*rank [23] \(host $name-2, " "$directory/output.$rank" || fail "rank $rank does not name the lost host"
+  done
+  took=$(awk -v from="$begun" -v to="$EPOCHREALTIME" 'BEGIN { print to - from }')
+  awk -v took="$took" 'BEGIN { exit !(took <= 5) }' || fail "the other host ended $took s after the loss; the bound is 5 s"
+  for rank in 2 3; do wait "${pids[rank]}" || true; done
 
-step=$(newest)
-end=$((step + 3))
-on_one_host --epochs 1000000 --max-steps $end "${checkpoints[@]}" --resume
-grep -q "^resumed from .* after $step training steps" "$directory/output" || fail "training does not go on from step $step"
-! grep -q damaged "$directory/output" || fail 'a checkpoint was damaged'
-resumed=$(grep -o 'checksum [0-9a-f]*' "$directory/output") || fail 'no checksum'
-on_one_host --epochs 1000000 --max-steps $end --evaluate-every 0
-expected=$resumed
-expect_checksum "$directory/output"
-echo "all is well: the other host ended after $took s; resumed from step $step"
+  step=$(newest)
+  end=$((step + 3))
+  on_one_host --epochs 1000000 --max-steps $end "${checkpoints[@]}" --resume
+  grep -q "^resumed from .* after $step training steps" "$directory/output" || fail "training does not go on from step $step"
+  ! grep -q damaged "$directory/output" || fail 'a checkpoint was damaged'
+  resumed=$(grep -o 'checksum [0-9a-f]*' "$directory/output") || fail 'no checksum'
+  on_one_host --epochs 1000000 --max-steps $end --evaluate-every 0
+  expected=$resumed
+  expect_checksum "$directory/output"
+  echo "all is well${1:+ with $1}: the other host ended after $took s; resumed from step $step"
+}
+lose_a_host
+lose_a_host --graph

@@ -204,6 +204,7 @@ TEST(FusedAttentionTest, HasTheResultsOfTheFormula) {
         for (const bool causal : {false, true}) {
           for (const AttentionForm& form : {AttentionForm{1, 1, 2, 8, causal},
                                             {2, 3, 12, 16, causal},
+                                            {2, 3, 1, 16, causal},
                                             {3, 2, 65, 64, causal},
                                             {1, 2, 128, 128, causal}}) {
             if (is_double() && form.length > 65) continue;  // the double is slow
@@ -287,10 +288,22 @@ TEST(FusedAttentionTest, LeavesToOthersWhatTheLibraryRefuses) {
     const Execution execution = device_execution(ranks, {AlgorithmChoice::kMeasured, DType::kBF16});
     const auto said = [&] { return execution.device_kernels()->attention_library(); };
     EXPECT_FALSE(FusedPasses(execution, DType::kBF16, {2, 1, 6, 12, true}).fuses());
-    EXPECT_EQ(said(), "cuBLAS (not for 1 heads of 12 units at 6 positions: heads need a multiple of 8 units)");
-    EXPECT_FALSE(FusedPasses(execution, DType::kBF16, {2, 1, 6, 1024, true}).fuses()) << "cuDNN has no such engine";
-    EXPECT_THAT(said(), StartsWith("cuBLAS (not for 1 heads of 1024 units at 6 positions: "));
+    EXPECT_EQ(
+        said(),
+        "cuBLAS (not for 2 samples of 6 positions with 1 heads of 12 units, causal: heads need a multiple of 8 units)");
+    EXPECT_FALSE(FusedPasses(execution, DType::kBF16, {3, 1, 6, 1024, false}).fuses()) << "cuDNN has no such engine";
+    EXPECT_THAT(said(),
+                StartsWith("cuBLAS (not for 3 samples of 6 positions with 1 heads of 1024 units, not causal: "));
     EXPECT_TRUE(FusedPasses(execution, DType::kBF16, kForm).fuses()) << "a refusal is of one form";
+    const int capability = farandole::test::device_of(ranks).info().compute_capability;
+    FusedPasses wide(execution, DType::kBF16, {2, 1, 6, 256, false});
+    EXPECT_TRUE(wide.fuses(false));
+    EXPECT_EQ(wide.fuses(true), capability / 10 == 9);
+    if (capability / 10 != 9) {
+      EXPECT_EQ(said(),
+                "cuBLAS (not for 2 samples of 6 positions with 1 heads of 256 units, not causal: with "
+                "gradients, heads have up to 128 units on this device)");
+    }
   });
 }
 
@@ -391,7 +404,7 @@ TEST(FusedAttentionTest, AGradientThatIsRefusedAfterAnEvaluationIsAnError) {
     inject_into_double("cudnnBackendFinalize", 0, 3000);
     const std::string message = message_of<DeviceError>([&] { passes.backward(); });
     farandole::test::find_in_driver<decltype(fake_device_restore)>("fake_device_restore")();
-    EXPECT_THAT(message, HasSubstr("cannot compute its gradient (not for 3 heads"));
+    EXPECT_THAT(message, HasSubstr("cannot compute its gradient (not for 2 samples of 12 positions with 3 heads"));
   });
 }
 

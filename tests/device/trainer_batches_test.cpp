@@ -440,7 +440,8 @@ TEST(DrawnBatches, HaveTheBitsOfTheHost) {
   for_each_device_group({1}, [](Communicator& ranks) {
     constexpr std::uint64_t kLargeSeed = ~std::uint64_t{3};
     for (const auto& data : {synthetic_dataset(101, {8, 9, 3}, 10, kLargeSeed), synthetic_dataset(101, {1}, 1, 0, 0.25),
-                             synthetic_text(101, 13, 96, kLargeSeed)}) {
+                             synthetic_text(101, 13, 96, kLargeSeed), synthetic_dataset(101, {5}, 3, 7, 0.5, 3),
+                             synthetic_text(101, 13, 96, 7, kLargeSeed)}) {
       expect_drawn_as_gathered<float>(ranks, *data);
       expect_drawn_as_gathered<double>(ranks, *data);
     }

@@ -382,7 +382,6 @@ void expect_the_same_bits(const HalfTask& task, bool skips) {
     const Course of_one = run_task(alone, task, options);
     EXPECT_EQ(of_one.report.skipped_steps > 0, skips);
     expect_same_course(run_task(ranks, task, options), of_one);
-    if (ranks.placement().host_count > 1) return;
     options.graph = true;
     expect_same_course(run_task(ranks, task, options), of_one);
     ranks.barrier();

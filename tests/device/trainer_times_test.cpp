@@ -128,8 +128,7 @@ TEST(DeviceTimes, LeaveOutWhatTheHostDoesBetweenPhases) {
 
 TEST(DeviceTimes, OfGraphsAreThoseOfPieces) {
   for_each_device_group({1, 2}, [](Communicator& ranks) {
-    if (ranks.placement().host_count > 1) return;  // where graphs are refused
-    TrainerOptions options = timed(7);             // without an incomplete batch
+    TrainerOptions options = timed(7);  // without an incomplete batch
     options.graph = true;
     for (const bool deterministic : {false, true}) {
       options.deterministic = deterministic;

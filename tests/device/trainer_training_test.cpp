@@ -307,7 +307,7 @@ template <class Scalar>
 void expect_same_bits_with_graphs(const std::vector<int>& sizes, const Task<Scalar>& task,
                                   const TrainerOptions& wanted) {
   for_each_device_group(sizes, [&](Communicator& ranks) {
-    if (ranks.placement().host_count > 1) return;
+    if (wanted.synchronized_layers && ranks.placement().host_count > 1) return;  // refused: see below
     TrainerOptions options = wanted;
     options.device = ComputeDevice::kCuda;
     const Seen without = train<Scalar>(ranks, task, options);
@@ -370,7 +370,6 @@ TEST(DeviceTraining, ByGraphsHasTheSameBitsInDeterministicMode) {
 // An evaluation with larger batches makes tensors grow, and gives memory back that graphs use.
 TEST(DeviceTraining, ByGraphsLeavesMemoryThatWasReleased) {
   for_each_device_group({2}, [](Communicator& ranks) {
-    if (ranks.placement().host_count > 1) return;
     const Data data;
     TrainerOptions options = one_thread(24);
     options.device = ComputeDevice::kCuda;
@@ -492,7 +491,10 @@ TEST(DeviceTraining, ByGraphsRefusesWhatCannotBeCaptured) {
       Trainer<float>(ranks, Model<float>(kImage, std::move(list)), data.training, nullptr, options);
     };
     if (ranks.placement().host_count > 1) {
-      EXPECT_THAT(message_of<Unsupported>([&] { make(mlp<float>()); }), HasSubstr("between hosts"));
+      options.synchronized_layers = true;
+      EXPECT_THAT(message_of<Unsupported>([&] { make(mlp<float>()); }),
+                  testing::AllOf(HasSubstr("between hosts"), HasSubstr("synchronized_layers, or on one host")));
+      options.synchronized_layers = false;
     }
     LayerList<float> list = mlp<float>();
     list.insert(list.begin() + 1, std::make_unique<StreamLayer>());

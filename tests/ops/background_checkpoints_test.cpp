@@ -6,11 +6,15 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <condition_variable>
 #include <filesystem>
+#include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -216,6 +220,83 @@ TEST(BackgroundCheckpoints, TheNextFitWritesWhatCouldNotBeWritten) {
     EXPECT_TRUE(has_checkpoint(directory.path(), 3));
     replica.barrier();
   });
+}
+
+/// A test set that cannot be read while `is_broken`.
+class BreakingDataset final : public Dataset {
+ public:
+  std::atomic<bool> is_broken = false;
+
+  std::int64_t size() const override { return data_->size(); }
+  const Shape& shape() const override { return data_->shape(); }
+  std::int32_t classes() const override { return data_->classes(); }
+  void gather(std::span<const std::uint32_t> samples, Batch<float>& batch) const override {
+    if (is_broken) throw DataError("the test set is gone");
+    data_->gather(samples, batch);
+  }
+
+ private:
+  const std::shared_ptr<const Dataset> data_ = test::Data().test;
+};
+
+TEST(CheckpointOfAnEpoch, IsWholeThoughItsEvaluationFailed) {
+  constexpr std::int64_t kPerEpoch = 8, kLast = 3 * kPerEpoch;
+  TrainerOptions options = options_for(kLast);
+  options.evaluate_every = 1;
+  options.learning_rate.schedule = LearningRateSchedule::kPlateau;
+  options.learning_rate.plateau.patience = 0;
+  options.learning_rate.plateau.threshold = 0.5;  // every loss is bad, so a result that is missing changes the rates
+  std::vector<double> straight, resumed;
+  const auto train = [&](const std::filesystem::path& directory, bool breaks) {
+    const auto test_set = std::make_shared<BreakingDataset>();
+    run_replicas(2, [&](Communicator& replica) {
+      TrainerOptions mine = options;
+      mine.checkpoints.directory = directory;
+      mine.checkpoints.keep_best = true;
+      mine.checkpoints.resume_if_any = true;
+      mine.on_epoch = [&](const EpochReport& report) { test_set->is_broken = breaks && report.epoch == 1; };
+      Trainer<double> trainer(replica, Model<double>(test::kImage, test::mlp<double>()), test::Data().training,
+                              test_set, mine);
+      EXPECT_EQ(trainer.resumed_from().empty(), breaks || directory.filename() == "straight" || replica.rank() != 0);
+      if (breaks) {
+        EXPECT_THROW(trainer.fit(), DataError);
+        return;
+      }
+      trainer.fit();
+      const std::span<const double> values = trainer.model().parameters().host();
+      if (replica.rank() == 0) (straight.empty() ? straight : resumed).assign(values.begin(), values.end());
+    });
+  };
+  const TemporaryDirectory directory;
+  train(directory.path() / "straight", false);
+  train(directory.path() / "broken", true);
+  EXPECT_TRUE(has_checkpoint(directory.path() / "broken", 2 * kPerEpoch));
+  train(directory.path() / "broken", false);
+  EXPECT_EQ(resumed, straight);
+  EXPECT_EQ(std::filesystem::read_symlink(directory.path() / "broken" / "best"),
+            std::filesystem::read_symlink(directory.path() / "straight" / "best"));
+}
+
+TEST(CheckpointOfAnEpoch, IsNotWrittenOfParametersThatAreNoNumbers) {
+  const TemporaryDirectory directory;
+  run_replicas(2, [&](Communicator& replica) {
+    const test::Data data;
+    TrainerOptions options = saving(4, 2, directory.path());
+    Trainer<double>* diverging = nullptr;
+    options.on_step = [&](const StepReport& report) {
+      if (report.training_step == 4) diverging->model().parameters().host()[1] = std::nan("");
+    };
+    Trainer<double> trainer(replica, Model<double>(test::kImage, test::mlp<double>()), data.training, data.test,
+                            options);
+    diverging = &trainer;
+    const std::string message = farandole::test::message_of<DataError>([&] { trainer.fit(); });
+    EXPECT_TRUE(contains(message, "after training step 4 element 1 of the parameter '0."));
+    EXPECT_TRUE(contains(message, "is nan"));
+    EXPECT_TRUE(contains(message, (directory.path() / "step-000002").string()));
+    replica.barrier();
+  });
+  EXPECT_FALSE(has_checkpoint(directory.path(), 4));
+  EXPECT_TRUE(has_checkpoint(directory.path(), 2));
 }
 
 }  // namespace

@@ -51,6 +51,13 @@ refused 2 '3 ranks were expected and 2 are there' "$train" --replicas 2 --expect
 refused 2 'profile times layers on the CPU only' "$train" --profile --device cuda
 refused 2 'profile has no times for layers in graphs.*leave out --graph' "$train" --profile --device auto --graph
 refused 2 'profile has no effect without --json FILE where --quiet prints nothing' "$train" --profile --quiet
+refused 2 "'abc'.*--epochs.*expected a whole number" "$train" --epochs abc
+refused 2 "'0,9'.*--momentum.*expected a number such as 0.5" "$train" --momentum 0,9
+refused 2 'loss-scale is 0; it must be at least 1' "$train" --precision bf16 --loss-scale 0
+refused 2 '--resume and --resume-if-any: leave one out' "$train" --checkpoint-dir x --resume --resume-if-any
+refused 2 '--json and --csv write to the same file, both; choose two' "$train" --json both --csv both
+(ulimit -v 6000000; refused 1 'DataError: out of memory.*smaller batches, models' "$train" --model gpt --synthetic --data text --units 65536
+ exit $failures) || failures=$((failures + 1))
 # Data files.
 refused 1 'nowhere/train-images.*no such file.*apt-get install dataset-fashion-mnist.*--data-dir' "$train" --data-dir nowhere
 mkdir cut; cp "$fashion_mnist"/*.gz cut/; head -c 1000000 "$fashion_mnist"/train-images-idx3-ubyte.gz >cut/train-images-idx3-ubyte.gz
@@ -65,6 +72,15 @@ cp -r good altered; printf '\x55' | dd of="$(echo altered/*/model.safetensors)" 
 refused 1 "tensor '0.dense.weight' is altered" "$train" --model mlp --max-steps 4 --checkpoint-dir altered --resume
 refused 1 'is not a number.*What to try' "$train" --model mlp --learning-rate 1e30 --max-steps 50
 refused 2 'good holds checkpoints of an earlier training, the newest step-000002. Add --resume' "$train" --model mlp --checkpoint-dir good
+# A refused training leaves the logs of the one before as they were; a new one begins new files.
+works "$train" --model mlp --max-steps 2 --checkpoint-dir logged --json log.j --csv log.c
+logs=$(cksum log.j log.c)
+refused 2 'Add --resume' "$train" --model mlp --checkpoint-dir logged --json log.j --csv log.c
+[ "$logs" = "$(cksum log.j log.c)" ] || { echo "FAIL: a refused training has changed the logs"; failures=$((failures + 1)); }
+works "$train" --model mlp --max-steps 4 --checkpoint-dir logged --resume-if-any --csv log.c
+[ "$(cut -d, -f2 log.c | tr '\n' ' ')" = 'training_steps 2 4 ' ] || { echo "FAIL: rows after a resume"; cat log.c; failures=$((failures + 1)); }
+works "$train" --model mlp --max-steps 2 --checkpoint-dir new --resume-if-any --csv log.c
+[ "$(cut -d, -f2 log.c | tr '\n' ' ')" = 'training_steps 2 ' ] || { echo "FAIL: a new training's rows"; cat log.c; failures=$((failures + 1)); }
 refused 2 'nothing holds no checkpoint to resume from' "$train" --model mlp --checkpoint-dir nothing --resume
 [ ! -e nothing ] || { echo "FAIL: a training that resumes from nothing has left a directory"; failures=$((failures + 1)); }
 cp -r good empty; rm empty/step-000002/manifest.json

@@ -14,6 +14,7 @@
 #include "farandole/trainer/random.h"
 #include "message_of.h"
 #include "small_training.h"
+#include "variable.h"
 
 namespace farandole::trainer {
 namespace {
@@ -227,6 +228,63 @@ TEST(OwnCode, ACallbackThatThrowsOnOneRankEndsAll) {
     Trainer<double>(replica, linear(), plan.training, nullptr, plan.options, plan.loss).fit();
   });
   expect_one(messages, "disk full", "rank 1 has stopped training, because TrainerOptions::on_step threw: disk full");
+}
+
+/// Throws on the replica of a rank.
+class FailingMetric final : public Metric<double> {
+ public:
+  explicit FailingMetric(bool fails) : fails_(fails) {}
+  std::string name() const override { return "failing"; }
+  std::size_t sums(const Shape&) const override { return 1; }
+  void add(const Execution&, const Tensor<double>&, const BatchView<double>&, VectorView<double>) const override {
+    if (fails_) throw std::out_of_range("no addition");
+  }
+  double value(std::span<const double>) const override { return 0; }
+
+ private:
+  const bool fails_;
+};
+
+/// As FailingMetric.
+class FailingRule final : public UpdateRule<double> {
+ public:
+  explicit FailingRule(bool fails) : fails_(fails) {}
+  std::string name() const override { return "failing"; }
+  std::vector<std::string> states() const override { return {}; }
+  void update(VectorView<double>, VectorView<const double>, std::span<const VectorView<double>>,
+              const UpdateFacts&) override {
+    if (fails_) throw std::out_of_range("no update");
+  }
+
+ private:
+  const bool fails_;
+};
+
+// The other ranks raise PeerLost, and may have ended before the exception has left the trainer.
+TEST(OwnCode, RunReplicasRethrowsTheExceptionOfTheCodeThatFailed) {
+  constexpr int kRepetitions = 100;  // of each
+  const farandole::test::Variable quiet("FARANDOLE_LOG", "off");
+  int rethrown = 0;
+  for (int repetition = 0; repetition < 2 * kRepetitions; ++repetition) {
+    const bool fails_in_metric = repetition % 2 == 0;
+    try {
+      run_replicas(3, [&](Communicator& replica) {
+        const bool fails = replica.rank() == 1;
+        Plan plan;
+        plan.options.optimizer.kind = OptimizerKind::kOwn;
+        plan.options.optimizer.own.f64 = [=] { return std::make_unique<FailingRule>(fails && !fails_in_metric); };
+        Trainer<double>(replica, linear(), plan.training, nullptr, plan.options, plan.loss,
+                        {std::make_shared<FailingMetric>(fails && fails_in_metric)})
+            .fit();
+      });
+    } catch (const std::out_of_range& error) {
+      EXPECT_STREQ(error.what(), fails_in_metric ? "no addition" : "no update");
+      ++rethrown;
+    } catch (const std::exception& error) {
+      ADD_FAILURE() << "repetition " << repetition << ": " << error.what();
+    }
+  }
+  EXPECT_EQ(rethrown, 2 * kRepetitions);
 }
 
 }  // namespace

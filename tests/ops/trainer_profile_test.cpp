@@ -5,9 +5,11 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -114,6 +116,7 @@ TEST(Profiles, TimesOfASmallNetAddUpToTheTrainingStep) {
   // The first layer computes no gradient of its input.
   EXPECT_DOUBLE_EQ(profile.flops(profile.layers[0]).value_or(0), 16 * 2 * 2.0 * 26 * 26 * 9 * 32);
   for (const LayerProfile& layer : profile.layers) {
+    if (layer.layer.kind == "relu") continue;  // the layer before may compute it
     EXPECT_GT(layer.forward, 0) << layer.layer.name;
     EXPECT_GT(layer.backward, 0) << layer.layer.name;
   }
@@ -130,6 +133,132 @@ TEST(Profiles, TimesOfAResidualNetAddUpToTheTrainingStep) {
   ASSERT_NE(strided, profile.layers.end()) << describe(profile);
   EXPECT_DOUBLE_EQ(profile.flops(*strided).value_or(0), 2 * 3 * 2.0 * 8 * 8 * 64 * 128);  // 1x1 with stride 2
   EXPECT_NE(find("7.residual.sum"), profile.layers.end());
+}
+
+void sleep_ms(int ms) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(ms));
+}
+
+// Code of the program that takes at least so many ms per training step, a different number each.
+constexpr int kInputMs = 2, kForwardMs = 4, kLossMs = 6, kMetricMs = 8, kBackwardMs = 11, kUpdateMs = 14,
+              kLateMs = 30;  // of the last replica's backward pass, for which the others wait
+
+class SlowData final : public Dataset {
+ public:
+  std::int64_t size() const override { return data_->size(); }
+  const Shape& shape() const override { return data_->shape(); }
+  std::int32_t classes() const override { return data_->classes(); }
+  void gather(std::span<const std::uint32_t> samples, Batch<float>& batch) const override {
+    sleep_ms(kInputMs);
+    data_->gather(samples, batch);
+  }
+
+ private:
+  const std::shared_ptr<const Dataset> data_ = test::Data().training;
+};
+
+class SlowLayer final : public Layer<double> {
+ public:
+  explicit SlowLayer(int late_ms) : late_ms_(late_ms) {}
+  std::string name() const override { return "slow"; }
+  Shape prepare(const Shape& input) override { return input; }
+  void forward(const Pass&, const Tensor<double>& input, Tensor<double>& output) override {
+    sleep_ms(kForwardMs);
+    std::ranges::copy(input.host(), output.host().begin());
+  }
+  void backward(const Pass&, const Tensor<double>&, const Tensor<double>&, const Tensor<double>& output_gradient,
+                Tensor<double>* input_gradient) override {
+    sleep_ms(kBackwardMs + late_ms_);
+    if (input_gradient != nullptr) std::ranges::copy(output_gradient.host(), input_gradient->host().begin());
+  }
+
+ private:
+  const int late_ms_;
+};
+
+class SlowLoss final : public Loss<double> {
+ public:
+  std::string name() const override { return "slow loss"; }
+  void evaluate(const Execution& execution, const Tensor<double>& outputs, const BatchView<double>& batch, double scale,
+                Tensor<double>* gradient, VectorView<double> sum) const override {
+    sleep_ms(kLossMs);
+    loss_->evaluate(execution, outputs, batch, scale, gradient, sum);
+  }
+
+ private:
+  const LossPointer<double> loss_ = cross_entropy_loss<double>();
+};
+
+class SlowMetric final : public Metric<double> {
+ public:
+  std::string name() const override { return "slow metric"; }
+  std::size_t sums(const Shape&) const override { return 1; }
+  void add(const Execution&, const Tensor<double>&, const BatchView<double>&, VectorView<double> sums) const override {
+    sleep_ms(kMetricMs);
+    sums.host()[0] += 1;
+  }
+  double value(std::span<const double> sums) const override { return sums[0]; }
+};
+
+/// Sleeps at the weights of the only dense layer, not at its bias.
+class SlowRule final : public UpdateRule<double> {
+ public:
+  std::string name() const override { return "slow rule"; }
+  std::vector<std::string> states() const override { return {}; }
+  void update(VectorView<double>, VectorView<const double>, std::span<const VectorView<double>>,
+              const UpdateFacts& facts) override {
+    if (facts.parameter.decays) sleep_ms(kUpdateMs);
+  }
+};
+
+/// Trains on 2 replicas whose code sleeps, the second one's for longer. Returns the profile of the first.
+TrainingProfile profile_of_slow_code(TrainerOptions options) {
+  options.profile = true;
+  options.kernel_threads = 1;
+  options.optimizer.kind = OptimizerKind::kOwn;
+  options.optimizer.own.f64 = [] { return std::make_unique<SlowRule>(); };
+  std::vector<TrainingProfile> profiles(2);
+  run_replicas(2, [&](Communicator& replica) {
+    LayerList<double> list;
+    list.push_back(std::make_unique<SlowLayer>(replica.rank() == 1 ? kLateMs : 0));
+    list.push_back(dense<double>(test::kClasses));
+    Trainer<double> trainer(replica, Model<double>(test::kImage, std::move(list)), std::make_shared<SlowData>(),
+                            nullptr, options, std::make_shared<SlowLoss>(), {std::make_shared<SlowMetric>()});
+    profiles[static_cast<std::size_t>(replica.rank())] = trainer.fit().profile.value();
+  });
+  return profiles[0];
+}
+
+// A sleep is at least as long as asked, so each bound fails if its time counts elsewhere.
+TEST(Profiles, TimesOfTheProgramsCodeCountWhereItRuns) {
+  for (const bool deterministic : {false, true}) {
+    TrainerOptions options = options_for(6);
+    options.deterministic = deterministic;
+    options.micro_batches = 2;
+    const TrainingProfile profile = profile_of_slow_code(options);
+    SCOPED_TRACE(describe(profile));
+    constexpr double kMs = 1e-3, kWait = 0.5 * kLateMs * kMs;  // both do not begin at the same moment
+    EXPECT_GE(profile.parts.input, kInputMs * kMs);
+    EXPECT_GE(profile.layers.at(0).forward, kForwardMs * kMs);
+    EXPECT_GE(profile.layers.at(0).backward, kBackwardMs * kMs);
+    EXPECT_GE(profile.parts.loss, (kLossMs + kMetricMs) * kMs);
+    EXPECT_GE(profile.parts.update, kUpdateMs * kMs);
+    EXPECT_GE(profile.parts.averaging, kWait);
+    EXPECT_LE(profile.busy_seconds + kWait, profile.step);
+    EXPECT_EQ(profile.slowest_replica, 1);
+    EXPECT_GE(profile.slowest_seconds, profile.busy_seconds + kWait);
+  }
+}
+
+// oneDNN computes several times as many products in f32 as Eigen in f64.
+TEST(Profiles, PeakIsThatOfTheModelsType) {
+  TrainerOptions options = options_for(6);
+  options.profile = true;
+  const TrainingProfile wide = follow(1, options)[0].report.profile.value();
+  const TrainingProfile narrow = train("mlp", {8, 8, 1}, profiled(6, 32))[0].report.profile.value();
+  EXPECT_EQ(wide.type, DType::kF64);
+  EXPECT_EQ(narrow.type, DType::kF32);
+  EXPECT_GT(narrow.peak, 1.5 * wide.peak);
 }
 
 TEST(Profiles, ChangeNoBitOfTheTraining) {

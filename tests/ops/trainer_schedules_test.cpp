@@ -172,15 +172,48 @@ TEST(OwnSchedule, ErrorsOfOneRankAreEveryRanks) {
       EXPECT_TRUE(contains(message, "for training step 0; it must be finite and at least 0"));
     }
   }
-  const auto alter = [](TrainerOptions& mine, int rank) {
-    if (rank != 1) return;
-    mine.learning_rate.own = [](std::int64_t, std::int64_t, std::int64_t) -> double {
-      throw std::runtime_error("no table of rates");
+}
+
+TEST(OwnSchedule, AnExceptionOfOneRankKeepsItsType) {
+  for (const bool averaging : {true, false}) {
+    TrainerOptions options = scheduled(Schedule::kOwn);
+    options.averaging = averaging;
+    const auto alter = [](TrainerOptions& mine, int rank) {
+      if (rank != 1) return;
+      mine.learning_rate.own = [](std::int64_t, std::int64_t, std::int64_t) -> double {
+        throw std::out_of_range("no table of rates");
+      };
     };
-  };
-  for (const std::string& message : errors_of<InternalError>(3, options, alter)) {
-    EXPECT_TRUE(contains(message, "no table of rates"));
+    try {
+      follow(3, options, alter);
+      ADD_FAILURE() << "no exception";
+    } catch (const std::out_of_range& error) {
+      EXPECT_STREQ(error.what(), "no table of rates");
+    }
   }
+}
+
+TEST(OwnSchedule, AnExceptionOfOneRankEndsAll) {
+  std::vector<std::string> messages(2);
+  run_replicas(2, [&](Communicator& replica) {
+    TrainerOptions options = scheduled(Schedule::kOwn);
+    if (replica.rank() == 1) {
+      options.learning_rate.own = [](std::int64_t, std::int64_t, std::int64_t) -> double {
+        throw std::out_of_range("no table of rates");
+      };
+    }
+    try {
+      Trainer<double>(replica, Model<double>(test::kImage, test::mlp<double>()), test::Data().training, nullptr,
+                      options)
+          .fit();
+    } catch (const std::exception& error) {
+      messages[static_cast<std::size_t>(replica.rank())] = error.what();
+    }
+  });
+  EXPECT_TRUE(contains(messages[0],
+                       "PeerLost: rank 1 has stopped training, because LearningRateOptions::own threw: no "
+                       "table of rates"));
+  EXPECT_EQ(messages[1], "no table of rates");
 }
 
 TEST(OwnSchedule, WithoutAveragingRanksMayDiffer) {

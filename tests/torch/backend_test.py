@@ -341,6 +341,34 @@ def case_messages() -> None:
         dist.send(values_of(rank()), 0)
 
 
+def case_batches_of_messages() -> None:
+    """Two messages with every other rank in both directions, listed in another order on each rank; then a batch of two
+    ranks that is the first call of its group."""
+    others = [each for each in range(size()) if each != rank()]
+    for repetition in range(3):
+        operations, receives = [], []
+        for each in others[rank() % len(others) :] + others[: rank() % len(others)]:
+            for tag, count in ((1, 37), (2, 20000)):
+                received = torch.zeros(count)
+                receives.append((received, values_of(10 * each + rank() + repetition, count)))
+                sent = values_of(10 * rank() + each + repetition, count)
+                pair = [dist.P2POp(dist.isend, sent, each, tag=tag), dist.P2POp(dist.irecv, received, each, tag=tag)]
+                operations = pair + operations if rank() % 2 else operations + pair[::-1]
+        for work in dist.batch_isend_irecv(operations):
+            work.wait()
+        for received, expected in receives:
+            expect(received, expected)
+    group = dist.new_group(list(range(size())))
+    if rank() in (0, size() - 1):
+        peer = size() - 1 - rank()
+        received = torch.zeros(37)
+        operations = [dist.P2POp(dist.isend, values_of(rank()), peer, group), dist.P2POp(dist.irecv, received, peer, group)]
+        for work in dist.batch_isend_irecv(operations):
+            work.wait()
+        expect(received, values_of(peer))
+    dist.barrier(group)
+
+
 def case_coalesced() -> None:
     values = [values_of(rank(), count) for count in (1, 70, 3)] * 30  # more than 64 calls of one work
     values = [each.clone() for each in values]

@@ -109,9 +109,9 @@ FARANDOLE_C_API int farandole_comm_describe(const farandole_comm* comm, int32_t 
                                             farandole_error** error);
 
 /* Makes a communicator of the ranks that pass the same `color`, ordered by `key`, then by rank. A rank that passes a
- * negative color gets NULL in `*new_comm`. Collective over `comm`; blocks. Each rank makes one communicator at a time,
- * so ranks make the communicators that they share in the same order. `options` may be NULL. Errors: INVALID_ARGUMENT
- * (an option, or too many communicators), MISMATCH (options that differ), a fault of the job. */
+ * negative color gets NULL in `*new_comm`. Collective over `comm`; blocks. Threads may make communicators of different
+ * `comm` at the same time. `options` may be NULL. Errors: INVALID_ARGUMENT (an option, or too many communicators),
+ * MISMATCH (options that differ), a fault of the job. */
 FARANDOLE_C_API int farandole_comm_split(farandole_comm* comm, int32_t color, int32_t key,
                                          const farandole_comm_options* options, farandole_comm** new_comm,
                                          farandole_error** error);
@@ -249,7 +249,8 @@ FARANDOLE_C_API int farandole_work_wait_on(farandole_work* work, void* stream, f
 FARANDOLE_C_API int32_t farandole_work_source(const farandole_work* work);
 /* Calls `done` once when the call is done: from this function if it is done already, else from any thread that advances
  * calls, with no lock held. `error` is NULL, or the call's error, owned by the library and valid until `done` returns.
- * `done` must not block, and must not call functions of the communicator, except farandole_work_free. At most one
+ * `done` must not block, and must not call functions of the communicator, except farandole_work_free and the functions
+ * that start messages, with peers with which it has exchanged a message of this kind of memory before. At most one
  * `done` per work. Fails if `work` or `done` is NULL, or has a `done`. */
 FARANDOLE_C_API int farandole_work_on_done(farandole_work* work, void* context,
                                            void (*done)(void* context, const farandole_error* error),

@@ -18,14 +18,13 @@ namespace {
 class CallArguments {
  public:
   /// @throws InvalidArgument  an argument is out of its range
-  CallArguments(const char* function, farandole_comm* comm, farandole_dtype dtype,
+  CallArguments(const char* function, farandole_comm* comm, const farandole_dtype& dtype,
                 const farandole_call_options* options)
-      : function_(function), dtype_(static_cast<DType>(dtype)) {
+      : function_(function), dtype_(static_cast<DType>(number_in(dtype))) {
     need(comm, function, "comm");
     communicator_ = &comm->communicator;
-    if (static_cast<int>(dtype) < 0 || static_cast<int>(dtype) >= kDTypeCount) {
-      throw InvalidArgument(
-          fmt::format("{}: dtype is {}; expected a farandole_dtype", function, static_cast<int>(dtype)));
+    if (number_in(dtype) < 0 || number_in(dtype) >= kDTypeCount) {
+      throw InvalidArgument(fmt::format("{}: dtype is {}; expected a farandole_dtype", function, number_in(dtype)));
     }
     read(known_options(options, function, "farandole_call_options"));
   }
@@ -63,12 +62,12 @@ class CallArguments {
     }
     return options_.stream;
   }
-  ReduceOp op(farandole_reduce_op op) const {
+  ReduceOp op(const farandole_reduce_op& op) const {
     for (const ReduceOp known : kAllReduceOps) {
-      if (static_cast<int>(known) == static_cast<int>(op)) return known;
+      if (static_cast<int>(known) == number_in(op)) return known;
     }
     throw InvalidArgument(fmt::format("{}: op is {}; expected a farandole_reduce_op other than FARANDOLE_ADASUM",
-                                      function_, static_cast<int>(op)));
+                                      function_, number_in(op)));
   }
 
  private:

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <new>
 #include <optional>
 #include <utility>
 
@@ -50,10 +49,8 @@ std::optional<ActionFailure> run_action(const Communicator& communicator, const 
     return ActionFailure{error.kind(), error.message()};
   } catch (const std::filesystem::filesystem_error& error) {
     return ActionFailure{ErrorKind::kDataError, error.what()};
-  } catch (const std::bad_alloc&) {
-    return ActionFailure{ErrorKind::kDataError, "out of memory"};
   } catch (const std::exception& error) {
-    return ActionFailure{ErrorKind::kInternal, error.what()};
+    return ActionFailure{kind_of(error), message_of(error)};
   } catch (...) {
     return ActionFailure{ErrorKind::kInternal, "an exception of an unknown type"};
   }

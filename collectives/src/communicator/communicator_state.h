@@ -106,25 +106,40 @@ class Communicator::State {
       queue_->run(prepared);
     }
   }
-  /// Starts a message of device memory. @param source  rank whose message this rank receives, for Work::source;
-  /// kNoSource for a send
-  Work start_message(const Call& call, int source) {
+  /// Submits a message of device memory to the queue; `begin` starts it. Runs no function of Work::on_done, so the
+  /// caller may hold locks. @param source  rank whose message this rank receives, for Work::source; kNoSource for a
+  /// send
+  std::shared_ptr<CollectiveWork> submit_message(const Call& call, int source) {
     PreparedCall prepared = prepare(call, /*is_direct=*/false);
-    return start(prepared, source);
+    return submit(prepared, source);
+  }
+  /// Starts submitted work. Call it without locks: it may run functions of Work::on_done.
+  Work begin(const std::shared_ptr<CollectiveWork>& work) {
+    queue_->advance();
+    if (group_.progress == CommunicatorOptions::Progress::kBackground) group_.endpoint->progress().wake();
+    return Work(work);
   }
   Work start(const Call& call) {
     const bool is_direct = starts_directly_ && direct_ != nullptr && call.stream.valid();
     PreparedCall prepared = prepare(call, is_direct);
     if (is_direct && direct_->enqueue(prepared)) return {};
-    return start(prepared);
+    return begin(submit(prepared));
   }
   /// Starts a call that this rank refuses with `why`. @throws InvalidArgument  no peer compares the call
   Work start_refused(const Call& call, const std::string& why) {
     PreparedCall prepared(call, group_.size());
     refuse(prepared, why, /*is_direct=*/false);
-    return start(prepared);
+    return begin(submit(prepared));
   }
   bool enqueues_directly() const { return direct_ != nullptr; }
+  /// True if no call of the queue is still to be enqueued on the device: `run` of a direct call then does not wait.
+  bool is_enqueued() { return queue_->is_enqueued(); }
+  /// Blocks until `is_enqueued`. Call it without locks: it may run functions of Work::on_done. @throws Error  the fault
+  /// of the job
+  void wait_until_enqueued() {
+    (void)queue_->wait_until_enqueued();
+    group_.endpoint->faults().check();
+  }
   /// See CommunicatorAccess.
   void start_directly(bool enabled) { starts_directly_ = enabled; }
   std::uint64_t direct_waits() const { return direct_ == nullptr ? 0 : direct_->waits(); }
@@ -136,13 +151,11 @@ class Communicator::State {
   PreparedCall prepare(const Call& call, bool is_direct);
   /// Completes a call that this rank refuses. @throws InvalidArgument  with `why`, if no peer compares the call
   void refuse(PreparedCall& prepared, const std::string& why, bool is_direct) const;
-  Work start(PreparedCall& prepared, int source = Work::State::kNoSource) {
+  std::shared_ptr<CollectiveWork> submit(PreparedCall& prepared, int source = Work::State::kNoSource) {
     if (direct_ != nullptr) direct_->note_call_of_queue(prepared);
-    const std::shared_ptr<CollectiveWork> work = queue_->submit(prepared);
+    std::shared_ptr<CollectiveWork> work = queue_->submit(prepared);
     work->source = source;
-    queue_->advance();
-    if (group_.progress == CommunicatorOptions::Progress::kBackground) group_.endpoint->progress().wake();
-    return Work(work);
+    return work;
   }
   Selection select(const PreparedCall& prepared);
   bool has_pending() const;

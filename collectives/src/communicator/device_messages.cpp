@@ -56,15 +56,14 @@ void check_own_pair(const PeerMessage* sent, const PeerMessage* received) {
 }  // namespace
 
 DeviceMessages::DeviceMessages(Communicator::State& parent)
-    : parent_(parent),
-      group_(parent.group()),
-      context_ref_(group_.endpoint),
-      context_(context_ref_.context()),
-      begin_(context_.make_now("to make an event", [&device = context_.device()] {
-        return device.make_event(DeviceEvent::Use::kStreams);
-      })) {}
+    : parent_(parent), group_(parent.group()), context_ref_(group_.endpoint), context_(context_ref_.context()) {}
 
 DeviceMessages::~DeviceMessages() = default;
+
+DeviceMessages::Lane::~Lane() {
+  state.reset();
+  if (stream.valid()) context.release_stream(stream);
+}
 
 void DeviceMessages::check(std::string_view call, const PeerMessage& message, StreamView stream, Use use) {
   const MessageSpec spec = spec_of(message);
@@ -105,7 +104,7 @@ void DeviceMessages::check_capture(std::string_view call, const PeerMessage& mes
   }
   if (message.peer == group_.rank) return;
   Peer& other = peer(message.peer);
-  const std::lock_guard lock(other.connecting);
+  const std::unique_lock locked = lock(other, message.peer);
   if (other.is_connected) return;
   throw InvalidArgument(
       fmt::format("{}: the stream is captured into a graph, and {} has exchanged no message of device memory with rank "
@@ -120,23 +119,42 @@ DeviceMessages::Peer& DeviceMessages::peer(int rank) {
   return *found;
 }
 
+/// Blocks while another thread connects the peer. @throws InvalidArgument  this thread connects the peer
+std::unique_lock<std::mutex> DeviceMessages::lock(Peer& peer, int rank) const {
+  if (peer.connector.load(std::memory_order_relaxed) == std::this_thread::get_id()) {
+    throw InvalidArgument(
+        fmt::format("{}: a function of Work::on_done has a message of device memory with rank {}, while its thread "
+                    "connects the two ranks for their first message: exchange a first message before",
+                    group_.describe(), rank));
+  }
+  return std::unique_lock(peer.mutex);
+}
+
 DeviceMessages::Lane& DeviceMessages::lane_of(const PeerMessage& message) {
   Peer& other = peer(message.peer);
-  const std::lock_guard lock(other.connecting);
+  const std::unique_lock locked = lock(other, message.peer);
   if (!other.is_connected) connect(message.peer, other);
   return is_send(message) ? *other.to : *other.from;
 }
 
 /// Both ranks make the lane from the lower to the higher rank first.
 void DeviceMessages::connect(int rank, Peer& peer) {
+  struct Connecting {
+    explicit Connecting(Peer& peer) : connector(peer.connector) {
+      connector.store(std::this_thread::get_id(), std::memory_order_relaxed);
+    }
+    ~Connecting() { connector.store({}, std::memory_order_relaxed); }
+    std::atomic<std::thread::id>& connector;
+  };
+  const Connecting scope(peer);
   const int low = std::min(rank, group_.rank), high = std::max(rank, group_.rank);
-  std::shared_ptr<Lane> upward = make_lane(low, high), downward = make_lane(high, low);
-  peer.to = group_.rank == low ? upward : downward;
-  peer.from = group_.rank == low ? downward : upward;
+  std::unique_ptr<Lane> upward = make_lane(low, high), downward = make_lane(high, low);
+  peer.to = std::move(group_.rank == low ? upward : downward);
+  peer.from = std::move(group_.rank == low ? downward : upward);
   peer.is_connected = true;
 }
 
-std::shared_ptr<DeviceMessages::Lane> DeviceMessages::make_lane(int sender, int receiver) {
+std::unique_ptr<DeviceMessages::Lane> DeviceMessages::make_lane(int sender, int receiver) {
   const std::string label =
       fmt::format("the messages of device memory from rank {} to rank {} of {}", sender, receiver, group_.describe());
   CommunicatorOptions options;
@@ -147,7 +165,7 @@ std::shared_ptr<DeviceMessages::Lane> DeviceMessages::make_lane(int sender, int 
   options.timeout = group_.timeout;
   options.name = label;
   const std::array members{std::min(sender, receiver), std::max(sender, receiver)};
-  auto lane = std::make_shared<Lane>();
+  auto lane = std::make_unique<Lane>(context_);
   lane->root = sender < receiver ? 0 : 1;
   lane->state = parent_.make_of_members(members, options, CreationTag::kDeviceMessages);
   if (lane->state->enqueues_directly()) bring_up(*lane);
@@ -166,15 +184,27 @@ void DeviceMessages::bring_up(Lane& lane) {
 
 Work DeviceMessages::start_on(Lane& lane, const PeerMessage& message, StreamView stream) {
   const Call call = call_of(message.values, lane.root, stream);
-  const std::lock_guard lock(lane.mutex);
-  return lane.state->start_message(call, is_send(message) ? Work::State::kNoSource : message.peer);
+  std::unique_lock lock(lane.mutex);
+  const auto work = lane.state->submit_message(call, is_send(message) ? Work::State::kNoSource : message.peer);
+  lock.unlock();
+  return lane.state->begin(work);
+}
+
+/// Locks a lane in the caller's order, once its earlier messages are enqueued, so that a message only enqueues while
+/// the lane is locked.
+std::unique_lock<std::mutex> DeviceMessages::lock_enqueued(Lane& lane) {
+  for (;;) {
+    lane.state->wait_until_enqueued();
+    std::unique_lock lock(lane.mutex);
+    if (lane.state->is_enqueued()) return lock;  // otherwise another thread has submitted a message
+  }
 }
 
 void DeviceMessages::run(const PeerMessage& message, StreamView stream) {
   check(is_send(message) ? "send" : "recv", message, stream, Use::kSingle);
   Lane& lane = lane_of(message);
   if (stream.valid() && lane.state->enqueues_directly()) {
-    const std::lock_guard lock(lane.mutex);
+    const std::unique_lock locked = lock_enqueued(lane);
     return lane.state->run(call_of(message.values, lane.root, stream));
   }
   Work work = start_on(lane, message, stream);
@@ -214,34 +244,33 @@ void DeviceMessages::exchange(std::span<const PeerMessage> messages, StreamView 
   run_queued(planned, stream);
 }
 
-/// Enqueues each lane's messages in the stream of the lane, between an event of the caller's stream and a wait. After
-/// an error, too, the caller's stream waits for the lanes that have begun: a capture can then be ended.
 void DeviceMessages::enqueue(std::span<const Planned> planned, StreamView stream) {
   Device& device = context_.device();
-  const std::lock_guard lock(exchange_mutex_);
-  device.record(*begin_, stream);
-  std::vector<Lane*> begun;
-  const auto join = [&] {
-    for (Lane* const lane : begun) {
-      device.record(*lane->done, lane->stream);
-      device.wait(stream, *lane->done);
-    }
-  };
-  try {
-    for (std::size_t i = 0; i < planned.size();) {
-      Lane& lane = *planned[i].lane;
-      const std::lock_guard enqueuing(lane.mutex);
-      begun.push_back(&lane);
-      device.wait(lane.stream, *begin_);
-      for (; i < planned.size() && planned[i].lane == &lane; ++i) {
-        lane.state->run(call_of(planned[i].message->values, lane.root, lane.stream));
-      }
-    }
-  } catch (...) {
-    join();
-    throw;
+  const std::unique_ptr<DeviceEvent> begin = device.make_event(DeviceEvent::Use::kStreams);
+  device.record(*begin, stream);
+  while (!planned.empty()) {
+    Lane& lane = *planned.front().lane;
+    const auto end =
+        std::find_if(planned.begin(), planned.end(), [&](const Planned& each) { return each.lane != &lane; });
+    const auto count = static_cast<std::size_t>(end - planned.begin());
+    enqueue_on(lane, planned.first(count), *begin, stream);
+    planned = planned.subspan(count);
   }
-  join();
+}
+
+/// Enqueues messages in the stream of their lane, between an event of the caller's stream and a wait. After an error,
+/// too, the caller's stream waits for the lane: a capture can then be ended.
+void DeviceMessages::enqueue_on(Lane& lane, std::span<const Planned> planned, DeviceEvent& begin, StreamView stream) {
+  Device& device = lane.context.device();
+  const std::unique_lock locked = lock_enqueued(lane);
+  device.wait(lane.stream, begin);
+  FirstError error;
+  error.run([&] {
+    for (const Planned& each : planned) lane.state->run(call_of(each.message->values, lane.root, lane.stream));
+  });
+  device.record(*lane.done, lane.stream);
+  device.wait(stream, *lane.done);
+  error.check();
 }
 
 void DeviceMessages::run_queued(std::span<const Planned> planned, StreamView stream) {

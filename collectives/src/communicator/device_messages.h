@@ -2,12 +2,14 @@
 // The messages of device memory of one communicator.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "device/device_context.h"
@@ -28,10 +30,9 @@ namespace farandole {
 /// The first message with a peer makes both lanes, and blocks until the peer makes its first message with this rank. In
 /// the caller's order it also makes the lanes' device groups and connects them, so that later messages only enqueue.
 ///
-/// Thread-safe. A thread that waits in a Work holds no lock. But threads wait for each other while one of them connects
-/// a peer, which waits for the peer; and in the caller's order while one enqueues an `exchange`, which waits until
-/// earlier messages of its lanes are enqueued. So first messages, and messages that depend on other ranks' messages,
-/// come from one thread.
+/// Thread-safe. No lock is held while a thread waits for another rank, with one exception: while a thread connects a
+/// peer, other threads wait which have messages with the same peer. So functions of Work::on_done run without locks,
+/// but not while their thread connects a peer with which they have messages: these messages raise InvalidArgument.
 class DeviceMessages {
  public:
   /// Opens the rank's device. @param parent  outlives this object   @throws InvalidArgument  this rank has no device
@@ -52,7 +53,13 @@ class DeviceMessages {
  private:
   /// The messages from one rank to another.
   struct Lane {
-    std::mutex mutex;  // held while a message is enqueued or submitted; guards the members below
+    explicit Lane(DeviceContext& device) : context(device) {}
+    Lane(const Lane&) = delete;
+    Lane& operator=(const Lane&) = delete;
+    /// Blocks until all messages have ended, or the job has failed.
+    ~Lane();
+    DeviceContext& context;
+    std::mutex mutex;  // held while a message is enqueued or submitted, not while a thread waits; guards what follows
     std::shared_ptr<Communicator::State> state;
     int root = 0;                       // the sender, as rank of the lane
     StreamView stream;                  // of messages of `exchange` in the caller's order
@@ -60,9 +67,11 @@ class DeviceMessages {
     Buffer first;                       // memory of the message that connects the lane
   };
   struct Peer {
-    std::mutex connecting;  // held while the lanes are made
+    std::mutex mutex;  // held while the lanes are made
     bool is_connected = false;
-    std::shared_ptr<Lane> to, from;
+    std::unique_ptr<Lane> to, from;
+    /// Thread that makes the lanes. Relaxed: a thread reads its own id only if it has written it.
+    std::atomic<std::thread::id> connector;
   };
   /// A message of `exchange` and its lane.
   struct Planned {
@@ -75,13 +84,16 @@ class DeviceMessages {
   void check(std::string_view call, const PeerMessage& message, StreamView stream, Use use);
   void check_capture(std::string_view call, const PeerMessage& message, StreamView stream);
   Peer& peer(int rank);
+  std::unique_lock<std::mutex> lock(Peer& peer, int rank) const;
+  static std::unique_lock<std::mutex> lock_enqueued(Lane& lane);
   Lane& lane_of(const PeerMessage& message);
   void connect(int rank, Peer& peer);
-  std::shared_ptr<Lane> make_lane(int sender, int receiver);
+  std::unique_ptr<Lane> make_lane(int sender, int receiver);
   void bring_up(Lane& lane);
   Work start_on(Lane& lane, const PeerMessage& message, StreamView stream);
   std::vector<Planned> plan(std::span<const PeerMessage> messages);
   void enqueue(std::span<const Planned> planned, StreamView stream);
+  static void enqueue_on(Lane& lane, std::span<const Planned> planned, DeviceEvent& begin, StreamView stream);
   void run_queued(std::span<const Planned> planned, StreamView stream);
   void copy_own(std::span<const PeerMessage> messages, StreamView stream);
   void wait_for(DeviceEvent& event) const;
@@ -93,8 +105,6 @@ class DeviceMessages {
   DeviceContext& context_;
   std::mutex mutex_;  // guards peers_; not held while a peer's lanes are made
   std::map<int, std::unique_ptr<Peer>> peers_;
-  std::mutex exchange_mutex_;           // guards begin_
-  std::unique_ptr<DeviceEvent> begin_;  // recorded in the caller's stream before the messages of an `exchange`
 };
 
 }  // namespace farandole

@@ -190,16 +190,17 @@ bool WorkQueue::is_enqueued(const CollectiveWork& work) {
   return work.descriptor.memory != MemoryKind::kHost && work.operation && work.operation->enqueued() != nullptr;
 }
 
+bool WorkQueue::is_enqueued() {
+  if (pending_count_.load(std::memory_order_acquire) == 0) return true;
+  const std::lock_guard lock(mutex_);
+  return std::none_of(pending_.begin(), pending_.end(), [](const std::shared_ptr<CollectiveWork>& work) {
+    return work->descriptor.memory != MemoryKind::kHost && work->operation && !is_enqueued(*work);
+  });
+}
+
 bool WorkQueue::wait_until_enqueued() {
-  if (pending_count_.load(std::memory_order_acquire) == 0) return false;
-  const auto are_enqueued = [&] {
-    const std::lock_guard lock(mutex_);
-    return std::none_of(pending_.begin(), pending_.end(), [](const std::shared_ptr<CollectiveWork>& work) {
-      return work->descriptor.memory != MemoryKind::kHost && work->operation && !is_enqueued(*work);
-    });
-  };
-  if (are_enqueued()) return false;
-  advance_until(are_enqueued, [] {});
+  if (is_enqueued()) return false;
+  advance_until([this] { return is_enqueued(); }, [] {});
   return true;
 }
 

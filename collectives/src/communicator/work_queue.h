@@ -42,8 +42,9 @@ class WorkQueue final : public Progressable, public WorkOwner, public std::enabl
   void wait(const Work::State& state) override;
   void wait_on(const Work::State& state, StreamView stream) override;
   DeviceSlot& devices() { return devices_; }
-  /// Blocks until all pending collectives on devices are enqueued there. Returns true if it had to wait. Costs one load
-  /// if nothing is pending. Call it on the thread that uses the communicator.
+  /// True if all pending collectives on devices are enqueued there. Costs one load if nothing is pending.
+  bool is_enqueued();
+  /// Blocks until `is_enqueued`. Returns true if it had to wait.
   bool wait_until_enqueued();
   void poll() override;
   /// Advances every running collective once. No-op while another thread advances the queue.

@@ -26,7 +26,10 @@ namespace {
 DeviceRuntime& runtime_of(const Settings& settings) {
   const DeviceAvailability& available = device_runtime(settings);
   if (available.runtime == nullptr) {
-    throw InvalidArgument(fmt::format("there are no devices to work on: {}", available.reason));
+    throw InvalidArgument(
+        fmt::format("there are no devices to work on: {}. To work on processors: --device cpu or auto of a program, no "
+                    "WorldOptions::devices",
+                    available.reason));
   }
   return *available.runtime;
 }
@@ -124,9 +127,10 @@ void DeviceContext::run_now(const std::string& what, std::function<void()> work)
     if (!deadline.passed()) return;
     endpoint_->faults().poison(
         ErrorKind::kTimeout,
-        fmt::format("{} has waited {:.1f} s for its device {}: what was enqueued there has not ended, or the "
-                    "driver does not answer",
-                    endpoint_->topology().describe(endpoint_->rank()), timeout.count(), what));
+        fmt::format(
+            "the deadline of {} s (FARANDOLE_TIMEOUT) has passed: {} waits for its device {}: what was enqueued "
+            "there has not ended, or the driver does not answer",
+            timeout.count(), endpoint_->topology().describe(endpoint_->rank()), what));
     endpoint_->faults().check();
   });
 }
@@ -152,6 +156,11 @@ DeviceContext::~DeviceContext() {
 void DeviceContext::check(DeviceGroup& devices) const {
   const std::string error = devices.asynchronous_error();
   if (!error.empty()) throw DeviceError(fmt::format("device {}: {}", device().info().ordinal, error));
+}
+
+void DeviceContext::release_stream(StreamView stream) {
+  if (endpoint_->faults().exist()) return;
+  (void)thread_.run([stream, &device = device()] { device.release_stream(stream); });
 }
 
 DeviceContext::CopyStreams DeviceContext::copy_streams() {

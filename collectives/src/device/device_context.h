@@ -65,6 +65,9 @@ class DeviceContext {
   struct CopyStreams {
     StreamView out, in;
   };
+  /// Destroys a stream that this rank has made, on the device's thread. Non-blocking. No-op after a fault of the job:
+  /// the stream may hang.
+  void release_stream(StreamView stream);
   /// Returns the copy streams; the first call makes them. Call it on the device's thread. @throws DeviceError
   CopyStreams copy_streams();
   DeviceThread& thread() { return thread_; }

@@ -84,6 +84,7 @@ inline constexpr int CU_STREAM_CAPTURE_MODE_RELAXED = 2;
   X(cuMemcpyAsync, cuMemcpyAsync, (CUdeviceptr target, CUdeviceptr source, std::size_t bytes, CUstream stream))      \
   X(cuMemsetD8Async, cuMemsetD8Async, (CUdeviceptr memory, unsigned char value, std::size_t bytes, CUstream stream)) \
   X(cuStreamCreate, cuStreamCreate, (CUstream * stream, unsigned flags))                                             \
+  X(cuStreamDestroy, cuStreamDestroy_v2, (CUstream stream))                                                          \
   X(cuStreamWriteValue32, cuStreamWriteValue32_v2,                                                                   \
     (CUstream stream, CUdeviceptr memory, std::uint32_t value, unsigned flags))                                      \
   X(cuStreamQuery, cuStreamQuery, (CUstream stream))                                                                 \

@@ -148,15 +148,21 @@ void CudaDevice::wait_until_idle() {
   const RelaxedCapture relaxed(device_.api);
   std::chrono::microseconds pause(20);
   for (const CUstream stream : streams) {
-    if (is_capturing({stream, space()})) continue;  // captured work does not run; cuStreamQuery would end the capture
-    for (;;) {
-      const CUresult result = device_.api.cuStreamQuery(stream);
-      if (result == CUDA_SUCCESS) break;
-      if (result != CUDA_ERROR_NOT_READY) device_.check(result, "cuStreamQuery");
+    while (!is_idle(stream)) {
       std::this_thread::sleep_for(pause);
       pause = std::min<std::chrono::microseconds>(2 * pause, kMaxPause);
     }
   }
+}
+
+bool CudaDevice::is_idle(CUstream stream) {
+  const std::lock_guard guard(streams_mutex_);  // so that no thread releases the stream
+  if (std::find(streams_.begin(), streams_.end(), stream) == streams_.end()) return true;
+  if (is_capturing({stream, space()})) return true;  // captured work does not run; cuStreamQuery would end the capture
+  const CUresult result = device_.api.cuStreamQuery(stream);
+  if (result == CUDA_ERROR_NOT_READY) return false;
+  device_.check(result, "cuStreamQuery");
+  return true;
 }
 
 void* CudaDevice::allocate(std::size_t bytes) {
@@ -194,6 +200,14 @@ StreamView CudaDevice::make_stream() {
   const std::lock_guard guard(streams_mutex_);
   streams_.push_back(stream);
   return {stream, space()};
+}
+
+void CudaDevice::release_stream(StreamView stream) {
+  const ContextScope scope(device_.api, device_.context);
+  const RelaxedCapture relaxed(device_.api);
+  const std::lock_guard guard(streams_mutex_);
+  std::erase(streams_, handle_of(stream));
+  device_.check(device_.api.cuStreamDestroy(handle_of(stream)), "cuStreamDestroy");
 }
 
 bool CudaDevice::is_capturing(StreamView stream) {

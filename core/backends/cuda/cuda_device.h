@@ -40,6 +40,7 @@ class CudaDevice final : public Device {
   void release_pinned(void* memory) override { pinned_.release(memory); }
   std::size_t trim() override { return memory_.trim() + pinned_.trim(); }
   StreamView make_stream() override;
+  void release_stream(StreamView stream) override;
   bool is_capturing(StreamView stream) override;
   void begin_capture(StreamView stream) override;
   std::unique_ptr<DeviceGraph> end_capture(StreamView stream) override;
@@ -65,6 +66,8 @@ class CudaDevice final : public Device {
   /// Blocks while streams of `make_stream` have work. Polls (cuStreamQuery), so that other threads can enqueue
   /// meanwhile: the work in a stream may be waiting for them. @throws DeviceError
   void wait_until_idle();
+  /// True if the stream has no work, is being captured, or was released. @throws DeviceError
+  bool is_idle(CUstream stream);
   [[noreturn]] void throw_no_memory(std::size_t bytes) const;
   /// Returns NCCL's functions. @throws Unsupported  NCCL is missing or cannot be used
   const NcclApi& require_nccl();
@@ -76,7 +79,7 @@ class CudaDevice final : public Device {
   bool has_large_variants_ = false;                                                 // KernelImage::has_large_variants
   std::array<std::array<CUfunction, kKernelCount>, kCapacities.size()> kernels_{};  // by variant and kernel number
   std::mutex streams_mutex_;
-  std::vector<CUstream> streams_;  // all streams of make_stream; guarded by streams_mutex_
+  std::vector<CUstream> streams_;  // of make_stream, without those that were released; guarded by streams_mutex_
   MemoryPool memory_;
   MemoryPool pinned_;
   void* event_words_ = nullptr;  // from `pinned_`, for EventPool::set_words; null if there was no memory

@@ -87,6 +87,9 @@ void EndpointFaults::poison(ErrorKind kind, const std::string& text) {
 void EndpointFaults::give_up(std::string_view how) {
   poison(ErrorKind::kPeerLost, fmt::format("{} {}", job_.topology().describe(rank_), how));
 }
+std::optional<int> EndpointFaults::finder() const {
+  return job_.fault().finder();
+}
 void EndpointFaults::poll() {
   job_.peers().poll();
 }

@@ -127,7 +127,7 @@ void Job::poison(int rank, ErrorKind kind, const std::string& text, bool announc
     if (!announce) fault_.set_of_peer();
     if (announce && group() != nullptr) peers_->announce_fault(rank, kind, text);
   };
-  if (fault_.set(kind, text, before)) ring_all();
+  if (fault_.set(rank, kind, text, before)) ring_all();
 }
 
 void Job::ring_all() {

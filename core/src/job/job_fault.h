@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -33,16 +34,23 @@ class JobFault {
 
   /// Sets the fault unless there is one already. Returns true if this call has set the fault; a later call returns
   /// false, once the first fault can be raised.
-  /// @param before  runs before any thread sees the fault
+  /// @param rank  the rank that found the fault   @param before  runs before any thread sees the fault
   template <class Before>
-  bool set(ErrorKind kind, const std::string& text, const Before& before) {
+  bool set(int rank, ErrorKind kind, const std::string& text, const Before& before) {
     const std::lock_guard setting(setting_mutex_);
     if (exists_) return false;
     before();
     const std::lock_guard lock(mutex_);
     if (exists_) return false;
+    finder_ = rank;
     set_locked(kind, text);
     return true;
+  }
+  /// The rank that found the fault; empty without a fault. A rank that fails by itself finds the fault that the other
+  /// ranks raise. @pre  not in a forked child
+  std::optional<int> finder() const {
+    const std::lock_guard lock(mutex_);
+    return finder_;
   }
   /// Notes that another process has announced the fault.
   void set_of_peer() { is_of_peer_ = true; }
@@ -73,7 +81,8 @@ class JobFault {
   bool is_forked_child_ = false;  // written at the fork, when the child has one thread
   std::string place_;             // const once the job has been joined
   std::mutex setting_mutex_;      // locked before mutex_; held while a fault is set, including `before`
-  mutable std::mutex mutex_;      // guards the members below; kind_ and text_ are written once, before exists_ is set
+  mutable std::mutex mutex_;      // guards the members below; the fault is written once, before exists_ is set
+  std::optional<int> finder_;
   ErrorKind kind_ = ErrorKind::kInternal;
   std::string text_;
   bool has_ended_ = false;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "farandole/core/error.h"
 
+#include <new>
 #include <string>
 #include <type_traits>
 
@@ -40,6 +41,10 @@ const char* Error::message() const noexcept {
 }
 
 const char* message_of(const std::exception& error) noexcept {
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) {
+    return "out of memory: the process cannot get as much host memory as it needs; take smaller batches, models or "
+           "data, or raise its limit (ulimit -v, the container's memory)";
+  }
   const auto* const known = dynamic_cast<const Error*>(&error);
   return known != nullptr ? known->message() : error.what();
 }

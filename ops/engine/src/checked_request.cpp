@@ -13,6 +13,7 @@
 #include <string_view>
 #include <utility>
 
+#include "farandole/internal/c_interface.h"
 #include "farandole/internal/memory_range.h"
 
 namespace farandole {
@@ -32,15 +33,6 @@ bool reduces(RequestKind kind) {
 
 constexpr std::size_t kMaxTextBytes = 1 << 20;
 constexpr std::int32_t kMaxDimensions = 255;
-
-/// Returns the number in a field of an enumeration type, which in a C program may be a number that is no enumerator.
-template <class Enumeration>
-int number_in(const Enumeration& field) {
-  int number = 0;
-  static_assert(sizeof number == sizeof field);
-  std::memcpy(&number, &field, sizeof number);
-  return number;
-}
 
 /// Returns the text, cut off after kMaxTextBytes + 1 bytes, so that callers recognise a text that is too long; empty
 /// for null.

@@ -13,7 +13,8 @@ namespace farandole::trainer::cuda {
 template <class T>
 struct LabelSamples {
   FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
-    const SyntheticClasses source{static_cast<std::uint64_t>(a.sizes[1]), 0, static_cast<std::int32_t>(a.sizes[2]), 0};
+    const SyntheticClasses source{static_cast<std::uint64_t>(a.sizes[1]), 0, static_cast<std::int32_t>(a.sizes[2]), 0,
+                                  static_cast<std::uint64_t>(a.sizes[3])};
     const auto* samples = input<std::uint32_t>(a, 1);
     for (std::int64_t i = share.first; i < a.sizes[0]; i += share.stride) {
       output<std::int32_t>(a, 0)[i] = source.label(samples[i]);
@@ -22,13 +23,14 @@ struct LabelSamples {
 };
 
 /// Operands: inputs, labels, indices of the samples. Sizes: elements of all inputs, seed, classes, elements of an
-/// input. Numbers: noise.
+/// input, draw. Numbers: noise.
 template <class T>
 struct DrawSamples {
   FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
     const std::int64_t elements = a.sizes[3];
     const SyntheticClasses source{static_cast<std::uint64_t>(a.sizes[1]), elements,
-                                  static_cast<std::int32_t>(a.sizes[2]), a.numbers[0]};
+                                  static_cast<std::int32_t>(a.sizes[2]), a.numbers[0],
+                                  static_cast<std::uint64_t>(a.sizes[4])};
     const auto* labels = input<std::int32_t>(a, 1);
     const auto* samples = input<std::uint32_t>(a, 2);
     for (std::int64_t i = share.first; i < a.sizes[0]; i += share.stride) {
@@ -39,12 +41,13 @@ struct DrawSamples {
 };
 
 /// Operands: inputs, labels, indices of the samples. Sizes: symbols of all samples, seed, kinds of symbols, length of a
-/// sample.
+/// sample, draw.
 template <class T>
 struct DrawText {
   FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
     const std::int64_t length = a.sizes[3];
-    const SyntheticText text{static_cast<std::uint64_t>(a.sizes[1]), length, static_cast<std::int32_t>(a.sizes[2])};
+    const SyntheticText text{static_cast<std::uint64_t>(a.sizes[1]), length, static_cast<std::int32_t>(a.sizes[2]),
+                             static_cast<std::uint64_t>(a.sizes[4])};
     const auto* samples = input<std::uint32_t>(a, 2);
     for (std::int64_t i = share.first; i < a.sizes[0]; i += share.stride) {
       const auto place = static_cast<std::uint64_t>(samples[i / length] * length + i % length);

@@ -48,16 +48,32 @@ struct Sgd {
   }
 };
 
-/// Operands: parameters, first and second moments, gradients, scale, StepNumbers or null. Sizes: count. Numbers: the
-/// rate, see rate_of, and the other members of AdamFactors.
+/// Operands: corrections, LossScale, StepNumbers or null. Sizes: the training step, unless StepNumbers has it. Numbers:
+/// beta1, beta2.
+template <class T>
+struct SetAdamCorrections {
+  FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
+    if (share.first != 0) return;
+    const StepNumbers* const step = step_numbers_of(a, 2);
+    const std::int64_t training_step = step == nullptr ? a.sizes[0] : step->training_step;
+    const AdamCorrections found =
+        adam_corrections(a.numbers[0], a.numbers[1], training_step - input<LossScale>(a, 1)->skipped_steps);
+    output<double>(a, 0)[0] = found.first_bias;
+    output<double>(a, 0)[1] = found.correction;
+  }
+};
+
+/// Operands: parameters, first and second moments, gradients, scale, StepNumbers or null, corrections or null. Sizes:
+/// count. Numbers: the rate, see rate_of, and the other members of AdamFactors.
 template <class T>
 struct Adam {
   FARANDOLE_HOST_DEVICE static void run(const Arguments& a, Share share) {
     const StepNumbers* const step = step_numbers_of(a, 5);
     const double scale = *input<double>(a, 4);
     if (scale != scale) return;  // NaN: the training step is skipped
-    const double rate = rate_of(a, step), first_bias = step == nullptr ? a.numbers[4] : step->of_rule[0];
-    const double correction = step == nullptr ? a.numbers[5] : step->of_rule[1];
+    const double* const own = input<double>(a, 6);
+    const double* const corrections = own != nullptr ? own : step != nullptr ? step->of_rule : a.numbers + 4;
+    const double rate = rate_of(a, step), first_bias = corrections[0], correction = corrections[1];
     const AdamFormula<T> formula{.rate = static_cast<T>(rate / first_bias),
                                  .beta1 = number<T>(a, 1),
                                  .beta2 = number<T>(a, 2),

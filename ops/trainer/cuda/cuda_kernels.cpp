@@ -145,8 +145,13 @@ class CudaKernels final : public Kernels<Scalar> {
             Scalar* parameter) const override {
     run(Kernel::kAdam, count,
         {writes(parameter, count), writes(first, count), writes(second, count), reads(gradient, count),
-         reads(f.scale, 1), reads(f.rate.step_numbers, 1)},
+         reads(f.scale, 1), reads(f.rate.step_numbers, 1), reads(f.corrections, kRuleNumbers)},
         {count}, {rate_number(f.rate), f.beta1, f.beta2, f.epsilon, f.first_bias, f.correction, f.decay, f.own_decay});
+  }
+  void set_adam_corrections(double beta1, double beta2, const UpdateCount& count, double* corrections) const override {
+    run(Kernel::kSetAdamCorrections, 1,
+        {writes(corrections, kRuleNumbers), reads(count.loss_scale, 1), reads(count.step_numbers, 1)},
+        {count.training_step}, {beta1, beta2});
   }
   void move_average(std::int64_t count, Scalar keep, Scalar add, const Scalar* values, Scalar* average,
                     const LossScale* loss_scale) const override {

@@ -61,8 +61,8 @@ CudnnAttention::~CudnnAttention() {
 }
 
 bool CudnnAttention::refuse(const AttentionForm& form, std::string_view reason) {
-  refusal_ =
-      fmt::format("not for {} heads of {} units at {} positions: {}", form.heads, form.head_units, form.length, reason);
+  refusal_ = fmt::format("not for {} samples of {} positions with {} heads of {} units, {}causal: {}", form.samples,
+                         form.length, form.heads, form.head_units, form.causal ? "" : "not ", reason);
   return false;
 }
 

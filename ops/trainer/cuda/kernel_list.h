@@ -72,6 +72,7 @@
   X(set_gradient_scale, SetGradientScale)                      \
   X(move_loss_scale, MoveLossScale)                            \
   X(sgd, Sgd)                                                  \
+  X(set_adam_corrections, SetAdamCorrections)                  \
   X(adam, Adam)                                                \
   X(label_samples, LabelSamples)                               \
   X(draw_samples, DrawSamples)                                 \

@@ -9,6 +9,7 @@
 #include "farandole/core/error.h"
 #include "farandole/trainer/layers.h"
 #include "kernels/kernels.h"
+#include "rectified_layer.h"
 
 namespace farandole::trainer {
 namespace {
@@ -18,6 +19,7 @@ class ElementWise final : public Layer<Scalar> {
  public:
   ElementWise(std::string name, Activation activation) : name_(std::move(name)), activation_(activation) {}
   std::string name() const override { return name_; }
+  ActivationKind kind() const { return activation_.kind; }
   Shape prepare(const Shape& input) override { return input; }
   DeviceForm device_form() const override { return DeviceForm::kGraphs; }
 
@@ -44,6 +46,14 @@ std::unique_ptr<Layer<Scalar>> element_wise(std::string name, Activation activat
 }
 
 }  // namespace
+
+template <class Scalar>
+bool is_relu(const Layer<Scalar>& layer) {
+  const auto* const activation = dynamic_cast<const ElementWise<Scalar>*>(&layer);
+  return activation != nullptr && activation->kind() == ActivationKind::kRelu;
+}
+template bool is_relu(const Layer<float>&);
+template bool is_relu(const Layer<double>&);
 
 template <class Scalar>
 std::unique_ptr<Layer<Scalar>> relu() {

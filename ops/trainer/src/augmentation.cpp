@@ -12,6 +12,7 @@
 #include "checksum.h"
 #include "farandole/core/error.h"
 #include "farandole/trainer/random.h"
+#include "gathered_batch.h"
 
 namespace farandole::trainer {
 namespace {
@@ -107,6 +108,8 @@ class Augmented final : public Dataset {
   }
 
  private:
+  static constexpr const char* kName = "the data set inside augmented";  // for messages
+
   bool needs_images() const { return options_.crop_padding > 0 || options_.flip > 0 || options_.cutout > 0; }
   bool has_soft_classes() const { return options_.mixup > 0 && data_->classes() > 0; }
   void check() const;
@@ -114,6 +117,7 @@ class Augmented final : public Dataset {
   template <class Scalar>
   void gather_unchanged(std::span<const std::uint32_t> samples, Batch<Scalar>& batch) const {
     data_->gather(samples, batch);
+    check_gathered(*data_, kName, samples, batch);
     write_soft_classes(batch);
   }
   template <class Scalar>
@@ -125,6 +129,7 @@ class Augmented final : public Dataset {
   template <class Scalar>
   void gather_images(std::span<const std::uint32_t> samples, const TrainingDraw& draw, Batch<Scalar>& batch) const {
     data_->gather_for_training(samples, draw, batch);
+    check_gathered(*data_, kName, samples, batch);
     write_soft_classes(batch);
     if (!needs_images()) return;
     std::vector<Scalar> copy(static_cast<std::size_t>(batch.inputs.sample_elements()));
@@ -251,13 +256,15 @@ void Augmented::mix(std::span<const std::uint32_t> samples, const TrainingDraw& 
   for (const std::uint32_t sample : samples) drawn.push_back(SampleDraw(draw, level_, sample).other(size()));
   Batch<Scalar> others;
   gather_images(drawn, draw, others);
+  if (batch.weights.empty() && !others.weights.empty()) batch.weights.assign(samples.size(), 1.0F);
   for (std::size_t i = 0; i < samples.size(); ++i) {
     const double share = SampleDraw(draw, level_, samples[i]).share(options_.mixup);
     mix_sample(batch.inputs, others.inputs, i, share);
     if (batch.targets.samples() > 0) mix_sample(batch.targets, others.targets, i, share);
-    if (!batch.labels.empty() && share < 0.5) batch.labels[i] = others.labels[i];
+    if (!batch.labels.empty() && !others.labels.empty() && share < 0.5) batch.labels[i] = others.labels[i];
     if (batch.weights.empty()) continue;
-    batch.weights[i] = static_cast<float>(share * batch.weights[i] + (1 - share) * others.weights[i]);
+    batch.weights[i] =
+        static_cast<float>(share * batch.weights[i] + (1 - share) * others.weight(static_cast<std::int64_t>(i)));
   }
 }
 

@@ -11,14 +11,16 @@
 
 #include "farandole/core/error.h"
 #include "farandole/trainer/layers.h"
+#include "kernels/host_normalization.h"
 #include "kernels/kernels.h"
 #include "kernels/transfer.h"
+#include "rectified_layer.h"
 
 namespace farandole::trainer {
 namespace {
 
 template <class Scalar>
-class BatchNormalization final : public Layer<Scalar> {
+class BatchNormalization final : public RectifiableLayer<Scalar> {
  public:
   explicit BatchNormalization(const BatchNormalizationOptions& options) : options_(options) {
     if (!(options.epsilon > 0) || !(options.momentum >= 0 && options.momentum <= 1)) {
@@ -51,36 +53,47 @@ class BatchNormalization final : public Layer<Scalar> {
 
   DeviceForm device_form() const override { return DeviceForm::kGraphs; }
 
+  bool can_rectify(const Execution& execution) override { return execution.space().is_host(); }
+
   void forward(const Pass& pass, const Tensor<Scalar>& input, Tensor<Scalar>& output) override {
-    const NormalizationKernels<Scalar>& kernels = kernels_of<Scalar>(pass.execution).normalization();
-    const ChannelStatistics<Scalar> statistics = this->statistics_in(pass.execution);
-    if (pass.training) {
-      use_batch(pass, kernels, input);
-    } else {
-      kernels.use_moving(channels_, memory_.moving_statistics[0].data(), memory_.moving_statistics[1].data(),
-                         options_.epsilon, statistics);
-    }
-    kernels.normalize(rows_of(input), statistics, {memory_.parameters[0].data(), memory_.parameters[1].data()},
-                      output.data());
+    use_statistics(pass, input);
+    kernels_of<Scalar>(pass.execution)
+        .normalization()
+        .normalize(rows_of(input), statistics_in(pass.execution), scale_and_shift(), output.data());
+  }
+
+  void forward_rectified(const Pass& pass, const Tensor<Scalar>& input, Tensor<Scalar>& output) override {
+    use_statistics(pass, input);
+    host_normalize(rows_of(input), statistics_in(pass.execution), scale_and_shift(), Scalar{0}, output.data());
   }
 
   void backward(const Pass& pass, const Tensor<Scalar>& input, const Tensor<Scalar>&,
                 const Tensor<Scalar>& output_gradient, Tensor<Scalar>* input_gradient) override {
     const NormalizationKernels<Scalar>& kernels = kernels_of<Scalar>(pass.execution).normalization();
     const ChannelStatistics<Scalar> statistics = this->statistics_in(pass.execution);
-    Workspace::Scope scope(pass.execution.workspace());
-    const VectorView<double> sums = scope.take<double>(static_cast<std::size_t>(2 * channels_));
-    clear(pass.execution, sums);
-    kernels.add_gradient_moments(pass.execution.workspace(), rows_of(input), output_gradient.data(), statistics,
-                                 sums.data());
-    kernels.store_gradients(channels_, sums.data(), memory_.gradients[0].data(), memory_.gradients[1].data());
-    // The allreduce needs every replica, even a replica that needs no input gradient.
-    if (is_synchronized(pass)) add_up(pass, sums);
-    if (input_gradient == nullptr || input.samples() == 0) return;
-    // In evaluation the statistics are constants.
-    if (!pass.training) clear(pass.execution, sums);
-    kernels.propagate(pass.execution.workspace(), rows_of(input), output_gradient.data(), statistics,
-                      memory_.parameters[0].data(), sums.data(), input_gradient->data());
+    compute_gradients(
+        pass, input, input_gradient,
+        [&](double* sums) {
+          kernels.add_gradient_moments(pass.execution.workspace(), rows_of(input), output_gradient.data(), statistics,
+                                       sums);
+        },
+        [&](const double* sums) {
+          kernels.propagate(pass.execution.workspace(), rows_of(input), output_gradient.data(), statistics,
+                            scale_and_shift().scale, sums, input_gradient->data());
+        });
+  }
+
+  void backward_rectified(const Pass& pass, const Tensor<Scalar>& input, const Tensor<Scalar>&,
+                          const Tensor<Scalar>& output_gradient, Tensor<Scalar>* input_gradient) override {
+    const HostSlopes<Scalar, true> slopes{output_gradient.data(), scale_and_shift()};
+    const ChannelStatistics<Scalar> statistics = this->statistics_in(pass.execution);
+    compute_gradients(
+        pass, input, input_gradient,
+        [&](double* sums) { host_add_gradient_moments(rows_of(input), slopes, statistics, sums); },
+        [&](const double* sums) {
+          host_propagate(pass.execution.workspace(), rows_of(input), slopes, statistics, scale_and_shift().scale, sums,
+                         input_gradient->data());
+        });
   }
 
  private:
@@ -93,6 +106,38 @@ class BatchNormalization final : public Layer<Scalar> {
   /// Adds up the sums of all replicas, in the execution's stream.
   static void add_up(const Pass& pass, VectorView<double> sums) {
     pass.replicas->allreduce(sums, ReduceOp::kSum, {.stream = pass.execution.stream()});
+  }
+
+  ChannelParameters<Scalar> scale_and_shift() const {
+    return {memory_.parameters[0].data(), memory_.parameters[1].data()};
+  }
+
+  /// Takes the statistics of the batch or, in prediction, the moving ones.
+  void use_statistics(const Pass& pass, const Tensor<Scalar>& input) {
+    const NormalizationKernels<Scalar>& kernels = kernels_of<Scalar>(pass.execution).normalization();
+    if (pass.training) return use_batch(pass, kernels, input);
+    kernels.use_moving(channels_, memory_.moving_statistics[0].data(), memory_.moving_statistics[1].data(),
+                       options_.epsilon, statistics_in(pass.execution));
+  }
+
+  /// @param add_moments  adds the moments of the output's gradient to its argument
+  /// @param propagate    computes the gradient of the input from such sums
+  template <class AddMoments, class Propagate>
+  void compute_gradients(const Pass& pass, const Tensor<Scalar>& input, const Tensor<Scalar>* input_gradient,
+                         const AddMoments& add_moments, const Propagate& propagate) {
+    Workspace::Scope scope(pass.execution.workspace());
+    const VectorView<double> sums = scope.take<double>(static_cast<std::size_t>(2 * channels_));
+    clear(pass.execution, sums);
+    add_moments(sums.data());
+    kernels_of<Scalar>(pass.execution)
+        .normalization()
+        .store_gradients(channels_, sums.data(), memory_.gradients[0].data(), memory_.gradients[1].data());
+    // The allreduce needs every replica, even a replica that needs no input gradient.
+    if (is_synchronized(pass)) add_up(pass, sums);
+    if (input_gradient == nullptr || input.samples() == 0) return;
+    // In evaluation the statistics are constants.
+    if (!pass.training) clear(pass.execution, sums);
+    propagate(sums.data());
   }
 
   void use_batch(const Pass& pass, const NormalizationKernels<Scalar>& kernels, const Tensor<Scalar>& input) {

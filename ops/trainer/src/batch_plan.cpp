@@ -9,6 +9,7 @@
 
 #include "farandole/core/error.h"
 #include "farandole/trainer/random.h"
+#include "trainer_options.h"
 
 namespace farandole::trainer {
 namespace {
@@ -67,6 +68,11 @@ Range BatchPlan::micro_batch(const StepSamples& samples, std::int64_t index) con
   if (deterministic_) return part_of(samples.all, micro_batches_ * replicas_, rank_ * micro_batches_ + index);
   const Range part = part_of(samples.own.count, micro_batches_, index);
   return {samples.own.first + part.first, part.count};
+}
+
+std::string BatchPlan::data_name(int rank) const {
+  if (!has_own_shards()) return kTrainingData;
+  return fmt::format("rank {}'s own shard", rank);
 }
 
 std::int64_t BatchPlan::smallest_micro_batch() const {

@@ -32,6 +32,9 @@ class BatchPlan {
             int replicas);
 
   bool has_own_shards() const { return !shards_.empty(); }
+  int rank() const { return rank_; }
+  /// The data of a rank, for messages: "the training data", or "rank 2's own shard".
+  std::string data_name(int rank) const;
   std::int64_t steps_per_epoch() const { return loader_.batches_per_epoch(); }
   /// Number of micro-batches of this rank in each training step.
   std::int64_t micro_batches() const { return micro_batches_; }

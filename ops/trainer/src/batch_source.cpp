@@ -6,11 +6,14 @@
 #include <algorithm>
 #include <utility>
 
+#include "gathered_batch.h"
+
 namespace farandole::trainer {
 
 template <class Scalar>
 BatchSource<Scalar>::BatchSource(const Dataset& data, const DataOptions& options, BatchPlan plan, MemorySpace space)
     : plan_(std::move(plan)),
+      data_name_(plan_.data_name(plan_.rank())),
       data_(data),
       drawn_on_device_(space.is_host() ? nullptr : SyntheticDataset::from(data)),
       loaders_{plan_.loader(), plan_.loader()} {
@@ -62,6 +65,7 @@ void BatchSource<Scalar>::gather(std::int64_t index, MicroBatch<Scalar>& result)
   }
   if (drawn_on_device_ != nullptr) return;
   data_.gather_for_training(result.samples, {plan_.seed(), epoch}, result.batch);
+  check_gathered(data_, data_name_, result.samples, result.batch);
   result.batch.targets_are_probabilities = data_.targets_are_probabilities();
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "batch_plan.h"
@@ -53,6 +54,8 @@ class BatchSource {
   };
 
   const BatchPlan& plan() const { return plan_; }
+  /// The data of this replica, for messages: "the training data", or "rank 2's own shard".
+  const std::string& data_name() const { return data_name_; }
   /// The data set if a device draws its samples: micro-batches then have indices only. Null if samples are gathered.
   const SyntheticDataset* drawn_on_device() const { return drawn_on_device_; }
   std::int64_t batches_per_epoch() const { return plan_.steps_per_epoch(); }
@@ -65,7 +68,7 @@ class BatchSource {
     return (prefetcher_ ? prefetcher_->position() : position_) < last_step_ * plan_.micro_batches();
   }
   /// Returns the next micro-batch, which is valid until the next call. Blocks until its samples are gathered.
-  /// @throws  what the data set threw; the position stays
+  /// @throws  what the data set threw   @throws InvalidArgument  as check_gathered; the position stays
   MicroBatch<Scalar>& next();
   /// Time since the last `seek` in which `next` gathered, or waited for a thread that gathers.
   Seconds waited() const { return waited_; }
@@ -78,6 +81,7 @@ class BatchSource {
   }
 
   const BatchPlan plan_;
+  const std::string data_name_;
   const Dataset& data_;
   const SyntheticDataset* const drawn_on_device_;
   std::int64_t last_step_ = 0;

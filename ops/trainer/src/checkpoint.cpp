@@ -334,10 +334,10 @@ LoadedCheckpoint CheckpointStore::load_newest(const OptionTexts& options, Tensor
                                               const std::optional<ModelDescription>& description) {
   std::vector<fs::path> candidates = list_all(directory_);
   if (candidates.empty()) {
-    throw InvalidArgument(fmt::format(
-        "{} holds no checkpoint to resume from; leave --resume out to begin a training there, or choose another "
-        "directory",
-        directory_.string()));
+    throw InvalidArgument(
+        fmt::format("{} holds no checkpoint to resume from; leave --resume out to begin a training there, use "
+                    "--resume-if-any (CheckpointOptions::resume_if_any), or choose another directory",
+                    directory_.string()));
   }
   check_owner();
   std::vector<std::pair<fs::path, std::string>> damaged;  // damaged checkpoints and the reasons
@@ -357,7 +357,8 @@ LoadedCheckpoint CheckpointStore::load_newest(const OptionTexts& options, Tensor
   }
   std::string reasons;
   for (const auto& [path, reason] : damaged) reasons += (reasons.empty() ? "" : "; ") + reason;
-  throw DataError(fmt::format("no checkpoint of {} is whole: {}", directory_.string(), reasons));
+  throw DataError(fmt::format("no checkpoint of {} is whole: {}. Begin a new training in another directory",
+                              directory_.string(), reasons));
 }
 
 CheckpointState CheckpointStore::load(const fs::path& checkpoint, const OptionTexts& options, Tensors model,

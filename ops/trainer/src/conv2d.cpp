@@ -7,13 +7,14 @@
 #include "farandole/core/error.h"
 #include "farandole/trainer/layers.h"
 #include "kernels/kernels.h"
+#include "rectified_layer.h"
 #include "scratch.h"
 
 namespace farandole::trainer {
 namespace {
 
 template <class Scalar>
-class Conv2d final : public Layer<Scalar> {
+class Conv2d final : public RectifiableLayer<Scalar> {
  public:
   explicit Conv2d(const Conv2dOptions& options) : options_(options) {
     if (options.channels < 1 || options.kernel < 1 || options.stride < 1 || options.padding < 0) {
@@ -34,7 +35,7 @@ class Conv2d final : public Layer<Scalar> {
   Shape prepare(const Shape& input) override {
     geometry_ = convolution_geometry(name(), input, {options_.kernel, options_.stride, options_.padding});
     geometry_.channels = options_.channels;
-    convolution_ = nullptr;
+    drop_convolution();
     return {geometry_.output_height, geometry_.output_width, geometry_.channels};
   }
 
@@ -55,36 +56,65 @@ class Conv2d final : public Layer<Scalar> {
 
   DeviceForm device_form() const override { return DeviceForm::kGraphs; }
 
+  bool can_rectify(const Execution& execution) override {
+    convolution(execution);
+    return rectifiable_ != nullptr;
+  }
+
   void forward(const Pass& pass, const Tensor<Scalar>& input, Tensor<Scalar>& output) override {
     if (input.samples() == 0) return;
-    convolution(pass).forward(pass.execution.workspace(), input.samples(), input.data(), memory_.parameters[0].data(),
-                              options_.bias ? memory_.parameters[1].data() : nullptr, output.data());
+    convolution(pass.execution)
+        .forward(pass.execution.workspace(), input.samples(), input.data(), weights(), bias(), output.data());
+  }
+
+  void forward_rectified(const Pass& pass, const Tensor<Scalar>& input, Tensor<Scalar>& output) override {
+    if (input.samples() == 0) return;
+    rectifiable_->forward_rectified(pass.execution.workspace(), input.samples(), input.data(), weights(), bias(),
+                                    output.data());
   }
 
   void backward(const Pass& pass, const Tensor<Scalar>& input, const Tensor<Scalar>&,
                 const Tensor<Scalar>& output_gradient, Tensor<Scalar>* input_gradient) override {
     if (input.samples() == 0) return clear_gradients(kernels_of<Scalar>(pass.execution), memory_);
-    convolution(pass).backward(pass.execution.workspace(), input.samples(), input.data(), memory_.parameters[0].data(),
-                               output_gradient.data(), memory_.gradients[0].data(),
-                               options_.bias ? memory_.gradients[1].data() : nullptr,
-                               input_gradient == nullptr ? nullptr : input_gradient->data());
+    convolution(pass.execution)
+        .backward(pass.execution.workspace(), input.samples(), input.data(), weights(), output_gradient.data(),
+                  memory_.gradients[0].data(), bias_gradient(),
+                  input_gradient == nullptr ? nullptr : input_gradient->data());
+  }
+
+  void backward_rectified(const Pass& pass, const Tensor<Scalar>& input, const Tensor<Scalar>& output,
+                          const Tensor<Scalar>& output_gradient, Tensor<Scalar>* input_gradient) override {
+    if (input.samples() == 0) return clear_gradients(kernels_of<Scalar>(pass.execution), memory_);
+    rectifiable_->backward_rectified(pass.execution.workspace(), input.samples(), input.data(), weights(),
+                                     output.data(), output_gradient.data(), memory_.gradients[0].data(),
+                                     bias_gradient(), input_gradient == nullptr ? nullptr : input_gradient->data());
   }
 
  private:
-  /// The convolution by the kernels of the pass.
-  Convolution<Scalar>& convolution(const Pass& pass) {
-    if (execution_.changes(pass.execution)) convolution_ = nullptr;
+  const Scalar* weights() const { return memory_.parameters[0].data(); }
+  const Scalar* bias() const { return options_.bias ? memory_.parameters[1].data() : nullptr; }
+  Scalar* bias_gradient() const { return options_.bias ? memory_.gradients[1].data() : nullptr; }
+
+  /// The convolution by the kernels of the execution.
+  Convolution<Scalar>& convolution(const Execution& execution) {
+    if (execution_.changes(execution)) drop_convolution();
     if (!convolution_) {
-      convolution_ = kernels_of<Scalar>(pass.execution)
-                         .convolution(geometry_, {.library = options_.library, .winograd = options_.winograd});
+      convolution_ = kernels_of<Scalar>(execution).convolution(
+          geometry_, {.library = options_.library, .winograd = options_.winograd});
+      rectifiable_ = dynamic_cast<RectifiableConvolution<Scalar>*>(convolution_.get());
     }
     return *convolution_;
+  }
+  void drop_convolution() {
+    convolution_ = nullptr;
+    rectifiable_ = nullptr;
   }
 
   Conv2dOptions options_;
   ConvolutionGeometry geometry_;
   ExecutionMark execution_;  ///< whose kernels made `convolution_`
   std::unique_ptr<Convolution<Scalar>> convolution_;
+  RectifiableConvolution<Scalar>* rectifiable_ = nullptr;  ///< `convolution_`, if it is one
   LayerMemory<Scalar> memory_;
 };
 

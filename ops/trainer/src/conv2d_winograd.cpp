@@ -12,9 +12,12 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "full_teams.h"
+#include "in_parallel.h"
+#include "masked_gradient.h"
 #include "onednn.h"
 #include "winograd_tiles.h"
 
@@ -26,6 +29,8 @@ constexpr std::int64_t kFloatsPerLine = 16;
 constexpr std::int64_t kChunkFloats = 96 << 10;
 constexpr std::int64_t kLeastTiles = 64;
 constexpr std::int64_t kLeastChannels = 16;
+/// As ResultRule::lowest: all results stay as they are.
+constexpr float kNoLimit = -std::numeric_limits<float>::infinity();
 
 /// Planes in memory of their own. Rows of cache lines between the planes keep them out of each other's cache sets.
 std::int64_t plane_elements(std::int64_t rows, std::int64_t columns) {
@@ -45,17 +50,6 @@ BlockMatrix<const float> read_only(const BlockMatrix<float>& matrix) {
   return {matrix.values, matrix.block};
 }
 
-/// Calls compute(k) for each k < count, on `threads` threads.
-template <class Compute>
-void in_parallel(int threads, std::int64_t count, const Compute& compute) {
-  if (threads == 1) {
-    for (std::int64_t k = 0; k < count; ++k) compute(k);
-    return;
-  }
-#pragma omp parallel for num_threads(threads) schedule(static)
-  for (std::int64_t k = 0; k < count; ++k) compute(k);
-}
-
 /// Calls compute(range) for pieces of a range, on `threads` threads.
 template <class Compute>
 void in_pieces(int threads, const TileRange& range, const Compute& compute) {
@@ -66,7 +60,7 @@ void in_pieces(int threads, const TileRange& range, const Compute& compute) {
   });
 }
 
-class WinogradConvolution final : public Convolution<float> {
+class WinogradConvolution final : public RectifiableConvolution<float> {
  public:
   explicit WinogradConvolution(const ConvolutionGeometry& geometry)
       : geometry_(geometry),
@@ -81,13 +75,11 @@ class WinogradConvolution final : public Convolution<float> {
 
   void forward(Workspace& workspace, std::int64_t samples, const float* input, const float* weights, const float* bias,
                float* output) override {
-    const FullTeams full_teams;
-    Workspace::Scope scope(workspace);
-    const ConvolutionGeometry& g = geometry_;
-    const Planes<float> kernels = take_planes(scope, g.inputs, g.channels);
-    in_pieces(omp_get_max_threads(), {0, g.channels / kLanes},
-              [&](const TileRange& blocks) { transform_kernels(g, weights, blocks, kernels); });
-    convolve(workspace, g, samples, input, read_only(kernels), bias != nullptr ? bias : zeros_.data(), output);
+    compute_results(workspace, samples, input, weights, {bias, kNoLimit}, output);
+  }
+  void forward_rectified(Workspace& workspace, std::int64_t samples, const float* input, const float* weights,
+                         const float* bias, float* output) override {
+    compute_results(workspace, samples, input, weights, {bias, 0}, output);
   }
 
   void backward(Workspace& workspace, std::int64_t samples, const float* input, const float* weights,
@@ -101,10 +93,33 @@ class WinogradConvolution final : public Convolution<float> {
     const Planes<float> kernels = take_planes(scope, g.channels, g.inputs);
     in_pieces(omp_get_max_threads(), {0, g.inputs / kLanes},
               [&](const TileRange& blocks) { transform_turned_kernels(g, weights, blocks, kernels); });
-    convolve(workspace, turned_, samples, output_gradient, read_only(kernels), zeros_.data(), input_gradient);
+    convolve(workspace, turned_, samples, output_gradient, read_only(kernels), {zeros_.data(), kNoLimit},
+             input_gradient);
+  }
+  void backward_rectified(Workspace& workspace, std::int64_t samples, const float* input, const float* weights,
+                          const float* output, const float* output_gradient, float* weight_gradient,
+                          float* bias_gradient, float* input_gradient) override {
+    // A mask in the transforms, which read each gradient three times, takes longer.
+    Workspace::Scope scope(workspace);
+    const std::int64_t count = samples * geometry_.output_positions() * geometry_.channels;
+    backward(workspace, samples, input, weights, masked_gradient(scope, count, output, output_gradient),
+             weight_gradient, bias_gradient, input_gradient);
   }
 
  private:
+  /// @param rule  with the layer's bias, which may be null
+  void compute_results(Workspace& workspace, std::int64_t samples, const float* input, const float* weights,
+                       const ResultRule& rule, float* output) const {
+    const FullTeams full_teams;
+    Workspace::Scope scope(workspace);
+    const ConvolutionGeometry& g = geometry_;
+    const Planes<float> kernels = take_planes(scope, g.inputs, g.channels);
+    in_pieces(omp_get_max_threads(), {0, g.channels / kLanes},
+              [&](const TileRange& blocks) { transform_kernels(g, weights, blocks, kernels); });
+    convolve(workspace, g, samples, input, read_only(kernels),
+             {rule.bias != nullptr ? rule.bias : zeros_.data(), rule.lowest}, output);
+  }
+
   /// Tiles per chunk. The transformed values of a chunk fill about half of a core's second cache, but there are enough
   /// tiles that the products, not reading the kernels, take the time.
   std::int64_t tiles_per_chunk() const {
@@ -145,7 +160,7 @@ class WinogradConvolution final : public Convolution<float> {
   /// Computes results from images and transformed kernels. If there are fewer chunks than threads, the threads share
   /// each chunk.
   void convolve(Workspace& workspace, const ConvolutionGeometry& g, std::int64_t samples, const float* images,
-                const Planes<const float>& kernels, const float* bias, float* results) const {
+                const Planes<const float>& kernels, const ResultRule& rule, float* results) const {
     const std::int64_t tiles = samples * tiles_per_sample(g), chunks = (tiles + chunk_ - 1) / chunk_;
     const int threads = omp_get_max_threads();
     const bool share = chunks < threads;
@@ -164,7 +179,7 @@ class WinogradConvolution final : public Convolution<float> {
                         own.results[index]);
       });
       in_pieces(helpers, range, [&](const TileRange& part) {
-        transform_results(g, read_only(own.results.from_row(part.first - range.first)), bias, part, results);
+        transform_results(g, read_only(own.results.from_row(part.first - range.first)), rule, part, results);
       });
     });
   }
@@ -213,14 +228,11 @@ bool winograd_can_compute(const ConvolutionGeometry& geometry) {
 }
 
 bool winograd_is_faster(const ConvolutionGeometry& geometry) {
-  bound_onednn_isa();
-  const dnnl::cpu_isa isa = dnnl::get_effective_cpu_isa();
-  const bool has_avx2_only = isa == dnnl::cpu_isa::avx2 || isa == dnnl::cpu_isa::avx2_vnni;
-  return has_avx2_only && winograd_can_compute(geometry) &&
+  return onednn_has_avx2_only() && winograd_can_compute(geometry) &&
          std::min(geometry.inputs, geometry.channels) >= kLeastChannels;
 }
 
-std::unique_ptr<Convolution<float>> winograd_convolution(const ConvolutionGeometry& geometry) {
+std::unique_ptr<RectifiableConvolution<float>> winograd_convolution(const ConvolutionGeometry& geometry) {
   return std::make_unique<WinogradConvolution>(geometry);
 }
 
@@ -237,7 +249,7 @@ bool winograd_can_compute(const ConvolutionGeometry&) {
 bool winograd_is_faster(const ConvolutionGeometry&) {
   return false;
 }
-std::unique_ptr<Convolution<float>> winograd_convolution(const ConvolutionGeometry&) {
+std::unique_ptr<RectifiableConvolution<float>> winograd_convolution(const ConvolutionGeometry&) {
   throw Unsupported(
       "conv2d: Winograd's algorithm of our own needs a processor with AVX2; use ConvolutionLibrary::kOneDnn");
 }

@@ -56,18 +56,42 @@ class Convolution {
                         Scalar* input_gradient) = 0;
 };
 
+/// A convolution that can apply max(x, 0) to its output while it writes the output, and passes a gradient through that
+/// ReLU. The bits are those of a ReLU in passes of its own.
+template <class Scalar>
+class RectifiableConvolution : public Convolution<Scalar> {
+ public:
+  /// output = max(result of `forward`, 0); NaN stays NaN.
+  virtual void forward_rectified(Workspace& workspace, std::int64_t samples, const Scalar* input, const Scalar* weights,
+                                 const Scalar* bias, Scalar* output) = 0;
+  /// As `backward`. @param output  of forward_rectified   @param output_gradient  of that output
+  virtual void backward_rectified(Workspace& workspace, std::int64_t samples, const Scalar* input,
+                                  const Scalar* weights, const Scalar* output, const Scalar* output_gradient,
+                                  Scalar* weight_gradient, Scalar* bias_gradient, Scalar* input_gradient) = 0;
+};
+
 /// Makes a convolution by oneDNN. @param winograd  as in Conv2dOptions
 std::unique_ptr<Convolution<float>> onednn_convolution(const ConvolutionGeometry& geometry, bool winograd);
 /// Makes a convolution by Winograd's algorithm with AVX2 and FMA. Results depend on the arguments only, never on the
 /// number of threads, and a sample's output and input gradient do not depend on the other samples.
 /// @param geometry  one that winograd_can_compute; otherwise the result is undefined
-std::unique_ptr<Convolution<float>> winograd_convolution(const ConvolutionGeometry& geometry);
+std::unique_ptr<RectifiableConvolution<float>> winograd_convolution(const ConvolutionGeometry& geometry);
 /// True if this processor has AVX2 and FMA, and the convolution has a 3x3 kernel, stride 1, at most 2 zeros on each
 /// side, and multiples of eight channels.
 bool winograd_can_compute(const ConvolutionGeometry& geometry);
 /// True if winograd_convolution is faster than onednn_convolution: it can compute the convolution, and oneDNN may not
 /// use AVX-512, for which it has Winograd's algorithm. Depends on the geometry and the instruction set only.
 bool winograd_is_faster(const ConvolutionGeometry& geometry);
+/// Makes a convolution of images with few channels, with AVX2 and FMA. Results depend on the arguments only, never on
+/// the number of threads, and a sample's output does not depend on the other samples.
+/// @param geometry  one that few_inputs_can_compute; otherwise the result is undefined
+std::unique_ptr<RectifiableConvolution<float>> few_inputs_convolution(const ConvolutionGeometry& geometry);
+/// True if this processor has AVX2 and FMA, and the convolution has at most 4 input channels, at most 256 elements in a
+/// patch, and a multiple of eight output channels.
+bool few_inputs_can_compute(const ConvolutionGeometry& geometry);
+/// True if few_inputs_convolution is faster than onednn_convolution: it can compute the convolution, and oneDNN may not
+/// use AVX-512. Depends on the geometry and the instruction set only.
+bool few_inputs_is_faster(const ConvolutionGeometry& geometry);
 /// Makes a convolution of matrix products by Eigen.
 template <class Scalar>
 std::unique_ptr<Convolution<Scalar>> eigen_convolution(const ConvolutionGeometry& geometry);

@@ -3,34 +3,27 @@
 // mean over its rows.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 #include <span>
+#include <string>
 #include <utility>
 
 #include "farandole/core/error.h"
 #include "farandole/trainer/loss.h"
 #include "kernels/kernels.h"
+#include "wrong_label.h"
 
 namespace farandole::trainer {
 namespace {
 
-void check_shape(std::int64_t samples, const Shape& shape, std::size_t labels) {
+void check_shape(const std::string& who, std::int64_t samples, const Shape& shape, std::size_t labels) {
   if (shape.empty() || elements(shape) < 1) {
-    throw InvalidArgument(fmt::format(
-        "softmax_cross_entropy: expects one logit per class, the logits of a sample are {}", describe(shape)));
+    throw InvalidArgument(
+        fmt::format("{}: expects one logit per class, the logits of a sample are {}", who, describe(shape)));
   }
   if (static_cast<std::int64_t>(labels) == samples * (elements(shape) / shape.back())) return;
-  throw InvalidArgument(fmt::format("softmax_cross_entropy: {} samples with logits of shape {}, but {} labels", samples,
-                                    describe(shape), labels));
-}
-
-void check_labels(std::span<const std::int32_t> labels, std::int64_t classes, std::int64_t labels_per_sample) {
-  const auto wrong =
-      std::find_if(labels.begin(), labels.end(), [&](std::int32_t label) { return label < 0 || label >= classes; });
-  if (wrong == labels.end()) return;
-  throw InvalidArgument(fmt::format("softmax_cross_entropy: sample {} has label {}, expected 0 to {}",
-                                    (wrong - labels.begin()) / labels_per_sample, *wrong, classes - 1));
+  throw InvalidArgument(
+      fmt::format("{}: {} samples with logits of shape {}, but {} labels", who, samples, describe(shape), labels));
 }
 
 CrossEntropyTerms terms_of(const CrossEntropyOptions& options, VectorView<const float> weights,
@@ -43,17 +36,17 @@ CrossEntropyTerms terms_of(const CrossEntropyOptions& options, VectorView<const 
   };
 }
 
-/// Adds the cross-entropies of labelled samples to `sum`.
+/// Adds the cross-entropies of labelled samples to `sum`. @param who  for messages
 template <class Scalar>
-void add_cross_entropy(const Execution& execution, const Tensor<Scalar>& logits, const BatchView<Scalar>& batch,
-                       const CrossEntropyOptions& options, double scale, Tensor<Scalar>* gradient,
-                       VectorView<double> sum) {
+void add_cross_entropy(const std::string& who, const Execution& execution, const Tensor<Scalar>& logits,
+                       const BatchView<Scalar>& batch, const CrossEntropyOptions& options, double scale,
+                       Tensor<Scalar>* gradient, VectorView<double> sum) {
   const VectorView<const std::int32_t> labels = batch.labels;
   execution.require(logits.space(), "the output of the model");
   execution.require(labels.space(), "the vector of labels");
-  check_shape(logits.samples(), logits.shape(), labels.size());
+  check_shape(who, logits.samples(), logits.shape(), labels.size());
   const std::int64_t classes = logits.shape().back(), rows = logits.sample_elements() / classes;
-  if (execution.space().is_host()) check_labels(labels.host(), classes, rows);
+  if (execution.space().is_host()) check_labels(who, labels.host(), classes, rows);
   if (gradient != nullptr) gradient->resize(logits.samples(), logits.shape());
   const CrossEntropyTerms terms = terms_of(options, batch.weights, rows);
   kernels_of<Scalar>(execution).losses().cross_entropy(
@@ -131,8 +124,9 @@ class CrossEntropy final : public Loss<Scalar> {
 
   void evaluate(const Execution& execution, const Tensor<Scalar>& outputs, const BatchView<Scalar>& batch, double scale,
                 Tensor<Scalar>* gradient, VectorView<double> sum) const override {
-    batch.targets_are_probabilities ? add_soft_cross_entropy(execution, outputs, batch, options_, scale, gradient, sum)
-                                    : add_cross_entropy(execution, outputs, batch, options_, scale, gradient, sum);
+    batch.targets_are_probabilities
+        ? add_soft_cross_entropy(execution, outputs, batch, options_, scale, gradient, sum)
+        : add_cross_entropy("the loss cross_entropy", execution, outputs, batch, options_, scale, gradient, sum);
   }
 
  private:
@@ -146,8 +140,8 @@ double softmax_cross_entropy(const Tensor<Scalar>& logits, std::span<const std::
                              Tensor<Scalar>* gradient) {
   static const Tensor<Scalar> none;
   double sum = 0;
-  add_cross_entropy(Execution(), logits, BatchView<Scalar>(none, labels, none, {}, false), {}, scale, gradient,
-                    VectorView<double>(&sum, 1));
+  add_cross_entropy("softmax_cross_entropy", Execution(), logits, BatchView<Scalar>(none, labels, none, {}, false), {},
+                    scale, gradient, VectorView<double>(&sum, 1));
   return sum;
 }
 template double softmax_cross_entropy<float>(const Tensor<float>&, std::span<const std::int32_t>, double,

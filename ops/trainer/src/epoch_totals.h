@@ -2,6 +2,7 @@
 // Sums over training steps.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <vector>
@@ -17,20 +18,26 @@ struct EpochTotals {
   double loss_sum = 0;
   std::vector<double> metrics;  // of all metrics; empty before the first training step
   std::int64_t samples = 0;
+  std::int64_t uncounted = 0;  // of them in skipped training steps whose loss is no number: not in loss and metrics
   // In this call.
   std::int64_t trained = 0;  // number of samples
   Seconds training{0}, exposed{0}, input_waiting{0};
   DeviceTimeSamples device_times;
 
   void add(const StepResult& result) {
-    loss_sum += result.loss_sum;
-    metrics.resize(result.metrics.size());
-    for (std::size_t i = 0; i < metrics.size(); ++i) metrics[i] += result.metrics[i];
     samples += result.samples;
+    metrics.resize(result.metrics.size());
+    if (!std::isfinite(result.loss_sum)) {
+      uncounted += result.samples;
+      return;
+    }
+    loss_sum += result.loss_sum;
+    for (std::size_t i = 0; i < metrics.size(); ++i) metrics[i] += result.metrics[i];
   }
   /// Mean loss of a sample; NaN if there were none.
   double loss() const {
-    return samples > 0 ? loss_sum / static_cast<double>(samples) : std::numeric_limits<double>::quiet_NaN();
+    const std::int64_t counted = samples - uncounted;
+    return counted > 0 ? loss_sum / static_cast<double>(counted) : std::numeric_limits<double>::quiet_NaN();
   }
   double images_per_second() const {
     return training.count() > 0 ? static_cast<double>(trained) / training.count() : 0;
@@ -58,6 +65,7 @@ struct EpochTotals {
     loss_sum = other.loss_sum;
     metrics = other.metrics;
     samples = other.samples;
+    uncounted = other.uncounted;
   }
 };
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "evaluation.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -8,18 +10,27 @@
 #include <vector>
 
 #include "evaluation_part.h"
+#include "gathered_batch.h"
 #include "kernels/transfer.h"
 #include "placed_batch.h"
 #include "program_code.h"
+#include "wrong_label.h"
 
 namespace farandole::trainer {
 
 namespace {
 
-/// Calls `use(first)` for each batch of the samples of `range`, whose indices and samples are in `samples` and
-/// `gathered` then. @param first  index of the batch's first sample
-template <class Scalar, class Use>
-void for_each_batch(const Dataset& data, Range range, std::int64_t batch, Batch<Scalar>& gathered, const Use& use) {
+/// Name of the data of this rank, for messages.
+std::string name_of(const EvaluationData& data, const Communicator& communicator) {
+  return data.own_shards ? fmt::format("rank {}'s own shard of {}", communicator.rank(), data.name) : data.name;
+}
+
+/// Calls `use(first)` for each batch of the samples of `range`, which are in `gathered` then.
+/// @param name  of the data, for messages   @param check  check_gathered or check_gathered_inputs
+/// @param first  index of the batch's first sample
+template <class Scalar, class Check, class Use>
+void for_each_batch(const Dataset& data, const std::string& name, Range range, std::int64_t batch,
+                    Batch<Scalar>& gathered, const Check& check, const Use& use) {
   const std::shared_ptr<const Dataset> of_replica = data.for_replica();
   const Dataset& source = of_replica ? *of_replica : data;
   std::vector<std::uint32_t> samples;
@@ -27,8 +38,9 @@ void for_each_batch(const Dataset& data, Range range, std::int64_t batch, Batch<
     samples.resize(static_cast<std::size_t>(std::min(batch, range.first + range.count - first)));
     std::iota(samples.begin(), samples.end(), static_cast<std::uint32_t>(first));
     source.gather(samples, gathered);
+    check(source, name, samples, gathered);
     gathered.targets_are_probabilities = source.targets_are_probabilities();
-    use(first);
+    name_samples(name, samples, [&] { use(first); });
   }
 }
 
@@ -96,19 +108,20 @@ class EvaluationSums {
 
 template <class Scalar>
 Evaluation evaluate(Communicator& communicator, Model<Scalar>& model, const Loss<Scalar>& loss,
-                    const MetricSums<Scalar>& metrics, const Dataset& data, std::int64_t batch, bool own_shards) {
-  const EvaluationPart part = part_to_evaluate(communicator, data, batch, own_shards);
+                    const MetricSums<Scalar>& metrics, const EvaluationData& data, std::int64_t batch) {
+  const EvaluationPart part = part_to_evaluate(communicator, data.data, batch, data.own_shards);
   EvaluationSums<Scalar> sums(metrics, part.batches);
   const Execution& execution = model.execution();
   Batch<Scalar> gathered;
   PlacedBatch<Scalar> placed(execution);
   call_program(communicator, "an evaluation", [&] {
-    for_each_batch(data, part.own, batch, gathered, [&](std::int64_t first) {
+    const auto add = [&](std::int64_t first) {
       const BatchView<Scalar> samples = placed.place(gathered);
       const Tensor<Scalar>& outputs = model.forward({}, samples.inputs);
       const double of_batch = loss_sum(loss, execution, outputs, samples, 1.0, nullptr);
       sums.add(execution, part.batch_at(first), of_batch, outputs, samples);
-    });
+    };
+    for_each_batch(data.data, name_of(data, communicator), part.own, batch, gathered, check_gathered<Scalar>, add);
   });
   const auto [loss_of_all, of_metrics] = sums.reduce(communicator);
   const std::span<const double> metric_sums(of_metrics);
@@ -117,23 +130,26 @@ Evaluation evaluate(Communicator& communicator, Model<Scalar>& model, const Loss
 }
 
 template <class Scalar>
-Tensor<Scalar> predict(Communicator& communicator, Model<Scalar>& model, const Dataset& data, std::int64_t batch,
-                       bool own_shards) {
-  Tensor<Scalar> outputs(data.size(), model.output_shape());
+Tensor<Scalar> predict(Communicator& communicator, Model<Scalar>& model, const EvaluationData& data,
+                       std::int64_t batch) {
+  const std::int64_t size = data.data.size();
+  Tensor<Scalar> outputs(size, model.output_shape());
   const std::int64_t elements = outputs.sample_elements();
-  const Range own = own_shards ? Range{0, data.size()} : part_of(data.size(), communicator.size(), communicator.rank());
+  const Range own = data.own_shards ? Range{0, size} : part_of(size, communicator.size(), communicator.rank());
   Batch<Scalar> gathered;
   PlacedBatch<Scalar> placed(model.execution());
   call_program(communicator, "a prediction", [&] {
-    for_each_batch(data, own, batch, gathered, [&](std::int64_t first) {
+    const auto compute = [&](std::int64_t first) {
       const VectorView<const Scalar> values = model.forward({}, placed.place(gathered).inputs).view();
       copy_now(model.execution(), VectorView<Scalar>(outputs.data() + first * elements, values.size()), values);
-    });
+    };
+    for_each_batch(data.data, name_of(data, communicator), own, batch, gathered, check_gathered_inputs<Scalar>,
+                   compute);
   });
-  if (communicator.size() == 1 || own_shards) return outputs;
+  if (communicator.size() == 1 || data.own_shards) return outputs;
   std::vector<std::size_t> counts;
   for (int rank = 0; rank < communicator.size(); ++rank) {
-    counts.push_back(static_cast<std::size_t>(part_of(data.size(), communicator.size(), rank).count * elements));
+    counts.push_back(static_cast<std::size_t>(part_of(size, communicator.size(), rank).count * elements));
   }
   const std::span<const Scalar> computed(outputs.data() + own.first * elements,
                                          static_cast<std::size_t>(own.count * elements));
@@ -141,11 +157,11 @@ Tensor<Scalar> predict(Communicator& communicator, Model<Scalar>& model, const D
   return outputs;
 }
 
-template Evaluation evaluate(Communicator&, Model<float>&, const Loss<float>&, const MetricSums<float>&, const Dataset&,
-                             std::int64_t, bool);
+template Evaluation evaluate(Communicator&, Model<float>&, const Loss<float>&, const MetricSums<float>&,
+                             const EvaluationData&, std::int64_t);
 template Evaluation evaluate(Communicator&, Model<double>&, const Loss<double>&, const MetricSums<double>&,
-                             const Dataset&, std::int64_t, bool);
-template Tensor<float> predict(Communicator&, Model<float>&, const Dataset&, std::int64_t, bool);
-template Tensor<double> predict(Communicator&, Model<double>&, const Dataset&, std::int64_t, bool);
+                             const EvaluationData&, std::int64_t);
+template Tensor<float> predict(Communicator&, Model<float>&, const EvaluationData&, std::int64_t);
+template Tensor<double> predict(Communicator&, Model<double>&, const EvaluationData&, std::int64_t);
 
 }  // namespace farandole::trainer

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <set>
 
 #include "farandole/core/error.h"
@@ -187,7 +188,7 @@ Shape GraphStructure<Scalar>::prepare_layer(std::size_t node) {
     throw InvalidArgument(fmt::format("{}: {} does not fit {}: {}", owner_, stage.place.label,
                                       describe(spec.sources[0]), error.message()));
   }
-  check_names(stage);
+  check_specs(stage);
   return stage.output_shape;
 }
 
@@ -226,24 +227,65 @@ Shape GraphStructure<Scalar>::shape_of_operation(std::size_t node) const {
   return result;
 }
 
-/// Throws if two parameters or statistics of a layer have the same name: the names become names of tensors in a
-/// checkpoint, which must be unique.
+/// Throws if a parameter or statistic of a layer has no name, the name of another one, or a negative size. The names
+/// become names of tensors in a checkpoint, which must be unique.
 template <class Scalar>
-void GraphStructure<Scalar>::check_names(const Stage& stage) const {
+void GraphStructure<Scalar>::check_specs(const Stage& stage) const {
   const Layer<Scalar>& layer = *stage.layer;
   std::set<std::string> names;
-  const auto add = [&](const std::string& name) {
-    if (names.insert(name).second) return;
-    throw InvalidArgument(
-        fmt::format("{}: {} ({}) has two values named '{}'; give each parameter and statistic of a layer its own name",
-                    owner_, stage.place.label, layer.name(), name));
+  const auto refuse = [&](const std::string& reason) {
+    throw InvalidArgument(fmt::format("{}: {} ({}) has {}", owner_, stage.place.label, layer.name(), reason));
   };
-  for (const ParameterSpec& spec : layer.parameters()) add(spec.name);
-  for (const StatisticSpec& spec : layer.statistics()) add(spec.name);
+  const auto add = [&](const char* kind, const std::string& name) {
+    if (name.empty()) refuse(fmt::format("a {} without a name; give each a name, as \"weight\"", kind));
+    if (names.insert(name).second) return;
+    refuse(fmt::format("two values named '{}'; give each parameter and statistic of a layer its own name", name));
+  };
+  for (const ParameterSpec& spec : layer.parameters()) {
+    add("parameter", spec.name);
+    if (std::all_of(spec.shape.begin(), spec.shape.end(), [](std::int64_t extent) { return extent >= 0; })) continue;
+    refuse(fmt::format("the parameter '{}' of shape {}; every extent must be at least 0", spec.name,
+                       trainer::describe(spec.shape)));
+  }
+  for (const StatisticSpec& spec : layer.statistics()) {
+    add("statistic", spec.name);
+    if (spec.count < 0)
+      refuse(fmt::format("the statistic '{}' of {} numbers; it must have at least 0", spec.name, spec.count));
+  }
+}
+
+template <class Scalar>
+void GraphStructure<Scalar>::check_not_resized(std::size_t node, const char* function, const char* what,
+                                               const Tensor<Scalar>& tensor, std::int64_t samples,
+                                               const Shape& shape) const {
+  if (tensor.samples() == samples && tensor.shape() == shape) return;
+  throw InvalidArgument(
+      fmt::format("{}: {}: {} must not resize the {}, which had {} samples of shape {}, and has {} of shape {} now",
+                  owner_, describe(node), function, what, samples, trainer::describe(shape), tensor.samples(),
+                  trainer::describe(tensor.shape())));
+}
+
+/// A layer that is used several times is left out, because its forward pass may run again before its backward pass.
+template <class Scalar>
+void GraphStructure<Scalar>::find_relus() {
+  std::vector<std::size_t> users(nodes_.size(), 0);
+  for (const NodeSpec& spec : nodes_) {
+    for (const std::size_t source : spec.sources) ++users[source];
+  }
+  for (const auto& [name, node] : outputs_) ++users[node];
+  for (std::size_t node = 0; node < nodes_.size(); ++node) {
+    if (nodes_[node].kind != NodeKind::kLayer || !is_relu(*stages_[nodes_[node].layer].layer)) continue;
+    NodeSpec& source = nodes_[nodes_[node].sources[0]];
+    if (source.kind != NodeKind::kLayer || users[nodes_[node].sources[0]] > 1) continue;
+    Stage& stage = stages_[source.layer];
+    stage.rectifiable = dynamic_cast<RectifiableLayer<Scalar>*>(stage.layer.get());
+    if (stage.uses == 1 && stage.rectifiable != nullptr) source.relu = node;
+  }
 }
 
 template <class Scalar>
 void GraphStructure<Scalar>::finish() {
+  find_relus();
   std::size_t parameters = 0, statistics = 0;
   for (Stage& stage : stages_) {
     stage.first_parameter = parameters;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "farandole/trainer/graph.h"
+#include "rectified_layer.h"
 
 namespace farandole::trainer {
 
@@ -28,6 +29,9 @@ struct NodeSpec {
   std::size_t use = 0;                    ///< kLayer: number of nodes of the same layer before this node
   std::int64_t first = 0, count = 0;      ///< kSlice: channels
   Shape shape = {};                       ///< of a sample's value; set by `prepare`
+  static constexpr std::size_t kNoNode = SIZE_MAX;
+  /// kLayer: the ReLU that is the only user of the value, if the layer is rectifiable; set by `finish`.
+  std::size_t relu = kNoNode;
   static constexpr std::size_t kNoRow = SIZE_MAX;
   /// Place in Model::work; kNoRow for inputs, containers, and inside layers of the program's own.
   std::size_t row = kNoRow;
@@ -70,10 +74,10 @@ class GraphStructure {
   void nest(std::string owner);
 
   /// Computes the shape of a node, whose sources have theirs, and prepares its layer.
-  /// @throws InvalidArgument  a layer cannot take its input (names both), two values of a layer have the same name, or
-  /// the shapes of sources do not fit
+  /// @throws InvalidArgument  a layer cannot take its input (names both), the specs of a layer's values are
+  /// wrong, or the shapes of sources do not fit
   void prepare_node(std::size_t node);
-  /// Computes input and output shape of a graph whose nodes are all prepared.
+  /// Computes input and output shape of a graph whose nodes are all prepared, and finds layers with a ReLU behind them.
   void finish();
   /// Sets the shape of the only input, and prepares all nodes. Returns the shape of the output.
   Shape prepare(const Shape& input);
@@ -105,8 +109,14 @@ class GraphStructure {
   std::string describe_layers() const;  ///< the layers' names: "dense, 8 units; relu"
 
  protected:
+  /// Checks that a layer has left its output, or the gradient of its input, at the size that the graph gave it: other
+  /// nodes count on that size. @throws InvalidArgument  names the layer of the node
+  void check_not_resized(std::size_t node, const char* function, const char* what, const Tensor<Scalar>& tensor,
+                         std::int64_t samples, const Shape& shape) const;
+
   struct Stage {
     std::unique_ptr<Layer<Scalar>> layer;
+    RectifiableLayer<Scalar>* rectifiable = nullptr;  ///< `layer`, if it is one; set by `finish`
     LayerPlace place;
     std::size_t uses = 0;
     Shape input_shape, output_shape;  ///< of all uses
@@ -126,7 +136,8 @@ class GraphStructure {
  private:
   Shape prepare_layer(std::size_t node);
   Shape shape_of_operation(std::size_t node) const;
-  void check_names(const Stage& stage) const;
+  void check_specs(const Stage& stage) const;
+  void find_relus();
 };
 
 }  // namespace farandole::trainer

@@ -7,9 +7,7 @@
 #include <limits>
 #include <vector>
 
-#include "farandole/internal/deadline.h"
 #include "farandole/trainer/random.h"
-#include "matrix_product.h"
 
 namespace farandole::trainer {
 namespace {
@@ -20,7 +18,7 @@ constexpr int kRuns = 5;
 
 /// Time of the fastest of several runs of a square product. All ranks start each run together. Collective.
 template <class Scalar>
-Seconds measure(Communicator& communicator, std::int64_t extent) {
+Seconds fastest_product(Communicator& communicator, std::int64_t extent, const PeakMeasurement<Scalar>& measurement) {
   const CounterRandom random(1, static_cast<std::uint64_t>(extent));
   std::vector<Scalar> factor(static_cast<std::size_t>(extent * extent)), product(factor.size());
   for (std::int64_t i = 0; i < extent; ++i) {
@@ -31,9 +29,9 @@ Seconds measure(Communicator& communicator, std::int64_t extent) {
   Seconds fastest{std::numeric_limits<double>::max()};
   for (int run = 0; run < kRuns; ++run) {
     communicator.barrier();
-    const auto start = Clock::now();
-    multiply(square, square, false, product.data());
-    fastest = std::min(fastest, Seconds(Clock::now() - start));
+    const auto start = measurement.now();
+    measurement.square(square, product.data());
+    fastest = std::min(fastest, Seconds(measurement.now() - start));
   }
   return fastest;
 }
@@ -41,11 +39,11 @@ Seconds measure(Communicator& communicator, std::int64_t extent) {
 }  // namespace
 
 template <class Scalar>
-double measured_host_peak(Communicator& communicator) {
+double measured_host_peak(Communicator& communicator, const PeakMeasurement<Scalar>& measurement) {
   double peak = 0;
   std::array<double, 1> slowest{0};  // seconds, the same on all ranks, so all ranks end with the same extent
   for (std::int64_t extent = kSmallest; extent <= kLargest && Seconds(8 * slowest[0]) <= kBudget; extent *= 2) {
-    const Seconds taken = measure<Scalar>(communicator, extent);
+    const Seconds taken = fastest_product(communicator, extent, measurement);
     peak = 2.0 * static_cast<double>(extent * extent * extent) / taken.count();
     slowest[0] = taken.count();
     communicator.allreduce(slowest, ReduceOp::kMax);
@@ -53,7 +51,7 @@ double measured_host_peak(Communicator& communicator) {
   return peak;
 }
 
-template double measured_host_peak<float>(Communicator&);
-template double measured_host_peak<double>(Communicator&);
+template double measured_host_peak(Communicator&, const PeakMeasurement<float>&);
+template double measured_host_peak(Communicator&, const PeakMeasurement<double>&);
 
 }  // namespace farandole::trainer

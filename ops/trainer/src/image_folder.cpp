@@ -141,8 +141,8 @@ class ImageFolder final : public Dataset {
     for (const std::string& folder : folders) {
       if (std::find(class_names_.begin(), class_names_.end(), folder) != class_names_.end()) continue;
       throw DataError(
-          fmt::format("{} has the sub-folder '{}', which is none of the {} classes in "
-                      "ImageFolderOptions::classes",
+          fmt::format("{} has the sub-folder '{}', which is none of the {} classes of the "
+                      "training data (ImageFolderOptions::classes); remove it, or add the class to the training data",
                       directory_.string(), folder, class_names_.size()));
     }
   }

@@ -7,6 +7,7 @@
 #include "checksum.h"
 #include "farandole/core/error.h"
 #include "farandole/trainer/outputs.h"
+#include "gathered_batch.h"
 #include "kernels/kernels.h"
 
 namespace farandole::trainer {
@@ -123,9 +124,11 @@ class JoinedInputs final : public Dataset {
     batch.weights.clear();
     batch.targets_are_probabilities = targets_are_probabilities();
     std::int64_t first_input = 0, first_target = 0;
-    for (const auto& each : data_) {
+    for (std::size_t k = 0; k < data_.size(); ++k) {
+      const Dataset* const each = data_[k].get();
       Batch<Scalar> part;
       gather_part(*each, part);
+      check_gathered(*each, fmt::format("data set {} of joined_inputs", k), samples, part);
       first_input += put(part.inputs, first_input, batch.inputs);
       if (!each->target_shape().empty()) first_target += put(part.targets, first_target, batch.targets);
       if (each->classes() > 0) batch.labels = part.labels;

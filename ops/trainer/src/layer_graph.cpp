@@ -85,14 +85,28 @@ void LayerGraph<Scalar>::forward(const Pass& pass, const Tensor<Scalar>& input, 
     });
   }
   for (std::size_t node = 0; node < nodes_.size(); ++node) {
-    if (nodes_[node].kind == NodeKind::kInput) continue;
-    if (!is_only_output(node)) values_[node].resize(samples, nodes_[node].shape);
-    compute(node, run, is_only_output(node) ? output : values_[node]);
+    if (nodes_[node].kind == NodeKind::kInput || is_computed_by_source(node, pass.execution)) continue;
+    const std::size_t result = result_of(node, pass.execution);
+    if (!is_only_output(result)) values_[result].resize(samples, nodes_[result].shape);
+    compute(node, run, is_only_output(result) ? output : values_[result]);
   }
   if (outputs_.size() == 1) return;
   for_each_part(output_parts(), output.sample_elements(), [&](std::size_t node, const Columns& columns) {
     kernels.copy_columns(samples, value(node, run).data(), all_of(columns.count), output.data(), columns);
   });
+}
+
+template <class Scalar>
+std::size_t LayerGraph<Scalar>::result_of(std::size_t node, const Execution& execution) const {
+  const NodeSpec& spec = nodes_[node];
+  if (spec.relu == NodeSpec::kNoNode || !stages_[spec.layer].rectifiable->can_rectify(execution)) return node;
+  return spec.relu;
+}
+
+template <class Scalar>
+bool LayerGraph<Scalar>::is_computed_by_source(std::size_t node, const Execution& execution) const {
+  const NodeSpec& spec = nodes_[node];
+  return spec.kind == NodeKind::kLayer && result_of(spec.sources[0], execution) == node;
 }
 
 template <class Scalar>
@@ -107,7 +121,12 @@ void LayerGraph<Scalar>::compute(std::size_t node, const Run& run, Tensor<Scalar
     case NodeKind::kInput:
       return;
     case NodeKind::kLayer:
-      stages_[spec.layer].layer->forward(inner_pass(run.pass, spec), source(0), result);
+      if (result_of(node, run.pass.execution) != node) {
+        stages_[spec.layer].rectifiable->forward_rectified(inner_pass(run.pass, spec), source(0), result);
+      } else {
+        stages_[spec.layer].layer->forward(inner_pass(run.pass, spec), source(0), result);
+      }
+      this->check_not_resized(node, "forward", "output", result, source(0).samples(), spec.shape);
       stages_[spec.layer].state_of = node;
       return;
     case NodeKind::kSum:
@@ -169,14 +188,14 @@ void LayerGraph<Scalar>::backward(const Pass& pass, const Tensor<Scalar>& input,
   const Run run{pass, input, output};
   start_gradients(run, output_gradient, input_gradient != nullptr);
   for (std::size_t node = nodes_.size(); node-- > 0;) {
-    if (needs_gradient_[node] == 0) continue;
+    if (needs_gradient_[node] == 0 || is_computed_by_source(node, pass.execution)) continue;
     const NodeSpec& spec = nodes_[node];
     if (spec.kind == NodeKind::kInput) {
       write_input_gradient(node, pass.execution, *input_gradient);
     } else {
       propagate(node, run, input_gradient);
     }
-    gradients_.release(node);
+    gradients_.release(result_of(node, pass.execution));
     if (!on_ready || spec.kind != NodeKind::kLayer || spec.use > 0) continue;
     const Stage& stage = stages_[spec.layer];
     for (std::size_t k = stage.parameters; k-- > 0;) on_ready(stage.first_parameter + k);
@@ -254,8 +273,10 @@ void LayerGraph<Scalar>::propagate_layer(std::size_t node, const Run& run, Tenso
   const Pass pass = inner_pass(run.pass, spec);
   const Tensor<Scalar>& input = value(spec.sources[0], run);
   if (stage.state_of != node) {
-    gradients_.with_scratch(input.samples(), spec.shape,
-                            [&](Tensor<Scalar>& scratch) { stage.layer->forward(pass, input, scratch); });
+    gradients_.with_scratch(input.samples(), spec.shape, [&](Tensor<Scalar>& scratch) {
+      stage.layer->forward(pass, input, scratch);
+      this->check_not_resized(node, "forward", "output", scratch, input.samples(), spec.shape);
+    });
     stage.state_of = node;
   }
   const bool is_last_use = spec.use + 1 == stage.uses;  // the first in backward
@@ -267,8 +288,13 @@ void LayerGraph<Scalar>::propagate_layer(std::size_t node, const Run& run, Tenso
     earlier.push_back(scope.take<Scalar>(values.size()));
     kernels.copy(static_cast<std::int64_t>(values.size()), values.data(), earlier.back().data());
   }
+  const std::size_t own = result_of(node, pass.execution);
   const auto run_backward = [&](Tensor<Scalar>* by_input) {
-    stage.layer->backward(pass, input, value(node, run), gradients_.gradient(node), by_input);
+    const Tensor<Scalar>&output = value(own, run), &gradient = gradients_.gradient(own);
+    if (own != node) return stage.rectifiable->backward_rectified(pass, input, output, gradient, by_input);
+    stage.layer->backward(pass, input, output, gradient, by_input);
+    if (by_input == nullptr) return;
+    this->check_not_resized(node, "backward", "input gradient", *by_input, input.samples(), input.shape());
   };
   if (needs_gradient_[spec.sources[0]] != 0) {
     contribute(spec.sources[0], run, input_gradient, [&](Tensor<Scalar>& result) { run_backward(&result); });

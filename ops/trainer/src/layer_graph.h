@@ -49,6 +49,12 @@ class LayerGraph final : public GraphStructure<Scalar> {
   Pass inner_pass(const Pass& pass, const NodeSpec& spec) const;
   bool is_only_output(std::size_t node) const { return outputs_.size() == 1 && outputs_[0].second == node; }
   const Tensor<Scalar>& value(std::size_t node, const Run& run) const;
+  /// The node whose value the layer of a node computes: the ReLU behind the layer, if the layer computes both at once,
+  /// otherwise the node itself.
+  std::size_t result_of(std::size_t node, const Execution& execution) const;
+  /// True for a ReLU that the layer before it computes.
+  bool is_computed_by_source(std::size_t node, const Execution& execution) const;
+  /// Computes the value of result_of(node).
   void compute(std::size_t node, const Run& run, Tensor<Scalar>& result);
   /// Calls use(place among the sources, columns of the node's value, rows per sample) for each source of a
   /// concatenation.

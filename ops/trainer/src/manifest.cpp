@@ -153,6 +153,9 @@ Manifest read(Json& manifest) {
   result.state.metrics = read_metrics(manifest, result.state);
   result.state.options = read_options(manifest.at("options"));
   // Manifests of trainings without such a state, and of older programs, do not have these fields.
+  if (const auto uncounted = manifest.find("uncounted"); uncounted != manifest.end()) {
+    result.state.uncounted = count_from(*uncounted);
+  }
   if (const auto plateau = manifest.find("plateau"); plateau != manifest.end()) {
     result.state.plateau = read_plateau(*plateau);
   }
@@ -194,6 +197,7 @@ std::string write_manifest(const CheckpointState& state, Tensors model, Tensors 
                 {"options", describe_options(state.options)},
                 {"model", describe_tensors(model)},
                 {"optimizer", describe_tensors(optimizer)}};
+  if (state.uncounted > 0) manifest["uncounted"] = state.uncounted;
   if (state.plateau) manifest["plateau"] = describe_plateau(*state.plateau);
   if (state.monitor) manifest["monitor"] = describe_monitor(*state.monitor);
   if (state.loss_scale) manifest["loss_scale"] = describe_loss_scale(*state.loss_scale);

@@ -11,6 +11,7 @@
 #include "kernels/kernels.h"
 #include "metric_sums.h"
 #include "target_checks.h"
+#include "wrong_label.h"
 
 namespace farandole::trainer {
 namespace {
@@ -55,18 +56,13 @@ class ClassMetric : public Metric<Scalar> {
     }
     execution.require(outputs.space(), "the output of the model");
     execution.require(batch.labels.space(), "the vector of labels");
-    if (execution.space().is_host()) check_labels(batch.labels.host(), classes);
+    if (execution.space().is_host()) {
+      check_labels("the metric " + this->name(), batch.labels.host(), classes, outputs.sample_elements() / classes);
+    }
     add_rows(execution, {outputs.data(), batch.labels.data(), labels, classes}, sums);
   }
 
  private:
-  void check_labels(std::span<const std::int32_t> labels, std::int64_t classes) const {
-    for (std::size_t i = 0; i < labels.size(); ++i) {
-      if (labels[i] >= 0 && labels[i] < classes) continue;
-      throw InvalidArgument(
-          fmt::format("the metric {}: label {} is {}, expected 0 to {}", this->name(), i, labels[i], classes - 1));
-    }
-  }
   virtual void add_rows(const Execution& execution, const LabelledRows<Scalar>& rows,
                         VectorView<double> sums) const = 0;
 };

@@ -23,6 +23,13 @@ inline void bound_onednn_isa() {
   (void)bounded;
 }
 
+/// True if oneDNN may use AVX2, but not AVX-512.
+inline bool onednn_has_avx2_only() {
+  bound_onednn_isa();
+  const dnnl::cpu_isa isa = dnnl::get_effective_cpu_isa();
+  return isa == dnnl::cpu_isa::avx2 || isa == dnnl::cpu_isa::avx2_vnni;
+}
+
 /// oneDNN's engine for the CPU; shared by the process, thread-safe.
 inline const dnnl::engine& onednn_engine() {
   static const dnnl::engine engine = [] {

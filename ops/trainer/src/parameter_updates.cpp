@@ -94,7 +94,7 @@ class UpdatesOfMaster final : public ParameterUpdates<Scalar> {
 
   StepNumbers step_numbers(const UpdateStep& step) const override {
     StepNumbers numbers{.training_step = step.training_step, .learning_rate = step.learning_rate};
-    std::ranges::copy(rule_->step_numbers(step.training_step), std::begin(numbers.of_rule));
+    std::ranges::copy(rule_->step_numbers(step.training_step - step.skipped_steps), std::begin(numbers.of_rule));
     return numbers;
   }
 
@@ -105,6 +105,7 @@ class UpdatesOfMaster final : public ParameterUpdates<Scalar> {
     const VectorView<double> scale = scope.take<double>(1);
     set_scale(execution, gradients, step, scale);
     const Execution own = execution.with(precision());
+    const double* const rule_numbers = numbers_of_rule(own, step, scope);
     const VectorView<Master> values = masters(parameters);
     const VectorView<Master> averages = options_.ema_decay > 0 ? view_of<Master>(states_.back()) : VectorView<Master>{};
     const Kernels<Master>& kernels = kernels_of<Master>(execution);
@@ -123,7 +124,9 @@ class UpdatesOfMaster final : public ParameterUpdates<Scalar> {
                      .training_step = step.training_step,
                      .gradient_scale = scale,
                      .step_numbers = step.step_numbers,
-                     .rate_factor = member.rate_factor});
+                     .rate_factor = member.rate_factor,
+                     .update = step.training_step - step.skipped_steps,
+                     .rule_numbers = rule_numbers});
       if (!averages.empty()) {
         kernels.move_average(size_of(part(values)), static_cast<Master>(options_.ema_decay),
                              static_cast<Master>(1 - options_.ema_decay), part(values).data(), part(averages).data(),
@@ -174,6 +177,14 @@ class UpdatesOfMaster final : public ParameterUpdates<Scalar> {
     if (step.clip_norm > 0 || step.loss_scale != nullptr) this->sum_squares(execution, gradients, squares);
     kernels_of<Scalar>(execution).set_gradient_scale(step.gradient_scale,
                                                      {step.clip_norm, squares.data(), step.loss_scale}, scale.data());
+  }
+
+  /// UpdateFacts::rule_numbers. @param scope  keeps their memory
+  const double* numbers_of_rule(const Execution& execution, const UpdateStep& step, Workspace::Scope& scope) const {
+    if (step.loss_scale == nullptr) return nullptr;
+    double* const numbers = scope.take<double>(kRuleNumbers).data();
+    rule_->set_step_numbers(execution, {step.training_step, step.step_numbers, step.loss_scale}, numbers);
+    return numbers;
   }
 
   /// Returns the master values. A value whose rounding is not the parameter follows the parameter, which the program

@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cstdint>
 #include <cstring>
 #include <system_error>
 
@@ -107,7 +109,8 @@ void load_checkpoint(const fs::path& checkpoint, Model<Scalar>& model, const Loa
 
 template <class Scalar>
 void save_parameters(Model<Scalar>& model, const fs::path& file) {
-  const fs::path temporary = fmt::format("{}.writing-{}", file.string(), ::getpid());
+  static std::atomic<std::uint64_t> calls{0};  // of this process, so that threads do not write to the same file
+  const fs::path temporary = fmt::format("{}.writing-{}-{}", file.string(), ::getpid(), calls++);
   std::error_code error;
   try {
     write_safetensors(temporary, ModelOnHost<Scalar>(model).tensors());

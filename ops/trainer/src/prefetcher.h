@@ -2,6 +2,7 @@
 // Threads that produce results ahead of the thread that uses them.
 #pragma once
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -145,16 +147,20 @@ class Prefetcher {
     }
   }
 
-  /// @throws std::system_error  the system refuses a thread; no thread is left then
+  /// @throws InvalidArgument  the system refuses a thread; no thread is left then
   void start_threads() {
     owner_ = getpid();
     try {
       while (threads_.size() < static_cast<std::size_t>(threads_wanted_)) {
         threads_.push_back(start_library_thread([shared = shared_] { run(shared); }));
       }
-    } catch (...) {
+    } catch (const std::system_error& error) {
+      const std::size_t started = threads_.size();
       stop();
-      throw;
+      throw InvalidArgument(
+          fmt::format("{} of {} threads that read samples were started, and no more: {}; take fewer (--loader-threads, "
+                      "DataOptions::threads), or raise the limit of processes (ulimit -u, pids.max)",
+                      started, threads_wanted_, error.code().message()));
     }
   }
 

@@ -23,7 +23,7 @@ std::string in_ms(double seconds) {
 
 /// The last three columns. @param flops  empty: unknown
 void set_speed(ProfileLine& line, std::optional<double> flops, double seconds, double peak) {
-  line[6] = line[7] = line[8] = "-";
+  for (const std::size_t column : {6U, 7U, 8U}) line[column].assign(1, '-');
   if (!flops) return;
   line[6] = fmt::format("{:.4f}", 1e-9 * *flops);
   if (seconds <= 0) return;

@@ -122,7 +122,7 @@ void add_options(std::vector<SharedFact>& facts, const LearningRateOptions& opti
 }
 
 void add_options(std::vector<SharedFact>& facts, const CheckpointOptions& options) {
-  const auto& [directory, every_epochs, every_steps, every_minutes, keep, keep_best, resume] = options;
+  const auto& [directory, every_epochs, every_steps, every_minutes, keep, keep_best, resume, resume_if_any] = options;
   OptionFacts group(facts, "checkpoints.");
   group.add("directory", directory);
   group.add("every_epochs", every_epochs);
@@ -131,6 +131,7 @@ void add_options(std::vector<SharedFact>& facts, const CheckpointOptions& option
   group.add("keep", keep);
   group.add("keep_best", keep_best);
   group.add("resume", resume);
+  group.add("resume_if_any", resume_if_any);
 }
 
 void add_options(std::vector<SharedFact>& facts, const DataOptions& options) {

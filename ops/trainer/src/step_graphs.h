@@ -42,6 +42,8 @@ class StepGraphs {
   StepGraphs& operator=(const StepGraphs&) = delete;
 
   bool is_on() const { return is_on_; }
+  /// True if the training step at hand runs without graphs.
+  bool is_enqueuing() const { return mode_ == Mode::kEnqueue; }
   /// True while `run` captures a piece.
   bool is_capturing() const { return is_capturing_; }
   /// Sets the numbers of the training step at hand, in the order of the stream. No-op if graphs are off.

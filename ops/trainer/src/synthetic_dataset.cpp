@@ -29,16 +29,20 @@ void check_sizes(const char* function, std::int64_t samples, const Shape& shape,
 
 SyntheticDataset::SyntheticDataset(std::int64_t size, Shape shape, const Source& source)
     : size_(size), shape_(std::move(shape)), source_(source) {
+  std::uint64_t draw = 0;
   std::string facts = fmt::format("{} {}", size_, describe(shape_));
   if (const auto* const text = std::get_if<SyntheticText>(&source_)) {
     classes_ = text->symbols;
     labels_per_sample_ = text->length;
+    draw = text->draw;
     facts += fmt::format(" text {} {}", text->seed, text->symbols);
   } else {
     const auto& of_classes = std::get<SyntheticClasses>(source_);
     classes_ = of_classes.classes;
+    draw = of_classes.draw;
     facts += fmt::format(" classes {} {} {}", of_classes.seed, of_classes.classes, of_classes.noise);
   }
+  if (draw > 0) facts += fmt::format(" draw {}", draw);
   checksum_ = trainer::checksum(std::as_bytes(std::span(facts)));
 }
 
@@ -67,20 +71,21 @@ void SyntheticDataset::write(std::span<const std::uint32_t> samples, Batch<Scala
 }
 
 std::shared_ptr<const Dataset> synthetic_dataset(std::int64_t samples, const Shape& shape, std::int32_t classes,
-                                                 std::uint64_t seed, double noise) {
+                                                 std::uint64_t seed, double noise, std::uint64_t draw) {
   check_sizes("synthetic_dataset", samples, shape, classes);
   if (!std::isfinite(noise)) {
     throw InvalidArgument(fmt::format("synthetic_dataset: noise is {}; it must be a finite number", noise));
   }
-  return std::make_shared<const SyntheticDataset>(
-      samples, shape, SyntheticClasses{.seed = seed, .elements = elements(shape), .classes = classes, .noise = noise});
+  const SyntheticClasses source{
+      .seed = seed, .elements = elements(shape), .classes = classes, .noise = noise, .draw = draw};
+  return std::make_shared<const SyntheticDataset>(samples, shape, source);
 }
 
 std::shared_ptr<const Dataset> synthetic_text(std::int64_t samples, std::int64_t length, std::int32_t symbols,
-                                              std::uint64_t seed) {
+                                              std::uint64_t seed, std::uint64_t draw) {
   check_sizes("synthetic_text", samples, {length}, symbols);
-  return std::make_shared<const SyntheticDataset>(samples, Shape{length},
-                                                  SyntheticText{.seed = seed, .length = length, .symbols = symbols});
+  const SyntheticText source{.seed = seed, .length = length, .symbols = symbols, .draw = draw};
+  return std::make_shared<const SyntheticDataset>(samples, Shape{length}, source);
 }
 
 }  // namespace farandole::trainer

@@ -40,8 +40,8 @@ void for_each_character(std::string_view text, const Use& use) {
     const std::size_t count = character_bytes(text.substr(offset));
     if (count == 0) {
       throw DataError(
-          fmt::format("the text is not UTF-8: byte {} (0x{:02x}) begins no character; Alphabet::bytes() takes "
-                      "any text",
+          fmt::format("the text is not UTF-8: byte {} (0x{:02x}) begins no character; convert it (iconv -t "
+                      "UTF-8), or use Alphabet::bytes() in a program, which takes any text",
                       offset, static_cast<unsigned char>(text[offset])));
     }
     use(text.substr(offset, count), offset);

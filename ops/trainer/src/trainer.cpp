@@ -124,15 +124,16 @@ Evaluation Trainer<Scalar>::evaluate(const Dataset& dataset) {
     check_same_classes(*state.training, dataset, what);
   });
   const KernelThreads threads(kernel_threads(state.options, state.communicator));
-  return state.evaluate(dataset);
+  return state.evaluate(dataset, what);
 }
 
 template <class Scalar>
 Tensor<Scalar> Trainer<Scalar>::predict(const Dataset& dataset) {
   State& state = this->state();
-  state.check_to_use(dataset, "the data to predict", [] {});
+  const std::string what = "the data to predict";
+  state.check_to_use(dataset, what, [] {});
   const KernelThreads threads(kernel_threads(state.options, state.communicator));
-  return state.predict(dataset);
+  return state.predict(dataset, what);
 }
 
 template <class Scalar>

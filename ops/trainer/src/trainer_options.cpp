@@ -168,7 +168,7 @@ void check_checkpoints(const CheckpointOptions& checkpoints) {
   if (!has_directory && (checkpoints.every_steps > 0 || checkpoints.every_minutes > 0)) {
     throw InvalidArgument("checkpoints after training steps or minutes need a checkpoint directory");
   }
-  if (checkpoints.resume && !has_directory) {
+  if ((checkpoints.resume || checkpoints.resume_if_any) && !has_directory) {
     throw InvalidArgument("resuming needs a checkpoint directory");
   }
   if (checkpoints.keep_best && !has_directory) {

@@ -13,6 +13,7 @@
 #include "evaluation.h"
 #include "farandole/internal/communicator_access.h"
 #include "farandole/internal/endpoint.h"
+#include "farandole/internal/log.h"
 #include "host_peak.h"
 #include "kernel_threads.h"
 #include "kernels/device_execution.h"
@@ -82,6 +83,7 @@ Training<Scalar>::Training(Communicator world, Model<Scalar> network, std::share
       checkpoints(communicator, model, optimizer, options, loader.plan(), test != nullptr),
       checkpoint_schedule(options.checkpoints),
       loss_scaling(model.execution(), options),
+      skipped_losses(options.loss_scale, options.compute.value_or(dtype_of<Scalar>)),
       profiler(options.profile ? std::make_unique<StepProfiler>(model.work().size()) : nullptr),
       step(communicator, model, *loss, metrics, loader, options, loss_scaling.on_device(), profiler.get()) {
   const KernelThreads threads(kernel_threads(options, communicator));
@@ -91,6 +93,7 @@ Training<Scalar>::Training(Communicator world, Model<Scalar> network, std::share
   current.loss_sum = state.loss_sum;
   current.metrics = metrics.restored(communicator, state.metrics);
   current.samples = state.position;
+  current.uncounted = state.uncounted;
   rate.restore(state.plateau);
   monitor.restore(state.monitor);
   loss_scaling.restore(state.loss_scale);
@@ -109,12 +112,14 @@ EpochReport Training<Scalar>::fit() {
   EpochTotals all;
   finish_checkpoint();  // of a call that an exception has ended
   current.restart_times();
+  last_rate = 0;
   if (profiler) profiler->restart();
   catch_up_evaluation();
   checkpoint_schedule.written();  // the time between two calls does not count
   next_check = steps_done + 1;    // tells how long a training step takes
   last_check = steps_done;
   last_check_time = Clock::now();
+  skipped_losses.restart();
   bool stopped = false, begins = true;
   while (!is_finished() && !stopped && !monitor.is_exhausted()) {
     if (steps_done % per_epoch == 0) current = {};
@@ -127,7 +132,7 @@ EpochReport Training<Scalar>::fit() {
     if (steps_done % per_epoch == 0) {
       all.add_time_of(current);
       if (stopped) {
-        finish_stopped_epoch();
+        end_epoch_unevaluated();
       } else {
         stopped = finish_epoch(wants_checkpoint) && !is_finished();
       }
@@ -140,7 +145,7 @@ EpochReport Training<Scalar>::fit() {
     if (votes.finish && pending_checkpoint.training_step == written) finish_checkpoint();
   }
   save();
-  if (test && !last_evaluation && !stopped) last_evaluation = evaluate(*test);
+  if (test && !last_evaluation && !stopped) last_evaluation = evaluate(*test, kTestData);
   finish_checkpoint();
   measure_peak();
   read_device_times(all);
@@ -167,9 +172,10 @@ StepVotes Training<Scalar>::train_one_step() {
   if (options.before_step) {
     call_program(communicator, "TrainerOptions::before_step", [&] { options.before_step(steps_done + 1); });
   }
-  const double learning_rate = rate.at(steps_done);
-  const UpdateStep update{.learning_rate = learning_rate,
+  last_rate = rate.at(steps_done);
+  const UpdateStep update{.learning_rate = last_rate,
                           .training_step = steps_done,
+                          .skipped_steps = loss_scaling.skipped_before(),
                           .clip_norm = options.clip_norm,
                           .step_numbers = step.numbers(),
                           .loss_scale = loss_scaling.on_device()};
@@ -177,13 +183,16 @@ StepVotes Training<Scalar>::train_one_step() {
   step.run(steps_done);
   const bool is_checked = is_check_due();
   if (is_checked) step.fetch_ahead();  // before the check waits for the device
-  const StepVotes votes = is_checked ? check() : StepVotes{};
+  StepVotes votes;
+  if (is_checked && !loss_scaling.is_on()) votes = check(steps_done + 1);
   apply(update);
   if (!is_checked) step.fetch_ahead();
   current.trained += loader.samples(steps_done).all;
   ++steps_done;
   last_evaluation.reset();
-  const StepTimes times{Clock::now() - start, step.exposed(), step.input_waiting(), learning_rate};
+  // A loss scale's update tells whether it is skipped, and then the loss may be no number.
+  if (is_checked && loss_scaling.is_on()) votes = check(steps_done);
+  const StepTimes times{Clock::now() - start, step.exposed(), step.input_waiting(), last_rate};
   step.end(times);
   if (profiler) end_profiled_step(steps_done - 1);
   current.training += times.taken;
@@ -201,9 +210,9 @@ bool Training<Scalar>::is_check_due() const {
 }
 
 template <class Scalar>
-StepVotes Training<Scalar>::check() {
-  const StepVotes votes = step.check(vote());
-  last_check = steps_done + 1;
+StepVotes Training<Scalar>::check(std::int64_t done) {
+  const StepVotes votes = step.check(vote(done));
+  last_check = done;
   last_check_time = Clock::now();
   next_check = last_check + votes.next_check;
   read_device_times(current);
@@ -250,14 +259,14 @@ std::optional<double> Training<Scalar>::peak_share(const std::optional<DeviceTim
 }
 
 template <class Scalar>
-std::int64_t Training<Scalar>::steps_until_check() const {
+std::int64_t Training<Scalar>::steps_until_check(std::int64_t done) const {
   constexpr Seconds kReaction{1};
-  const Seconds taken = (Clock::now() - last_check_time) / static_cast<double>(steps_done + 1 - last_check);
+  const Seconds taken = (Clock::now() - last_check_time) / static_cast<double>(done - last_check);
   return std::clamp(static_cast<std::int64_t>(std::min(kReaction / taken, 1e9)), std::int64_t{1}, options.check_every);
 }
 
 template <class Scalar>
-StepVotes Training<Scalar>::vote() const {
+StepVotes Training<Scalar>::vote(std::int64_t done) const {
   const bool stop =
       stop_asked || (options.stop_requested && call_program(communicator, "TrainerOptions::stop_requested",
                                                             [&] { return options.stop_requested(); }));
@@ -265,18 +274,28 @@ StepVotes Training<Scalar>::vote() const {
   return {.stop = stop,
           .checkpoint = communicator.rank() == 0 && checkpoint_schedule.time_has_passed(),
           .finish = communicator.rank() == 0 && checkpoints.has_ended(),
-          .next_check = steps_until_check()};
+          .next_check = steps_until_check(done)};
 }
 
 template <class Scalar>
 void Training<Scalar>::check_losses() {
-  const std::optional<StepResult> bad = step.drop_from_bad_loss();
+  std::string not_skipped;
+  const std::optional<StepResult> bad = step.drop_from_first([&](const StepResult& result) {
+    if (!loss_scaling.is_on()) return !std::isfinite(result.loss_sum);
+    not_skipped = skipped_losses.judge(result.loss_sum, result.loss_scale);
+    return !not_skipped.empty();
+  });
   if (!bad) return;
+  skipped_losses.restart();
   const std::string sample = step.find_not_finite(bad->training_step);
-  std::string reason = sample.empty() ? "What to try: a lower --learning-rate, --warmup-steps, --clip-norm 1"
-                                      : fmt::format("{} has a number that is NaN or infinite", sample);
+  std::string reason = sample.empty()
+                           ? fmt::format("What to try: a lower --learning-rate, --warmup-steps, --clip-norm 1{}",
+                                         loss_scaling.is_on() ? ", --precision bf16" : "")
+                           : fmt::format("{} has a number that is NaN or infinite", sample);
   std::string parameters = "Parameters are as they were before it";
-  if (bad->training_step < steps_done) {
+  if (loss_scaling.is_on()) {
+    parameters = not_skipped;
+  } else if (bad->training_step < steps_done) {
     parameters = fmt::format(
         "Parameters, moving statistics and the optimizer's state were updated with it, up to training "
         "step {}, because not every training step has a check (check_every is {}); go on from a "
@@ -298,6 +317,7 @@ void Training<Scalar>::apply(const UpdateStep& update) {
     model.move_statistics(update.loss_scale);
     loss_scaling.end_step();
   });
+  step.keep_loss_scale();
   step.timer().end(DevicePhase::kUpdate);
   step.timer().end_step();
 }
@@ -334,7 +354,7 @@ StepReport Training<Scalar>::make_step_report(const StepResult& result) const {
 template <class Scalar>
 void Training<Scalar>::catch_up_evaluation() {
   if (!rate.needs_test_loss() && !monitor.needs_test_result()) return;
-  last_evaluation = evaluate(*test);
+  last_evaluation = evaluate(*test, kTestData);
   if (rate.needs_test_loss()) rate.end_epoch(current.loss(), last_evaluation);
   // The stop has saved this epoch's checkpoint before the result told that it is the best.
   if (monitor.needs_test_result() && monitor.end_epoch(results_of(current))) checkpoints.mark_best(steps_done);
@@ -343,14 +363,19 @@ void Training<Scalar>::catch_up_evaluation() {
 template <class Scalar>
 bool Training<Scalar>::finish_epoch(bool wants_checkpoint) {
   const std::int64_t done = steps_done / loader.batches_per_epoch();
+  const bool saves = wants_checkpoint || checkpoint_schedule.is_due_after_epoch(done);
   if (test && options.evaluate_every > 0 && done % options.evaluate_every == 0) {
-    last_evaluation = evaluate(*test);
+    if (saves) {  // first, so that an error or a kill during the evaluation loses no training step
+      end_epoch_unevaluated();
+      save();
+    }
+    last_evaluation = evaluate(*test, kTestData);
   }
   rate.end_epoch(current.loss(), last_evaluation);
   const std::int64_t every = options.compare_every;
   const EpochReport report = make_report(current, every > 0 && done % every == 0);
   const bool is_best = monitor.end_epoch(report) && options.checkpoints.keep_best;
-  if (wants_checkpoint || is_best || checkpoint_schedule.is_due_after_epoch(done)) save();
+  if (saves || is_best) save();
   if (options.on_epoch) {
     call_program(communicator, "TrainerOptions::on_epoch", [&] { options.on_epoch(report); });
   }
@@ -358,7 +383,7 @@ bool Training<Scalar>::finish_epoch(bool wants_checkpoint) {
 }
 
 template <class Scalar>
-void Training<Scalar>::finish_stopped_epoch() {
+void Training<Scalar>::end_epoch_unevaluated() {
   const std::int64_t done = steps_done / loader.batches_per_epoch();
   rate.end_epoch_unevaluated(current.loss(), done);
   monitor.end_epoch_unevaluated(results_of(current), done);
@@ -389,6 +414,7 @@ EpochReport Training<Scalar>::results_of(const EpochTotals& totals) const {
           .loss = totals.loss(),
           .metrics = metrics_in(totals),
           .test = last_evaluation,
+          .learning_rate = last_rate,
           .images_per_second = totals.images_per_second(),
           .seconds = totals.training.count(),
           .exposed_communication_share = totals.exposed_share(),
@@ -416,16 +442,23 @@ ParameterSwap<Scalar> Training<Scalar>::parameters_to_evaluate() {
 }
 
 template <class Scalar>
-Evaluation Training<Scalar>::evaluate(const Dataset& data) {
+Evaluation Training<Scalar>::evaluate(const Dataset& data, const std::string& name) {
   const ParameterSwap<Scalar> swap = parameters_to_evaluate();
-  return trainer::evaluate(communicator, model, *loss, metrics, data, options.evaluation_batch,
-                           options.data.own_shards);
+  Evaluation evaluation = trainer::evaluate(communicator, model, *loss, metrics, {data, name, options.data.own_shards},
+                                            options.evaluation_batch);
+  if (!std::isfinite(evaluation.loss) && communicator.rank() == 0) {
+    log(LogLevel::kWarning,
+        fmt::format("the evaluation after training step {} has the loss {}: the training has diverged, or a sample or "
+                    "the loss function gives a number that is NaN or infinite",
+                    steps_done, evaluation.loss));
+  }
+  return evaluation;
 }
 
 template <class Scalar>
-Tensor<Scalar> Training<Scalar>::predict(const Dataset& data) {
+Tensor<Scalar> Training<Scalar>::predict(const Dataset& data, const std::string& name) {
   const ParameterSwap<Scalar> swap = parameters_to_evaluate();
-  return trainer::predict(communicator, model, data, options.evaluation_batch, options.data.own_shards);
+  return trainer::predict(communicator, model, {data, name, options.data.own_shards}, options.evaluation_batch);
 }
 
 template <class Scalar>
@@ -441,14 +474,14 @@ void Training<Scalar>::save() {
                         .epoch = steps_done / per_epoch,
                         .plateau = rate.state(),
                         .monitor = monitor.state(),
-                        .loss_scale = call_device(communicator, [&] { return loss_scaling.state(); })};
+                        .loss_scale = call_device(communicator, [&] { return loss_scaling.saved(); })};
   if (steps_done % per_epoch != 0) {
     state.position = current.samples;
+    state.uncounted = current.uncounted;
     state.loss_sum = current.loss_sum;
     state.metrics = metrics.saved(current.metrics);
   }
-  pending_checkpoint = {
-      .training_step = steps_done, .path = checkpoints.path_of(steps_done), .best = monitor.is_best(steps_done)};
+  pending_checkpoint = {.training_step = steps_done, .path = checkpoints.path_of(steps_done)};
   checkpoints.begin(std::move(state));
   checkpoint_schedule.written();
 }
@@ -457,6 +490,8 @@ template <class Scalar>
 void Training<Scalar>::finish_checkpoint() {
   if (!checkpoints.is_pending()) return;
   checkpoints.finish_pending();
+  pending_checkpoint.best = monitor.is_best(pending_checkpoint.training_step);
+  if (pending_checkpoint.best) checkpoints.mark_best(pending_checkpoint.training_step);
   if (!options.on_checkpoint) return;
   pending_checkpoint.seconds = Seconds(Clock::now() - pending_since).count();
   call_program(communicator, "TrainerOptions::on_checkpoint", [&] { options.on_checkpoint(pending_checkpoint); });

@@ -38,8 +38,9 @@ struct Training {
            std::vector<MetricPointer<Scalar>> wanted_metrics, const std::vector<std::int64_t>& shards);
 
   EpochReport fit();
-  Evaluation evaluate(const Dataset& data);
-  Tensor<Scalar> predict(const Dataset& data);
+  /// @param name  of the data, for messages: "the test data"
+  Evaluation evaluate(const Dataset& data, const std::string& name);
+  Tensor<Scalar> predict(const Dataset& data, const std::string& name);
   /// Checks that the model can take the data, and that all ranks have the same.
   /// @param check_more  further checks of this rank
   template <class Check>
@@ -66,11 +67,13 @@ struct Training {
   /// True if the training step at hand ends with a check. The same on all replicas.
   bool is_check_due() const;
   /// Adds up the sums of all replicas, and checks the losses. Returns the requests of all replicas.
-  StepVotes check();
-  StepVotes vote() const;
+  /// @param done  number of training steps whose gradients were computed, in all three
+  StepVotes check(std::int64_t done);
+  StepVotes vote(std::int64_t done) const;
   /// Number of training steps until the next check: about a second's worth, at most `check_every`.
-  std::int64_t steps_until_check() const;
-  /// Raises DataError on all ranks if a loss is not a finite number. Says whether the data are the reason.
+  std::int64_t steps_until_check(std::int64_t done) const;
+  /// Raises DataError on all ranks if a loss is not a finite number, unless its training step was skipped; see
+  /// SkippedLosses. Says whether the data are the reason.
   void check_losses();
   /// Adds the times of measured training steps that the device has completed.
   void read_device_times(EpochTotals& totals);
@@ -91,8 +94,8 @@ struct Training {
   void catch_up_evaluation();
   /// @param wants_checkpoint  a replica has asked for a checkpoint. Returns true if a replica has asked to stop.
   bool finish_epoch(bool wants_checkpoint);
-  /// Ends an epoch whose last step was followed by a request to stop.
-  void finish_stopped_epoch();
+  /// Ends an epoch for the schedule and the monitor before its evaluation, which a stop leaves out.
+  void end_epoch_unevaluated();
   /// Returns true if `stop` was called on any replica.
   bool agree_to_stop();
   /// Report without the checksum of the parameters, which is 0. Not collective.
@@ -123,6 +126,8 @@ struct Training {
   TrainingCheckpoints<Scalar> checkpoints;
   CheckpointSchedule checkpoint_schedule;
   LossScaling loss_scaling;
+  SkippedLosses skipped_losses;
+  double last_rate = 0;                 // of the last training step
   CheckpointReport pending_checkpoint;  // without its time
   Clock::time_point pending_since;
   const std::unique_ptr<StepProfiler> profiler;  // null without TrainerOptions::profile

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <exception>
+#include <span>
 #include <utility>
 
 #include "farandole/collectives/agreement.h"
@@ -89,7 +91,8 @@ TrainingCheckpoints<Scalar>::TrainingCheckpoints(Communicator& communicator, Mod
     : communicator_(communicator),
       model_(model),
       optimizer_(optimizer),
-      resume_(options.checkpoints.resume),
+      resumes_(options.checkpoints.resume || options.checkpoints.resume_if_any),
+      needs_one_(options.checkpoints.resume),
       keeps_best_(options.checkpoints.keep_best),
       must_match_(options_to_match(options, optimizer.rule_name(), optimizer.precision(), plan)),
       may_change_(options_that_may_change(options, communicator.size(), has_test)) {
@@ -133,7 +136,7 @@ CheckpointState TrainingCheckpoints<Scalar>::open() {
   const PlateauState plateau = state.plateau.value_or(PlateauState{});
   const MonitorState monitor = state.monitor.value_or(MonitorState{});
   const LossScaleState loss_scale = state.loss_scale.value_or(LossScaleState{});
-  std::array<std::int64_t, 13> numbers{state.training_step,
+  std::array<std::int64_t, 14> numbers{state.training_step,
                                        state.epoch,
                                        state.position,
                                        state.plateau.has_value(),
@@ -145,7 +148,8 @@ CheckpointState TrainingCheckpoints<Scalar>::open() {
                                        monitor.pending,
                                        state.loss_scale.has_value(),
                                        loss_scale.good_steps,
-                                       loss_scale.skipped_steps};
+                                       loss_scale.skipped_steps,
+                                       state.uncounted};
   std::array<double, 5> sums{state.loss_sum, plateau.best, plateau.factor, monitor.best, loss_scale.scale};
   communicator_.broadcast(numbers, 0);
   communicator_.broadcast(sums, 0);
@@ -156,6 +160,7 @@ CheckpointState TrainingCheckpoints<Scalar>::open() {
   state.training_step = numbers[0];
   state.epoch = numbers[1];
   state.position = numbers[2];
+  state.uncounted = numbers[13];
   state.loss_sum = sums[0];
   if (numbers[3] != 0) {
     state.plateau = {.best = sums[1], .bad_losses = numbers[4], .factor = sums[2], .pending = numbers[5] != 0};
@@ -166,7 +171,7 @@ CheckpointState TrainingCheckpoints<Scalar>::open() {
   if (numbers[10] != 0) {
     state.loss_scale = {.scale = sums[4], .good_steps = numbers[11], .skipped_steps = numbers[12]};
   }
-  if (resume_) last_saved_ = state.training_step;
+  if (state.training_step > 0) last_saved_ = state.training_step;
   return state;
 }
 
@@ -174,8 +179,9 @@ template <class Scalar>
 void TrainingCheckpoints<Scalar>::read(CheckpointState& state) {
   // When resuming, skip `prepare` if the directory is missing, because `prepare` would create it; `load_newest` then
   // throws.
-  if (!resume_ || std::filesystem::exists(store_->directory())) store_->prepare();
-  if (resume_) {
+  if (!needs_one_ || std::filesystem::exists(store_->directory())) store_->prepare();
+  const std::optional<std::filesystem::path> newest = store_->latest_with_incomplete();
+  if (needs_one_ || (resumes_ && newest)) {
     LoadedCheckpoint loaded =
         store_->load_newest(must_match_, values_->of_model, values_->of_optimizer, model_.description());
     values_->copies.put_back();
@@ -187,10 +193,10 @@ void TrainingCheckpoints<Scalar>::read(CheckpointState& state) {
     if (is_best(state)) store_->mark_best(state.training_step);
     return;
   }
-  if (const auto newest = store_->latest_with_incomplete()) {
+  if (newest) {
     throw InvalidArgument(fmt::format(
-        "{} holds checkpoints of an earlier training, the newest {}. Add --resume to go on from it, or choose "
-        "another directory",
+        "{} holds checkpoints of an earlier training, the newest {}. Add --resume (CheckpointOptions::resume) to go on "
+        "from it, or choose another directory",
         store_->directory().string(), newest->filename().string()));
   }
 }
@@ -213,10 +219,28 @@ void TrainingCheckpoints<Scalar>::begin(CheckpointState state) {
 template <class Scalar>
 void TrainingCheckpoints<Scalar>::write(const CheckpointState& state) {
   values_->copies.wait();
+  check_finite(state.training_step);
   // If only the link to the best failed, the checkpoint itself is there.
   if (written_ != state.training_step) store_->save(state, values_->of_model, values_->of_optimizer);
   written_ = state.training_step;
   if (is_best(state)) store_->mark_best(state.training_step);
+}
+
+template <class Scalar>
+void TrainingCheckpoints<Scalar>::check_finite(std::int64_t training_step) const {
+  const auto parameters = std::span(values_->of_model).first(model_.parameter_layout().size());
+  for (const CheckpointTensor& parameter : parameters) {
+    const std::span values(static_cast<const Scalar*>(parameter.values.data), parameter.values.count);
+    const auto bad = std::ranges::find_if(values, [](Scalar value) { return !std::isfinite(value); });
+    if (bad == values.end()) continue;
+    const std::optional<std::filesystem::path> newest = store_->latest();
+    throw DataError(fmt::format(
+        "after training step {} element {} of the parameter '{}' is {}, so no checkpoint of it was written: the "
+        "training has diverged. {}. What to try: a lower learning rate, a longer warm-up, a limit of the gradients' "
+        "norm",
+        training_step, bad - values.begin(), parameter.name, *bad,
+        newest ? fmt::format("The newest checkpoint is {}", newest->string()) : "There is no earlier checkpoint"));
+  }
 }
 
 template <class Scalar>

@@ -62,6 +62,8 @@ class TrainingCheckpoints {
   /// Writes `values_`. On the writer's thread, which owns `values_` and the files of `store_` from `begin` to
   /// `finish_pending`.
   void write(const CheckpointState& state);
+  /// On the writer's thread. @throws DataError  a copy of a parameter is not finite
+  void check_finite(std::int64_t training_step) const;
   bool is_best(const CheckpointState& state) const {
     return keeps_best_ && state.monitor && state.monitor->best_step == state.training_step;
   }
@@ -70,7 +72,7 @@ class TrainingCheckpoints {
   Model<Scalar>& model_;
   Optimizer<Scalar>& optimizer_;
   std::optional<CheckpointStore> store_;
-  const bool resume_, keeps_best_;
+  const bool resumes_, needs_one_, keeps_best_;  // needs_one_: a checkpoint to resume from
   OptionTexts must_match_, may_change_;
   /// The values that a checkpoint holds.
   struct Values {

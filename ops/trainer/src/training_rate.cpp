@@ -5,11 +5,11 @@
 
 #include <array>
 #include <cmath>
-#include <exception>
 #include <vector>
 
 #include "farandole/collectives/agreement.h"
 #include "farandole/internal/log.h"
+#include "program_code.h"
 
 namespace farandole::trainer {
 
@@ -39,30 +39,23 @@ double TrainingRate::compute(std::int64_t training_step) const {
 }
 
 double TrainingRate::compare_own(std::int64_t training_step) {
-  double rate = 0;
-  std::exception_ptr error;
-  try {
-    rate = compute(training_step);
-    if (!(rate >= 0) || !std::isfinite(rate)) {
-      throw InvalidArgument(
-          fmt::format("LearningRateOptions::own has returned the rate {} for training step {}; it must "
-                      "be finite and at least 0",
-                      rate, training_step));
-    }
-  } catch (...) {
-    error = std::current_exception();
-  }
-  const auto rethrow = [&error] {
-    if (error) std::rethrow_exception(error);
+  const double rate = call_program(communicator_, "LearningRateOptions::own", [&] { return compute(training_step); });
+  const bool is_valid = rate >= 0 && std::isfinite(rate);
+  const auto check = [&] {
+    if (is_valid) return;
+    throw InvalidArgument(
+        fmt::format("LearningRateOptions::own has returned the rate {} for training step {}; it must "
+                    "be finite and at least 0",
+                    rate, training_step));
   };
   if (!options_.averaging) {  // each replica trains alone
-    rethrow();
+    check();
     return rate;
   }
-  // Highest rate, lowest rate (negated), and whether a rank has failed.
-  std::array<double, 3> extremes{rate, -rate, error ? 1.0 : 0.0};
+  // Highest rate, lowest rate (negated), and whether a rank's rate is invalid.
+  std::array<double, 3> extremes{is_valid ? rate : 0, is_valid ? -rate : 0, is_valid ? 0.0 : 1.0};
   communicator_.allreduce(extremes, ReduceOp::kMax);
-  if (extremes[2] > 0) agree(communicator_, rethrow);
+  if (extremes[2] > 0) agree(communicator_, check);
   if (extremes[0] != -extremes[1]) raise_difference(training_step, rate);
   return rate;
 }

@@ -24,7 +24,8 @@ class TrainingRate {
 
   /// Returns the rate of a training step (0-based). Collective for an own schedule.
   /// @throws Mismatch  the rates of an own schedule differ   @throws InvalidArgument  an own schedule has returned
-  /// no rate; both on all ranks
+  /// a rate that is not finite or negative; both on all ranks   @throws  what an own schedule threw, on its rank; the
+  /// job is aborted
   double at(std::int64_t training_step);
 
   /// Passes the losses of an epoch that has ended. @param test  empty: not evaluated in this epoch

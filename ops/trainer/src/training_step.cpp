@@ -11,6 +11,7 @@
 #include "farandole/internal/deadline.h"
 #include "kernels/transfer.h"
 #include "program_code.h"
+#include "wrong_label.h"
 
 namespace farandole::trainer {
 namespace {
@@ -37,7 +38,9 @@ TrainingStep<Scalar>::TrainingStep(Communicator& communicator, Model<Scalar>& mo
                                    const MetricSums<Scalar>& metrics, BatchSource<Scalar>& source,
                                    const TrainerOptions& options, const LossScale* loss_scale, StepProfiler* profiler)
     : communicator_(communicator),
-      in_stream_(options.graph ? for_graphs(communicator) : communicator),
+      has_outer_calls_(options.graph && options.averaging && !model.execution().space().is_host() &&
+                       communicator.placement().host_count > 1),
+      in_stream_(options.graph && !has_outer_calls_ ? for_graphs(communicator) : communicator),
       model_(model),
       loss_(loss),
       metrics_(metrics),
@@ -59,9 +62,12 @@ TrainingStep<Scalar>::TrainingStep(Communicator& communicator, Model<Scalar>& mo
 
 template <class Scalar>
 void TrainingStep<Scalar>::check_calls_can_be_captured() const {
-  if (communicator_.placement().host_count > 1) {
+  if (has_outer_calls_) {
+    if (!options_.synchronized_layers) return;
     raise_on_all(ErrorKind::kUnsupported,
-                 "collectives between hosts cannot be captured into graphs; train without TrainerOptions::graph");
+                 "collectives between hosts cannot be captured into graphs, and synchronized layers make them in the "
+                 "middle of a forward pass; train without TrainerOptions::graph (--graph), without "
+                 "TrainerOptions::synchronized_layers, or on one host");
   }
   if (internals(communicator_).settings().faults.device_fault != "exit") {
     raise_on_all(
@@ -86,8 +92,8 @@ void TrainingStep<Scalar>::make_averager() {
   // The averager reduces the last entry first, and the batch statistics are known before any gradient.
   if (!model_.batch_statistics().empty()) spans.push_back({model_.batch_statistics(), "batch statistics"});
   // The averager needs a communicator of its own: layers that synchronise use the other communicator during backward.
-  averager_.emplace(options_.graph ? for_graphs(communicator_) : communicator_.duplicate(), std::move(spans),
-                    GradientOptions{.op = ReduceOp::kSum, .stream = model_.execution().stream()});
+  averager_.emplace(options_.graph && !has_outer_calls_ ? for_graphs(communicator_) : communicator_.duplicate(),
+                    std::move(spans), GradientOptions{.op = ReduceOp::kSum, .stream = model_.execution().stream()});
 }
 
 template <class Scalar>
@@ -141,6 +147,7 @@ VectorView<double> TrainingStep<Scalar>::sums() {
         std::min({kMaxRows, kMaxResults / sums_.size() + 1, static_cast<std::size_t>(options_.check_every)});
     step_sums_ = allocate(model_.execution().memory(), sums_.size(), DType::kF64);
     device_sums_ = allocate(model_.execution().memory(), rows * sums_.size(), DType::kF64);
+    loss_scales_ = allocate(model_.execution().memory(), rows * sizeof(LossScale), DType::kU8);
   }
   return {step_sums_.as<double>(), step_sums_.count(), step_sums_.space()};
 }
@@ -153,12 +160,32 @@ void TrainingStep<Scalar>::keep_device_sums() {
 }
 
 template <class Scalar>
+void TrainingStep<Scalar>::keep_loss_scale() {
+  if (loss_scale_ == nullptr) return;  // else on a device, because halves are
+  const Execution& execution = model_.execution();
+  device_of(execution).copy(loss_scales_.as<std::byte>() + (unchecked() - 1) * sizeof(LossScale), loss_scale_,
+                            sizeof(LossScale), execution.stream());
+}
+
+template <class Scalar>
+void TrainingStep<Scalar>::fetch_loss_scales(std::size_t first) {
+  if (loss_scale_ == nullptr || first == unchecked()) return;
+  std::vector<LossScale> scales(unchecked() - first);
+  const std::size_t bytes = scales.size() * sizeof(LossScale);
+  copy_now(model_.execution(), BufferView(scales.data(), bytes, DType::kU8),
+           ConstBufferView(loss_scales_.as<std::byte>() + first * sizeof(LossScale), bytes, DType::kU8,
+                           loss_scales_.space()));
+  for (std::size_t i = 0; i < scales.size(); ++i) kept_[checked_ + first + i].loss_scale = scales[i];
+}
+
+template <class Scalar>
 void TrainingStep<Scalar>::fetch_device_sums() {
   const std::size_t width = sums_.size(), first = std::max(fetched_, checked_) - checked_;
   const VectorView<const double> rows(device_sums_.as<double>(), unchecked() * width, device_sums_.space());
   const auto fetched = to_host<double>(model_.execution(), rows.subview(first * width, rows.size() - first * width));
   double* const to = results_.data() + (checked_ + first) * width;
   for (std::size_t i = 0; i < fetched.size(); ++i) to[i] += fetched[i];
+  fetch_loss_scales(first);
   fetched_ = kept_.size();
 }
 
@@ -169,7 +196,8 @@ StepResult TrainingStep<Scalar>::result(std::size_t index) const {
           .loss_sum = sums[kLoss],
           .samples = static_cast<std::int64_t>(sums[kSamples]),
           .metrics = sums.subspan(kMetrics),
-          .times = kept_[index].times};
+          .times = kept_[index].times,
+          .loss_scale = kept_[index].loss_scale};
 }
 
 template <class Scalar>
@@ -178,17 +206,6 @@ void TrainingStep<Scalar>::drop_from(std::int64_t training_step) {
   results_.resize(kept_.size() * sums_.size());
   checked_ = std::min(checked_, kept_.size());
   fetched_ = std::min(fetched_, kept_.size());
-}
-
-template <class Scalar>
-std::optional<StepResult> TrainingStep<Scalar>::drop_from_bad_loss() {
-  for (std::size_t index = 0; index < checked_; ++index) {
-    const StepResult found = result(index);
-    if (std::isfinite(found.loss_sum)) continue;
-    drop_from(found.training_step);
-    return StepResult{.training_step = found.training_step, .loss_sum = found.loss_sum};
-  }
-  return std::nullopt;
 }
 
 template <class Scalar>
@@ -210,8 +227,9 @@ void TrainingStep<Scalar>::begin_graphs(const StepSamples& samples) {
 
 template <class Scalar>
 std::int64_t TrainingStep<Scalar>::pieces() const {
-  // In deterministic mode the last piece is the allreduce.
-  return options_.deterministic ? options_.micro_batches / communicator_.size() + 1 : options_.accumulate;
+  // In deterministic mode the last piece is the allreduce, if that can be captured.
+  if (!options_.deterministic) return options_.accumulate;
+  return options_.micro_batches / communicator_.size() + (has_outer_calls_ ? 0 : 1);
 }
 
 template <class Scalar>
@@ -235,7 +253,7 @@ void TrainingStep<Scalar>::run_overlapped(const StepSamples& samples) {
     run_piece(index, [&] {
       if (is_empty) {
         clear(model_.execution(), model_.reducible());
-        if (averager_) averager_->ready_all();
+        if (averager_ && !has_outer_calls_) averager_->ready_all();
       } else {
         forward(scale);
         if (is_last) {
@@ -246,8 +264,12 @@ void TrainingStep<Scalar>::run_overlapped(const StepSamples& samples) {
         }
       }
       end_phase(DevicePhase::kBackward);
-      if (is_last) finish_averaging();
+      if (is_last && !has_outer_calls_) finish_averaging();
     });
+    if (is_last && has_outer_calls_) {
+      averager_->ready_all();
+      finish_averaging();
+    }
     accumulated = !is_empty;
     if (!is_last) feed_.fetch_ahead();
   }
@@ -258,7 +280,7 @@ void TrainingStep<Scalar>::finish_averaging() {
   if (!averager_) return;
   const ProfiledPart part = profiled(StepPart::kAveraging);
   averager_->wait();
-  end_phase(DevicePhase::kCommunication);
+  end_communication();
   exposed_ = averager_->exposed();
 }
 
@@ -270,16 +292,14 @@ std::string TrainingStep<Scalar>::find_not_finite(std::int64_t training_step) {
   std::array<std::int64_t, 1> found{is_here ? not_finite_->sample * size + communicator_.rank() : kNone};
   if (reducing_) communicator_.allreduce(found, ReduceOp::kMin);
   if (found[0] == kNone) return {};
-  const std::string whose =
-      source_.plan().has_own_shards() ? fmt::format("rank {}'s own shard", found[0] % size) : "the training data";
-  return fmt::format("Sample {} of {}", found[0] / size, whose);
+  return fmt::format("Sample {} of {}", found[0] / size, source_.plan().data_name(static_cast<int>(found[0] % size)));
 }
 
 template <class Scalar>
 void TrainingStep<Scalar>::backward_and_average(bool has_accumulated) {
   if (has_accumulated) add_accumulated(model_.gradients().size(), model_.batch_statistics().size());
   const auto average = [&](std::size_t index) {
-    if (!averager_) return;
+    if (!averager_ || has_outer_calls_) return;
     const ProfiledPart part = profiled(StepPart::kAveraging);
     averager_->ready(index);
   };
@@ -332,14 +352,15 @@ void TrainingStep<Scalar>::run_deterministic(const StepSamples& samples) {
     if (index + 1 < own) feed_.fetch_ahead();
   }
   if (!reducing_) return;
-  run_piece(own, [&] {
+  const auto reduce = [&] {
     const ProfiledPart part = profiled(StepPart::kAveraging);
     const auto start = Clock::now();
     in_stream_.allreduce(model_.reducible(), ReduceOp::kSum,
                          {.algorithm = "recursive_doubling", .stream = execution.stream()});
-    end_phase(DevicePhase::kCommunication);
+    end_communication();
     exposed_ = Clock::now() - start;
-  });
+  };
+  has_outer_calls_ ? reduce() : run_piece(own, reduce);
 }
 
 template <class Scalar>
@@ -369,7 +390,8 @@ void TrainingStep<Scalar>::forward(double scale) {
     Workspace::Scope scope(execution.workspace());
     const VectorView<double> loss = scope.take<double>(1);
     clear(execution, loss);
-    loss_.evaluate(execution, *outputs, *batch_, scale, &output_gradient_, loss);
+    name_samples(source_.data_name(), micro_batch_->samples,
+                 [&] { loss_.evaluate(execution, *outputs, *batch_, scale, &output_gradient_, loss); });
     if (!on_device() && !std::isfinite(loss.host().front())) note_not_finite();
     kernels_of<Scalar>(execution).add_doubles(1, loss.data(), sums.data() + kLoss);
   });
@@ -378,7 +400,8 @@ void TrainingStep<Scalar>::forward(double scale) {
   }
   call_program(communicator_, "Metric::add", [&] {
     const ProfiledPart part = profiled(StepPart::kLoss);
-    metrics_.add(execution, *outputs, *batch_, sums.subview(kMetrics, metrics_.size()));
+    name_samples(source_.data_name(), micro_batch_->samples,
+                 [&] { metrics_.add(execution, *outputs, *batch_, sums.subview(kMetrics, metrics_.size())); });
   });
   const auto weight = static_cast<Scalar>(static_cast<double>(micro_batch_->part.count) * scale);
   const VectorView<Scalar> statistics = model_.batch_statistics();
@@ -392,10 +415,7 @@ void TrainingStep<Scalar>::note_not_finite() {
   if (not_finite_ && not_finite_->training_step != step) return;
   const Batch<Scalar>& batch = micro_batch_->batch;
   for (std::int64_t i = 0; i < micro_batch_->part.count; ++i) {
-    if (is_finite(batch.inputs, i) && std::isfinite(batch.weight(i)) &&
-        (batch.targets.samples() == 0 || is_finite(batch.targets, i))) {
-      continue;
-    }
+    if (is_finite(batch.inputs, i) && (batch.targets.samples() == 0 || is_finite(batch.targets, i))) continue;
     const std::uint32_t sample = micro_batch_->samples[static_cast<std::size_t>(i)];
     if (!not_finite_ || sample < not_finite_->sample) not_finite_ = {step, sample};
   }

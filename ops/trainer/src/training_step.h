@@ -42,6 +42,7 @@ struct StepResult {
   std::int64_t samples = 0;
   std::span<const double> metrics = {};  ///< sums of all metrics; valid until the next training step
   StepTimes times = {};
+  LossScale loss_scale = {};  ///< with a loss scale: after the update
 };
 
 /// Runs forward and backward on this replica's part of each global batch, and sums gradients and batch statistics over
@@ -90,6 +91,8 @@ class TrainingStep {
   /// On a device: gathers the first micro-batch of the next training step, and starts to copy it, while the device
   /// computes this one.
   void fetch_ahead() { feed_.fetch_ahead(); }
+  /// With a loss scale, after the update of the last training step: keeps the scale, and whether the step is skipped.
+  void keep_loss_scale();
   /// Keeps the times of the last training step beside its sums.
   void end(const StepTimes& times) { kept_.back().times = times; }
   /// True if the sums since the last check take so much memory that one is due. The same on all replicas.
@@ -99,14 +102,23 @@ class TrainingStep {
   }
   /// Adds up the replicas' sums since the last check, and their votes. Collective; blocks.
   StepVotes check(const StepVotes& votes);
-  /// Drops the results of the first checked training step whose loss is not a finite number, and of all after it.
-  /// Returns the number and the loss of this training step, without samples and metrics; empty if there is none.
-  std::optional<StepResult> drop_from_bad_loss();
+  /// Drops the results of the first checked training step for which `is_bad(result)`, and of all after it. Returns the
+  /// number and the loss of this training step, without samples and metrics; empty if there is none.
+  template <class IsBad>
+  std::optional<StepResult> drop_from_first(const IsBad& is_bad) {
+    for (std::size_t index = 0; index < checked_; ++index) {
+      const StepResult found = result(index);
+      if (!is_bad(found)) continue;
+      drop_from(found.training_step);
+      return StepResult{.training_step = found.training_step, .loss_sum = found.loss_sum};
+    }
+    return std::nullopt;
+  }
   /// Returns the checked training steps, which are no longer kept then.
   std::vector<StepResult> take();
-  /// Returns the first sample of this training step since the last check, by its index in the data, that has an input,
-  /// target or weight that is not a finite number: "Sample 57 of the training data". Empty if there is none.
-  /// Collective; blocks.
+  /// Returns the first sample of this training step since the last check, by its index in the data, that has an input
+  /// or target that is not a finite number: "Sample 57 of the training data". Empty if there is none. Collective;
+  /// blocks.
   std::string find_not_finite(std::int64_t training_step);
   /// Time of communication in the last training step, and in the check after it, that computation did not hide.
   Seconds exposed() const { return exposed_; }
@@ -127,6 +139,8 @@ class TrainingStep {
   void keep_device_sums();
   /// Adds the sums that lie on the device to `results_`. Waits for the device.
   void fetch_device_sums();
+  /// The same for the loss scales. @param first  training steps since the last check that were fetched before
+  void fetch_loss_scales(std::size_t first);
   /// Begins a training step in the way in which all replicas can run it. Collective if graphs are on.
   void begin_graphs(const StepSamples& samples);
   /// Number of pieces of StepGraphs in which a training step computes gradients.
@@ -159,6 +173,8 @@ class TrainingStep {
   void end_phase(DevicePhase phase) {
     if (!graphs_.is_capturing()) timer_.end(phase);
   }
+  /// Ends the communication after the gradients. After a graph it counts as a part of the graph of the gradients.
+  void end_communication() { end_phase(graphs_.is_enqueuing() ? DevicePhase::kCommunication : DevicePhase::kGraph); }
   /// The scope's time counts for a part of the training step.
   ProfiledPart profiled(StepPart part) const { return {pass_.profiler, part}; }
   void make_averager();
@@ -166,7 +182,10 @@ class TrainingStep {
   void check_calls_can_be_captured() const;
 
   Communicator& communicator_;
-  /// For collectives that are enqueued among the work of the device: with graphs a communicator in the caller's order.
+  /// Graphs on several hosts: collectives between hosts cannot be captured, so they are made between the graphs of the
+  /// gradients and that of the update.
+  const bool has_outer_calls_;
+  /// For collectives that are enqueued among the work of the device: in graphs a communicator in the caller's order.
   Communicator in_stream_;
   Model<Scalar>& model_;
   const Loss<Scalar>& loss_;
@@ -195,11 +214,13 @@ class TrainingStep {
   /// On a device: the sums of the training step at hand, and of each training step since the last check, kMaxRows of
   /// them at most. Without the samples.
   Buffer step_sums_, device_sums_;
+  Buffer loss_scales_;  // after each of them
 
   /// A training step whose results were not yet taken.
   struct Kept {
     std::int64_t training_step = 0;
     StepTimes times = {};
+    LossScale loss_scale = {};
   };
   void drop_from(std::int64_t training_step);
   StepResult result(std::size_t index) const;

@@ -2,12 +2,12 @@
 // The built-in update rules.
 #include <fmt/format.h>
 
-#include <cmath>
 #include <type_traits>
 
 #include "farandole/core/error.h"
 #include "farandole/trainer/optimizer.h"
 #include "kernels/kernels.h"
+#include "kernels/update_formulas.h"
 
 namespace farandole::trainer {
 namespace {
@@ -53,9 +53,12 @@ class Adam : public UpdateRule<Scalar> {
               const UpdateFacts& facts) override {
     step(values, gradients, states, facts, {.decay = facts.weight_decay, .own_decay = 0});
   }
-  std::array<double, kRuleNumbers> step_numbers(std::int64_t training_step) const override {
-    const double t = static_cast<double>(training_step) + 1;
-    return {1 - std::pow(beta1_, t), 1 / std::sqrt(1 - std::pow(beta2_, t))};
+  std::array<double, kRuleNumbers> step_numbers(std::int64_t update) const override {
+    const AdamCorrections found = adam_corrections(beta1_, beta2_, update);
+    return {found.first_bias, found.correction};
+  }
+  void set_step_numbers(const Execution& execution, const UpdateCount& count, double* numbers) const override {
+    kernels_of<Scalar>(execution).set_adam_corrections(beta1_, beta2_, count, numbers);
   }
 
  protected:
@@ -65,7 +68,7 @@ class Adam : public UpdateRule<Scalar> {
   };
   void step(VectorView<Scalar> values, VectorView<const Scalar> gradients, std::span<const VectorView<Scalar>> states,
             const UpdateFacts& facts, Decays decays) const {
-    const auto [first_bias, correction] = step_numbers(facts.training_step);
+    const auto [first_bias, correction] = step_numbers(facts.update);
     const AdamFactors factors{.rate = rate_of(facts),
                               .beta1 = beta1_,
                               .beta2 = beta2_,
@@ -74,7 +77,8 @@ class Adam : public UpdateRule<Scalar> {
                               .correction = correction,
                               .decay = decays.decay,
                               .own_decay = decays.own_decay,
-                              .scale = facts.gradient_scale.data()};
+                              .scale = facts.gradient_scale.data(),
+                              .corrections = facts.rule_numbers};
     check_memory(facts, values.space());
     kernels_of<Scalar>(facts.execution)
         .adam(factors, static_cast<std::int64_t>(values.size()), gradients.data(), states[0].data(), states[1].data(),

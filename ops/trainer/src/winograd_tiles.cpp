@@ -108,8 +108,10 @@ FARANDOLE_FMA void transform_result_gradients(const ConvolutionGeometry& geometr
 }
 
 FARANDOLE_FMA void transform_results(const ConvolutionGeometry& geometry, const Planes<const float>& from,
-                                     const float* bias, const TileRange& tiles, float* results) {
+                                     const ResultRule& rule, const TileRange& tiles, float* results) {
   const ConvolutionGeometry& g = geometry;
+  const float* const bias = rule.bias;
+  const Lanes lowest = lanes_of(rule.lowest);
   for_each_tile(g, tiles, [&](const TilePlace& place, std::int64_t row) FARANDOLE_FMA_INLINED {
     const std::int64_t height = std::min(kTile, g.output_height - place.top);
     const std::int64_t width = std::min(kTile, g.output_width - place.left), pixel = g.channels;
@@ -122,7 +124,10 @@ FARANDOLE_FMA void transform_results(const ConvolutionGeometry& geometry, const 
       transform_square<ResultTransform>(
           [=](int i, int j) FARANDOLE_FMA_INLINED { return lanes_at(block + (i * kImageTile + j) * plane); },
           [=](int i, int j, Lanes value) FARANDOLE_FMA_INLINED {
-            if (i < height && j < width) _mm256_storeu_ps(to + i * image_row + j * pixel, value + added);
+            // The second operand is the result if one is NaN.
+            if (i < height && j < width) {
+              _mm256_storeu_ps(to + i * image_row + j * pixel, _mm256_max_ps(lowest, value + added));
+            }
           });
     }
   });

@@ -42,6 +42,12 @@ inline std::int64_t tiles_per_sample(const ConvolutionGeometry& g) {
   return (g.output_height + kTile - 1) / kTile * tile_columns(g);
 }
 
+/// How results are made of transformed values.
+struct ResultRule {
+  const float* bias;  ///< a number for each channel, which is added
+  float lowest;       ///< smaller results become this number; NaN stays NaN
+};
+
 /// Sets the first rows of `to` to the transformed parts of the images on which the tiles depend.
 /// @param zeros  as many zeros as there are channels
 void transform_images(const ConvolutionGeometry& geometry, const float* images, const float* zeros,
@@ -49,8 +55,8 @@ void transform_images(const ConvolutionGeometry& geometry, const float* images, 
 /// Sets the first rows of `to` to the transformed gradients of the tiles. @param zeros  as above
 void transform_result_gradients(const ConvolutionGeometry& geometry, const float* gradients, const float* zeros,
                                 const TileRange& tiles, const Planes<float>& to);
-/// Sets the tiles of `results` to the results of the first rows of `from`, plus `bias`.
-void transform_results(const ConvolutionGeometry& geometry, const Planes<const float>& from, const float* bias,
+/// Sets the tiles of `results` to the results of the first rows of `from`.
+void transform_results(const ConvolutionGeometry& geometry, const Planes<const float>& from, const ResultRule& rule,
                        const TileRange& tiles, float* results);
 
 /// Transforms kernels {3, 3, inputs, channels}. @param blocks  of eight channels

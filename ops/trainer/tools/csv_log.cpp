@@ -2,9 +2,15 @@
 #include "csv_log.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
+#include <cstdio>
+#include <iomanip>
+#include <sstream>
+#include <string>
 #include <utility>
+#include <vector>
 
 namespace farandole::trainer {
 namespace {
@@ -16,9 +22,9 @@ std::string cell(double value) {
 /// A name may have a comma or a quote.
 std::string quoted(const std::string& name) {
   if (name.find_first_of(",\"") == std::string::npos) return name;
-  std::string text = "\"";
-  for (const char letter : name) text += letter == '"' ? "\"\"" : std::string(1, letter);
-  return text + '"';
+  std::ostringstream text;
+  text << std::quoted(name, '"', '"');
+  return text.str();
 }
 
 /// Seconds of a training step on the device; a graph's phases are not known apart.
@@ -41,8 +47,16 @@ std::string loss_scale_cells(const EpochReport& report) {
 
 }  // namespace
 
-CsvLog::CsvLog(std::filesystem::path file, bool append)
-    : file_("--csv", std::move(file), append), has_names_(file_.end() > 0) {}
+CsvLog::CsvLog(std::filesystem::path file) : file_("--csv", std::move(file)) {}
+
+void CsvLog::begin(std::int64_t training_steps) {
+  file_.drop_from([training_steps](const std::string& row) {
+    long long epoch = 0, steps = 0;
+    return training_steps == 0 ||
+           (std::sscanf(row.c_str(), "%lld,%lld", &epoch, &steps) == 2 && steps > training_steps);
+  });
+  has_names_ = file_.end() > 0;
+}
 
 void CsvLog::epoch(const EpochReport& report) {
   const bool repeats = last_ && last_->training_steps == report.training_steps;
@@ -62,20 +76,22 @@ void CsvLog::write_row(const EpochReport& report) {
     for (const MetricResult& metric : report.metrics) names += "," + quoted(metric.name);
     names += ",test_loss";
     for (const MetricResult& metric : report.metrics) names += "," + quoted("test_" + metric.name);
-    file_.write(names +
-                ",images_per_second,seconds,exposed_communication_share,device_step,device_input,device_forward,"
-                "device_backward,device_exposed_communication,device_update,peak_share,skipped_steps,loss_scale");
+    file_.write(
+        names +
+        ",images_per_second,seconds,exposed_communication_share,device_step,device_input,device_forward,"
+        "device_backward,device_exposed_communication,device_update,peak_share,skipped_steps,loss_scale,learning_rate");
     has_names_ = true;
   }
   row_begin_ = file_.end();
-  std::string row = fmt::format("{},{},{}", report.epoch, report.training_steps, cell(report.loss));
-  for (const MetricResult& metric : report.metrics) row += "," + cell(metric.value);
-  row += "," + (report.test ? cell(report.test->loss) : "");
+  std::vector<std::string> row{std::to_string(report.epoch), std::to_string(report.training_steps), cell(report.loss)};
+  for (const MetricResult& metric : report.metrics) row.push_back(cell(metric.value));
+  row.push_back(report.test ? cell(report.test->loss) : "");
   for (const MetricResult& metric : report.metrics) {
-    row += "," + (report.test ? cell(report.test->metric(metric.name)) : "");
+    row.push_back(report.test ? cell(report.test->metric(metric.name)) : "");
   }
-  file_.write(fmt::format("{},{},{},{},{},{}", row, report.images_per_second, report.seconds,
-                          report.exposed_communication_share, device_cells(report), loss_scale_cells(report)));
+  file_.write(fmt::format("{},{},{},{},{},{},{}", fmt::join(row, ","), report.images_per_second, report.seconds,
+                          report.exposed_communication_share, device_cells(report), loss_scale_cells(report),
+                          report.learning_rate));
 }
 
 }  // namespace farandole::trainer

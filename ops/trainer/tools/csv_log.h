@@ -14,8 +14,11 @@ namespace farandole::trainer {
 /// row may be of an epoch that is not complete.
 class CsvLog {
  public:
-  /// @param append  add rows to an existing file   @throws DataError  the file cannot be opened or written
-  CsvLog(std::filesystem::path file, bool append);
+  /// @throws DataError  the file cannot be opened
+  explicit CsvLog(std::filesystem::path file);
+
+  /// Drops the rows that an earlier training has written after this training step; 0: everything.
+  void begin(std::int64_t training_steps);
   /// No-op if the last row has the same number of training steps, but adds a test result that the row lacks.
   void epoch(const EpochReport& report);
 
@@ -23,7 +26,7 @@ class CsvLog {
   void write_row(const EpochReport& report);
 
   LineFile file_;
-  bool has_names_;                   // the row of names is written
+  bool has_names_ = false;           // the row of names is written
   std::optional<EpochReport> last_;  // of the last row
   long row_begin_ = -1;              // position of the last row in the file; -1: unknown
 };

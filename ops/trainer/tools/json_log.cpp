@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -68,11 +69,22 @@ Json values_of(const TrainingProfile& profile) {
 
 }  // namespace
 
-JsonLog::JsonLog(std::filesystem::path file, bool append) : file_("--json", std::move(file), append) {}
+JsonLog::JsonLog(std::filesystem::path file) : file_("--json", std::move(file)) {}
+
+void JsonLog::begin(std::int64_t training_steps) {
+  file_.drop_from([training_steps](const std::string& line) {
+    if (training_steps == 0) return true;
+    const Json fields = Json::parse(line, nullptr, false);
+    if (!fields.is_object()) return false;
+    const char* const name = fields.contains("training_step") ? "training_step" : "training_steps";
+    return fields.contains(name) && fields[name].is_number() && fields[name].get<std::int64_t>() > training_steps;
+  });
+}
 
 void JsonLog::step(const StepReport& report) {
-  file_.write(fmt::format("{{\"training_step\":{},\"loss\":{:.17g},\"seconds\":{:.6f}}}", report.training_step,
-                          report.loss, report.seconds));
+  const std::string loss = std::isfinite(report.loss) ? fmt::format("{:.17g}", report.loss) : "null";
+  file_.write(fmt::format("{{\"training_step\":{},\"loss\":{},\"learning_rate\":{},\"seconds\":{:.6f}}}",
+                          report.training_step, loss, report.learning_rate, report.seconds));
 }
 
 void JsonLog::epoch(const EpochReport& report, bool last) {
@@ -82,6 +94,7 @@ void JsonLog::epoch(const EpochReport& report, bool last) {
   const MetricResult* accuracy = report.test ? find_metric(report.test->metrics, "accuracy") : nullptr;
   line["test_accuracy"] = accuracy != nullptr ? Json(accuracy->value) : nullptr;
   line["test_metrics"] = report.test ? values_of(report.test->metrics) : nullptr;
+  line["learning_rate"] = report.learning_rate;
   line["images_per_second"] = report.images_per_second;
   line["seconds"] = report.seconds;
   line["exposed_communication_share"] = report.exposed_communication_share;

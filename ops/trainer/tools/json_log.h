@@ -12,9 +12,11 @@ namespace farandole::trainer {
 /// Writes JSON lines to a file. Each line is in the file when the function returns.
 class JsonLog {
  public:
-  /// @param file  empty: standard output   @param append  keep the file's content   @throws DataError  the file cannot
-  /// be written
-  JsonLog(std::filesystem::path file, bool append);
+  /// @param file  empty: standard output   @throws DataError  the file cannot be opened
+  explicit JsonLog(std::filesystem::path file);
+
+  /// Drops what an earlier training has written after this training step; 0: everything.
+  void begin(std::int64_t training_steps);
 
   void step(const StepReport& report);
   void epoch(const EpochReport& report, bool last);

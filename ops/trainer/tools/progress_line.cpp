@@ -189,9 +189,9 @@ void ProgressLine::finish(const EpochReport& report) {
         fmt::format("no better result for {} epochs, so the training ends after epoch {}", patience_, report.epoch));
   }
   if (first_step_ < 0) {
-    print_line(fmt::format(
-        "nothing left to train; raise --epochs or --max-steps to go on: {} training steps{}, checksum {:08x}",
-        report.training_steps, test_text(report), report.parameters_checksum.value_or(0)));
+    print_line(fmt::format("nothing left to train; {} to go on: {} training steps{}, checksum {:08x}",
+                           report.stopped_early ? "raise --patience" : "raise --epochs or --max-steps",
+                           report.training_steps, test_text(report), report.parameters_checksum.value_or(0)));
     return;
   }
   print_line(

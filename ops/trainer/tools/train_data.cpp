@@ -11,16 +11,18 @@ namespace {
 
 TrainingData make_synthetic(const DataCommand& command) {
   constexpr std::int32_t kClasses = 10;
+  constexpr std::uint64_t kTestDraw = 1;  // other samples than those of the training
+  constexpr double kNoise = 1;
   const std::int64_t tested = std::max<std::int64_t>(command.samples / 10, 1);
   if (command.kind == "text") {
     constexpr std::int32_t kSymbols = 96;
     return {.training = synthetic_text(command.samples, command.text_length, kSymbols, command.seed),
-            .test = synthetic_text(tested, command.text_length, kSymbols, command.seed)};
+            .test = synthetic_text(tested, command.text_length, kSymbols, command.seed, kTestDraw)};
   }
   const std::int64_t side = command.kind == "fashion-mnist" ? 28 : command.kind == "cifar10" ? 32 : command.image_size;
   const Shape shape{side, side, command.kind == "fashion-mnist" ? 1 : 3};
-  return {.training = synthetic_dataset(command.samples, shape, kClasses, command.seed),
-          .test = synthetic_dataset(tested, shape, kClasses, command.seed)};
+  return {.training = synthetic_dataset(command.samples, shape, kClasses, command.seed, kNoise),
+          .test = synthetic_dataset(tested, shape, kClasses, command.seed, kNoise, kTestDraw)};
 }
 
 TrainingData read(const DataCommand& command) {

@@ -2,13 +2,17 @@
 // farandole-train: trains a model on many replicas.
 #include <fmt/format.h>
 #include <sysexits.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <csignal>
 #include <cstdint>
+#include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <mutex>
 #include <optional>
+#include <system_error>
 
 #include "csv_log.h"
 #include "farandole/collectives/agreement.h"
@@ -83,20 +87,27 @@ struct Reports {
   std::optional<CsvLog> csv;
 };
 
-/// Opens the files. Collective. @throws Error  on every replica, if replica 0 cannot open one
+/// Opens the files, and keeps what they hold. Collective. @throws Error  on every replica, if replica 0 cannot open one
 void open_reports(Reports& reports, const TrainCommand& command, Communicator& replica) {
   agree(replica, [&] {
     if (replica.rank() != 0) return;
     if (!command.json_file.empty() || command.log_steps) {
-      reports.json.emplace(command.json_file, command.training.checkpoints.resume);
+      reports.json.emplace(command.json_file);
     }
-    if (!command.csv_file.empty()) reports.csv.emplace(command.csv_file, command.training.checkpoints.resume);
+    if (!command.csv_file.empty()) reports.csv.emplace(command.csv_file);
     if (!command.quiet) {
       // With JSON lines on standard output, no progress line is rewritten between them.
       const bool shows_steps = !command.log_steps || !command.json_file.empty();
       reports.progress.emplace(command.training, shows_steps, standard_output());
     }
   });
+}
+
+/// Drops what an earlier training has written to the files after the training step from which this one goes on. Call it
+/// when nothing can refuse the training any more.
+void begin_reports(Reports& reports, std::int64_t training_steps) {
+  if (reports.json) reports.json->begin(training_steps);
+  if (reports.csv) reports.csv->begin(training_steps);
 }
 
 /// Makes a training report to `reports`, which outlives it.
@@ -133,18 +144,20 @@ int train(const TrainCommand& command, const TrainingData& data, const World& wo
   if (command.top_k > 0) metrics.push_back(top_k_accuracy<Scalar>(command.top_k));
   Trainer<Scalar> trainer(replica, std::move(model), data.training, data.test, std::move(options),
                           cross_entropy_loss<Scalar>(), std::move(metrics));
-  const std::string devices = describe_used_devices(replica, trainer.model().execution());
-  const std::string attention = describe_attention(trainer.model().execution());
+  const std::vector<LayerWork>& layers = trainer.model().work();
+  const std::string devices = describe_used_devices(replica, trainer.model().execution(), layers);
+  const std::string attention = describe_attention(trainer.model().execution(), layers);
   if (progress) {
     progress->start(describe_start(command, world, replica, trainer, devices));
     if (command.summary) progress->table(trainer.model().describe());
   }
+  begin_reports(reports, trainer.training_steps());
   const SignalStack for_handlers;
   if (stops_on_signals) interrupts.watch(replica.rank() == 0);
   const EpochReport report = trainer.fit();
   if (csv) csv->epoch(report);
   if (progress && command.training.profile) progress->table(profile_text(report));
-  const std::string used = describe_attention(trainer.model().execution());
+  const std::string used = describe_attention(trainer.model().execution(), layers);
   if (progress && used != attention) progress->table(used + "\n");
   if (report.stopped) {
     if (progress) progress->interrupted(report, command.training.checkpoints.directory);
@@ -201,7 +214,20 @@ int run(const TrainCommand& command, ErrorReport& errors) {
   return status;
 }
 
+/// Makes OpenMP's threads sleep soon when they wait for each other, unless the user has chosen how they wait. By
+/// default they spin for milliseconds, and if another program runs on one of their cores, the training is 10 times
+/// slower or more. libgomp reads the variable when it is loaded, so this program starts itself once more. No-op without
+/// /proc.
+void limit_spinning(char** argv) {
+  if (std::getenv("GOMP_SPINCOUNT") != nullptr || std::getenv("OMP_WAIT_POLICY") != nullptr) return;
+  setenv("GOMP_SPINCOUNT", "1000", 1);
+  std::error_code no_proc;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", no_proc);
+  if (!no_proc) execv(program.c_str(), argv);  // comes back only if it fails
+}
+
 int main(int argc, char** argv) {
+  limit_spinning(argv);
   ErrorReport errors("farandole-train");
   return errors.exit_status([&] {
     const std::optional<TrainCommand> command = errors.print_errors_of_command_line([&] {

@@ -125,6 +125,21 @@ void check_values(const RawOptions& raw, const TrainCommand& command) {
   check_ranges(command);
 }
 
+namespace {
+
+/// Checks options that exclude each other.
+void check_choices(const TrainCommand& command) {
+  if (command.training.checkpoints.resume && command.training.checkpoints.resume_if_any) {
+    throw InvalidArgument("--resume and --resume-if-any: leave one out; --resume needs a checkpoint to go on from");
+  }
+  if (!command.json_file.empty() && command.json_file == command.csv_file) {
+    throw InvalidArgument(
+        fmt::format("--json and --csv write to the same file, {}; choose two", command.json_file.string()));
+  }
+}
+
+}  // namespace
+
 void check_effect(const po::variables_map& values, const RawOptions& raw, const TrainCommand& command) {
   const auto need = [&values](std::initializer_list<const char*> options, bool holds, std::string_view needed) {
     for (const char* option : options) {
@@ -170,14 +185,15 @@ void check_effect(const po::variables_map& values, const RawOptions& raw, const 
         "--profile has no times for layers in graphs, which are launched as a whole; leave out --graph");
   }
   need({"profile"}, !command.quiet || !command.json_file.empty(), "--json FILE where --quiet prints nothing");
+  check_choices(command);
   if (data.synthetic && values.contains("data-dir")) {
     throw InvalidArgument("--data-dir has no effect with --synthetic");
   }
   if (!data.synthetic && data.kind != "fashion-mnist" && !values.contains("data-dir")) {
     throw InvalidArgument(fmt::format("--data {} needs --data-dir, or --synthetic", data.kind));
   }
-  need({"resume", "checkpoint-every", "checkpoint-every-steps", "checkpoint-every-minutes", "keep-checkpoints",
-        "keep-best"},
+  need({"resume", "resume-if-any", "checkpoint-every", "checkpoint-every-steps", "checkpoint-every-minutes",
+        "keep-checkpoints", "keep-best"},
        !raw.checkpoint_directory.empty(), "--checkpoint-dir DIR");
   need({"monitor", "min-delta"}, command.training.checkpoints.keep_best || command.training.monitor.patience > 0,
        "--keep-best or --patience");

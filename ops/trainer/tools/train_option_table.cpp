@@ -158,7 +158,10 @@ void add_output_options(po::options_description_easy_init add, RawOptions& raw, 
       ("keep-best", po::bool_switch(&command.training.checkpoints.keep_best),
        "also keep the checkpoint of the best epoch; the link DIR/best names it")  //
       ("resume", po::bool_switch(&command.training.checkpoints.resume),
-       "go on from the newest whole checkpoint, with any number of replicas")                              //
+       "go on from the newest whole checkpoint, with any number of replicas")  //
+      ("resume-if-any", po::bool_switch(&command.training.checkpoints.resume_if_any),
+       "the same, but begin a new training if there is no checkpoint: one command for jobs that are put into the queue "
+       "again")                                                                                            //
       ("evaluate-every", count(&raw.evaluate_every, 1), "epochs between evaluations; 0: only at the end")  //
       ("monitor", po::value(&monitor.value)->default_value("loss")->value_name("NAME"),
        "result that tells which epoch is the best: loss, or accuracy; of the test set")  //

@@ -73,7 +73,9 @@ LossScaleOptions parse_loss_scale(const std::string& text) {
   if (text == "auto") return {};
   if (text == "dynamic") return {.kind = Kind::kDynamic};
   if (text == "none") return {.kind = Kind::kNone};
-  return {.kind = Kind::kFixed, .scale = tools::parse_decimal(text, "--loss-scale")};
+  const double scale = tools::parse_decimal(text, "--loss-scale, beside auto, dynamic and none,");
+  if (scale < 1) throw InvalidArgument(fmt::format("--loss-scale is {}; it must be at least 1", text));
+  return {.kind = Kind::kFixed, .scale = scale};
 }
 
 void translate(const RawOptions& raw, TrainCommand& command) {
@@ -156,7 +158,8 @@ tools::Program describe_program(RawOptions& raw, TrainCommand& command) {
       "of replicas.",
       "SIGINT (Ctrl-C), SIGTERM and SIGUSR1 end training after the training step at hand, on all ranks: with a "
       "checkpoint if --checkpoint-dir is given, and with the exit status 130, 143 or 75 (put the job into the queue "
-      "again, and it goes on with --resume). A second signal ends the process at once. With --no-averaging the first "
+      "again, and it goes on with --resume or --resume-if-any). A second signal ends the process at once. With "
+      "--no-averaging the first "
       "signal does."};
   add_options(program.options, raw, command);
   tools::add_common_options(program.options.back());

@@ -30,18 +30,21 @@ void copy(const std::string& text, std::array<char, 64>& to) {
 
 }  // namespace
 
-std::string describe_attention(const Execution& execution) {
-  if (execution.space().is_host()) return "";
+std::string describe_attention(const Execution& execution, const std::vector<LayerWork>& layers) {
+  const auto attends = [](const LayerWork& layer) { return layer.kind.starts_with("attention,"); };
+  if (execution.space().is_host() || std::ranges::none_of(layers, attends)) return "";
   return fmt::format("attention by {}", execution.device_kernels()->attention_library());
 }
 
-std::string describe_used_devices(Communicator& replica, const Execution& execution) {
+std::string describe_used_devices(Communicator& replica, const Execution& execution,
+                                  const std::vector<LayerWork>& layers) {
   if (execution.space().is_host()) return "the CPU";
   const DeviceKernels& kernels = *execution.device_kernels();
   const DeviceInfo& own = kernels.device().info();
+  const std::string attention = describe_attention(execution, layers);
   const std::string libraries =
-      fmt::format("convolutions by {}, {}", kernels.convolution_library(execution.precision().compute),
-                  describe_attention(execution));
+      fmt::format("convolutions by {}{}{}", kernels.convolution_library(execution.precision().compute),
+                  attention.empty() ? "" : ", ", attention);
   UsedDevice mine{replica.placement().host_index, {}, {}};
   copy(own.identity, mine.identity);
   copy(own.name, mine.name);

@@ -222,6 +222,19 @@ CUresult cuStreamCreate(CUstream* stream, unsigned flags) {
   return CUDA_SUCCESS;
 }
 
+// The stream still finishes its items; a later use of the handle is reported.
+CUresult cuStreamDestroy_v2(CUstream stream) {
+  FARANDOLE_FAKE_CALL(Needs::kContext);
+  Stream* const found = stream_of(stream, *current_device());
+  if (found == nullptr || found == &current_device()->legacy_stream()) {
+    misuse("cuStreamDestroy of {}, which is no stream of the program, or was destroyed", fmt::ptr(stream));
+    return kInvalidHandle;
+  }
+  if (const CUresult failed = check_not_captured("cuStreamDestroy", *found); failed != CUDA_SUCCESS) return failed;
+  found->die();
+  return CUDA_SUCCESS;
+}
+
 CUresult cuStreamSynchronize(CUstream stream) {
   FARANDOLE_FAKE_CALL(Needs::kContext);
   const Stream* const found = stream_of(stream, *current_device());

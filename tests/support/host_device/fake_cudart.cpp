@@ -104,16 +104,9 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return result_of(cuStreamSynchronize(handle_of(stream)));
 }
 
-// The stream still finishes its items; a later use of the handle is reported.
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   if (const cudaError_t failed = use_some_device(); failed != cudaSuccess) return failed;
-  Stream* const found = stream_of(handle_of(stream), *current_device());
-  if (found == nullptr) {
-    misuse("cudaStreamDestroy of {}, which is no stream, or was destroyed", fmt::ptr(stream));
-    return cudaErrorInvalidValue;
-  }
-  found->die();
-  return cudaSuccess;
+  return result_of(cuStreamDestroy_v2(handle_of(stream)));
 }
 
 }  // extern "C"

@@ -12,7 +12,7 @@
 namespace farandole::fake::cudnn {
 namespace {
 
-constexpr std::int64_t kMaxHeadUnits = 128, kHeadUnitsMultiple = 8;
+constexpr std::int64_t kMaxHeadUnits = 256, kHeadUnitsMultiple = 8;
 
 std::int64_t dot(const Index& index, const Index& strides) {
   std::int64_t sum = 0;

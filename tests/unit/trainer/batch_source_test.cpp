@@ -28,6 +28,7 @@ class Numbered final : public Dataset {
   explicit Numbered(std::int64_t size, bool is_sequential = false) : size_(size), is_sequential_(is_sequential) {}
   std::int64_t size() const override { return size_; }
   const Shape& shape() const override { return shape_; }
+  const Shape& target_shape() const override { return shape_; }
   bool is_sequential() const override { return is_sequential_; }
   void gather(std::span<const std::uint32_t> samples, Batch<float>& batch) const override {
     batch.inputs.resize(static_cast<std::int64_t>(samples.size()), shape_);

@@ -57,6 +57,7 @@ class Checkpoints : public testing::Test {
     store_.save({.training_step = step,
                  .epoch = 1,
                  .position = 256,
+                 .uncounted = 32,
                  .loss_sum = 1.0 / 3,
                  .metrics = kMetrics,
                  .options = kOptions},
@@ -97,6 +98,7 @@ TEST_F(Checkpoints, LoadsTheSavedState) {
   EXPECT_EQ(state.training_step, 123);
   EXPECT_EQ(state.epoch, 1);
   EXPECT_EQ(state.position, 256);
+  EXPECT_EQ(state.uncounted, 32);
   EXPECT_EQ(state.loss_sum, 1.0 / 3);
   EXPECT_EQ(state.metrics, kMetrics);
 }

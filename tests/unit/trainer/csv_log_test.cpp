@@ -3,7 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include <limits>
+#include <filesystem>
+#include <fstream>
 
 #include "trainer_files.h"
 
@@ -15,6 +16,7 @@ EpochReport report_of(std::int64_t epoch) {
   report.epoch = epoch;
   report.training_steps = 8 * epoch;
   report.loss = 0.5;
+  report.learning_rate = 0.25;
   report.metrics = {{"accuracy", 0.25}};
   report.images_per_second = 100;
   report.seconds = 2;
@@ -24,12 +26,13 @@ EpochReport report_of(std::int64_t epoch) {
 constexpr const char* kNames =
     "epoch,training_steps,loss,accuracy,test_loss,test_accuracy,images_per_second,seconds,exposed_communication_"
     "share,device_step,device_input,device_forward,device_backward,device_exposed_communication,device_update,"
-    "peak_share,skipped_steps,loss_scale\n";
+    "peak_share,skipped_steps,loss_scale,learning_rate\n";
 
 TEST(CsvLog, AddsTheEvaluationAtTheEndToTheLastRow) {
   const test::TemporaryDirectory directory;
   for (const bool append : {false, true}) {
-    CsvLog log(directory.path() / "log", append);
+    CsvLog log(directory.path() / "log");
+    log.begin(append ? 16 : 0);
     log.epoch(report_of(1));
     log.epoch(report_of(2));
     EpochReport last = report_of(2);
@@ -39,13 +42,13 @@ TEST(CsvLog, AddsTheEvaluationAtTheEndToTheLastRow) {
     log.epoch(last);
     log.epoch(last);
   }
-  const std::string rows = "1,8,0.5,0.25,,,100,2,0,,,,,,,,,\n2,16,0.5,0.25,0.75,1,100,2,0,,,,,,,,,\n";
+  const std::string rows = "1,8,0.5,0.25,,,100,2,0,,,,,,,,,,0.25\n2,16,0.5,0.25,0.75,1,100,2,0,,,,,,,,,,0.25\n";
   EXPECT_EQ(test::read_bytes(directory.path() / "log"), kNames + rows + rows);
 }
 
 TEST(CsvLog, HoldsTheTimesOfADeviceAndTheLossScale) {
   const test::TemporaryDirectory directory;
-  CsvLog log(directory.path() / "log", false);
+  CsvLog log(directory.path() / "log");
   EpochReport report = report_of(1);
   report.device_times = {
       .steps = 3, .input = 0.125, .forward = 0.25, .backward = 0.5, .exposed_communication = 1, .update = 2};
@@ -57,9 +60,29 @@ TEST(CsvLog, HoldsTheTimesOfADeviceAndTheLossScale) {
   report.skipped_steps = 2;
   report.loss_scale = 32768;
   log.epoch(report);
-  EXPECT_EQ(test::read_bytes(directory.path() / "log"), std::string(kNames) +
-                                                            "1,8,0.5,0.25,,,100,2,0,3.875,0.125,0.25,0.5,1,2,0.5,,\n" +
-                                                            "1,16,0.5,0.25,,,100,2,0,0.875,0.125,,,,0.5,,2,32768\n");
+  EXPECT_EQ(test::read_bytes(directory.path() / "log"),
+            std::string(kNames) + "1,8,0.5,0.25,,,100,2,0,3.875,0.125,0.25,0.5,1,2,0.5,,,0.25\n" +
+                "1,16,0.5,0.25,,,100,2,0,0.875,0.125,,,,0.5,,2,32768,0.25\n");
+}
+
+TEST(CsvLog, HoldsEachEpochOnceAfterAKillAndAResume) {
+  const test::TemporaryDirectory directory;
+  const std::filesystem::path file = directory.path() / "log";
+  {
+    CsvLog killed(file);
+    killed.begin(0);
+    for (const int epoch : {1, 2, 3}) killed.epoch(report_of(epoch));
+  }
+  std::ofstream(file, std::ios::app) << "4,3";  // a row that the kill has cut
+  CsvLog resumed(file);
+  EXPECT_TRUE(test::contains(test::read_bytes(file), "3,24,")) << "nothing is lost if the training is refused";
+  resumed.begin(8);
+  for (const int epoch : {2, 3}) resumed.epoch(report_of(epoch));
+  EXPECT_EQ(test::read_bytes(file),
+            std::string(kNames) + "1,8,0.5,0.25,,,100,2,0,,,,,,,,,,0.25\n" +
+                "2,16,0.5,0.25,,,100,2,0,,,,,,,,,,0.25\n3,24,0.5,0.25,,,100,2,0,,,,,,,,,,0.25\n");
+  CsvLog(file).begin(0);
+  EXPECT_EQ(test::read_bytes(file), "") << "a new training begins a new file";
 }
 
 }  // namespace

@@ -317,6 +317,33 @@ TEST(Dataset, SyntheticSamplesArePrototypesPlusNoise) {
   }
 }
 
+TEST(Dataset, DrawsOfSyntheticDataHaveTheSamePrototypesAndOtherSamples) {
+  constexpr std::int64_t kElements = 20;
+  const std::vector<std::uint32_t> all = first_indices(40);
+  const auto gathered = [&](double noise, std::uint64_t draw) {
+    Batch<float> batch;
+    synthetic_dataset(40, {kElements}, 4, 7, noise, draw)->gather(all, batch);
+    return batch;
+  };
+  const auto sample = [](const Batch<float>& batch, std::size_t i) {
+    return batch.inputs.host().subspan(i * kElements, kElements);
+  };
+  const Batch<float> quiet = gathered(0, 0), quiet_test = gathered(0, 1), noisy = gathered(1, 0),
+                     noisy_test = gathered(1, 1);
+  EXPECT_NE(quiet.labels, quiet_test.labels);
+  EXPECT_EQ(quiet_test.labels, noisy_test.labels);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    for (std::size_t k = 0; k < all.size(); ++k) {
+      EXPECT_EQ(std::ranges::equal(sample(quiet, i), sample(quiet_test, k)), quiet.labels[i] == quiet_test.labels[k]);
+      EXPECT_FALSE(std::ranges::equal(sample(noisy, i), sample(noisy_test, k)));
+    }
+  }
+  Batch<float> text, text_test;
+  synthetic_text(40, 8, 96, 7)->gather(all, text);
+  synthetic_text(40, 8, 96, 7, 1)->gather(all, text_test);
+  EXPECT_NE(text.labels, text_test.labels);
+}
+
 TEST(Dataset, SyntheticSamplesDependOnTheirIndicesOnly) {
   const auto data = synthetic_dataset(50, {3, 5, 1}, 4, 7);
   Batch<float> all, one;
@@ -347,7 +374,8 @@ TEST(Dataset, SyntheticDataOfOtherArgumentsHaveAnotherChecksum) {
   for (const auto& data :
        {synthetic_dataset(9, {4}, 3, 1), synthetic_dataset(8, {4}, 3, 1), synthetic_dataset(9, {2, 2}, 3, 1),
         synthetic_dataset(9, {4}, 2, 1), synthetic_dataset(9, {4}, 3, 2), synthetic_dataset(9, {4}, 3, 1, 2),
-        synthetic_text(9, 4, 3, 1), synthetic_text(9, 4, 3, 2)}) {
+        synthetic_dataset(9, {4}, 3, 1, 1, 1), synthetic_text(9, 4, 3, 1), synthetic_text(9, 4, 3, 2),
+        synthetic_text(9, 4, 3, 1, 1)}) {
     EXPECT_TRUE(checksums.insert(data->checksum()).second);
   }
   EXPECT_TRUE(checksums.contains(synthetic_dataset(9, {4}, 3, 1)->checksum()));

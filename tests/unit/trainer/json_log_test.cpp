@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <limits>
 
 #include "trainer_files.h"
@@ -15,7 +17,7 @@ TEST(JsonLog, HoldsAllMetricsOfAnEpoch) {
   EpochReport report;
   report.epoch = 2;
   report.metrics = {{"accuracy", 0.5}, {"close", std::numeric_limits<double>::quiet_NaN()}};
-  JsonLog log(directory.path() / "log", false);
+  JsonLog log(directory.path() / "log");
   log.epoch(report, false);
   report.test = {.loss = 0.25, .metrics = {{"close", 1}, {"accuracy", 0.75}}};
   log.epoch(report, true);
@@ -28,9 +30,19 @@ TEST(JsonLog, HoldsAllMetricsOfAnEpoch) {
   EXPECT_TRUE(test::contains(second, R"("final":true)"));
 }
 
+TEST(JsonLog, WritesALossThatIsNoNumberAsNull) {
+  const test::TemporaryDirectory directory;
+  JsonLog log(directory.path() / "log");
+  log.step({.training_step = 3, .loss = std::numeric_limits<double>::quiet_NaN()});
+  log.step({.training_step = 4, .loss = 0.5});
+  const std::string text = test::read_bytes(directory.path() / "log");
+  EXPECT_TRUE(test::contains(text, R"({"training_step":3,"loss":null,)"));
+  EXPECT_TRUE(test::contains(text, R"({"training_step":4,"loss":0.5,)"));
+}
+
 TEST(JsonLog, HoldsTheTimesOfADeviceAndTheLossScale) {
   const test::TemporaryDirectory directory;
-  JsonLog log(directory.path() / "log", false);
+  JsonLog log(directory.path() / "log");
   EpochReport report;
   log.epoch(report, false);
   report.device_times = {.steps = 3, .input = 0.125, .forward = 0.25, .graph_steps = 7, .graph_gradients = 0.5};
@@ -48,7 +60,7 @@ TEST(JsonLog, HoldsTheTimesOfADeviceAndTheLossScale) {
 
 TEST(JsonLog, HoldsTheProfileOfTheLayers) {
   const test::TemporaryDirectory directory;
-  JsonLog log(directory.path() / "log", false);
+  JsonLog log(directory.path() / "log");
   EpochReport report;
   log.epoch(report, false);
   TrainingProfile& profile = report.profile.emplace();
@@ -65,6 +77,27 @@ TEST(JsonLog, HoldsTheProfileOfTheLayers) {
             R"("kind":"dense, 3 units","output":[3],"forward":0.25,"backward":0.5,"flops":576.0},{"name":"1.relu",)"
             R"("kind":"relu","output":[3],"forward":0.125,"backward":0.0,"flops":null}],"loss":0.0,"averaging":0.0,)"
             R"("update":0.0625,"input":0.0,"rest":0.0,)"));
+}
+
+TEST(JsonLog, HoldsEachEpochOnceAfterAKillAndAResume) {
+  const test::TemporaryDirectory directory;
+  const std::filesystem::path file = directory.path() / "log";
+  std::ofstream(file) << R"({"training_step":8,"loss":1})"
+                      << "\n"
+                      << R"({"epoch":1,"training_steps":8})"
+                      << "\n"
+                      << R"({"training_step":9,"loss":1})"
+                      << "\n"
+                      << R"({"epoch":2,"training_steps":16})"
+                      << "\n"
+                      << R"({"epoch":3,"train)";
+  JsonLog log(file);
+  log.begin(8);
+  EXPECT_EQ(test::read_bytes(file), "{\"training_step\":8,\"loss\":1}\n{\"epoch\":1,\"training_steps\":8}\n");
+  log.step({.training_step = 9});
+  EXPECT_TRUE(test::contains(test::read_bytes(file), "8}\n{\"training_step\":9,"));
+  JsonLog(file).begin(0);
+  EXPECT_EQ(test::read_bytes(file), "") << "a new training begins a new file";
 }
 
 }  // namespace

@@ -159,8 +159,8 @@ TEST(Metrics, RefuseBatchesThatDoNotFit) {
   EXPECT_EQ(refusal(accuracy<double>()), "the metric accuracy: 1 labels, but 2 samples with outputs of shape 3");
   for (const std::int32_t wrong : {-1, 3}) {
     batch.labels = {0, wrong};
-    EXPECT_EQ(refusal(confusion_matrix<double>()),
-              "the metric confusion_matrix: label 1 is " + std::to_string(wrong) + ", expected 0 to 2");
+    EXPECT_EQ(refusal(confusion_matrix<double>()), "the metric confusion_matrix: sample 1 of the batch has label " +
+                                                       std::to_string(wrong) + ", expected 0 to 2");
   }
   batch.targets.resize(2, {2});
   EXPECT_EQ(refusal(binary_accuracy<double>()), "the metric binary_accuracy: 6 outputs, but 4 targets");

@@ -5,6 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <barrier>
+#include <thread>
 #include <utility>
 
 #include "farandole/core/error.h"
@@ -167,6 +170,31 @@ TEST_F(Parameters, AFailedSaveKeepsTheOldFile) {
   EXPECT_THROW(save_parameters(model, directory_.path() / "nowhere" / "model.safetensors"), DataError);
   EXPECT_THROW(save_parameters(model, directory_.path()), DataError) << "a directory is no file";
   EXPECT_EQ(test::read_bytes(file()), before);
+  const auto entries = std::filesystem::directory_iterator(directory_.path());
+  EXPECT_EQ(std::distance(begin(entries), end(entries)), 1) << "nothing is left behind";
+}
+
+TEST_F(Parameters, MayBeSavedByThreadsToTheSameFile) {
+  constexpr int kThreads = 4, kSaves = 10;
+  std::vector<Model<float>> models;
+  for (int i = 0; i < kThreads; ++i) models.push_back(trained());
+  std::barrier together(kThreads);
+  std::atomic<int> saved{0};
+  std::vector<std::jthread> threads;
+  for (Model<float>& model : models) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < kSaves; ++i) {
+        together.arrive_and_wait();
+        EXPECT_NO_THROW(save_parameters(model, file()));
+        ++saved;
+      }
+    });
+  }
+  threads.clear();
+  EXPECT_EQ(saved, kThreads * kSaves);
+  Model<float> same = model_with<float>(4);
+  load_parameters(file(), same);
+  EXPECT_EQ(values_of(same), values_of(models[0]));
   const auto entries = std::filesystem::directory_iterator(directory_.path());
   EXPECT_EQ(std::distance(begin(entries), end(entries)), 1) << "nothing is left behind";
 }

@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -13,7 +14,9 @@
 #include "farandole/trainer/graph.h"
 #include "farandole/trainer/model.h"
 #include "farandole/trainer/models.h"
+#include "farandole/trainer/trainer.h"
 #include "forwarding_layer.h"
+#include "host_peak.h"
 #include "layer_harness.h"
 #include "step_profiler.h"
 
@@ -135,6 +138,11 @@ void pass_time(int ms) {
   fake_now += std::chrono::milliseconds(ms);
 }
 
+void expect_ms(const LayerProfile& layer, double forward, double backward) {
+  EXPECT_DOUBLE_EQ(1e3 * layer.forward, forward) << layer.layer.name;
+  EXPECT_DOUBLE_EQ(1e3 * layer.backward, backward) << layer.layer.name;
+}
+
 const std::vector<LayerWork> kTwoLayers{{"0.dense", "dense, 3 units", {3}, 12, 24}, {"1.relu", "relu", {3}}};
 
 /// A training step whose layers take `ms` and twice as long, and whose parts take fixed times.
@@ -191,6 +199,15 @@ TEST(StepProfiler, CountsEachMomentOnce) {
   EXPECT_DOUBLE_EQ(profile.busy_seconds, 0.072);
 }
 
+TEST(StepProfiler, OneSlowStepChangesNoTime) {
+  StepProfiler profiler(2, now);
+  for (int k = 0; k < StepProfiler::kWarmUp; ++k) run_step(profiler, 1);
+  for (const int ms : {10, 500, 10, 10}) run_step(profiler, ms);
+  const TrainingProfile profile = profiler.report(kTwoLayers);
+  expect_ms(profile.layers[0], 10, 20);
+  EXPECT_DOUBLE_EQ(1e3 * profile.step, 46);
+}
+
 TEST(StepProfiler, ForgetsStepsThatWereNotEndedOrCameBeforeARestart) {
   StepProfiler profiler(2, now);
   for (int k = 0; k <= StepProfiler::kWarmUp; ++k) run_step(profiler, 1);
@@ -232,6 +249,121 @@ TEST(StepProfiler, LayersOfAnOwnLayerCountForIt) {
     EXPECT_GT(layer.backward, 0) << layer.layer.name;
   }
   EXPECT_EQ(profile.flops(profile.layers[0]), std::nullopt);
+}
+
+/// A layer whose passes take fixed times by the clock of the stopwatch.
+class TimedLayer final : public ForwardingLayer {
+ public:
+  TimedLayer(int forward_ms, int backward_ms)
+      : ForwardingLayer(hyperbolic_tangent<float>()), forward_ms_(forward_ms), backward_ms_(backward_ms) {}
+  std::string name() const override { return "timed"; }
+  void forward(const Pass& pass, const Tensor<float>& input, Tensor<float>& output) override {
+    pass_time(forward_ms_);
+    ForwardingLayer::forward(pass, input, output);
+  }
+  void backward(const Pass& pass, const Tensor<float>& input, const Tensor<float>& output,
+                const Tensor<float>& output_gradient, Tensor<float>* input_gradient) override {
+    pass_time(backward_ms_);
+    ForwardingLayer::backward(pass, input, output, output_gradient, input_gradient);
+  }
+
+ private:
+  const int forward_ms_, backward_ms_;
+};
+
+std::unique_ptr<Layer<float>> timed(int forward_ms, int backward_ms) {
+  return std::make_unique<TimedLayer>(forward_ms, backward_ms);
+}
+
+/// The profile of a training step of a model of inputs {4}.
+TrainingProfile profile_of(Model<float>& model) {
+  StepProfiler profiler(model.work().size(), now);
+  const auto input = normal_tensor<float>(3, {4}, 92);
+  for (int k = 0; k <= StepProfiler::kWarmUp; ++k) {
+    profiler.begin_step();
+    const Pass pass{.training = true, .profiler = &profiler};
+    model.forward(pass, input);
+    model.backward(pass, input, normal_tensor<float>(3, model.output_shape(), 93));
+    profiler.end_step(3);
+  }
+  return profiler.report(model.work());
+}
+
+TEST(StepProfiler, EachPassOfEachLayerCountsInItsOwnTime) {
+  Model<float> model(
+      {4}, layers<float>(timed(1, 10), residual<float>(layers<float>(timed(2, 20)), layers<float>(timed(3, 30))),
+                         timed(4, 40)));
+  const TrainingProfile profile = profile_of(model);
+  ASSERT_EQ(profile.layers.size(), 5U);
+  expect_ms(profile.layers[0], 1, 10);
+  expect_ms(profile.layers[1], 2, 20);
+  expect_ms(profile.layers[2], 3, 30);
+  expect_ms(profile.layers[3], 0, 0);  // the sum
+  expect_ms(profile.layers[4], 4, 40);
+  EXPECT_EQ(profile.parts.rest, 0);
+  EXPECT_DOUBLE_EQ(1e3 * profile.step, 110);
+}
+
+TEST(StepProfiler, ARepeatedForwardPassCountsForBackward) {
+  GraphBuilder<float> graph;
+  const SharedLayer tower = graph.shared(timed(1, 10), "tower");
+  const Node left = graph.add(tower, graph.input("input", {4}), "left");
+  graph.output("output", graph.add(tower, left, "right"));
+  Model<float> model(std::move(graph));
+  const TrainingProfile profile = profile_of(model);
+  ASSERT_EQ(profile.layers.size(), 2U);
+  expect_ms(profile.layers[0], 1, 11);
+  expect_ms(profile.layers[1], 1, 10);
+}
+
+/// A product of 1 GFLOP/s, and in each second call slower.
+template <class Scalar>
+void square_slowly(const Factor<Scalar>& square, Scalar* result) {
+  static bool is_slow = false;
+  is_slow = !is_slow;
+  const auto extent = static_cast<double>(square.rows);
+  fake_now += std::chrono::duration_cast<Clock::duration>(Seconds((is_slow ? 3 : 1) * 2e-9 * extent * extent * extent));
+  *result = 0;
+}
+
+TEST(HostPeak, IsTheSpeedOfTheFastestProduct) {
+  run_replicas(1, [](Communicator& replica) {
+    EXPECT_NEAR(measured_host_peak<float>(replica, {square_slowly<float>, now}), 1e9, 1);
+    EXPECT_NEAR(measured_host_peak<double>(replica, {square_slowly<double>, now}), 1e9, 1);
+  });
+}
+
+/// As if a product took no time below 4096 rows, and 1 s then.
+void square_at_once(const Factor<float>& square, float* result) {
+  fake_now += std::chrono::microseconds(square.rows == 4096 ? 1'000'000 : 1);
+  *result = 0;
+}
+
+TEST(HostPeak, IsMeasuredWithTheLargestProductThatFitsTheBudget) {
+  run_replicas(1, [](Communicator& replica) {
+    const double extent = 4096;
+    EXPECT_NEAR(measured_host_peak<float>(replica, {square_at_once, now}), 2 * extent * extent * extent, 1);
+  });
+}
+
+TEST(HostPeak, IsThatOfTheProductsOfLayers) {
+  constexpr std::int64_t kExtent = 512;
+  std::vector<float> values(kExtent * kExtent, 1), result(values.size());
+  const Factor<float> square{values.data(), kExtent, kExtent};
+  double ratio = 0;
+  for (int attempt = 0; attempt < 10 && !(ratio > 0.7 && ratio < 1.4); ++attempt) {  // the machine may be busy
+    Seconds fastest{1e9};
+    for (int run = 0; run < 10; ++run) {
+      const auto start = Clock::now();
+      multiply(square, square, false, result.data());
+      fastest = std::min(fastest, Seconds(Clock::now() - start));
+    }
+    run_replicas(1, [&](Communicator& replica) {
+      ratio = measured_host_peak<float>(replica) * fastest.count() / (2.0 * kExtent * kExtent * kExtent);
+    });
+  }
+  EXPECT_GT(ratio, 0.7);
+  EXPECT_LT(ratio, 1.4);
 }
 
 TrainingProfile profile_of_two_layers() {

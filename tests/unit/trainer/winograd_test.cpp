@@ -5,9 +5,8 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "convolution.h"
+#include "convolution_results.h"
 #include "kernels/kernels.h"
-#include "layer_harness.h"
 #include "sanitizers.h"
 
 namespace farandole::trainer {
@@ -37,58 +36,9 @@ std::string describe(const WinogradCase& c) {
          std::to_string(kTestSeed);
 }
 
-template <class Scalar>
-std::vector<Scalar> normal_values(std::int64_t count, std::uint64_t stream, double scale = 1) {
-  std::vector<float> values(static_cast<std::size_t>(count));
-  fill_normal(std::span(values), stream, scale);
-  return {values.begin(), values.end()};
-}
-
-/// Values for all passes of a convolution.
-template <class Scalar>
-struct ConvolutionValues {
-  explicit ConvolutionValues(const ConvolutionGeometry& g, std::int64_t samples)
-      : input(normal_values<Scalar>(samples * g.input_elements(), 40)),
-        weights(normal_values<Scalar>(g.patch_elements() * g.channels, 41, 0.1)),
-        bias(normal_values<Scalar>(g.channels, 42)),
-        output_gradient(normal_values<Scalar>(samples * g.output_positions() * g.channels, 43)) {}
-
-  std::vector<Scalar> input, weights, bias, output_gradient;
-};
-
-template <class Scalar>
-struct ConvolutionResults {
-  std::vector<Scalar> output, input_gradient, weight_gradient, bias_gradient;
-  bool operator==(const ConvolutionResults&) const = default;
-};
-
-/// Computes all results from `count` samples. What is written is filled with NaN before.
-template <class Scalar>
-ConvolutionResults<Scalar> results_of(Convolution<Scalar>& convolution, const ConvolutionGeometry& g,
-                                      const ConvolutionValues<Scalar>& values, std::int64_t first, std::int64_t count) {
-  constexpr Scalar kNan = std::numeric_limits<Scalar>::quiet_NaN();
-  const std::int64_t input_elements = g.input_elements(), output_elements = g.output_positions() * g.channels;
-  ConvolutionResults<Scalar> results{std::vector<Scalar>(static_cast<std::size_t>(count * output_elements), kNan),
-                                     std::vector<Scalar>(static_cast<std::size_t>(count * input_elements), kNan),
-                                     std::vector<Scalar>(values.weights.size(), kNan),
-                                     std::vector<Scalar>(values.bias.size(), kNan)};
-  Workspace workspace;
-  const Scalar* input = values.input.data() + first * input_elements;
-  convolution.forward(workspace, count, input, values.weights.data(), values.bias.data(), results.output.data());
-  convolution.backward(workspace, count, input, values.weights.data(),
-                       values.output_gradient.data() + first * output_elements, results.weight_gradient.data(),
-                       results.bias_gradient.data(), results.input_gradient.data());
-  return results;
-}
-
 ConvolutionResults<float> by_winograd(const WinogradCase& c, std::int64_t first, std::int64_t count) {
   const ConvolutionGeometry g = geometry_of(c);
   return results_of(*winograd_convolution(g), g, ConvolutionValues<float>(g, c.samples), first, count);
-}
-
-double error_of(const std::vector<float>& values, const std::vector<double>& exact) {
-  const std::vector<double> wide(values.begin(), values.end());
-  return relative_error(std::span<const double>(wide), std::span<const double>(exact));
 }
 
 class WinogradConvolutions : public testing::Test {
@@ -162,6 +112,14 @@ TEST_F(WinogradConvolutions, BiasAndGradientsCanBeLeftOut) {
                         weight_gradient.data(), nullptr, nullptr);
   EXPECT_EQ(output, expected.output);
   EXPECT_EQ(weight_gradient, expected.weight_gradient);
+}
+
+TEST_F(WinogradConvolutions, WithAReluHaveTheBitsOfTwoPasses) {
+  for (const WinogradCase& c : kWinogradCases) {
+    SCOPED_TRACE(describe(c));
+    const ConvolutionGeometry g = geometry_of(c);
+    expect_bits_of_two_passes(*winograd_convolution(g), g, c.samples);
+  }
 }
 
 TEST_F(WinogradConvolutions, OtherGeometriesAreRefused) {

@@ -272,8 +272,8 @@ class Communicator {
   /// device order of the communicator. In the agreed order the two ranks compare the message before data is touched. In
   /// the caller's order a message with a stream is enqueued without the peer and compared afterwards, and it can be
   /// captured into a graph once an equal message has run. The first message between two ranks, in either direction,
-  /// connects them: it blocks until both have made their first, and blocks first messages of the rank's other threads.
-  /// In the caller's order both ranks pass a stream to `send` and `recv`, or neither does. docs/gpu.md has the rules.
+  /// connects them: it blocks until both have made their first. In the caller's order both ranks pass a stream to
+  /// `send` and `recv`, or neither does. docs/gpu.md has the rules.
   ///
   /// @param tag  0 or more; the receiver names the same. Device memory: 0
   /// @param stream  device memory only; default: none
@@ -310,17 +310,17 @@ class Communicator {
   void exchange(std::span<const PeerMessage> messages, StreamView stream = {});
 
   /// Returns a new communicator of the ranks that pass the same `color`, ordered by `key`, then by rank. A rank that
-  /// passes a negative color gets an invalid communicator. Collective over this communicator; blocks. Each rank creates
-  /// one communicator at a time, so ranks must create the communicators that they share in the same order, even those
-  /// with different parents.
+  /// passes a negative color gets an invalid communicator. Collective over this communicator; blocks. Threads may
+  /// create communicators of different parents at the same time. Cost: an allgather of 72 bytes per rank; if the ranks
+  /// use different numbers of communicators, usually two allreduces more, of 4 KiB and 16 bytes.
   /// @throws InvalidArgument  the table in `options` is invalid, or too many communicators exist
   /// @throws Mismatch  ranks of one color pass different values of `compare`, `device_order` or `table`
   Communicator split(int color, int key = 0, const CommunicatorOptions& options = {});
   /// Returns a new communicator of the same ranks in the same order. Collective; blocks. @throws  as `split`
   Communicator duplicate(const CommunicatorOptions& options = {});
   /// Returns a new communicator of `ranks`, which are ranks of `parent`, in this order. Collective over `ranks` only:
-  /// the parent's other ranks do not call it. Blocks. Each rank creates one communicator at a time, see `split`. Cost:
-  /// a message from each rank to the lowest rank, and back.
+  /// the parent's other ranks do not call it. Blocks. Cost: a message of 4 KiB from each rank to the lowest rank, and a
+  /// short one back; if the ranks use different numbers of communicators, usually twice.
   ///
   ///   if (ranks.rank() % 2 == 0) Communicator even = Communicator::of_members(ranks, {{0, 2, 4}});
   ///
@@ -381,7 +381,10 @@ std::string broadcast_text(Communicator& ranks, std::string text, int root);
 ///
 ///   run_replicas(4, [](Communicator& ranks) { ranks.barrier(); });
 ///
-/// @throws  the first exception that a `body` throws; the other ranks raise PeerLost
+/// If a `body` throws, the other ranks raise PeerLost in their collectives. A rank that goes on nevertheless, because
+/// it computes or hangs, is waited for; a second after the first rank has ended with an error, one line of the log
+/// names the error and the ranks that still run.
+/// @throws  the exception of the rank that failed by itself, or else the first exception that a `body` throws
 void run_replicas(int replicas, const std::function<void(Communicator&)>& body);
 /// Runs `body` once per rank of `world` that lives in this process, each on its own thread. @throws  as above
 void run_replicas(World& world, const std::function<void(Communicator&)>& body);

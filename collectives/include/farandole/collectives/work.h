@@ -37,8 +37,9 @@ class Work {
   void wait_on(StreamView stream);
   /// Calls `done` once the collective has ended: in this function if it has ended already, else on any thread that
   /// advances collectives, without locks held. The error is null after success, and valid until `done` returns. `done`
-  /// must not block, throw, or use the communicator. @throws InvalidArgument  this collective has such a function
-  /// already
+  /// must not block, throw, or use the communicator. It may start messages (`send_async`, `recv_async`); on devices
+  /// only with peers with which the communicator has exchanged a message before, because a first message blocks.
+  /// @throws InvalidArgument  this collective has such a function already
   void on_done(std::function<void(const Error*)> done);
   /// Lets the destructor return without waiting: the collective goes on, and its buffers must stay valid until it has
   /// ended, see `on_done`.

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <cstring>
 #include <exception>
 #include <new>
 #include <string>
@@ -22,6 +23,15 @@ struct farandole_error {  // NOLINT(readability-identifier-naming): declared in 
 };
 
 namespace farandole {
+
+/// Returns the number in a field of an enumeration type, which in a C program may be a number that is no enumerator.
+template <class Enumeration>
+int number_in(const Enumeration& field) {
+  int number = 0;
+  static_assert(sizeof number == sizeof field);
+  std::memcpy(&number, &field, sizeof number);
+  return number;
+}
 
 /// Runs `body` and turns its exception into the error object. Returns 0 for success, otherwise 1.
 template <class Body>

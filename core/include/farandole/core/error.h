@@ -54,7 +54,7 @@ class Error : public std::runtime_error {
   ErrorKind kind_;
 };
 
-/// Returns `message()` if `error` is an Error, else `what()`.
+/// Returns `message()` if `error` is an Error, advice for std::bad_alloc, else `what()`.
 const char* message_of(const std::exception& error) noexcept;
 
 // One class per kind; ErrorKind says what each kind means.

@@ -188,8 +188,11 @@ class Device {
   virtual std::size_t trim() = 0;
 
   /// Makes a stream that does not synchronise with any other stream, the default stream included. Owned by the device
-  /// until the process ends.
+  /// until `release_stream`, or until the process ends.
   virtual StreamView make_stream() = 0;
+  /// Destroys a stream of `make_stream`. Work that is still in the stream runs to its end. Non-blocking.
+  /// @param stream  not used afterwards, and in no capture   @throws DeviceError
+  virtual void release_stream(StreamView stream) = 0;
   /// True while the program captures the stream into a graph, so that work is recorded and not run. Never throws.
   virtual bool is_capturing(StreamView stream) = 0;
   /// Records what is enqueued in `stream` from now on instead of running it, until `end_capture`. Meanwhile the calling

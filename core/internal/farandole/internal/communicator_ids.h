@@ -3,8 +3,10 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "farandole/sdk/transport.h"
@@ -21,8 +23,8 @@ struct CommunicatorKey {
 /// Id of the channels that carry the point-to-point messages of all communicators; no communicator has this id.
 inline constexpr std::uint16_t kMessageChannels = kMaxCommunicators - 1;
 
-/// Communicator ids that a rank uses. To make a communicator, its ranks agree on an id that is free on all of them,
-/// while each rank holds `creation_mutex`. Thread-safe.
+/// Communicator ids that a rank uses. To make a communicator, its ranks agree on ids that each of them has reserved; no
+/// lock is held while they agree, so threads of a rank can make communicators at the same time. Thread-safe.
 class CommunicatorIds {
  public:
   /// State of a communicator on this rank. Successive communicators with the same id have growing generations.
@@ -31,45 +33,110 @@ class CommunicatorIds {
     kInUse,
     kReleased,
   };
+  class Reservation;
 
-  CommunicatorIds() { used_[kMessageChannels] = 1; }
-  /// Flags by id: 1 if the id is in use, else 0.
+  CommunicatorIds() { uses_[kMessageChannels] = Use::kTaken; }
+  /// Flags by id: 0 if the id is free, else 1.
   std::vector<std::uint8_t> used() const {
     const std::lock_guard lock(mutex_);
-    return used_;
+    std::vector<std::uint8_t> flags(uses_.size());
+    std::transform(uses_.begin(), uses_.end(), flags.begin(), [](Use use) { return use == Use::kFree ? 0 : 1; });
+    return flags;
   }
-  /// Held while a communicator is made, so that the rank takes the agreed id before another thread looks for a free id.
-  std::mutex& creation_mutex() { return creation_mutex_; }
   void take(const CommunicatorKey& key) {
     const std::lock_guard lock(mutex_);
-    used_[key.id] = 1;
+    uses_[key.id] = Use::kTaken;
     generations_[key.id] = key.generation;
+    latest_generation_ = std::max(latest_generation_, key.generation);
   }
   void release(std::uint16_t id) {
     const std::lock_guard lock(mutex_);
-    used_[id] = 0;
+    uses_[id] = Use::kFree;
   }
   Stage stage_of(const CommunicatorKey& key) const {
     const std::lock_guard lock(mutex_);
     if (key.generation > generations_[key.id]) return Stage::kNotMade;
-    return key.generation == generations_[key.id] && used_[key.id] != 0 ? Stage::kInUse : Stage::kReleased;
+    return key.generation == generations_[key.id] && uses_[key.id] == Use::kTaken ? Stage::kInUse : Stage::kReleased;
   }
   /// Generation of the last communicator with this id; 0 if there was none.
   std::uint64_t generation_of(std::uint16_t id) const {
     const std::lock_guard lock(mutex_);
     return generations_[id];
   }
-  /// Proposes the generation of a new communicator, while the rank holds `creation_mutex`. The ranks agree on the
-  /// largest proposal.
-  std::uint64_t propose_generation() const { return latest_generation_ + 1; }
-  void accept_generation(std::uint64_t agreed) { latest_generation_ = std::max(latest_generation_, agreed); }
 
  private:
-  std::mutex creation_mutex_;
-  std::uint64_t latest_generation_ = 0;  // guarded by creation_mutex_
-  mutable std::mutex mutex_;
-  std::vector<std::uint8_t> used_ = std::vector<std::uint8_t>(kMaxCommunicators, 0);           // guarded by mutex_
-  std::vector<std::uint64_t> generations_ = std::vector<std::uint64_t>(kMaxCommunicators, 0);  // guarded by mutex_
+  enum class Use : std::uint8_t { kFree, kReserved, kTaken };
+  mutable std::mutex mutex_;             // guards the members below
+  std::uint64_t latest_generation_ = 0;  // of any communicator
+  std::vector<Use> uses_ = std::vector<Use>(kMaxCommunicators, Use::kFree);
+  std::vector<std::uint64_t> generations_ = std::vector<std::uint64_t>(kMaxCommunicators, 0);
+};
+
+/// Ids that a thread has reserved for a communicator which it makes, and the generation that it proposes for it. The
+/// generation is higher than that of any earlier communicator with these ids. The ranks agree on the largest proposal.
+///
+///   CommunicatorIds::Reservation ids(endpoint.communicator_ids());
+///   ids.take_lowest(1);
+///   if (!peers_agree(ids)) ids.take(other_ids);
+///   make_communicator(ids);  // calls CommunicatorIds::take
+///   ids.keep();
+///
+/// Frees the ids in its destructor, unless `keep` was called. Not thread-safe.
+class CommunicatorIds::Reservation {
+ public:
+  /// @param ids  outlives this object
+  explicit Reservation(CommunicatorIds& ids) : owner_(ids) {}
+  Reservation(const Reservation&) = delete;
+  Reservation& operator=(const Reservation&) = delete;
+  ~Reservation() { clear(); }
+
+  /// The reserved ids, in the order in which they were chosen.
+  const std::vector<std::uint16_t>& ids() const { return ids_; }
+  /// Proposed generation; 0 if nothing is reserved.
+  std::uint64_t generation() const { return generation_; }
+  /// Reserves the `count` lowest free ids instead of the reserved ids. Reserves nothing if fewer are free.
+  void take_lowest(std::size_t count) {
+    const std::lock_guard lock(owner_.mutex_);
+    free_ids();
+    std::vector<std::uint16_t> lowest;
+    for (std::size_t id = 0; id < owner_.uses_.size() && lowest.size() < count; ++id) {
+      if (owner_.uses_[id] == Use::kFree) lowest.push_back(static_cast<std::uint16_t>(id));
+    }
+    if (lowest.size() == count) reserve(lowest);
+  }
+  /// Reserves `ids` instead of the reserved ids. Returns false and reserves nothing if one of them is not free.
+  bool take(std::span<const std::uint16_t> ids) {
+    const std::lock_guard lock(owner_.mutex_);
+    free_ids();
+    const bool are_free =
+        std::all_of(ids.begin(), ids.end(), [this](auto id) { return owner_.uses_[id] == Use::kFree; });
+    if (are_free) reserve(ids);
+    return are_free;
+  }
+  /// Frees the reserved ids.
+  void clear() {
+    const std::lock_guard lock(owner_.mutex_);
+    free_ids();
+  }
+  /// Leaves the ids to the communicator that has taken them.
+  void keep() { ids_.clear(); }
+
+ private:
+  // The next two need the owner's mutex.
+  void free_ids() {
+    for (const std::uint16_t id : ids_) owner_.uses_[id] = Use::kFree;
+    ids_.clear();
+    generation_ = 0;
+  }
+  void reserve(std::span<const std::uint16_t> ids) {
+    ids_.assign(ids.begin(), ids.end());
+    for (const std::uint16_t id : ids) owner_.uses_[id] = Use::kReserved;
+    generation_ = owner_.latest_generation_ + 1;
+  }
+
+  CommunicatorIds& owner_;
+  std::vector<std::uint16_t> ids_;
+  std::uint64_t generation_ = 0;
 };
 
 }  // namespace farandole

@@ -54,6 +54,9 @@ class EndpointFaults {
   void poison(ErrorKind kind, const std::string& text);
   /// Poisons the job with a PeerLost of this rank, which takes no further part. @param how  "failed with an exception"
   void give_up(std::string_view how);
+  /// The rank, of any process, that found the job's fault; empty without a fault. If a rank fails by itself, the fault
+  /// is that failure, so this rank's exception is the cause of the other ranks' errors. @pre  not in a forked child
+  std::optional<int> finder() const;
   /// Reads control messages, and checks whether local peers are alive; poisons the job if a peer has died. For slow
   /// paths. Non-blocking.
   void poll();

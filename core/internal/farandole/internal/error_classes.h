@@ -3,6 +3,7 @@
 #pragma once
 
 #include <exception>
+#include <new>
 
 #include "farandole/core/error.h"
 
@@ -36,8 +37,9 @@ template <template <class> class As, class... Arguments>
   throw As<InternalError>(arguments...);
 }
 
-/// The kind of an Error; kInternal for any other exception.
+/// The kind of an Error; kDataError for std::bad_alloc, kInternal for any other exception.
 inline ErrorKind kind_of(const std::exception& error) {
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return ErrorKind::kDataError;
   const auto* const known = dynamic_cast<const Error*>(&error);
   return known != nullptr ? known->kind() : ErrorKind::kInternal;
 }

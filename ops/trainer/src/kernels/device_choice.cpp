@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "farandole/internal/communicator_access.h"
+#include "farandole/internal/log.h"
 #include "farandole/sdk/device.h"
 #include "kernels/device_execution.h"
 #include "kernels/device_form.h"
@@ -20,35 +21,53 @@ namespace {
 
 /// What a rank tells the others of its device.
 struct Offer {
-  std::int32_t can = 0, host = 0;
+  std::int32_t can = 0, has_driver = 0, host = 0;
   std::array<char, 64> identity{};
+  std::array<char, 1024> reason{};  // why it cannot
 };
+
+template <std::size_t kSize>
+void copy(const std::string& text, std::array<char, kSize>& to) {
+  std::copy_n(text.begin(), std::min(text.size(), kSize - 1), to.begin());
+}
 
 Offer offer_of(Communicator& communicator, const std::string& why_not) {
   Offer offer;
   offer.host = communicator.placement().host_index;
   const DeviceAvailability& devices = device_runtime(internals(communicator).settings());
-  if (!why_not.empty() || devices.runtime == nullptr) return offer;
-  if (communicator.size() > 1 && !devices.runtime->collectives_missing().empty()) return offer;
-  try {
-    const Execution execution = device_execution(communicator);
-    const std::string& identity = devices.runtime->open(execution.space().ordinal).info().identity;
-    std::copy_n(identity.begin(), std::min(identity.size(), offer.identity.size()), offer.identity.begin());
-    offer.can = 1;
-  } catch (const std::exception&) {
-    // The device or a library cannot be used; with kCuda the trainer says why.
+  offer.has_driver = devices.runtime != nullptr ? 1 : 0;
+  std::string reason = devices.runtime == nullptr ? devices.reason : why_not;
+  if (reason.empty() && communicator.size() > 1) reason = devices.runtime->collectives_missing();
+  if (reason.empty()) {
+    try {
+      const Execution execution = device_execution(communicator);
+      copy(devices.runtime->open(execution.space().ordinal).info().identity, offer.identity);
+      offer.can = 1;
+    } catch (const std::exception& error) {
+      reason = error.what();
+    }
   }
+  copy(reason, offer.reason);
   return offer;
 }
 
-/// True if two ranks have the same device.
-bool is_shared(const std::vector<Offer>& offers) {
+/// Says which two ranks have the same device; empty if none have.
+std::string find_shared(const std::vector<Offer>& offers) {
   for (std::size_t rank = 0; rank < offers.size(); ++rank) {
     for (std::size_t other = 0; other < rank; ++other) {
-      if (offers[rank].host == offers[other].host && offers[rank].identity == offers[other].identity) return true;
+      if (offers[rank].host == offers[other].host && offers[rank].identity == offers[other].identity) {
+        return fmt::format("ranks {} and {} have the same device, {}", other, rank, offers[rank].identity.data());
+      }
     }
   }
-  return false;
+  return "";
+}
+
+/// Why the ranks compute on the CPU; empty if all can compute on devices.
+std::string reason_for_cpu(const std::vector<Offer>& offers, bool may_share) {
+  const auto bad = std::ranges::find_if(offers, [](const Offer& offer) { return offer.can == 0; });
+  if (bad != offers.end()) return fmt::format("rank {}: {}", bad - offers.begin(), bad->reason.data());
+  return may_share ? "" : find_shared(offers);
 }
 
 }  // namespace
@@ -81,10 +100,15 @@ ComputeDevice choose_device(Communicator& communicator, const std::string& why_n
   std::vector<Offer> all(static_cast<std::size_t>(communicator.size()), own);
   communicator.allgather(ConstBufferView(&own, sizeof own, DType::kU8),
                          BufferView(all.data(), all.size() * sizeof own, DType::kU8));
-  const bool can = std::ranges::all_of(all, [](const Offer& offer) { return offer.can != 0; });
-  if (!can) return ComputeDevice::kCpu;
-  const bool may_share = device_runtime(internals(communicator).settings()).runtime->shares_devices();
-  return is_shared(all) && !may_share ? ComputeDevice::kCpu : ComputeDevice::kCuda;
+  const DeviceRuntime* const runtime = device_runtime(internals(communicator).settings()).runtime;
+  const std::string reason = reason_for_cpu(all, runtime != nullptr && runtime->shares_devices());
+  if (reason.empty()) return ComputeDevice::kCuda;
+  const bool has_driver = std::ranges::any_of(all, [](const Offer& offer) { return offer.has_driver != 0; });
+  if (communicator.rank() == 0) {
+    log(has_driver ? LogLevel::kWarning : LogLevel::kInfo,
+        fmt::format("the training computes on the CPU, and not on devices: {}", reason));
+  }
+  return ComputeDevice::kCpu;
 }
 
 }  // namespace farandole::trainer

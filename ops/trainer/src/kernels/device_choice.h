@@ -23,7 +23,7 @@ template <class Scalar>
 std::string why_not_on_devices(const TrainingParts<Scalar>& parts);
 
 /// Returns what kAuto chooses: kCuda if `why_not` is empty and every rank has a device of its own on which the trainer
-/// can compute; else kCpu. Collective.
+/// can compute; else kCpu, and rank 0 logs the reason: as a warning if a rank has a driver for devices. Collective.
 ComputeDevice choose_device(Communicator& communicator, const std::string& why_not);
 
 }  // namespace farandole::trainer

@@ -71,6 +71,7 @@ class HostKernels final : public Kernels<Scalar> {
     if constexpr (std::is_same_v<Scalar, float>) {
       const bool is_free = choice.library == ConvolutionLibrary::kAutomatic;
       if (is_free && choice.winograd && winograd_is_faster(geometry)) return winograd_convolution(geometry);
+      if (is_free && few_inputs_is_faster(geometry)) return few_inputs_convolution(geometry);
       if (choice.library != ConvolutionLibrary::kEigen) return onednn_convolution(geometry, choice.winograd);
     }
     return eigen_convolution<Scalar>(geometry);
@@ -95,6 +96,12 @@ class HostKernels final : public Kernels<Scalar> {
   void adam(const AdamFactors& factors, std::int64_t count, const Scalar* gradient, Scalar* first, Scalar* second,
             Scalar* parameter) const override {
     host_adam(factors, count, gradient, first, second, parameter);
+  }
+  void set_adam_corrections(double beta1, double beta2, const UpdateCount& count, double* corrections) const override {
+    const std::int64_t skipped = count.loss_scale == nullptr ? 0 : count.loss_scale->skipped_steps;
+    const AdamCorrections found = adam_corrections(beta1, beta2, count.training_step - skipped);
+    corrections[0] = found.first_bias;
+    corrections[1] = found.correction;
   }
   void move_average(std::int64_t count, Scalar keep, Scalar add, const Scalar* values, Scalar* average,
                     const LossScale* loss_scale) const override {

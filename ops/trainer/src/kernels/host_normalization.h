@@ -1,17 +1,117 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batch normalisation in host memory.
+// Batch normalisation in host memory, alone or with a ReLU behind it.
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <span>
+#include <type_traits>
 
 #include "kernels/channel_formulas.h"
 #include "kernels/normalization.h"
 #include "vectorized.h"
 
 namespace farandole::trainer {
+
+/// y = scale * x' + shift. @param lowest  smaller results become this number; NaN stays NaN
+template <class Scalar>
+void host_normalize(const ChannelRows<Scalar>& x, const ChannelStatistics<Scalar>& statistics,
+                    const ChannelParameters<Scalar>& parameters, Scalar lowest, Scalar* y) {
+  const std::int64_t count = x.rows, channels = x.channels;
+  const Scalar *from = x.values, *means = statistics.mean, *inverses = statistics.inverse_deviation;
+  const Scalar *scales = parameters.scale, *shifts = parameters.shift;
+  vectorized([=]() FARANDOLE_INLINED {
+    const Scalar* __restrict mean = means, * __restrict inverse = inverses;
+    const Scalar* __restrict scale = scales, * __restrict shift = shifts;
+    for (std::int64_t row = 0; row < count; ++row) {
+      const Scalar* __restrict each = from + row * channels;
+      Scalar* __restrict to = y + row * channels;
+      for (std::int64_t c = 0; c < channels; ++c) {
+        const Scalar value = (each[c] - mean[c]) * inverse[c] * scale[c] + shift[c];
+        to[c] = lowest > value ? lowest : value;
+      }
+    }
+  });
+}
+
+/// The gradient of the output of a normalisation or, if `kRectified`, of a ReLU behind it.
+template <class Scalar, bool kRectified>
+struct HostSlopes {
+  const Scalar* dy;
+  ChannelParameters<Scalar> parameters = {};  ///< used if kRectified
+};
+
+/// The gradient of the normalisation's output at channel `c`. The mask of the ReLU is computed again from the
+/// normalised value, which costs less than to read the ReLU's output. It is applied to bits: compilers turn a choice
+/// between two numbers into branches, which they do not vectorise.
+template <bool kRectified, class Scalar>
+FARANDOLE_INLINED inline Scalar slope_of(Scalar normalized, const Scalar* scale, const Scalar* shift, std::int64_t c,
+                                         Scalar gradient) {
+  if constexpr (!kRectified) return gradient;
+  using Bits = std::conditional_t<sizeof(Scalar) == sizeof(std::int32_t), std::int32_t, std::int64_t>;
+  const Bits mask = normalized * scale[c] + shift[c] > Scalar{0} ? -1 : 0;
+  return std::bit_cast<Scalar>(static_cast<Bits>(std::bit_cast<Bits>(gradient) & mask));
+}
+
+/// Adds the sums of the slopes, then the sums of slope * x', of each channel to `sums`.
+template <class Scalar, bool kRectified>
+void host_add_gradient_moments(const ChannelRows<Scalar>& x, const HostSlopes<Scalar, kRectified>& slopes,
+                               const ChannelStatistics<Scalar>& statistics, double* sums) {
+  const std::int64_t count = x.rows, channels = x.channels;
+  const Scalar *from = x.values, *means = statistics.mean, *inverses = statistics.inverse_deviation;
+  const Scalar *dy = slopes.dy, *scales = slopes.parameters.scale, *shifts = slopes.parameters.shift;
+  vectorized([=]() FARANDOLE_INLINED {
+    const Scalar* __restrict mean = means, * __restrict inverse = inverses;
+    const Scalar* __restrict scale = scales, * __restrict shift = shifts;
+    double* __restrict firsts = sums, * __restrict products = sums + channels;
+    for (std::int64_t row = 0; row < count; ++row) {
+      const Scalar* __restrict each = from + row * channels;
+      const Scalar* __restrict gradient = dy + row * channels;
+      for (std::int64_t c = 0; c < channels; ++c) {
+        const Scalar normalized = (each[c] - mean[c]) * inverse[c];
+        const auto slope = static_cast<double>(slope_of<kRectified>(normalized, scale, shift, c, gradient[c]));
+        firsts[c] += slope;
+        products[c] += slope * static_cast<double>(normalized);
+      }
+    }
+  });
+}
+
+/// dx, from the sums of host_add_gradient_moments.
+template <class Scalar, bool kRectified>
+void host_propagate(Workspace& workspace, const ChannelRows<Scalar>& x, const HostSlopes<Scalar, kRectified>& slopes,
+                    const ChannelStatistics<Scalar>& statistics, const Scalar* scale, const double* sums, Scalar* dx) {
+  const std::int64_t count = x.rows, channels = x.channels;
+  Workspace::Scope scope(workspace);
+  const std::span<Scalar> factors = scope.take<Scalar>(static_cast<std::size_t>(3 * channels)).host();
+  for (std::int64_t c = 0; c < channels; ++c) {
+    const auto each = gradient_factors(statistics, scale, sums, channels, c);
+    factors[static_cast<std::size_t>(c)] = each.factor;
+    factors[static_cast<std::size_t>(channels + c)] = each.mean_gradient;
+    factors[static_cast<std::size_t>(2 * channels + c)] = each.mean_product;
+  }
+  const Scalar *from = x.values, *means = statistics.mean, *inverses = statistics.inverse_deviation;
+  const Scalar *dy = slopes.dy, *shifts = slopes.parameters.shift;
+  const Scalar* const all = factors.data();
+  vectorized([=]() FARANDOLE_INLINED {
+    const Scalar* __restrict mean = means, * __restrict inverse = inverses, * __restrict factor = all;
+    const Scalar* __restrict mean_gradient = all + channels, * __restrict mean_product = all + 2 * channels;
+    const Scalar* __restrict scales = scale, * __restrict shift = shifts;
+    for (std::int64_t row = 0; row < count; ++row) {
+      const Scalar* __restrict each = from + row * channels;
+      const Scalar* __restrict gradient = dy + row * channels;
+      Scalar* __restrict to = dx + row * channels;
+      for (std::int64_t c = 0; c < channels; ++c) {
+        const Scalar normalized = (each[c] - mean[c]) * inverse[c];
+        const Scalar slope = slope_of<kRectified>(normalized, scales, shift, c, gradient[c]);
+        to[c] = factor[c] * (slope - mean_gradient[c] - normalized * mean_product[c]);
+      }
+    }
+  });
+}
 
 template <class Scalar>
 class HostNormalization final : public NormalizationKernels<Scalar> {
@@ -48,36 +148,12 @@ class HostNormalization final : public NormalizationKernels<Scalar> {
 
   void normalize(const ChannelRows<Scalar>& x, const ChannelStatistics<Scalar>& statistics,
                  const ChannelParameters<Scalar>& parameters, Scalar* y) const override {
-    const std::int64_t count = x.rows, channels = x.channels;
-    const Scalar *from = x.values, *means = statistics.mean, *inverses = statistics.inverse_deviation;
-    const Scalar *scales = parameters.scale, *shifts = parameters.shift;
-    vectorized([=]() FARANDOLE_INLINED {
-      const Scalar* __restrict mean = means, * __restrict inverse = inverses;
-      const Scalar* __restrict scale = scales, * __restrict shift = shifts;
-      for (std::int64_t row = 0; row < count; ++row) {
-        const Scalar* __restrict each = from + row * channels;
-        Scalar* __restrict to = y + row * channels;
-        for (std::int64_t c = 0; c < channels; ++c) to[c] = (each[c] - mean[c]) * inverse[c] * scale[c] + shift[c];
-      }
-    });
+    host_normalize(x, statistics, parameters, -std::numeric_limits<Scalar>::infinity(), y);
   }
 
   void add_gradient_moments(Workspace& /*workspace*/, const ChannelRows<Scalar>& x, const Scalar* dy,
                             const ChannelStatistics<Scalar>& statistics, double* sums) const override {
-    const std::int64_t count = x.rows, channels = x.channels;
-    const Scalar *from = x.values, *means = statistics.mean, *inverses = statistics.inverse_deviation;
-    vectorized([=]() FARANDOLE_INLINED {
-      const Scalar* __restrict mean = means, * __restrict inverse = inverses;
-      double* __restrict firsts = sums, * __restrict products = sums + channels;
-      for (std::int64_t row = 0; row < count; ++row) {
-        const Scalar* __restrict each = from + row * channels;
-        const Scalar* __restrict slope = dy + row * channels;
-        for (std::int64_t c = 0; c < channels; ++c) {
-          firsts[c] += static_cast<double>(slope[c]);
-          products[c] += static_cast<double>(slope[c]) * static_cast<double>((each[c] - mean[c]) * inverse[c]);
-        }
-      }
-    });
+    host_add_gradient_moments(x, HostSlopes<Scalar, false>{dy}, statistics, sums);
   }
 
   void store_gradients(std::int64_t channels, const double* sums, Scalar* scale, Scalar* shift) const override {
@@ -90,30 +166,7 @@ class HostNormalization final : public NormalizationKernels<Scalar> {
   void propagate(Workspace& workspace, const ChannelRows<Scalar>& x, const Scalar* dy,
                  const ChannelStatistics<Scalar>& statistics, const Scalar* scale, const double* sums,
                  Scalar* dx) const override {
-    const std::int64_t count = x.rows, channels = x.channels;
-    Workspace::Scope scope(workspace);
-    const std::span<Scalar> factors = scope.take<Scalar>(static_cast<std::size_t>(3 * channels)).host();
-    for (std::int64_t c = 0; c < channels; ++c) {
-      const auto each = gradient_factors(statistics, scale, sums, channels, c);
-      factors[static_cast<std::size_t>(c)] = each.factor;
-      factors[static_cast<std::size_t>(channels + c)] = each.mean_gradient;
-      factors[static_cast<std::size_t>(2 * channels + c)] = each.mean_product;
-    }
-    const Scalar *from = x.values, *means = statistics.mean, *inverses = statistics.inverse_deviation;
-    const Scalar* const all = factors.data();
-    vectorized([=]() FARANDOLE_INLINED {
-      const Scalar* __restrict mean = means, * __restrict inverse = inverses, * __restrict factor = all;
-      const Scalar* __restrict mean_gradient = all + channels, * __restrict mean_product = all + 2 * channels;
-      for (std::int64_t row = 0; row < count; ++row) {
-        const Scalar* __restrict each = from + row * channels;
-        const Scalar* __restrict slope = dy + row * channels;
-        Scalar* __restrict to = dx + row * channels;
-        for (std::int64_t c = 0; c < channels; ++c) {
-          const Scalar normalized = (each[c] - mean[c]) * inverse[c];
-          to[c] = factor[c] * (slope[c] - mean_gradient[c] - normalized * mean_product[c]);
-        }
-      }
-    });
+    host_propagate(workspace, x, HostSlopes<Scalar, false>{dy}, statistics, scale, sums, dx);
   }
 };
 

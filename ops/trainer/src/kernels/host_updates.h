@@ -27,11 +27,14 @@ void host_adam(const AdamFactors& factors, std::int64_t count, const Scalar* __r
   if (std::isnan(*factors.scale)) return;
   const auto number = [](double value) { return static_cast<Scalar>(value); };
   const double rate = factors.rate.rate;
-  const AdamFormula<Scalar> formula{.rate = number(rate / factors.first_bias),
+  const double* const own = factors.corrections;
+  const double first_bias = own == nullptr ? factors.first_bias : own[0];
+  const double correction = own == nullptr ? factors.correction : own[1];
+  const AdamFormula<Scalar> formula{.rate = number(rate / first_bias),
                                     .beta1 = number(factors.beta1),
                                     .beta2 = number(factors.beta2),
                                     .epsilon = number(factors.epsilon),
-                                    .correction = number(factors.correction),
+                                    .correction = number(correction),
                                     .decay = number(factors.decay),
                                     .shrink = number(1 - rate * factors.own_decay),
                                     .scale = number(*factors.scale)};

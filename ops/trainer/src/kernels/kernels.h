@@ -72,6 +72,8 @@ struct AdamFactors {
   double decay;       ///< added to the gradient, times the parameter
   double own_decay;   ///< AdamW's: the parameter is multiplied by 1 - rate * own_decay
   const double* scale;
+  /// Null, or in the memory of the kernels: first_bias and correction, which replace those above.
+  const double* corrections = nullptr;
 };
 
 /// What an update does to all gradients.
@@ -162,6 +164,10 @@ class Kernels {
                    Scalar* parameter) const = 0;
   virtual void adam(const AdamFactors& factors, std::int64_t count, const Scalar* gradient, Scalar* first,
                     Scalar* second, Scalar* parameter) const = 0;
+  /// Sets `corrections`, two numbers, to AdamFactors::first_bias and correction of the update `count.training_step`
+  /// less the skipped training steps.
+  virtual void set_adam_corrections(double beta1, double beta2, const UpdateCount& count,
+                                    double* corrections) const = 0;
   /// average = keep * average + add * values; nothing if `loss_scale` says that the training step is skipped.
   virtual void move_average(std::int64_t count, Scalar keep, Scalar add, const Scalar* values, Scalar* average,
                             const LossScale* loss_scale = nullptr) const = 0;

@@ -18,6 +18,11 @@ struct SyntheticBits {
   FARANDOLE_HOST_DEVICE static SyntheticBits of(std::uint64_t seed, std::uint64_t salt) {
     return {mixed_bits(mixed_bits(seed) + salt)};
   }
+  /// What differs from draw to draw.
+  FARANDOLE_HOST_DEVICE static SyntheticBits of(std::uint64_t seed, std::uint64_t salt, std::uint64_t draw) {
+    constexpr std::uint64_t kSalts = 4;
+    return of(seed, salt + kSalts * draw);
+  }
   FARANDOLE_HOST_DEVICE std::uint64_t at(std::uint64_t counter) const {
     return mixed_bits(start + (counter + 1) * 0x9E3779B97F4A7C15);
   }
@@ -41,10 +46,11 @@ struct SyntheticClasses {
   std::uint64_t seed = 0;
   std::int64_t elements = 0;  ///< of an input
   std::int32_t classes = 0;
-  double noise = 0;  ///< deviation; the elements of the prototypes have deviation 1
+  double noise = 0;        ///< deviation; the elements of the prototypes have deviation 1
+  std::uint64_t draw = 0;  ///< all draws have the same prototypes
 
   FARANDOLE_HOST_DEVICE std::int32_t label(std::uint32_t sample) const {
-    return SyntheticBits::of(seed, 0).below(sample, classes);
+    return SyntheticBits::of(seed, 0, draw).below(sample, classes);
   }
 };
 
@@ -57,7 +63,7 @@ struct SyntheticElements {
   FARANDOLE_HOST_DEVICE static SyntheticElements of(const SyntheticClasses& source, std::uint32_t sample,
                                                     std::int32_t label) {
     const auto elements = static_cast<std::uint64_t>(source.elements);
-    return {SyntheticBits::of(source.seed, 1), SyntheticBits::of(source.seed, 2),
+    return {SyntheticBits::of(source.seed, 1), SyntheticBits::of(source.seed, 2, source.draw),
             static_cast<std::uint64_t>(label) * elements, sample * elements, source.noise};
   }
   FARANDOLE_HOST_DEVICE float at(std::int64_t element) const {
@@ -73,10 +79,11 @@ struct SyntheticText {
   std::uint64_t seed = 0;
   std::int64_t length = 0;  ///< of a sample
   std::int32_t symbols = 0;
+  std::uint64_t draw = 0;
 
   /// The symbol at a place of the whole text, of which sample k begins at place k * length.
   FARANDOLE_HOST_DEVICE std::int32_t symbol(std::uint64_t place) const {
-    return SyntheticBits::of(seed, 3).below(place, symbols);
+    return SyntheticBits::of(seed, 3, draw).below(place, symbols);
   }
 };
 

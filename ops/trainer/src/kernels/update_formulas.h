@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cmath>
+#include <cstdint>
 
 #include "farandole/internal/host_device.h"
 #include "farandole/trainer/step_numbers.h"
@@ -37,6 +38,17 @@ FARANDOLE_HOST_DEVICE inline void move_loss_scale(std::int64_t growth_steps, Los
   if (grows) loss_scale.good_steps = 0;
   const double moved = loss_scale.scale * (grows ? 2 : is_skipped && growth_steps > 0 ? 0.5 : 1);
   if (moved >= kMinLossScale && moved <= kMaxLossScale) loss_scale.scale = moved;
+}
+
+/// Factors that correct Adam's moments, which begin as 0.
+struct AdamCorrections {
+  double first_bias;  ///< 1 - beta1^t
+  double correction;  ///< 1 / sqrt(1 - beta2^t)
+};
+/// @param update  0-based, t - 1
+FARANDOLE_HOST_DEVICE inline AdamCorrections adam_corrections(double beta1, double beta2, std::int64_t update) {
+  const double t = static_cast<double>(update) + 1;
+  return {1 - std::pow(beta1, t), 1 / std::sqrt(1 - std::pow(beta2, t))};
 }
 
 /// Stochastic gradient descent with momentum.

@@ -58,7 +58,10 @@ struct CheckpointState {
   std::int64_t training_step = 0;  ///< number of training steps done
   std::int64_t epoch = 0;          ///< number of epochs completed
   std::int64_t position = 0;       ///< number of samples of the current epoch already used
-  double loss_sum = 0;             ///< sum over the current epoch so far, over all replicas
+  /// Samples of `position` in skipped training steps whose loss is no finite number (LossScaleOptions). The sums leave
+  /// them out.
+  std::int64_t uncounted = 0;
+  double loss_sum = 0;  ///< sum over the current epoch so far, over all replicas
   /// From a manifest of version 1: right answers and samples, as the metric "accuracy".
   std::vector<EpochMetric> metrics = {};
   /// Options that must be the same when training is resumed, as text: {"seed", "1"}, {"global batch", "128"}, …

@@ -29,7 +29,7 @@ struct Batch {
   /// classes.
   std::vector<std::int32_t> labels;
   Tensor<Scalar> targets;      ///< numbers to predict for each sample; empty if the samples have none
-  std::vector<float> weights;  ///< factor of each sample's loss; empty: every sample counts once
+  std::vector<float> weights;  ///< factor of each sample's loss, finite and at least 0; empty: every sample counts once
   /// As Dataset::targets_are_probabilities. The trainer sets this; a loop of your own needs a dataset that does.
   bool targets_are_probabilities = false;
 
@@ -120,7 +120,10 @@ class Dataset {
   /// Value that differs if the data differ; the trainer compares it across ranks. Default: 0 for all data.
   virtual std::uint32_t checksum() const { return 0; }
 
-  /// Writes the samples with these indices to `batch`.
+  /// Writes the samples with these indices to `batch`: as many as indices, in their order, with the shapes, labels and
+  /// targets that the functions above declare. The trainer checks that after each call, and that weights are finite and
+  /// at least 0; its InvalidArgument names the data. In predictions it checks the inputs only, and uses nothing else.
+  /// The labels of samples whose targets are probabilities may be missing.
   /// @param samples  indices below `size()`   @throws DataError  a sample cannot be read, on this rank
   virtual void gather(std::span<const std::uint32_t> samples, Batch<float>& batch) const = 0;
   /// The same in double, for Trainer<double>. Default: converts the floats.
@@ -194,15 +197,16 @@ TrainingData load_fashion_mnist(const std::filesystem::path& directory = {});
 /// (docs/trainer.md#gpus).
 /// @param shape, classes  extents and number of at least 1
 /// @param noise  standard deviation of the noise; that of the prototypes' elements is 1
+/// @param draw  different numbers give different samples of the same prototypes: 0 for training, 1 for a test set
 /// @throws InvalidArgument  a size is too small, or the noise is not a finite number
 std::shared_ptr<const Dataset> synthetic_dataset(std::int64_t samples, const Shape& shape, std::int32_t classes,
-                                                 std::uint64_t seed, double noise = 1.0);
+                                                 std::uint64_t seed, double noise = 1.0, std::uint64_t draw = 0);
 
 /// Makes `samples` samples of `length` random symbols, for models of text: inputs are numbers of symbols, and the label
 /// of each position is the next symbol. A model can learn no more than that all symbols are equally frequent. Otherwise
 /// as synthetic_dataset. @param symbols  number of different symbols
 std::shared_ptr<const Dataset> synthetic_text(std::int64_t samples, std::int64_t length, std::int32_t symbols,
-                                              std::uint64_t seed);
+                                              std::uint64_t seed, std::uint64_t draw = 0);
 
 }  // namespace trainer
 }  // namespace FARANDOLE_API

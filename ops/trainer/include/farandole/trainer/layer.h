@@ -44,8 +44,8 @@ enum class Initial { kZero, kOne, kUniformFanIn, kNormalFanIn };
 
 /// Description of a parameter, for which the model provides memory.
 struct ParameterSpec {
-  std::string name;  ///< unique within the layer: "weight"
-  Shape shape;
+  std::string name;  ///< not empty, and unique within the layer: "weight"
+  Shape shape;       ///< every extent at least 0
   Initial initial = Initial::kZero;
   std::int64_t fan_in = 1;
   bool decays = true;  ///< weight decay applies; false for biases and normalisation
@@ -55,7 +55,7 @@ struct ParameterSpec {
 /// batch; the trainer averages these over micro-batches and replicas, and updates the moving statistic once per
 /// training step.
 struct StatisticSpec {
-  std::string name;
+  std::string name;  ///< as ParameterSpec::name
   std::int64_t count = 0;
   double initial = 0;
   double momentum = 0.1;  ///< moving += momentum * (batch - moving)
@@ -100,9 +100,11 @@ class Layer {
   /// Model::move_to).
   virtual void bind(const LayerMemory<Scalar>& memory) { (void)memory; }
 
-  /// Computes `output`, which the caller has resized to the input's samples and the prepared shape.
+  /// Computes `output`, which the caller has resized to the input's samples and the prepared shape. If the layer
+  /// resizes it, the model throws InvalidArgument.
   virtual void forward(const Pass& pass, const Tensor<Scalar>& input, Tensor<Scalar>& output) = 0;
-  /// Overwrites the gradients of the parameters and `*input_gradient`. `input_gradient` is null for a layer whose input
+  /// Overwrites the gradients of the parameters and `*input_gradient`, which has the size of `input` and must keep it,
+  /// or the model throws InvalidArgument. `input_gradient` is null for a layer whose input
   /// is computed by no layer, such as the first. `input` and `output` are the tensors of the last forward pass, or
   /// equal to them.
   virtual void backward(const Pass& pass, const Tensor<Scalar>& input, const Tensor<Scalar>& output,

@@ -22,8 +22,8 @@ struct DenseOptions {
 template <class Scalar>
 FARANDOLE_API std::unique_ptr<Layer<Scalar>> dense(std::int64_t units, const DenseOptions& options = {});
 
-/// Library that computes a convolution. kAutomatic: oneDNN or Winograd's algorithm of our own for float, Eigen for
-/// double.
+/// Library that computes a convolution. kAutomatic: oneDNN or algorithms of our own (docs/decisions/0067, 0071) for
+/// float, Eigen for double.
 enum class ConvolutionLibrary { kAutomatic, kOneDnn, kEigen };
 
 struct Conv2dOptions {

@@ -46,7 +46,8 @@ struct LearningRateOptions {
   PlateauOptions plateau = {};
   /// kOwn: returns the rate of a training step (0-based), finite and at least 0, the same on all ranks. `base` has no
   /// effect; warm-up and `scale_by_replicas` have. The trainer calls the function once per training step and compares
-  /// the rates of all ranks, at the cost of an allreduce of 24 bytes.
+  /// the rates of all ranks, at the cost of an allreduce of 24 bytes. An exception ends the training as that of any
+  /// other callback does: its rank rethrows it, and the other ranks raise PeerLost.
   std::function<double(std::int64_t training_step, std::int64_t steps_per_epoch, std::int64_t total_steps)> own = {};
 };
 

@@ -88,6 +88,9 @@ FARANDOLE_API std::unique_ptr<UpdateRule<Scalar>> make_update_rule(const Optimiz
 struct UpdateStep {
   double learning_rate = 0;
   std::int64_t training_step = 0;  ///< 0-based; Adam's bias correction needs it, and step 0 starts the average
+  /// Training steps before this one whose update was skipped; Adam's bias correction leaves them out. With `loss_scale`
+  /// 0: LossScale::skipped_steps counts them.
+  std::int64_t skipped_steps = 0;
   /// Factor on every gradient, for example 1 / number of batches whose gradients were added.
   double gradient_scale = 1;
   double clip_norm = 0;  ///< limit of the scaled gradients' norm (gradient_norm); 0: no clipping
@@ -108,8 +111,8 @@ class ParameterUpdates;
 ///   Adam   g += w p;  m1 = b1 m1 + (1-b1) g;  m2 = b2 m2 + (1-b2) g²;  p -= lr m1/(1-b1^t) / (sqrt(m2/(1-b2^t)) + e)
 ///   AdamW  p -= lr w p; then as Adam without w
 /// p is a parameter, g its gradient, w the weight decay, m the momentum, v the velocity, m1 and m2 the moments, e
-/// epsilon, lr the learning rate, and t = training_step + 1. Sources: Kingma & Ba, ICLR 2015; Loshchilov & Hutter, ICLR
-/// 2019.
+/// epsilon, lr the learning rate, and t = training_step + 1 less the skipped training steps. Sources: Kingma & Ba, ICLR
+/// 2015; Loshchilov & Hutter, ICLR 2019.
 ///
 /// Every replica applies the same update from the same reduced gradients, so all replicas keep the same parameters. Not
 /// thread-safe.

@@ -12,7 +12,8 @@ namespace trainer {
 
 /// Writes parameters and moving statistics to a file in the safetensors format, which Python reads with
 /// `safetensors.numpy.load_file`. Replaces an existing file once the new one is complete and on the disk. In a job call
-/// the function on one rank: all replicas have the same parameters.
+/// the function on one rank: all replicas have the same parameters. Threads that write the same file at the same time
+/// do not disturb each other; the file is then that of the call that ends last.
 ///
 ///     save_parameters(trainer.model(), "model.safetensors");   // one program
 ///     load_parameters("model.safetensors", model);             // another program, with the same layers

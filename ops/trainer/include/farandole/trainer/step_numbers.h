@@ -25,4 +25,11 @@ struct LossScale {
   std::int64_t is_skipped = 0;     ///< 1: the training step at hand, a gradient of which is no finite number
 };
 
+/// The number of an update, of which the device knows a part.
+struct UpdateCount {
+  std::int64_t training_step = 0;             ///< 0-based
+  const StepNumbers* step_numbers = nullptr;  ///< null, or on the device: has the training step instead
+  const LossScale* loss_scale = nullptr;      ///< in the memory of the execution: how many of them were skipped
+};
+
 }  // namespace farandole::trainer

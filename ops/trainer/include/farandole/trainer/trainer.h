@@ -90,6 +90,7 @@ struct EpochReport {
   double loss = 0;                         ///< mean over the epoch's training samples; NaN if there were none
   std::vector<MetricResult> metrics = {};  ///< over the epoch's training samples
   std::optional<Evaluation> test;          ///< result on the test set, if it was evaluated
+  double learning_rate = 0;                ///< of the last training step; 0 if this call of `fit` has made none
   double images_per_second = 0;            ///< in training, all replicas together
   double seconds = 0;                      ///< duration of the training steps, without evaluation and checkpoints
   double exposed_communication_share = 0;  ///< fraction of `seconds` that this replica waited for communication
@@ -152,6 +153,9 @@ struct CheckpointOptions {
   /// beside the newest. The link `best` in the directory names it.
   bool keep_best = false;
   bool resume = false;  ///< start from the newest complete checkpoint; there must be one
+  /// Like `resume`, but begins a new training if the directory holds no checkpoint: for jobs that are put into the
+  /// queue again with the same command.
+  bool resume_if_any = false;
 };
 
 /// How the trainer reads the training data.
@@ -190,7 +194,9 @@ ComputeDevice parse_compute_device(std::string_view text);
 
 /// Factor on the loss, which keeps small gradients above the smallest number of f16. The update divides by it. If a
 /// gradient is no finite number after the averaging, all replicas skip the training step: parameters, moving
-/// statistics, the optimizer's state and the average stay as they are. The training step still counts for schedules.
+/// statistics, the optimizer's state and the average stay as they are. The training step counts for schedules, not for
+/// Adam's bias correction. Its loss may be no finite number: then EpochReport::loss and metrics leave its samples out.
+/// Losses that stay so end the training: DataError.
 struct LossScaleOptions {
   enum class Kind : std::uint8_t {
     kAutomatic,  ///< kDynamic with TrainerOptions::compute = kF16, else kNone
@@ -236,9 +242,10 @@ struct TrainerOptions {
   LossScaleOptions loss_scale;  ///< with `compute` = kBF16 or kF16
   /// On devices: true captures the training step into CUDA graphs, and launches these, so that the host enqueues a few
   /// graphs instead of hundreds of kernels. The bits are those of a training without. The first training step, and the
-  /// last one of an epoch if its batch is incomplete, run without. All replicas must be on one host, and share the data
-  /// (not DataOptions::own_shards). Layers, losses, metrics and update rules of your own need DeviceForm::kGraphs. No
-  /// effect on the CPU, if kAuto chooses that.
+  /// last one of an epoch if its batch is incomplete, run without. On several hosts the gradients are averaged between
+  /// two graphs, after backward, and synchronized layers are refused. All replicas must share the data (not
+  /// DataOptions::own_shards). Layers, losses, metrics and update rules of your own need DeviceForm::kGraphs. No effect
+  /// on the CPU, if kAuto chooses that.
   bool graph = false;
   /// On devices: true measures the phases of training steps (EpochReport::device_times), by at most six events in the
   /// device's stream for each micro-batch and two for the update, and the speed of a large matrix product
@@ -332,7 +339,7 @@ class Trainer {
 
   /// Trains until the last epoch, `max_steps`, a request to stop, or the end of the monitor's patience. Returns a
   /// report over all training steps of this call. A later call goes on where this one has ended.
-  /// @throws DataError  the loss is not a number, or a checkpoint could not be written
+  /// @throws DataError  the loss is not a number (but see LossScaleOptions), or a checkpoint could not be written
   /// @throws Mismatch   the rates of LearningRateOptions::own differ
   /// @throws InternalError  replicas have different parameters
   EpochReport fit();

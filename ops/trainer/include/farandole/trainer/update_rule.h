@@ -30,6 +30,12 @@ struct UpdateFacts {
   /// `training_step`, and `learning_rate` by `step_numbers->learning_rate * rate_factor`. Null: no graph.
   const StepNumbers* step_numbers = nullptr;
   double rate_factor = 1;  ///< of the parameter's group
+  /// 0-based number of the update: `training_step` less the training steps whose update was skipped. With a loss scale
+  /// only the device knows how many were: see `rule_numbers`.
+  std::int64_t update = 0;
+  /// Null without a loss scale. Else `UpdateRule::step_numbers` of this update, kRuleNumbers of them in the memory of
+  /// `execution`, which replace those of `update` and of `step_numbers`.
+  const double* rule_numbers = nullptr;
 
   /// The factor, for rules that compute in host memory. @throws InvalidArgument  it lies in the memory of a device
   double scale() const { return gradient_scale.host().front(); }
@@ -65,11 +71,18 @@ class UpdateRule {
   /// What `update` can do on devices. The default is host memory only; an optimizer for parameters on a device refuses
   /// such rules.
   virtual DeviceForm device_form() const { return DeviceForm::kNone; }
-  /// Numbers that `update` derives from the training step, such as Adam's corrections. An update that is captured into
-  /// a graph reads them in StepNumbers::of_rule.
-  virtual std::array<double, kRuleNumbers> step_numbers(std::int64_t training_step) const {
-    (void)training_step;
+  /// Numbers that `update` derives from the number of the update, such as Adam's corrections. An update that is
+  /// captured into a graph reads them in StepNumbers::of_rule.
+  /// @param update  0-based; skipped training steps do not count
+  virtual std::array<double, kRuleNumbers> step_numbers(std::int64_t update) const {
+    (void)update;
     return {};
+  }
+  /// With a loss scale: sets `numbers`, kRuleNumbers of them in the memory of `execution`, to the step_numbers of the
+  /// update `count.training_step - count.loss_scale->skipped_steps`. On a device enqueues this. Called once per update,
+  /// before the parameters' updates; the default leaves the numbers as they are.
+  virtual void set_step_numbers(const Execution& execution, const UpdateCount& count, double* numbers) const {
+    (void)execution, (void)count, (void)numbers;
   }
   /// Updates the values of a parameter in place.
   /// @param gradients  as many as values   @param states  in the order of `states()`, each as long as `values`
