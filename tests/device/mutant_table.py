@@ -494,7 +494,9 @@ MUTANTS = [
     Mutant("input-counts-as-rest", "that the input has a time of its own", TRAINING_STEP,
            "  const ProfiledPart part = profiled(StepPart::kInput);", "", PROFILED_PROGRAM),
     Mutant("metrics-count-as-rest", "that metrics count with the loss", TRAINING_STEP,
-           "    const ProfiledPart part = profiled(StepPart::kLoss);\n    metrics_.add", "    metrics_.add", PROFILED_PROGRAM),
+           "    const ProfiledPart part = profiled(StepPart::kLoss);\n    name_samples(source_.data_name(), micro_batch_->samples,\n"
+           "                 [&] { metrics_", "    name_samples(source_.data_name(), micro_batch_->samples,\n                 [&] { metrics_",
+           PROFILED_PROGRAM),
     Mutant("loss-counts-as-rest", "that the loss has a time of its own", TRAINING_STEP,
            "    const ProfiledPart part = profiled(StepPart::kLoss);\n    Workspace", "    Workspace", PROFILED_PROGRAM),
     Mutant("waiting-counts-as-rest", "that waiting for other replicas counts as averaging", TRAINING_STEP,

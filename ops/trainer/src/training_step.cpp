@@ -38,8 +38,8 @@ TrainingStep<Scalar>::TrainingStep(Communicator& communicator, Model<Scalar>& mo
                                    const MetricSums<Scalar>& metrics, BatchSource<Scalar>& source,
                                    const TrainerOptions& options, const LossScale* loss_scale, StepProfiler* profiler)
     : communicator_(communicator),
-      has_outer_calls_(options.graph && options.averaging && !model.execution().space().is_host() &&
-                       communicator.placement().host_count > 1),
+      has_outer_calls_(options.graph && options.averaging && communicator.size() > 1 &&
+                       !model.execution().space().is_host() && communicator.placement().host_count > 1),
       in_stream_(options.graph && !has_outer_calls_ ? for_graphs(communicator) : communicator),
       model_(model),
       loss_(loss),

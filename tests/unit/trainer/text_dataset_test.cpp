@@ -143,9 +143,10 @@ TEST(Text, FilesAreReadAndNamed) {
   const TextData data = text_file_dataset(file, {.length = 4, .test_fraction = 0});
   EXPECT_EQ(data.training->size(), 3);
   test::write_bytes(file, "roses\xff");
-  EXPECT_EQ(
-      message_of<DataError>([&] { text_file_dataset(file); }),
-      file.string() + ": the text is not UTF-8: byte 5 (0xff) begins no character; Alphabet::bytes() takes any text");
+  EXPECT_EQ(message_of<DataError>([&] { text_file_dataset(file); }),
+            file.string() +
+                ": the text is not UTF-8: byte 5 (0xff) begins no character; convert it (iconv -t UTF-8), or use "
+                "Alphabet::bytes() in a program, which takes any text");
   EXPECT_TRUE(contains(message_of<DataError>([&] { text_file_dataset(directory.path() / "none"); }), "cannot open"));
 }
 
