@@ -147,7 +147,11 @@ TEST(DeviceMessageFaults, APeerKilledWhileItConnectsIsPeerLost) {
       std::this_thread::sleep_for(std::chrono::seconds(10));
     }
     const auto start = std::chrono::steady_clock::now();
-    const std::string came = message_of<PeerLost>([&] { caller.send(values.view(), last, 0, stream); });
+    const std::string came = message_of<PeerLost>([&] {
+      caller.send(values.view(), last, 0, stream);  // returns if the connection was complete before the kill
+      wait_for_fault(internals(ranks).endpoint().faults());
+      caller.send(values.view(), last, 0, stream);
+    });
     EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(1));
     EXPECT_THAT(came, HasSubstr("rank " + std::to_string(last) + " "));
     EXPECT_THROW(ranks.barrier(), PeerLost);
