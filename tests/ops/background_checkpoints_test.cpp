@@ -19,6 +19,7 @@
 #include <thread>
 #include <vector>
 
+#include "altered_dataset.h"
 #include "farandole/core/error.h"
 #include "followed_training.h"
 
@@ -222,23 +223,6 @@ TEST(BackgroundCheckpoints, TheNextFitWritesWhatCouldNotBeWritten) {
   });
 }
 
-/// A test set that cannot be read while `is_broken`.
-class BreakingDataset final : public Dataset {
- public:
-  std::atomic<bool> is_broken = false;
-
-  std::int64_t size() const override { return data_->size(); }
-  const Shape& shape() const override { return data_->shape(); }
-  std::int32_t classes() const override { return data_->classes(); }
-  void gather(std::span<const std::uint32_t> samples, Batch<float>& batch) const override {
-    if (is_broken) throw DataError("the test set is gone");
-    data_->gather(samples, batch);
-  }
-
- private:
-  const std::shared_ptr<const Dataset> data_ = test::Data().test;
-};
-
 TEST(CheckpointOfAnEpoch, IsWholeThoughItsEvaluationFailed) {
   constexpr std::int64_t kPerEpoch = 8, kLast = 3 * kPerEpoch;
   TrainerOptions options = options_for(kLast);
@@ -248,13 +232,17 @@ TEST(CheckpointOfAnEpoch, IsWholeThoughItsEvaluationFailed) {
   options.learning_rate.plateau.threshold = 0.5;  // every loss is bad, so a result that is missing changes the rates
   std::vector<double> straight, resumed;
   const auto train = [&](const std::filesystem::path& directory, bool breaks) {
-    const auto test_set = std::make_shared<BreakingDataset>();
+    std::atomic<bool> is_broken = false;
+    const auto test_set =
+        std::make_shared<test::AlteredDataset>(test::Data().test, [&](std::span<const std::uint32_t>, Batch<float>&) {
+          if (is_broken) throw DataError("the test set is gone");
+        });
     run_replicas(2, [&](Communicator& replica) {
       TrainerOptions mine = options;
       mine.checkpoints.directory = directory;
       mine.checkpoints.keep_best = true;
       mine.checkpoints.resume_if_any = true;
-      mine.on_epoch = [&](const EpochReport& report) { test_set->is_broken = breaks && report.epoch == 1; };
+      mine.on_epoch = [&](const EpochReport& report) { is_broken = breaks && report.epoch == 1; };
       Trainer<double> trainer(replica, Model<double>(test::kImage, test::mlp<double>()), test::Data().training,
                               test_set, mine);
       EXPECT_EQ(trainer.resumed_from().empty(), breaks || directory.filename() == "straight" || replica.rank() != 0);

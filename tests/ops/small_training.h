@@ -2,9 +2,12 @@
 // A small training, which takes milliseconds.
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "farandole/trainer/layers.h"
 #include "farandole/trainer/trainer.h"
@@ -46,6 +49,19 @@ inline TrainerOptions options_for(std::int64_t steps) {
   options.evaluate_every = 0;
   options.evaluation_batch = 20;
   return options;
+}
+
+/// What `run` throws on each rank, as `what()` says it; empty where it throws nothing.
+inline std::vector<std::string> errors_of(int replicas, const std::function<void(Communicator&)>& run) {
+  std::vector<std::string> messages(static_cast<std::size_t>(replicas));
+  run_replicas(replicas, [&](Communicator& replica) {
+    try {
+      run(replica);
+    } catch (const std::exception& error) {
+      messages[static_cast<std::size_t>(replica.rank())] = error.what();
+    }
+  });
+  return messages;
 }
 
 }  // namespace farandole::trainer::test

@@ -300,22 +300,10 @@ TEST(Metrics, OfAReplicaAloneCoverItsOwnSamples) {
   EXPECT_EQ(train(2, plan).steps[0].metrics[0].sums[1], 16);
 }
 
-std::vector<std::string> errors_of(int replicas, const std::function<void(Communicator&)>& run) {
-  std::vector<std::string> messages(static_cast<std::size_t>(replicas));
-  run_replicas(replicas, [&](Communicator& replica) {
-    try {
-      run(replica);
-    } catch (const std::exception& error) {
-      messages[static_cast<std::size_t>(replica.rank())] = error.what();
-    }
-  });
-  return messages;
-}
-
 TEST(OwnMetric, ThatThrowsOnOneRankEndsAll) {
   for (const auto& [fault, text] : {std::pair{Close::Fault::kAdd, "Metric::add threw: no addition"},
                                     {Close::Fault::kValue, "Metric::value threw: no value"}}) {
-    const auto messages = errors_of(3, [&, fault = fault](Communicator& replica) {
+    const auto messages = test::errors_of(3, [&, fault = fault](Communicator& replica) {
       Plan plan;
       plan.options.on_step = [](const StepReport&) {};
       plan.metrics = {std::make_shared<Close>(replica.rank() == 1 ? fault : Close::Fault::kNone)};
@@ -330,7 +318,7 @@ TEST(OwnMetric, ThatThrowsOnOneRankEndsAll) {
 }
 
 TEST(OwnMetric, ThatThrowsInAnEvaluationEndsAll) {
-  const auto messages = errors_of(2, [](Communicator& replica) {
+  const auto messages = test::errors_of(2, [](Communicator& replica) {
     Plan plan;
     plan.metrics = {std::make_shared<Close>(replica.rank() == 0 ? Close::Fault::kAdd : Close::Fault::kNone)};
     trainer_of(replica, plan).evaluate(*plan.training);

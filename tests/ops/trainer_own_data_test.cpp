@@ -28,18 +28,6 @@ using testing::Not;
 using FloatBatch = Batch<float>;
 using Sample = std::uint32_t;
 
-std::vector<std::string> messages_of(int replicas, const std::function<void(Communicator&)>& run) {
-  std::vector<std::string> messages(static_cast<std::size_t>(replicas));
-  run_replicas(replicas, [&](Communicator& replica) {
-    try {
-      run(replica);
-    } catch (const std::exception& error) {
-      messages[static_cast<std::size_t>(replica.rank())] = error.what();
-    }
-  });
-  return messages;
-}
-
 /// Changes batches that have the sample.
 AlteredDataset::Alter where(Sample sample, std::function<void(std::size_t place, FloatBatch&)> alter) {
   return [=](std::span<const Sample> samples, FloatBatch& batch) {
@@ -72,24 +60,24 @@ void run(Communicator& replica, const Task& task) {
 }
 
 TEST(OwnDataset, ThatKeepsTheRulesTrains) {
-  EXPECT_THAT(messages_of(2, [](Communicator& replica) { run(replica, {}); }), Each(""));
+  EXPECT_THAT(test::errors_of(2, [](Communicator& replica) { run(replica, {}); }), Each(""));
 }
 
 TEST(OwnDataset, ThatGivesTooFewSamplesIsNamedInTraining) {
   for (const int threads : {0, 2}) {
     Task task{.training = kDropSample};
     task.options.data.threads = threads;
-    EXPECT_THAT(messages_of(2, [&](Communicator& replica) { run(replica, task); }),
+    EXPECT_THAT(test::errors_of(2, [&](Communicator& replica) { run(replica, task); }),
                 Each(AllOf(HasSubstr("the training data: gather was asked for 16 samples and gave 15 inputs of shape "
                                      "8x8x1; expected 16 of shape 8x8x1, as Dataset::shape says"))));
   }
 }
 
 TEST(OwnDataset, ThatGivesTooFewSamplesIsNamedInAnEvaluationAndAPrediction) {
-  EXPECT_THAT(messages_of(2, [](Communicator& replica) { run(replica, {.test = kDropSample}); }),
+  EXPECT_THAT(test::errors_of(2, [](Communicator& replica) { run(replica, {.test = kDropSample}); }),
               Each(HasSubstr("the test data: gather was asked for 20 samples and gave 19 inputs")));
   const auto with_trainer = [](const std::function<void(Trainer<double>&, const Dataset&)>& use) {
-    return messages_of(2, [&](Communicator& replica) {
+    return test::errors_of(2, [&](Communicator& replica) {
       Trainer<double> trainer(replica, Model<double>(kImage, mlp<double>()), Data().training, nullptr, options_for(1));
       use(trainer, AlteredDataset(Data().test, kDropSample));
     });
@@ -103,22 +91,22 @@ TEST(OwnDataset, ThatGivesTooFewSamplesIsNamedInAnEvaluationAndAPrediction) {
 TEST(OwnDataset, OfARanksOwnShardIsNamedWithTheRank) {
   Task task{.training = kDropSample};
   task.options.data.own_shards = true;
-  EXPECT_THAT(messages_of(1, [&](Communicator& replica) { run(replica, task); }),
+  EXPECT_THAT(test::errors_of(1, [&](Communicator& replica) { run(replica, task); }),
               Each(HasSubstr("rank 0's own shard: gather was asked for")));
   task = {.test = kDropSample};
   task.options.data.own_shards = true;
-  EXPECT_THAT(messages_of(1, [&](Communicator& replica) { run(replica, task); }),
+  EXPECT_THAT(test::errors_of(1, [&](Communicator& replica) { run(replica, task); }),
               Each(HasSubstr("rank 0's own shard of the test data: gather was asked for")));
 }
 
 TEST(OwnDataset, MayLeaveOutLabelsInAPrediction) {
   const AlteredDataset unlabelled(Data().test, [](auto, FloatBatch& batch) { batch.labels.clear(); });
-  EXPECT_THAT(messages_of(2,
-                          [&](Communicator& replica) {
-                            Trainer<double> trainer(replica, Model<double>(kImage, mlp<double>()), Data().training,
-                                                    nullptr, options_for(1));
-                            EXPECT_EQ(trainer.predict(unlabelled).samples(), unlabelled.size());
-                          }),
+  EXPECT_THAT(test::errors_of(2,
+                              [&](Communicator& replica) {
+                                Trainer<double> trainer(replica, Model<double>(kImage, mlp<double>()), Data().training,
+                                                        nullptr, options_for(1));
+                                EXPECT_EQ(trainer.predict(unlabelled).samples(), unlabelled.size());
+                              }),
               Each(""));
 }
 
@@ -127,13 +115,13 @@ TEST(OwnDataset, WithFewerWeightsOrWrongOnesIsNamed) {
   task.training = [](std::span<const Sample> samples, FloatBatch& batch) {
     batch.weights.assign(samples.size() / 2, 1.0F);
   };
-  EXPECT_THAT(messages_of(2, [&](Communicator& replica) { run(replica, task); }),
+  EXPECT_THAT(test::errors_of(2, [&](Communicator& replica) { run(replica, task); }),
               Each(HasSubstr("the training data: gather was asked for 16 samples and gave 8 weights; expected 16")));
   task = {.test = where(77, [](std::size_t place, FloatBatch& batch) {
             batch.weights.assign(batch.labels.size(), 1.0F);
             batch.weights[place] = -1;
           })};
-  EXPECT_THAT(messages_of(2, [&](Communicator& replica) { run(replica, task); }),
+  EXPECT_THAT(test::errors_of(2, [&](Communicator& replica) { run(replica, task); }),
               Each(HasSubstr("sample 77 of the test data has weight -1; it must be a finite number, at least 0")));
 }
 
@@ -156,13 +144,13 @@ TEST(OwnDataset, WithoutItsTargetsIsNamedBeforeAnOwnLossReadsThem) {
       {.shape = {3}, .inputs = std::vector<float>(3 * 40), .targets = std::vector<float>(2 * 40), .target_shape = {2}});
   const auto data = std::make_shared<const AlteredDataset>(
       with_targets, [](auto, FloatBatch& batch) { batch.targets = Tensor<float>(); });
-  EXPECT_THAT(messages_of(2,
-                          [&](Communicator& replica) {
-                            Model<double> model({3}, test::layers<double>({[] { return dense<double>(2); }}));
-                            Trainer<double>(replica, std::move(model), data, nullptr, options_for(3),
-                                            std::make_shared<Reading>())
-                                .fit();
-                          }),
+  EXPECT_THAT(test::errors_of(2,
+                              [&](Communicator& replica) {
+                                Model<double> model({3}, test::layers<double>({[] { return dense<double>(2); }}));
+                                Trainer<double>(replica, std::move(model), data, nullptr, options_for(3),
+                                                std::make_shared<Reading>())
+                                    .fit();
+                              }),
               Each(HasSubstr("the training data: gather was asked for 16 samples and gave no targets; expected 16 of "
                              "shape 2, as Dataset::target_shape says")));
 }
@@ -170,10 +158,10 @@ TEST(OwnDataset, WithoutItsTargetsIsNamedBeforeAnOwnLossReadsThem) {
 TEST(OwnDataset, WithALabelThatIsNoClassIsNamedByTheIndexOfTheSample) {
   const auto alter = where(77, [](std::size_t place, FloatBatch& batch) { batch.labels[place] = 9; });
   const std::string problem = " has label 9, expected 0 to 3";
-  EXPECT_THAT(messages_of(2, [&](Communicator& replica) { run(replica, {.training = alter}); }),
+  EXPECT_THAT(test::errors_of(2, [&](Communicator& replica) { run(replica, {.training = alter}); }),
               Each(AllOf(HasSubstr("the loss cross_entropy: sample 77 of the training data" + problem),
                          Not(HasSubstr("of the batch")))));
-  EXPECT_THAT(messages_of(2, [&](Communicator& replica) { run(replica, {.test = alter}); }),
+  EXPECT_THAT(test::errors_of(2, [&](Communicator& replica) { run(replica, {.test = alter}); }),
               Each(HasSubstr("the loss cross_entropy: sample 77 of the test data" + problem)));
 }
 
@@ -192,7 +180,7 @@ class Content final : public Loss<double> {
 TEST(OwnDataset, WithALabelThatIsNoClassIsNamedByAMetricToo) {
   const auto alter = where(77, [](std::size_t place, FloatBatch& batch) { batch.labels[place] = -1; });
   const Task task{.training = alter, .loss = std::make_shared<Content>()};
-  EXPECT_THAT(messages_of(2, [&](Communicator& replica) { run(replica, task); }),
+  EXPECT_THAT(test::errors_of(2, [&](Communicator& replica) { run(replica, task); }),
               Each(HasSubstr("the metric accuracy: sample 77 of the training data has label -1, expected 0 to 3")));
 }
 

@@ -14,6 +14,7 @@
 
 #include "farandole/sdk/device.h"
 #include "kernels/kernels.h"
+#include "short_text.h"
 
 namespace farandole::trainer {
 namespace {
@@ -23,10 +24,6 @@ struct UsedDevice {
   std::int32_t host = 0;
   std::array<char, 64> identity{}, name{};  // end with a zero
 };
-
-void copy(const std::string& text, std::array<char, 64>& to) {
-  std::copy_n(text.begin(), std::min(text.size(), to.size() - 1), to.begin());
-}
 
 }  // namespace
 
@@ -46,8 +43,8 @@ std::string describe_used_devices(Communicator& replica, const Execution& execut
       fmt::format("convolutions by {}{}{}", kernels.convolution_library(execution.precision().compute),
                   attention.empty() ? "" : ", ", attention);
   UsedDevice mine{replica.placement().host_index, {}, {}};
-  copy(own.identity, mine.identity);
-  copy(own.name, mine.name);
+  copy_text(own.identity, mine.identity);
+  copy_text(own.name, mine.name);
   std::vector<UsedDevice> all(static_cast<std::size_t>(replica.size()), mine);
   replica.allgather(ConstBufferView(&mine, sizeof mine, DType::kU8),
                     BufferView(all.data(), all.size() * sizeof mine, DType::kU8));

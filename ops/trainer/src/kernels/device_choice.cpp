@@ -15,6 +15,7 @@
 #include "farandole/sdk/device.h"
 #include "kernels/device_execution.h"
 #include "kernels/device_form.h"
+#include "short_text.h"
 
 namespace farandole::trainer {
 namespace {
@@ -26,11 +27,6 @@ struct Offer {
   std::array<char, 1024> reason{};  // why it cannot
 };
 
-template <std::size_t kSize>
-void copy(const std::string& text, std::array<char, kSize>& to) {
-  std::copy_n(text.begin(), std::min(text.size(), kSize - 1), to.begin());
-}
-
 Offer offer_of(Communicator& communicator, const std::string& why_not) {
   Offer offer;
   offer.host = communicator.placement().host_index;
@@ -41,13 +37,13 @@ Offer offer_of(Communicator& communicator, const std::string& why_not) {
   if (reason.empty()) {
     try {
       const Execution execution = device_execution(communicator);
-      copy(devices.runtime->open(execution.space().ordinal).info().identity, offer.identity);
+      copy_text(devices.runtime->open(execution.space().ordinal).info().identity, offer.identity);
       offer.can = 1;
     } catch (const std::exception& error) {
       reason = error.what();
     }
   }
-  copy(reason, offer.reason);
+  copy_text(reason, offer.reason);
   return offer;
 }
 
